@@ -1,0 +1,1 @@
+"""The node process: configuration, command line, metrics, offline inspection; the composition root."""

@@ -1,0 +1,76 @@
+"""Errors of the Raft log, and DLedger's response codes with what each says about the append.
+
+Three families (docs/style of the project): a *bug* is an `InvariantBroken` (the node stops), a *refusal* is a
+`ResponseCode` carried as data, and the *world* (files, peers) raises a typed exception with file, position,
+expected and found. File errors that any store can meet live in `store.errors`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+
+
+class ResponseCode(IntEnum):
+    """DLedger's response codes (`DLedgerResponseCode`): those that this service answers with."""
+
+    SUCCESS = 200
+    NETWORK_ERROR = 302
+    UNKNOWN_GROUP = 400
+    UNKNOWN_MEMBER = 401
+    UNEXPECTED_MEMBER = 402
+    EXPIRED_TERM = 403
+    NOT_LEADER = 404
+    INCONSISTENT_STATE = 406
+    INDEX_OUT_OF_RANGE = 410
+    UNEXPECTED_ARGUMENT = 411
+    DISK_ERROR = 414
+    DISK_FULL = 415
+    INDEX_LESS_THAN_LOCAL_BEGIN = 419
+    REQUEST_WITH_EMPTY_BODYS = 420
+    INTERNAL_ERROR = 500
+    TERM_CHANGED = 501
+    WAIT_QUORUM_ACK_TIMEOUT = 502
+    LEADER_PENDING_FULL = 503
+    LEADER_NOT_READY = 505
+    LEADER_TRANSFERRING = 506
+
+
+class Outcome(Enum):
+    """What a response says about the append that it answers."""
+
+    APPENDED = "appended"
+    NOT_APPENDED = "not appended"
+    UNKNOWN = "unknown"
+
+
+# A code that is not listed leaves the outcome open: a client that meets a newer server must not assume.
+_OUTCOMES: dict[int, Outcome] = {
+    ResponseCode.SUCCESS: Outcome.APPENDED,
+    ResponseCode.UNKNOWN_GROUP: Outcome.NOT_APPENDED,
+    ResponseCode.UNKNOWN_MEMBER: Outcome.NOT_APPENDED,
+    ResponseCode.NOT_LEADER: Outcome.NOT_APPENDED,
+    ResponseCode.UNEXPECTED_ARGUMENT: Outcome.NOT_APPENDED,
+    ResponseCode.DISK_FULL: Outcome.NOT_APPENDED,
+    ResponseCode.REQUEST_WITH_EMPTY_BODYS: Outcome.NOT_APPENDED,
+    ResponseCode.LEADER_PENDING_FULL: Outcome.NOT_APPENDED,
+    ResponseCode.LEADER_NOT_READY: Outcome.NOT_APPENDED,
+    ResponseCode.LEADER_TRANSFERRING: Outcome.NOT_APPENDED,
+    # The entries were overwritten by another leader's: committed is what stands at their indexes now.
+    ResponseCode.TERM_CHANGED: Outcome.NOT_APPENDED,
+    ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: Outcome.UNKNOWN,
+    ResponseCode.DISK_ERROR: Outcome.UNKNOWN,
+    ResponseCode.INTERNAL_ERROR: Outcome.UNKNOWN,
+}
+
+
+def outcome_of(code: int) -> Outcome:
+    """Return whether an append answered with `code` happened, did not, or may have."""
+    return _OUTCOMES.get(code, Outcome.UNKNOWN)
+
+
+class DLedgerError(Exception):
+    """Base of all errors of this package."""
+
+
+class InvariantBroken(DLedgerError):
+    """The node found itself in a state that Raft excludes; it must stop, and its files should be kept for study."""
