@@ -1,0 +1,96 @@
+"""Settings of one node, already checked: the shell (`cluster.config`) reads and validates them, this package uses them.
+
+The *cluster part* must be equal on all nodes, for it shapes the log's bytes and the group's identity; its digest is
+compared when nodes meet. The rest may differ from node to node and change at a restart. Names are DLedger's
+(`DLedgerConfig`) in snake_case where it has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from dledger.core.config import RaftConfig
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where something listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A voter of the group: its id and where its peer transport listens."""
+
+    id: str
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """All settings of one node.
+
+    Attributes:
+        group: name of the replication group; clients and peers of another group are refused.
+        self_id: this node's id; one of `peers`.
+        peers: all voters, this node among them.
+        store_base_dir: the node keeps its files in `<store_base_dir>/dledger-<self_id>`.
+        client_address: where the gRPC LogService listens; also handed to clients as the leader hint.
+        mapped_file_size_for_entry_data: bytes of one data file; cluster part.
+        mapped_file_size_for_entry_index: bytes of one index file, a multiple of 32; cluster part.
+        is_flush_sync: acknowledge only after fdatasync. False (RocketMQ's ASYNC_FLUSH) acknowledges from the page
+            cache: a power cut of a majority may then take acknowledged entries.
+        flush_interval_ms: with `is_flush_sync` False, how often dirty files are synced in the background.
+        max_pending_requests_num: entries appended but not yet committed on a leader; more are refused with 503.
+        max_pending_size_bytes: the same bound in bytes of bodies.
+        max_wait_ack_time_ms: an append not committed by then is answered with 502, outcome unknown.
+        checkpoint_interval_ms: how often the checkpoint file is written; bounds the work of a recovery.
+        raft: timings and limits of the consensus core.
+    """
+
+    group: str
+    self_id: str
+    peers: tuple[Peer, ...]
+    store_base_dir: str
+    client_address: Address
+    mapped_file_size_for_entry_data: int = 1024 * MIB
+    mapped_file_size_for_entry_index: int = 5 * MIB * 32
+    is_flush_sync: bool = True
+    flush_interval_ms: int = 10
+    max_pending_requests_num: int = 10_000
+    max_pending_size_bytes: int = 64 * MIB
+    max_wait_ack_time_ms: int = 2_500
+    checkpoint_interval_ms: int = 3_000
+    raft: RaftConfig = field(default_factory=RaftConfig)
+
+    @property
+    def self_address(self) -> Address:
+        """Where this node's peer transport listens."""
+        return self.peer(self.self_id).address
+
+    @property
+    def other_ids(self) -> tuple[str, ...]:
+        """Ids of all voters but this node, in the order of `peers`."""
+        return tuple(peer.id for peer in self.peers if peer.id != self.self_id)
+
+    def peer(self, peer_id: str) -> Peer:
+        """Return the voter `peer_id`; KeyError for a stranger."""
+        for peer in self.peers:
+            if peer.id == peer_id:
+                return peer
+        raise KeyError(peer_id)
+
+    def cluster_digest(self) -> int:
+        """Return a CRC-32C over the cluster part: equal on nodes that may talk to one another."""
+        ids = ",".join(sorted(peer.id for peer in self.peers))
+        sizes = f"{self.mapped_file_size_for_entry_data}/{self.mapped_file_size_for_entry_index}"
+        return crc32c(f"{self.group}|{ids}|{sizes}".encode())
