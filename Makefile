@@ -1,0 +1,113 @@
+# Everything that a person or a build server runs. It needs GNU make and Python 3.11 or newer, nothing else: every
+# target sets up what it needs in .venv, and nothing outside this folder is changed. Start with `make help`.
+
+# The interpreter that makes .venv; e.g. `make setup PYTHON=python3.12`.
+PYTHON ?= python3
+# make demo: the file to take in; empty = the sources of Python's standard library.
+INPUT ?=
+# make sim: how many simulated runs, and the seed of the first.
+SEEDS ?= 1000
+FIRST_SEED ?= 0
+# make cluster-*: where the three nodes keep data and logs.
+RUN ?= run
+# make test: worker processes of pytest.
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SCRIPTS := $(wildcard scripts/*.py)
+
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test check lint format type contracts proto verify-proto unit sim chaos bench \
+	cluster-up cluster-down cluster-status clean distclean
+
+##@ Start here
+
+help: ## Show this list
+	@awk 'BEGIN { FS = ":[^#]*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+
+demo: $(READY) ## Three nodes take in a text, lose their leader, give every line back (INPUT=path for your own file)
+	@$(BIN)/python scripts/demo.py $(if $(INPUT),"$$INPUT")
+
+test: check ## All checks and all tests; the gate of every change (at most 15 minutes on two cores)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+
+setup: $(READY) ## Make .venv with everything in it; quick when nothing has changed
+
+# hatchling and editables come first and build isolation is off, so that the build too uses the pinned versions.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "make: Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
+		echo "make: name another one, for example: make setup PYTHON=python3.12" >&2; exit 1; }
+	@echo "Setting up $(VENV) (a minute or so; only when pyproject.toml or constraints.txt has changed)"
+	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || { \
+		echo "make: '$(PYTHON) -m venv' failed; on Debian and Ubuntu the package python3-venv is needed." >&2; exit 1; }
+	@$(PIP_INSTALL) hatchling editables
+	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+##@ Checks
+
+check: lint type contracts verify-proto ## All checks without the tests
+
+lint: $(READY) ## Style and likely mistakes (ruff)
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo "make: run 'make format'" >&2; exit 1; }
+
+format: $(READY) ## Rewrite the sources in the project's style
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format --quiet .
+
+type: $(READY) ## Types (mypy --strict)
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/mypy --no-error-summary $(SCRIPTS)
+
+contracts: $(READY) ## Who may import whom (import-linter)
+	@report="$$($(BIN)/lint-imports --no-logo 2>&1)" || { echo "$$report"; exit 1; }
+
+proto: $(READY) ## Generate the stubs of proto/ again
+	@$(BIN)/python scripts/generate_proto.py
+
+verify-proto: $(READY) ## Fail when a committed stub is not what proto/ gives
+	@$(BIN)/python scripts/generate_proto.py --check
+
+##@ Tests by kind, and measuring
+
+unit: $(READY) ## The quick tests only
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
+
+sim: $(READY) ## Simulated runs of three and five nodes with crashes and partitions (SEEDS=1000 FIRST_SEED=0)
+	@$(BIN)/python -m dledger.testing --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+
+chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes
+	@$(BIN)/python -m pytest -q tests/chaos
+
+bench: $(READY) ## Measure throughput, latency, failover and memory of three nodes; a table, and JSON in bench/
+	@$(BIN)/python scripts/bench.py
+
+##@ A cluster to play with
+
+cluster-up: $(READY) ## Start three nodes on this machine, on free ports (RUN=folder for data and logs)
+	@$(BIN)/python scripts/local_cluster.py start --folder "$(RUN)"
+
+cluster-down: $(READY) ## Stop them; data and logs stay
+	@$(BIN)/python scripts/local_cluster.py stop --folder "$(RUN)"
+
+cluster-status: $(READY) ## Show them
+	@$(BIN)/python scripts/local_cluster.py status --folder "$(RUN)"
+
+##@ Tidying up
+
+clean: ## Remove caches and build output (not .venv, and not the cluster's data)
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## The same, and .venv
+	@rm -rf $(VENV)
