@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ledger/v1/peer.proto\x12\ndledger.v1\"\xe9\x02\n\x0bPeerMessage\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\"\n\x05hello\x18\x02 \x01(\x0b\x32\x11.dledger.v1.HelloH\x00\x12/\n\x0cvote_request\x18\x03 \x01(\x0b\x32\x17.dledger.v1.VoteRequestH\x00\x12\x31\n\rvote_response\x18\x04 \x01(\x0b\x32\x18.dledger.v1.VoteResponseH\x00\x12*\n\theartbeat\x18\x05 \x01(\x0b\x32\x15.dledger.v1.HeartbeatH\x00\x12;\n\x12heartbeat_response\x18\x06 \x01(\x0b\x32\x1d.dledger.v1.HeartbeatResponseH\x00\x12 \n\x04push\x18\x07 \x01(\x0b\x32\x10.dledger.v1.PushH\x00\x12\x31\n\rpush_response\x18\x08 \x01(\x0b\x32\x18.dledger.v1.PushResponseH\x00\x42\x06\n\x04kind\"\xa1\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0f\n\x07self_id\x18\x03 \x01(\t\x12\x0f\n\x07peer_id\x18\x04 \x01(\t\x12\x16\n\x0e\x63luster_digest\x18\x05 \x01(\r\x12\x16\n\x0e\x63lient_address\x18\x06 \x01(\t\x12\x0c\n\x04\x63ode\x18\x07 \x01(\x05\x12\x0f\n\x07message\x18\x08 \x01(\t\"I\n\x0bVoteRequest\x12\x13\n\x0bis_pre_vote\x18\x01 \x01(\x08\x12\x12\n\nlast_index\x18\x02 \x01(\x03\x12\x11\n\tlast_term\x18\x03 \x01(\x03\"7\n\x0cVoteResponse\x12\x13\n\x0bis_pre_vote\x18\x01 \x01(\x08\x12\x12\n\nis_granted\x18\x02 \x01(\x08\"0\n\tHeartbeat\x12\x14\n\x0c\x63ommit_index\x18\x01 \x01(\x03\x12\r\n\x05round\x18\x02 \x01(\x03\"\"\n\x11HeartbeatResponse\x12\r\n\x05round\x18\x01 \x01(\x03\"\x94\x01\n\x04Push\x12\x12\n\nprev_index\x18\x01 \x01(\x03\x12\x11\n\tprev_term\x18\x02 \x01(\x03\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x03\x12\x13\n\x0b\x66irst_index\x18\x04 \x01(\x03\x12\x12\n\nlast_index\x18\x05 \x01(\x03\x12\x14\n\x0c\x65ntries_term\x18\x06 \x01(\x03\x12\x10\n\x08position\x18\x07 \x01(\x03\"\xab\x01\n\x0cPushResponse\x12\x12\n\nis_success\x18\x01 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x02 \x01(\x03\x12\x1b\n\x13rejected_prev_index\x18\x03 \x01(\x03\x12\x12\n\nlast_index\x18\x04 \x01(\x03\x12\x15\n\rconflict_term\x18\x05 \x01(\x03\x12\x1c\n\x14\x63onflict_first_index\x18\x06 \x01(\x03\x12\x0c\n\x04\x63ode\x18\x07 \x01(\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ledger/v1/peer.proto\x12\ndledger.v1\"\xe9\x02\n\x0bPeerMessage\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\"\n\x05hello\x18\x02 \x01(\x0b\x32\x11.dledger.v1.HelloH\x00\x12/\n\x0cvote_request\x18\x03 \x01(\x0b\x32\x17.dledger.v1.VoteRequestH\x00\x12\x31\n\rvote_response\x18\x04 \x01(\x0b\x32\x18.dledger.v1.VoteResponseH\x00\x12*\n\theartbeat\x18\x05 \x01(\x0b\x32\x15.dledger.v1.HeartbeatH\x00\x12;\n\x12heartbeat_response\x18\x06 \x01(\x0b\x32\x1d.dledger.v1.HeartbeatResponseH\x00\x12 \n\x04push\x18\x07 \x01(\x0b\x32\x10.dledger.v1.PushH\x00\x12\x31\n\rpush_response\x18\x08 \x01(\x0b\x32\x18.dledger.v1.PushResponseH\x00\x42\x06\n\x04kind\"\xb2\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0f\n\x07self_id\x18\x03 \x01(\t\x12\x0f\n\x07peer_id\x18\x04 \x01(\t\x12\x16\n\x0e\x63luster_digest\x18\x05 \x01(\r\x12\x16\n\x0e\x63lient_address\x18\x06 \x01(\t\x12\x0c\n\x04\x63ode\x18\x07 \x01(\x05\x12\x0f\n\x07message\x18\x08 \x01(\t\x12\x0f\n\x07is_bulk\x18\t \x01(\x08\"I\n\x0bVoteRequest\x12\x13\n\x0bis_pre_vote\x18\x01 \x01(\x08\x12\x12\n\nlast_index\x18\x02 \x01(\x03\x12\x11\n\tlast_term\x18\x03 \x01(\x03\"7\n\x0cVoteResponse\x12\x13\n\x0bis_pre_vote\x18\x01 \x01(\x08\x12\x12\n\nis_granted\x18\x02 \x01(\x08\"0\n\tHeartbeat\x12\x14\n\x0c\x63ommit_index\x18\x01 \x01(\x03\x12\r\n\x05round\x18\x02 \x01(\x03\"\"\n\x11HeartbeatResponse\x12\r\n\x05round\x18\x01 \x01(\x03\"\x94\x01\n\x04Push\x12\x12\n\nprev_index\x18\x01 \x01(\x03\x12\x11\n\tprev_term\x18\x02 \x01(\x03\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x03\x12\x13\n\x0b\x66irst_index\x18\x04 \x01(\x03\x12\x12\n\nlast_index\x18\x05 \x01(\x03\x12\x14\n\x0c\x65ntries_term\x18\x06 \x01(\x03\x12\x10\n\x08position\x18\x07 \x01(\x03\"\xab\x01\n\x0cPushResponse\x12\x12\n\nis_success\x18\x01 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x02 \x01(\x03\x12\x1b\n\x13rejected_prev_index\x18\x03 \x01(\x03\x12\x12\n\nlast_index\x18\x04 \x01(\x03\x12\x15\n\rconflict_term\x18\x05 \x01(\x03\x12\x1c\n\x14\x63onflict_first_index\x18\x06 \x01(\x03\x12\x0c\n\x04\x63ode\x18\x07 \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,17 +34,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PEERMESSAGE']._serialized_start=38
   _globals['_PEERMESSAGE']._serialized_end=399
   _globals['_HELLO']._serialized_start=402
-  _globals['_HELLO']._serialized_end=563
-  _globals['_VOTEREQUEST']._serialized_start=565
-  _globals['_VOTEREQUEST']._serialized_end=638
-  _globals['_VOTERESPONSE']._serialized_start=640
-  _globals['_VOTERESPONSE']._serialized_end=695
-  _globals['_HEARTBEAT']._serialized_start=697
-  _globals['_HEARTBEAT']._serialized_end=745
-  _globals['_HEARTBEATRESPONSE']._serialized_start=747
-  _globals['_HEARTBEATRESPONSE']._serialized_end=781
-  _globals['_PUSH']._serialized_start=784
-  _globals['_PUSH']._serialized_end=932
-  _globals['_PUSHRESPONSE']._serialized_start=935
-  _globals['_PUSHRESPONSE']._serialized_end=1106
+  _globals['_HELLO']._serialized_end=580
+  _globals['_VOTEREQUEST']._serialized_start=582
+  _globals['_VOTEREQUEST']._serialized_end=655
+  _globals['_VOTERESPONSE']._serialized_start=657
+  _globals['_VOTERESPONSE']._serialized_end=712
+  _globals['_HEARTBEAT']._serialized_start=714
+  _globals['_HEARTBEAT']._serialized_end=762
+  _globals['_HEARTBEATRESPONSE']._serialized_start=764
+  _globals['_HEARTBEATRESPONSE']._serialized_end=798
+  _globals['_PUSH']._serialized_start=801
+  _globals['_PUSH']._serialized_end=949
+  _globals['_PUSHRESPONSE']._serialized_start=952
+  _globals['_PUSHRESPONSE']._serialized_end=1123
 # @@protoc_insertion_point(module_scope)

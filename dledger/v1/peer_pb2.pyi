@@ -82,6 +82,7 @@ class Hello(_message.Message):
     CLIENT_ADDRESS_FIELD_NUMBER: _builtins.int
     CODE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    IS_BULK_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     group: _builtins.str
     self_id: _builtins.str
@@ -94,6 +95,8 @@ class Hello(_message.Message):
     code: _builtins.int
     """200, or why the connection is refused."""
     message: _builtins.str
+    is_bulk: _builtins.bool
+    """What the connection carries: true for pushes and their answers, false for heartbeats, votes and theirs."""
     def __init__(
         self,
         *,
@@ -105,10 +108,11 @@ class Hello(_message.Message):
         client_address: _builtins.str = ...,
         code: _builtins.int = ...,
         message: _builtins.str = ...,
+        is_bulk: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "cluster_digest", b"cluster_digest", "code", b"code", "group", b"group", "message", b"message", "peer_id", b"peer_id", "protocol_version", b"protocol_version", "self_id", b"self_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "cluster_digest", b"cluster_digest", "code", b"code", "group", b"group", "is_bulk", b"is_bulk", "message", b"message", "peer_id", b"peer_id", "protocol_version", b"protocol_version", "self_id", b"self_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
