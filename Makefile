@@ -40,6 +40,7 @@ test: check ## All checks and all tests; the gate of every change (at most 15 mi
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 setup: $(READY) ## Make .venv with everything in it; quick when nothing has changed
+	@:
 
 # hatchling and editables come first and build isolation is off, so that the build too uses the pinned versions.
 $(READY): pyproject.toml constraints.txt

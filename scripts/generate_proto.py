@@ -12,6 +12,10 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto"
+# Named by path, so that this works without an activated environment.
+_PLUGINS = [
+    f"--plugin={name}={Path(sys.executable).parent / name}" for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
+]
 
 
 def generate(target: Path) -> list[Path]:
@@ -19,16 +23,11 @@ def generate(target: Path) -> list[Path]:
     sources = sorted(PROTO.rglob("*.proto"))
     for source in sources:
         (target / source.relative_to(PROTO).parent).mkdir(parents=True, exist_ok=True)
-    arguments = [
-        "protoc",
-        f"-I{PROTO}",
-        f"--python_out={target}",
-        f"--mypy_out=quiet:{target}",
-    ]
+    arguments = ["protoc", f"-I{PROTO}", *_PLUGINS, f"--python_out={target}", f"--mypy_out=quiet:{target}"]
     with_services = [source for source in sources if "\nservice " in source.read_text(encoding="utf-8")]
     if protoc.main([*arguments, *map(str, sources)]) != 0:
         raise SystemExit("protoc failed; see its message above")
-    services = ["protoc", f"-I{PROTO}", f"--grpc_python_out={target}", f"--mypy_grpc_out=quiet:{target}"]
+    services = ["protoc", f"-I{PROTO}", *_PLUGINS, f"--grpc_python_out={target}", f"--mypy_grpc_out=quiet:{target}"]
     if with_services and protoc.main([*services, *map(str, with_services)]) != 0:
         raise SystemExit("protoc failed for the services; see its message above")
     return sorted(path.relative_to(target) for path in target.rglob("*_pb2*"))
