@@ -1,0 +1,381 @@
+"""A cluster of node processes on loopback, under one folder: for the bench, the demo, scripts and tests.
+
+The folder holds one configuration file, one log and one store directory a node, and `cluster.json`, from which a
+later program (`LocalCluster.attach`) takes the cluster over. Only processes that this folder's cluster started are
+ever signalled, by id and start time.
+
+Not a deployment tool: all nodes share one machine and its disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from cluster.processes import ProcessRef, identity_of
+from dledger.client import LogClient
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+STATE_FILE = "cluster.json"
+# Below the range that Linux takes ports of outgoing connections from, so that no dialling node takes another's port.
+_PORTS = range(15_000, 32_000)
+_PORT_TRIES_MAX = 1_000
+_POLL_S = 0.01
+_STOP_GRACE_S = 10.0
+_LOG_TAIL_LINES = 15
+# Small beside the defaults (1 GiB and 160 MiB are allocated at once, a node): a folder for trying things out.
+_DEFAULT_OPTIONS: dict[str, str | int] = {
+    "mapped_file_size_for_entry_data": 64 << 20,
+    "mapped_file_size_for_entry_index": 8 << 20,
+}
+
+
+class ClusterError(Exception):
+    """The local cluster could not be made, started or found; the message says which node and what to look at."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """One node: where its files are, where it listens, and its process if one was started."""
+
+    id: str
+    config: str
+    log: str
+    store: str
+    endpoint: str
+    metrics: str
+    process: ProcessRef | None = None
+
+
+class LocalCluster:
+    """Nodes `n0`, `n1`, ... of one group as child processes; a context manager starts and stops them.
+
+    Example:
+        with LocalCluster.create(Path("run")) as cluster, LogClient(cluster.endpoints) as log:
+            log.append(b"hello")
+    """
+
+    def __init__(self, folder: Path, group: str, nodes: list[_Node]) -> None:
+        self._folder = folder
+        self._group = group
+        self._nodes = {node.id: node for node in nodes}
+        # Kept to reap them: an ended child stays a zombie until its parent asks.
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    # ------------------------------------------------------------------------------------------ making and finding
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        *,
+        nodes: int = 3,
+        options: Mapping[str, str | int] | None = None,
+        base_port: int | None = None,
+    ) -> LocalCluster:
+        """Write the configuration of a new cluster under `folder`; nothing is started yet.
+
+        Args:
+            folder: made if absent; must not hold a cluster already.
+            nodes: how many; 3 or 5 make sense.
+            options: settings for every node, by their names in the configuration file.
+            base_port: take the ports from here upwards (three a node); None chooses free ones.
+
+        Raises:
+            ClusterError: the folder holds a cluster (attach to it), or a port is taken.
+        """
+        folder = folder.absolute()
+        if (folder / STATE_FILE).exists():
+            raise ClusterError(f"{folder} already holds a cluster: attach to it, or choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = {**_DEFAULT_OPTIONS, "group": "default", **(options or {})}
+        ports = _choose_ports(3 * nodes, base_port)
+        ids = [f"n{number}" for number in range(nodes)]
+        peers = ";".join(f"{node_id}-127.0.0.1:{port}" for node_id, port in zip(ids, ports, strict=False))
+        made = [
+            _write_node(folder, node_id, peers, settings, ports[nodes + 2 * number], ports[nodes + 2 * number + 1])
+            for number, node_id in enumerate(ids)
+        ]
+        cluster = cls(folder, str(settings["group"]), made)
+        cluster._save()
+        return cluster
+
+    @classmethod
+    def attach(cls, folder: Path) -> LocalCluster:
+        """Take over the cluster that an earlier program made under `folder`.
+
+        Raises:
+            ClusterError: there is none.
+        """
+        folder = folder.absolute()
+        try:
+            state = json.loads((folder / STATE_FILE).read_text())
+        except FileNotFoundError:
+            raise ClusterError(f"{folder} holds no cluster ({STATE_FILE} is missing): create one first") from None
+        nodes = [
+            _Node(**{**node, "process": ProcessRef(**node["process"]) if node["process"] else None})
+            for node in state["nodes"]
+        ]
+        return cls(folder, state["group"], nodes)
+
+    def _save(self) -> None:
+        state = {"group": self._group, "nodes": [asdict(node) for node in self._nodes.values()]}
+        spare = self._folder / f"{STATE_FILE}.tmp"
+        spare.write_text(json.dumps(state, indent=1))
+        spare.replace(self._folder / STATE_FILE)
+
+    # --------------------------------------------------------------------------------------------- what there is
+
+    @property
+    def folder(self) -> Path:
+        """Where all files of the cluster are."""
+        return self._folder
+
+    @property
+    def group(self) -> str:
+        """Name of the replication group."""
+        return self._group
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        """Ids of all nodes, running or not."""
+        return tuple(self._nodes)
+
+    @property
+    def endpoints(self) -> str:
+        """The `host:port` of every node's LogService, comma separated: what a client takes."""
+        return ",".join(node.endpoint for node in self._nodes.values())
+
+    def endpoint_of(self, node_id: str) -> str:
+        """Return `host:port` of one node's LogService."""
+        return self._nodes[node_id].endpoint
+
+    def metrics_of(self, node_id: str) -> str:
+        """Return `host:port` of one node's metrics page."""
+        return self._nodes[node_id].metrics
+
+    def directory_of(self, node_id: str) -> Path:
+        """Return the node's own store directory (`.../dledger-<id>`)."""
+        return Path(self._nodes[node_id].store) / f"dledger-{node_id}"
+
+    def config_of(self, node_id: str) -> Path:
+        """Return the node's configuration file."""
+        return Path(self._nodes[node_id].config)
+
+    def log_of(self, node_id: str) -> Path:
+        """Return the file that takes the node's standard output and error."""
+        return Path(self._nodes[node_id].log)
+
+    def pid_of(self, node_id: str) -> int | None:
+        """Return the process id of a running node; None when it does not run."""
+        process = self._nodes[node_id].process
+        return process.pid if process and process.is_running() else None
+
+    def is_running(self, node_id: str) -> bool:
+        """Return whether the node's process lives."""
+        return self.pid_of(node_id) is not None
+
+    @property
+    def running_ids(self) -> tuple[str, ...]:
+        """Ids of the nodes whose process lives."""
+        return tuple(node_id for node_id in self._nodes if self.is_running(node_id))
+
+    # --------------------------------------------------------------------------------------- starting and ending
+
+    def start(self, timeout_s: float = 30.0) -> None:
+        """Start every node that does not run; return when all of them serve clients.
+
+        Raises:
+            ClusterError: a node ended or was not ready in time; the message shows the end of its log.
+        """
+        started = [node_id for node_id in self._nodes if not self.is_running(node_id)]
+        offsets = {node_id: self._launch(node_id) for node_id in started}
+        deadline = time.monotonic() + timeout_s
+        for node_id, offset in offsets.items():
+            self._wait_ready(node_id, offset, deadline)
+
+    def start_node(self, node_id: str, timeout_s: float = 30.0) -> None:
+        """Start one node and wait until it serves clients; nothing is done when it runs."""
+        if not self.is_running(node_id):
+            self._wait_ready(node_id, self._launch(node_id), time.monotonic() + timeout_s)
+
+    def stop(self) -> None:
+        """End all nodes of this cluster: asked at first, by force after 10 s."""
+        for node_id in self._nodes:
+            self._signal(node_id, signal.SIGTERM)
+        for node_id in self._nodes:
+            self.stop_node(node_id)
+
+    def stop_node(self, node_id: str) -> None:
+        """End one node in order (SIGTERM); by force when it does not obey in 10 s."""
+        process = self._nodes[node_id].process
+        if process is not None:
+            process.end(_STOP_GRACE_S)
+        self._forget(node_id)
+
+    def kill(self, node_id: str) -> None:
+        """End one node by SIGKILL, as a crash would, and wait until it is gone."""
+        process = self._nodes[node_id].process
+        if process is not None:
+            process.signal(signal.SIGKILL)
+            process.wait_end(_STOP_GRACE_S)
+        self._forget(node_id)
+
+    def restart(self, node_id: str, timeout_s: float = 30.0) -> None:
+        """Stop one node if it runs, and start it again on the same files."""
+        self.stop_node(node_id)
+        self.start_node(node_id, timeout_s)
+
+    def pause(self, node_id: str) -> None:
+        """Stop one node's process in its tracks (SIGSTOP): alive to the network, silent to all."""
+        self._signal(node_id, signal.SIGSTOP)
+
+    def resume(self, node_id: str) -> None:
+        """Let a paused node go on."""
+        self._signal(node_id, signal.SIGCONT)
+
+    def wait_for_leader(self, timeout_s: float = 15.0) -> str:
+        """Return the id of the node that leads, as soon as one does.
+
+        Raises:
+            ClusterError: none was elected in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        with LogClient(self.endpoints, group=self._group) as client:
+            while time.monotonic() < deadline:
+                leader = client.find_leader()
+                for node in self._nodes.values():
+                    if node.endpoint == leader:
+                        return node.id
+                time.sleep(_POLL_S)
+        raise ClusterError(f"no leader within {timeout_s:.0f} s; look at the logs {self._folder}/*.log")
+
+    def __enter__(self) -> Self:
+        """Start all nodes."""
+        try:
+            self.start()
+        except ClusterError:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Stop all nodes."""
+        self.stop()
+
+    def _signal(self, node_id: str, number: signal.Signals) -> None:
+        process = self._nodes[node_id].process
+        if process is not None:
+            process.signal(number)
+
+    def _launch(self, node_id: str) -> int:
+        """Start the process; return where its output begins in the log file."""
+        node = self._nodes[node_id]
+        log = Path(node.log)
+        offset = log.stat().st_size if log.exists() else 0
+        # Settings of the caller's own environment must not reach the nodes.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("DLEDGER_")}
+        with log.open("ab") as output:
+            child = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-m", "cluster.cli", "server", "--config", node.config],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                # Ctrl-C at the terminal is for the program that owns the cluster, which stops the nodes itself.
+                start_new_session=True,
+            )
+        self._children[node_id] = child
+        node.process = ProcessRef(child.pid, identity_of(child.pid) or "")
+        self._save()
+        return offset
+
+    def _wait_ready(self, node_id: str, offset: int, deadline: float) -> None:
+        log = self.log_of(node_id)
+        while True:
+            is_running = self.is_running(node_id)
+            with log.open("rb") as output:
+                output.seek(offset)
+                lines = output.read().splitlines()
+            if any(line.startswith(b"ready self_id=") for line in lines):
+                return
+            if not is_running or time.monotonic() >= deadline:
+                state = "is not ready in time" if is_running else "ended while starting"
+                tail = b"\n".join(lines[-_LOG_TAIL_LINES:]).decode(errors="replace")
+                raise ClusterError(f"node {node_id} {state}; the end of {log}:\n{tail}")
+            time.sleep(_POLL_S)
+
+    def _forget(self, node_id: str) -> None:
+        child = self._children.pop(node_id, None)
+        if child is not None:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(_STOP_GRACE_S)
+        if self._nodes[node_id].process is not None:
+            self._nodes[node_id].process = None
+            self._save()
+
+
+def _write_node(
+    folder: Path, node_id: str, peers: str, settings: Mapping[str, str | int], client_port: int, metrics_port: int
+) -> _Node:
+    """Write one node's configuration file."""
+    node = _Node(
+        id=node_id,
+        config=str(folder / f"{node_id}.toml"),
+        log=str(folder / f"{node_id}.log"),
+        store=str(folder / node_id),
+        endpoint=f"127.0.0.1:{client_port}",
+        metrics=f"127.0.0.1:{metrics_port}",
+    )
+    own: dict[str, str | int] = {
+        "self_id": node_id,
+        "peers": peers,
+        "store_base_dir": node.store,
+        "client_address": node.endpoint,
+        "metrics_address": node.metrics,
+    }
+    # A JSON string or number is a TOML one, too.
+    lines = [f"{name} = {json.dumps(value)}\n" for name, value in {**settings, **own}.items()]
+    Path(node.config).write_text("".join(lines))
+    return node
+
+
+def _choose_ports(count: int, base_port: int | None) -> list[int]:
+    """Return `count` ports of loopback that nobody listens on now."""
+    if base_port is not None:
+        ports = list(range(base_port, base_port + count))
+        taken = [port for port in ports if not _is_free(port)]
+        if taken:
+            raise ClusterError(f"port {taken[0]} is taken: choose another base port, or let free ones be chosen")
+        return ports
+    chosen: set[int] = set()
+    for _ in range(_PORT_TRIES_MAX):
+        port = random.choice(_PORTS)
+        if port not in chosen and _is_free(port):
+            chosen.add(port)
+        if len(chosen) == count:
+            return sorted(chosen)
+    raise ClusterError(f"found no {count} free ports between {_PORTS.start} and {_PORTS.stop}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
