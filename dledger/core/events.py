@@ -39,6 +39,13 @@ class Propose:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """What `AppendProposal` asked for is in the store and can be read back: it may be pushed (dissertation §10.2.1)."""
+
+    last_index: int
+
+
+@dataclass(frozen=True, slots=True)
 class Persisted:
     """Entries up to `last_index` are durable here (as far as they have not been cut off since)."""
 
@@ -67,7 +74,7 @@ class ReadIndex:
     read_id: int
 
 
-Event = Tick | Received | Propose | Persisted | PushNotTaken | PeerUnreachable | ReadIndex
+Event = Tick | Received | Propose | Written | Persisted | PushNotTaken | PeerUnreachable | ReadIndex
 
 # ---------------------------------------------------------------------------------------------------- effects out
 

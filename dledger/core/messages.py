@@ -93,6 +93,4 @@ class PushRefused:
     is_disk_full: bool = False
 
 
-Message = (
-    VoteRequest | VoteResponse | Heartbeat | HeartbeatResponse | Push | PushAccepted | PushRefused
-)
+Message = VoteRequest | VoteResponse | Heartbeat | HeartbeatResponse | Push | PushAccepted | PushRefused

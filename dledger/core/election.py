@@ -1,0 +1,92 @@
+"""Pre-vote and vote: who may lead (Raft §5.2, §5.4.1; dissertation §4.2.3, §9.6)."""
+
+from __future__ import annotations
+
+from dledger.core import leader
+from dledger.core.messages import VoteRequest, VoteResponse
+from dledger.core.state import State
+from dledger.core.transitions import become_follower, hears_leader, reset_election_deadline
+from dledger.types import Role
+
+
+def tick(state: State) -> None:
+    """Stand for election when no leader has shown itself for a whole random timeout."""
+    if state.now_ms >= state.election_deadline_ms:
+        start_pre_vote(state)
+
+
+def start_pre_vote(state: State) -> None:
+    """Ask whether we would be elected, without raising the term: a node that was cut off disturbs nobody."""
+    _stand(state, is_pre_vote=True, request_term=state.term + 1)
+
+
+def start_vote(state: State) -> None:
+    """Raise the term, vote for ourselves and ask for the others' votes."""
+    state.term += 1
+    state.voted_for = state.self_id
+    _stand(state, is_pre_vote=False, request_term=state.term)
+
+
+def _stand(state: State, *, is_pre_vote: bool, request_term: int) -> None:
+    state.role = Role.CANDIDATE
+    state.leader_id = None
+    state.is_pre_vote = is_pre_vote
+    state.votes = {}
+    reset_election_deadline(state)
+    request = VoteRequest(
+        term=request_term, is_pre_vote=is_pre_vote, last_index=state.log.last_index, last_term=state.log.last_term
+    )
+    for peer in state.others:
+        state.send(peer, request)
+    _count_vote(state, state.self_id)
+
+
+def _count_vote(state: State, voter: str) -> None:
+    state.votes[voter] = True
+    if len(state.votes) < state.quorum:
+        return
+    if state.is_pre_vote:
+        start_vote(state)
+    else:
+        leader.take_office(state)
+
+
+def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None:
+    """Say whether we would vote so: nothing of ours changes, neither term nor timer."""
+    is_granted = (
+        request.term > state.term
+        and not hears_leader(state)
+        and state.log.is_up_to_date(request.last_index, request.last_term)
+    )
+    # A grant echoes the asked-for term, so that it answers this question only; a refusal tells our own.
+    term = request.term if is_granted else state.term
+    state.send(sender, VoteResponse(term=term, is_pre_vote=True, is_granted=is_granted))
+
+
+def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
+    """Vote for the first candidate of a term whose log is at least as up to date as ours."""
+    if request.term > state.term:
+        if hears_leader(state):
+            # "If a server receives a RequestVote within the minimum election timeout of hearing from a current
+            # leader, it does not update its term or grant its vote" (dissertation §4.2.3).
+            return
+        become_follower(state, request.term, None)
+    is_granted = (
+        request.term == state.term
+        and state.voted_for in (None, sender)
+        and state.role is Role.FOLLOWER
+        and state.log.is_up_to_date(request.last_index, request.last_term)
+    )
+    if is_granted:
+        state.voted_for = sender
+        reset_election_deadline(state)
+    state.send(sender, VoteResponse(term=state.term, is_pre_vote=False, is_granted=is_granted))
+
+
+def on_vote_response(state: State, sender: str, response: VoteResponse) -> None:
+    """Count a vote that answers the open question; anything else is late."""
+    if state.role is not Role.CANDIDATE or not response.is_granted or response.is_pre_vote != state.is_pre_vote:
+        return
+    asked_term = state.term + 1 if state.is_pre_vote else state.term
+    if response.term == asked_term:
+        _count_vote(state, sender)

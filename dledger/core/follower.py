@@ -1,0 +1,126 @@
+"""The follower's side of replication: compare, cut what conflicts, append, acknowledge when durable (Raft §5.3)."""
+
+from __future__ import annotations
+
+from dledger.core.events import AppendPushed, TruncateFrom
+from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
+from dledger.core.state import State
+from dledger.core.transitions import advance_commit, become_follower, reset_election_deadline
+from dledger.errors import InvariantBroken
+from dledger.types import NO_INDEX, NO_TERM, Role, Span
+
+
+def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
+    """Keep following; take over the commit index, which the leader bounds by what we acknowledged to it."""
+    hear_leader(state, sender)
+    advance_commit(state, min(heartbeat.commit_index, state.log.last_index))
+    state.send(sender, HeartbeatResponse(term=state.term, round=heartbeat.round))
+
+
+def on_push(state: State, sender: str, push: Push) -> None:
+    """Take entries that fit behind `prev_index`, or say where the logs part.
+
+    Raises:
+        InvariantBroken: the leader's log contradicts a committed entry; the node must stop.
+    """
+    hear_leader(state, sender)
+    log = state.log
+    if push.prev_index > log.last_index:
+        _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX)
+        return
+    if push.prev_index < log.begin_index - 1:
+        # It starts in what we no longer keep; that was committed, so the logs agree at least up to our commit index.
+        _acknowledge(state, sender)
+        return
+    # In front of `begin_index` there is nothing, or what was committed before it was dropped: both agree.
+    if push.prev_index >= log.begin_index and log.term_at(push.prev_index) != push.prev_term:
+        _refuse(
+            state,
+            sender,
+            push,
+            conflict_term=log.term_at(push.prev_index),
+            conflict_first_index=log.first_index_of_run(push.prev_index),
+        )
+        return
+    if push.span is not None:
+        _take_entries(state, push, push.span)
+    matched = push.prev_index if push.span is None else push.span.last_index
+    state.matched_index = max(state.matched_index, matched)
+    advance_commit(state, min(push.commit_index, state.matched_index))
+    state.owes_acknowledgement = True
+    if state.persisted_index >= state.matched_index:
+        _acknowledge(state, sender)
+
+
+def on_persisted(state: State) -> None:
+    """Acknowledge what has become durable, as far as it is known to equal the leader's log."""
+    if state.leader_id is not None and state.owes_acknowledgement:
+        _acknowledge(state, state.leader_id)
+
+
+def on_push_not_taken(state: State, sender: str, push: Push) -> None:
+    """Tell the leader that the disk is full; it will offer the entries again."""
+    if push.term != state.term or state.role is Role.LEADER:
+        return
+    hear_leader(state, sender)
+    _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX, is_disk_full=True)
+
+
+def hear_leader(state: State, sender: str) -> None:
+    """Take `sender` for the leader of the current term, and its sign of life."""
+    if state.role is Role.LEADER:
+        raise InvariantBroken(f"two leaders in term {state.term}: {state.self_id} (this node) and {sender}")
+    if state.leader_id not in (None, sender):
+        raise InvariantBroken(f"two leaders in term {state.term}: {state.leader_id} and {sender}")
+    become_follower(state, state.term, sender)
+    state.leader_contact_ms = state.now_ms
+    reset_election_deadline(state)
+
+
+def _take_entries(state: State, push: Push, span: Span) -> None:
+    log = state.log
+    conflict = log.first_conflict(span.first_index, span.last_index, span.term)
+    if conflict != NO_INDEX:
+        if conflict <= state.commit_index:
+            raise InvariantBroken(
+                f"the leader of term {push.term} sent entry {conflict} of term {span.term}, but this node has "
+                f"committed it in term {log.term_at(conflict)} (commit index {state.commit_index}): nothing is cut, "
+                "keep all files"
+            )
+        state.emit(TruncateFrom(conflict))
+        log.truncate(conflict)
+        state.written_index = min(state.written_index, conflict - 1)
+        state.persisted_index = min(state.persisted_index, conflict - 1)
+    first_index = log.last_index + 1
+    if first_index <= span.last_index:
+        state.emit(AppendPushed(push, first_index))
+        log.append(span.last_index, span.term)
+        state.written_index = span.last_index
+
+
+def _acknowledge(state: State, leader_id: str) -> None:
+    match_index = min(state.persisted_index, state.matched_index)
+    state.owes_acknowledgement = match_index < state.matched_index
+    state.send(leader_id, PushAccepted(term=state.term, match_index=match_index))
+
+
+def _refuse(
+    state: State,
+    sender: str,
+    push: Push,
+    *,
+    conflict_term: int,
+    conflict_first_index: int,
+    is_disk_full: bool = False,
+) -> None:
+    state.send(
+        sender,
+        PushRefused(
+            term=state.term,
+            rejected_prev_index=push.prev_index,
+            last_index=state.log.last_index,
+            conflict_term=conflict_term,
+            conflict_first_index=conflict_first_index,
+            is_disk_full=is_disk_full,
+        ),
+    )

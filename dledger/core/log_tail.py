@@ -1,0 +1,94 @@
+"""What the core knows of the log: where it begins and ends, and the term of every entry; never a body.
+
+Terms ascend with the index, so the whole log is a short list of runs: one a leader, not one an entry. Every question
+is a bisection of that list.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+
+from dledger.types import NO_INDEX, LogState, TermRun
+
+_first_index = attrgetter("first_index")
+_term = attrgetter("term")
+
+
+class LogTail:
+    """Begin, end and terms of the retained log; kept in step with the store by the effects that the core emits.
+
+    Invariant: runs ascend strictly in `first_index` and in `term`; the first one starts at `begin_index`; there is
+    none exactly when the log is empty.
+    """
+
+    __slots__ = ("_begin_prev_term", "_runs", "begin_index", "last_index")
+
+    def __init__(self, state: LogState) -> None:
+        self.begin_index = state.begin_index
+        self.last_index = state.last_index
+        self._begin_prev_term = state.begin_prev_term
+        self._runs = list(state.term_runs)
+        assert (self.last_index < self.begin_index) == (not self._runs), state
+
+    @property
+    def last_term(self) -> int:
+        """Term of the last entry; of the entry before the log's begin when it is empty (-1: none)."""
+        return self._runs[-1].term if self._runs else self._begin_prev_term
+
+    def term_at(self, index: int) -> int:
+        """Return the term of `index`, which lies in `[begin_index - 1, last_index]`; -1 for "before the first"."""
+        assert self.begin_index - 1 <= index <= self.last_index, (self.begin_index, index, self.last_index)
+        if index < self.begin_index:
+            return self._begin_prev_term
+        return self._runs[self._run_of(index)].term
+
+    def first_index_of_run(self, index: int) -> int:
+        """Return the first retained index that has the term of `index` (a retained entry)."""
+        assert self.begin_index <= index <= self.last_index, (self.begin_index, index, self.last_index)
+        return self._runs[self._run_of(index)].first_index
+
+    def last_index_of_term(self, term: int, index_max: int) -> int:
+        """Return the last retained index of `term` that is at most `index_max`; -1 when there is none."""
+        position = bisect_right(self._runs, term, key=_term) - 1
+        if position < 0 or self._runs[position].term != term or self._runs[position].first_index > index_max:
+            return NO_INDEX
+        return min(self._end_of_run(position), index_max)
+
+    def first_conflict(self, first_index: int, last_index: int, term: int) -> int:
+        """Return the first index in `[first_index, last_index]` that we hold in another term; -1 when there is none."""
+        index = max(first_index, self.begin_index)
+        last_index = min(last_index, self.last_index)
+        if index > last_index:
+            return NO_INDEX
+        position = self._run_of(index)
+        if self._runs[position].term != term:
+            return index
+        following = self._end_of_run(position) + 1
+        return following if following <= last_index else NO_INDEX
+
+    def is_up_to_date(self, last_index: int, last_term: int) -> bool:
+        """Say whether a log that ends so is at least as up to date as ours (Raft §5.4.1)."""
+        return (last_term, last_index) >= (self.last_term, self.last_index)
+
+    def append(self, last_index: int, term: int) -> None:
+        """Take note of new entries behind our last one, up to `last_index`, all of `term`."""
+        assert last_index > self.last_index, (last_index, self.last_index)
+        assert term >= self.last_term, (term, self.last_term)
+        if not self._runs or self._runs[-1].term != term:
+            self._runs.append(TermRun(first_index=self.last_index + 1, term=term))
+        self.last_index = last_index
+
+    def truncate(self, first_index: int) -> None:
+        """Forget `first_index` and all behind it."""
+        assert self.begin_index <= first_index <= self.last_index, (self.begin_index, first_index, self.last_index)
+        while self._runs and self._runs[-1].first_index >= first_index:
+            self._runs.pop()
+        self.last_index = first_index - 1
+
+    def _run_of(self, index: int) -> int:
+        return bisect_right(self._runs, index, key=_first_index) - 1
+
+    def _end_of_run(self, position: int) -> int:
+        is_last = position + 1 == len(self._runs)
+        return self.last_index if is_last else self._runs[position + 1].first_index - 1

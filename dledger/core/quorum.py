@@ -1,0 +1,16 @@
+"""Majorities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def quorum_of(voters: int) -> int:
+    """Return how many of `voters` make a majority."""
+    return voters // 2 + 1
+
+
+def majority_value(values: Iterable[int]) -> int:
+    """Return the greatest value that a majority of `values` (one a voter) has reached."""
+    ordered = sorted(values, reverse=True)
+    return ordered[quorum_of(len(ordered)) - 1]
