@@ -197,7 +197,7 @@ class Driver:
 
     def _can_lead(self) -> bool:
         """Say whether a leader's no-op has room; a vote that would elect a node with a full disk is not counted."""
-        if self.raft.role is not Role.CANDIDATE:
+        if self.raft.role is Role.LEADER:
             return True
         try:
             self._store.reserve([0])
