@@ -1,0 +1,101 @@
+"""Errors that any store of files can meet: each names the file, the position, what was expected and what was found.
+
+Every message ends with what a person can do next. Not here: refusals that travel as data (`dledger.errors`).
+"""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """Base of all errors of stored files."""
+
+
+class CorruptData(StoreError):
+    """Bytes that must be there are missing or wrong. Nothing was cut or repaired.
+
+    Attributes:
+        path: the file (or directory) that holds the fault.
+        position: byte position of the fault within `path`.
+        expected: what should stand there.
+        found: what stands there.
+    """
+
+    def __init__(self, path: str, position: int, expected: str, found: str) -> None:
+        super().__init__(
+            f"{path}: corrupt at byte {position}: expected {expected}, found {found}. Nothing was changed. Keep a copy "
+            "of the directory, then restore the file from a backup, or remove the whole directory of this node and "
+            "let it join as a new, empty node"
+        )
+        self.path = path
+        self.position = position
+        self.expected = expected
+        self.found = found
+
+
+class DiskFull(StoreError):
+    """There is no room for a file that must be allocated now; the log itself is unchanged."""
+
+    def __init__(self, path: str, needed_bytes: int) -> None:
+        super().__init__(f"{path}: no room for {needed_bytes} bytes. Free space on this file system, then try again")
+        self.path = path
+        self.needed_bytes = needed_bytes
+
+
+class DirectoryLocked(StoreError):
+    """Another process has the directory open."""
+
+    def __init__(self, path: str, holder: str) -> None:
+        super().__init__(f"{path}: locked by process {holder}. Stop that process, or give this one its own directory")
+        self.path = path
+        self.holder = holder
+
+
+class StorageFailed(StoreError):
+    """The operating system refused an operation on a file. Fatal: what reached the disk is not known.
+
+    A failed sync must not be tried again: the kernel may have dropped the pages it could not write, so that a second
+    sync succeeds and proves nothing.
+    """
+
+    def __init__(self, path: str, operation: str, reason: OSError) -> None:
+        super().__init__(
+            f"{path}: {operation} failed: {reason}. The node must stop; check the disk and the permissions, then start "
+            "it again"
+        )
+        self.path = path
+        self.operation = operation
+        self.reason = reason
+
+
+class WrongFileSize(StoreError):
+    """A file of a queue does not have the configured size."""
+
+    def __init__(self, path: str, expected_bytes: int, found_bytes: int) -> None:
+        super().__init__(
+            f"{path}: expected a size of {expected_bytes} bytes, found {found_bytes}. Start with the file size that "
+            "this directory was written with, or restore the file from a backup"
+        )
+        self.path = path
+        self.expected_bytes = expected_bytes
+        self.found_bytes = found_bytes
+
+
+class ForeignFile(StoreError):
+    """A name in a queue's directory is not that of a queue file."""
+
+    def __init__(self, path: str, expected: str) -> None:
+        super().__init__(f"{path}: expected {expected}. Move what does not belong to the store out of its directory")
+        self.path = path
+        self.expected = expected
+
+
+class MissingFile(StoreError):
+    """A file between two others of a queue is gone."""
+
+    def __init__(self, path: str, found_path: str) -> None:
+        super().__init__(
+            f"{path}: expected this file before {found_path}, found none. Restore it from a backup, or remove the "
+            "whole directory of this node and let it join as a new, empty node"
+        )
+        self.path = path
+        self.found_path = found_path
