@@ -219,23 +219,22 @@ def on_read_index(state: State, read_id: int) -> None:
         return
     # Until our no-op commits we may not know all that is committed.
     index = max(state.commit_index, state.term_start_index)
-    is_round_under_way = bool(state.reads)
     state.reads.append(PendingRead(read_id, index, state.round + 1))
-    if not is_round_under_way:
-        _broadcast_heartbeat(state)
     _answer_reads(state)
 
 
 def _answer_reads(state: State) -> None:
-    if not state.reads:
-        return
-    confirmed = majority_value([state.round, *(progress.round for progress in state.progress.values())])
-    waiting = []
-    for read in state.reads:
-        if read.round <= confirmed and read.index <= state.commit_index:
-            state.emit(ReadReady(read.read_id, read.index))
-        else:
-            waiting.append(read)
-    state.reads = waiting
-    if any(read.round > state.round for read in waiting):
+    """Answer what is confirmed and committed; start the next round for reads that came while one was under way."""
+    while state.reads:
+        confirmed = majority_value([state.round, *(progress.round for progress in state.progress.values())])
+        waiting = []
+        for read in state.reads:
+            if read.round <= confirmed and read.index <= state.commit_index:
+                state.emit(ReadReady(read.read_id, read.index))
+            else:
+                waiting.append(read)
+        state.reads = waiting
+        unconfirmed = [read.round for read in waiting if read.round > confirmed]
+        if not unconfirmed or min(unconfirmed) <= state.round:
+            return
         _broadcast_heartbeat(state)

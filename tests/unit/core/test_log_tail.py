@@ -1,0 +1,59 @@
+"""Term runs answer like a plain list of terms."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from dledger.core.log_tail import LogTail
+from dledger.core.quorum import majority_value, quorum_of
+from dledger.types import LogState, TermRun
+
+
+def as_tail(begin: int, terms: list[int]) -> LogTail:
+    runs = [TermRun(begin + at, term) for at, term in enumerate(terms) if at == 0 or terms[at - 1] != term]
+    return LogTail(
+        LogState(begin_index=begin, begin_prev_term=0, last_index=begin + len(terms) - 1, term_runs=tuple(runs))
+    )
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_runs_answer_like_a_list_of_terms(seed):
+    draw = random.Random(seed)
+    begin = draw.choice([0, 5])
+    terms: list[int] = []
+    tail = as_tail(begin, terms)
+    for _ in range(60):
+        if terms and draw.random() < 0.25:
+            cut = draw.randrange(len(terms))
+            del terms[cut:]
+            tail.truncate(begin + cut)
+        else:
+            term, count = (terms[-1] if terms else 1) + draw.choice([0, 0, 1, 3]), draw.randrange(1, 5)
+            terms.extend([term] * count)
+            tail.append(begin + len(terms) - 1, term)
+        check_against(tail, begin, terms)
+
+
+def check_against(tail: LogTail, begin: int, terms: list[int]) -> None:
+    last = begin + len(terms) - 1
+    assert tail.last_index == last
+    assert tail.last_term == (terms[-1] if terms else 0)
+    for index in range(begin, last + 1):
+        term = terms[index - begin]
+        assert tail.term_at(index) == term
+        assert tail.first_index_of_run(index) == begin + terms.index(term)
+        same = [at for at, t in enumerate(terms) if t == term and begin + at <= index]
+        assert tail.last_index_of_term(term, index) == begin + same[-1]
+        expected = next((begin + at for at, t in enumerate(terms) if begin + at >= index and t != term), -1)
+        assert tail.first_conflict(index, last + 5, term) == expected
+    assert tail.last_index_of_term(10**9, last) == -1
+
+
+def test_majorities():
+    assert [quorum_of(n) for n in (1, 2, 3, 4, 5)] == [1, 2, 2, 3, 3]
+    assert majority_value([5]) == 5
+    assert majority_value([5, 3, 9]) == 5
+    assert majority_value([1, 9, 9, 1, 1]) == 1
+    assert majority_value([4, 2]) == 2
