@@ -47,6 +47,8 @@ assert FRAME_HEAD.size == 8
 PROTOCOL_VERSION = 1
 # A control part is a few dozen bytes, a Hello a few hundred; anything near this is garbage.
 CONTROL_SIZE_BYTES_MAX = 16 * 1024
+# Group, ids and addresses in a Hello; they are quoted in refusals, which must fit a control part.
+NAME_LENGTH_MAX = 255
 # Largest push payload that a node may send. Fixed for all nodes, for sender and receiver must agree on it.
 PAYLOAD_SIZE_BYTES_MAX = 16 * 1024 * 1024
 # Until the Hello is accepted a stranger can make us hold this much and no more.
@@ -203,6 +205,9 @@ def decode_hello(control: bytes, payload: bytes) -> Hello:
     if message.WhichOneof("kind") != "hello" or payload:
         raise BadFrame(f"expected a Hello without payload as first frame, found {message.WhichOneof('kind')}")
     hello = message.hello
+    names = (hello.group, hello.self_id, hello.peer_id, hello.client_address)
+    if max(map(len, names)) > NAME_LENGTH_MAX:
+        raise BadFrame(f"hello: a name is longer than {NAME_LENGTH_MAX} characters")
     return Hello(
         protocol_version=hello.protocol_version,
         group=hello.group,

@@ -1,4 +1,4 @@
-"""Elections: each claim is a sentence of the paper or the dissertation, or a weakness of DLedger that must not return."""
+"""Elections: each claim is a sentence of the paper or the dissertation, or a weakness of DLedger."""
 
 from __future__ import annotations
 
