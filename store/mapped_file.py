@@ -1,0 +1,85 @@
+"""One file of a queue: it knows at which offset of the whole queue it begins, and whether it waits for a sync.
+
+Offsets are bytes from the queue's origin; only this class translates them into positions within the file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from store.files import File
+
+# How far ahead a file that somebody else created sparse is given real blocks: few calls, little room taken.
+_ALLOCATE_AHEAD_BYTES = 4 << 20
+_CHUNK_SIZE_BYTES = 64 << 10
+
+
+class MappedFile:
+    """A file whose bytes are the queue's bytes `[begin_offset, end_offset)`.
+
+    Attributes:
+        file: the open file.
+        begin_offset: the queue offset of the first byte; also the file's name.
+        end_offset: the queue offset behind the last byte.
+        is_dirty: something was written since the queue last handed this file out to be synced.
+
+    Source: RocketMQ and DLedger `DefaultMmapFile` (`fileFromOffset`).
+    """
+
+    __slots__ = ("_allocated_end", "begin_offset", "end_offset", "file", "is_dirty")
+
+    def __init__(self, file: File, begin_offset: int, *, is_allocated: bool) -> None:
+        self.file = file
+        self.begin_offset = begin_offset
+        self.end_offset = begin_offset + file.size
+        self.is_dirty = False
+        # What lies before this offset certainly has blocks: nothing yet, for a file that was found (Java's are sparse).
+        self._allocated_end = self.end_offset if is_allocated else begin_offset
+
+    @property
+    def path(self) -> str:
+        """Where the file is."""
+        return self.file.path
+
+    def view(self) -> memoryview:
+        """Return the whole file, read-only and live."""
+        return self.file.view()
+
+    def allocate(self, begin: int, end: int) -> None:
+        """See to it that the offsets `[begin, end)` have real blocks.
+
+        Raises:
+            store.errors.DiskFull: nothing was changed.
+        """
+        if end <= self._allocated_end:
+            return
+        ahead_end = min(end + _ALLOCATE_AHEAD_BYTES, self.end_offset)
+        self.file.allocate(begin - self.begin_offset, ahead_end - begin)
+        self._allocated_end = ahead_end
+
+    def find_data(self, offset: int) -> int:
+        """Return the offset of the first byte at or behind `offset` that is not zero; `end_offset` if there is none."""
+        position = self.file.next_data(offset - self.begin_offset)
+        while position < self.file.size:
+            chunk = bytes(self.file.view()[position : position + _CHUNK_SIZE_BYTES])
+            data = chunk.lstrip(b"\0")
+            if data:
+                return self.begin_offset + position + len(chunk) - len(data)
+            position = self._next_data(position + len(chunk))
+        return self.end_offset
+
+    def find_data_end(self, offset: int) -> int:
+        """Return the offset behind the last byte at or behind `offset` that is not zero; `offset` if there is none."""
+        data_end = offset
+        position = self.file.next_data(offset - self.begin_offset)
+        while position < self.file.size:
+            chunk = bytes(self.file.view()[position : position + _CHUNK_SIZE_BYTES])
+            data = chunk.rstrip(b"\0")
+            if data:
+                data_end = self.begin_offset + position + len(data)
+            position = self._next_data(position + len(chunk))
+        return data_end
+
+    def _next_data(self, position: int) -> int:
+        return self.file.next_data(position) if position < self.file.size else position

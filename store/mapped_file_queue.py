@@ -1,0 +1,237 @@
+"""A row of equally long files that together are one long run of bytes.
+
+A file's name is the offset of its first byte, in 20 decimal digits; the next file begins where it ends. Every file has
+its full size from the start. The queue does not know how much of it is used: that is its owner's knowledge, and the
+owner sees to it that what lies behind the used part is zero.
+
+Source: RocketMQ `MappedFileQueue`, DLedger `MmapFileList`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store.errors import ForeignFile, MissingFile, WrongFileSize
+from store.mapped_file import MappedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.files import File, Files
+
+_NAME_DIGITS = 20
+_ZEROS = bytes(64 << 10)
+
+
+class MappedFileQueue:
+    """The files of one directory.
+
+    Args:
+        files: the file system.
+        directory: where the files are; it must exist.
+        file_size: bytes of each file.
+    """
+
+    __slots__ = ("_directory", "_dirty", "_file_size", "_files", "_mapped_files", "_reserved_end")
+
+    def __init__(self, files: Files, directory: str, file_size: int) -> None:
+        assert file_size > 0, file_size
+        self._files = files
+        self._directory = directory
+        self._file_size = file_size
+        self._mapped_files: list[MappedFile] = []
+        self._dirty: list[MappedFile] = []
+        self._reserved_end = 0
+
+    @property
+    def directory(self) -> str:
+        """Where the files are."""
+        return self._directory
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of each file."""
+        return self._file_size
+
+    @property
+    def mapped_files(self) -> Sequence[MappedFile]:
+        """All files, oldest first."""
+        return self._mapped_files
+
+    @property
+    def begin_offset(self) -> int:
+        """Offset of the first byte of the first file; 0 without files."""
+        return self._mapped_files[0].begin_offset if self._mapped_files else 0
+
+    @property
+    def end_offset(self) -> int:
+        """Offset behind the last byte of the last file; 0 without files."""
+        return self._mapped_files[-1].end_offset if self._mapped_files else 0
+
+    def load(self) -> list[str]:
+        """Open the files that are there, and remove a last one whose creation a crash cut short.
+
+        Creating a file makes its name first and gives it its size after, so a crash between leaves a last file that
+        is too short and holds only zeros: nothing was ever written to it, and it is removed. Any other wrong size is
+        an error: the directory was written with another file size, or the file was damaged.
+
+        Returns:
+            What was repaired, one sentence each.
+
+        Raises:
+            store.errors.ForeignFile: a name that is not a multiple of the file size in 20 digits.
+            store.errors.WrongFileSize: see above.
+            store.errors.MissingFile: a file between two others is gone, or has another name than its offset.
+        """
+        assert not self._mapped_files
+        notes: list[str] = []
+        names = sorted(self._files.list_directory(self._directory))
+        for name in names:
+            file = self._open(name)
+            if file.file.size == self._file_size:
+                self._mapped_files.append(file)
+                continue
+            is_cut_short = name == names[-1] and file.file.size < self._file_size
+            if not is_cut_short or file.find_data(file.begin_offset) < file.end_offset:
+                file.file.close()
+                raise WrongFileSize(file.path, self._file_size, file.file.size)
+            self._drop(file)
+            notes.append(f"{file.path}: removed; a crash cut its creation short at {file.file.size} bytes")
+        return notes
+
+    def find(self, offset: int) -> MappedFile | None:
+        """Return the file that holds the byte at `offset`, if there is one."""
+        number = (offset - self.begin_offset) // self._file_size
+        return self._mapped_files[number] if 0 <= number < len(self._mapped_files) else None
+
+    def reserve(self, begin: int, end: int) -> None:
+        """See to it that the files of `[begin, end)` exist and have real blocks, so that writes there find room.
+
+        A queue without files begins with the file that holds `begin`.
+
+        Raises:
+            store.errors.DiskFull: files may have been added, but they are empty and in place.
+        """
+        if begin < end <= self._reserved_end:
+            return
+        if not self._mapped_files:
+            self._create(begin - begin % self._file_size)
+        while self.end_offset < end:
+            self._create(self.end_offset)
+        at = begin
+        while at < end:
+            file = self.find(at)
+            assert file is not None, (self._directory, at)
+            file.allocate(at, min(end, file.end_offset))
+            at = file.end_offset
+        self._reserved_end = end
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        """Write `data` at `offset`, into the page cache; it must lie within one existing file.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        mapped_files = self._mapped_files
+        file = mapped_files[(offset - mapped_files[0].begin_offset) // self._file_size]
+        if not file.is_dirty:
+            file.is_dirty = True
+            self._dirty.append(file)
+        file.file.write(data, offset - file.begin_offset)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return a copy of `size` bytes from `offset`; they must lie within one existing file."""
+        mapped_files = self._mapped_files
+        file = mapped_files[(offset - mapped_files[0].begin_offset) // self._file_size]
+        return file.file.read(offset - file.begin_offset, size)
+
+    def truncate(self, offset: int, data_end: int, *, is_durable: bool) -> None:
+        """Give up everything from `offset` on: later files are removed, the rest of this file's data becomes zero.
+
+        All of the data is overwritten, not only its first bytes: bytes left behind a terminator would line up with
+        what is written next, and could be taken for later data after a crash. Files go from the last to the first,
+        each for certain before the next, so that a crash leaves no gap. The first file is never removed.
+
+        Args:
+            offset: the first byte to give up.
+            data_end: behind the last byte that is not zero, as the owner knows it.
+            is_durable: sync the zeros before returning.
+        """
+        while len(self._mapped_files) > 1 and self._mapped_files[-1].begin_offset >= offset:
+            file = self._mapped_files.pop()
+            self._drop(file)
+        self._reserved_end = min(self._reserved_end, self.end_offset)
+        holder = self.find(offset)
+        if holder is None:
+            return
+        zeros_end = min(data_end, holder.end_offset)
+        while offset < zeros_end:
+            # Ends at multiples of the chunk, so that a crash in between leaves whole sectors old or zero.
+            chunk_end = min(zeros_end, offset - offset % len(_ZEROS) + len(_ZEROS))
+            self.write(offset, _ZEROS[: chunk_end - offset])
+            offset = chunk_end
+        if is_durable:
+            holder.file.sync()
+
+    def remove_before(self, offset: int) -> None:
+        """Remove the files that end at or before `offset`, oldest first; the last file is never removed."""
+        while len(self._mapped_files) > 1 and self._mapped_files[0].end_offset <= offset:
+            self._drop(self._mapped_files.pop(0))
+
+    def remove_all(self) -> None:
+        """Remove every file, last first; the queue is then as new."""
+        while self._mapped_files:
+            self._drop(self._mapped_files.pop())
+        self._reserved_end = 0
+
+    def take_dirty(self) -> list[File]:
+        """Return the files written since the last call, oldest first; the caller syncs them, in any thread."""
+        dirty, self._dirty = self._dirty, []
+        for file in dirty:
+            file.is_dirty = False
+        return [file.file for file in dirty]
+
+    def sync_all(self) -> None:
+        """Sync every file, whoever wrote to it: also what a process that died before us left in the page cache.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        self.take_dirty()
+        for file in self._mapped_files:
+            file.file.sync()
+
+    def close(self) -> None:
+        """Close all files without syncing them."""
+        for file in self._mapped_files:
+            file.file.close()
+        self._mapped_files.clear()
+        self._dirty.clear()
+
+    def _open(self, name: str) -> MappedFile:
+        path = f"{self._directory}/{name}"
+        if len(name) != _NAME_DIGITS or not (name.isascii() and name.isdigit()):
+            raise ForeignFile(path, f"a name of {_NAME_DIGITS} digits")
+        offset = int(name)
+        if self._mapped_files and offset != self.end_offset:
+            raise MissingFile(self._path(self.end_offset), path)
+        file = MappedFile(self._files.open(path), offset, is_allocated=False)
+        if offset % self._file_size and file.file.size == self._file_size:
+            file.file.close()
+            raise ForeignFile(path, f"a name that is a multiple of the file size {self._file_size}")
+        return file
+
+    def _create(self, offset: int) -> None:
+        file = self._files.create(self._path(offset), self._file_size)
+        self._files.sync_directory(self._directory)
+        self._mapped_files.append(MappedFile(file, offset, is_allocated=True))
+
+    def _drop(self, file: MappedFile) -> None:
+        if file.is_dirty:
+            self._dirty.remove(file)
+        self._files.remove(file.path)
+        self._files.sync_directory(self._directory)
+        file.file.close()
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/{offset:0{_NAME_DIGITS}d}"
