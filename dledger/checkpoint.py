@@ -1,0 +1,98 @@
+"""What a node knew to be durable: the file `checkpoint`, in the text form of DLedger 0.3.
+
+    committedIndex=149
+    endIndex=149
+
+`endIndex` is a promise about the past: entries up to it were synced here, so one of them that is missing or bad was
+damaged, not lost in a crash. It also bounds the work of recovery. The promise is only ever too low, never too high:
+a truncation below it withdraws the file first. A checkpoint that is missing or unreadable promises nothing.
+
+Source: DLedger 0.3 `DLedgerMmapFileStore.persistCheckPoint` (whose endIndex is written, not synced).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.properties import format_properties, parse_properties
+from dledger.types import NO_INDEX
+
+if TYPE_CHECKING:
+    from store.files import Files
+
+FILE_NAME = "checkpoint"
+_COMMITTED_KEY = "committedIndex"
+_END_KEY = "endIndex"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Indexes up to which entries were durable here (`end_index`), and known to be committed (at most `end_index`)."""
+
+    end_index: int = NO_INDEX
+    committed_index: int = NO_INDEX
+
+
+class CheckpointFile:
+    """Loads, saves and withdraws the checkpoint. `save` may run in another thread than `withdraw`."""
+
+    __slots__ = ("_directory", "_files", "_generation", "_lock", "_path", "_saved_end_index")
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._path = f"{directory}/{FILE_NAME}"
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._saved_end_index = NO_INDEX
+
+    @property
+    def path(self) -> str:
+        """Where the file is."""
+        return self._path
+
+    @property
+    def generation(self) -> int:
+        """How often the checkpoint was withdrawn: a save prepared before a withdrawal must not follow it."""
+        return self._generation
+
+    def load(self) -> Checkpoint:
+        """Return what was saved; no promise when there is nothing, or nothing readable."""
+        content = self._files.read_bytes(self._path)
+        try:
+            properties = parse_properties(content or b"")
+            end_index = int(properties[_END_KEY])
+            committed_index = int(properties.get(_COMMITTED_KEY, NO_INDEX))
+        except (ValueError, KeyError):
+            return Checkpoint()
+        self._saved_end_index = end_index
+        return Checkpoint(end_index, min(committed_index, end_index))
+
+    def save(self, checkpoint: Checkpoint, generation: int) -> None:
+        """Save `checkpoint`, unless one was withdrawn since `generation` was read.
+
+        Raises:
+            store.errors.DiskFull: harmless; the older checkpoint stands.
+            store.errors.StorageFailed: the node must stop.
+        """
+        lines = {_COMMITTED_KEY: str(checkpoint.committed_index), _END_KEY: str(checkpoint.end_index)}
+        with self._lock:
+            if generation == self._generation:
+                self._files.replace(self._path, format_properties(lines))
+                self._saved_end_index = checkpoint.end_index
+
+    def withdraw(self, first_index: int) -> None:
+        """Take back, durably, what was promised of the entries from `first_index` on, because they are to be cut.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop, and must not cut.
+        """
+        with self._lock:
+            self._generation += 1
+            # Removing needs no room, so it also works on a full disk; the next save comes soon.
+            if self._saved_end_index >= first_index:
+                self._files.remove(self._path)
+                self._files.sync_directory(self._directory)
+                self._saved_end_index = NO_INDEX

@@ -1,0 +1,101 @@
+"""Term and vote on disk: the file `currterm`, in DLedger's text form, replaced atomically and durably at each change.
+
+    currTerm=7
+    voteLeader=n1
+
+An empty `voteLeader` means that no vote was given in this term. No file at all means a node that never took part. A
+file that cannot be read is different: it may have held a vote, and whoever votes twice in one term can elect two
+leaders, so the node refuses to start.
+
+Source: Raft figure 2 (persistent state); DLedger `MemberState` (which syncs nothing and swallows read errors).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from dledger.properties import format_properties, parse_properties
+from dledger.types import HardState
+from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from store.files import Files
+
+FILE_NAME = "currterm"
+_TERM_KEY = "currTerm"
+_VOTE_KEY = "voteLeader"
+# DLedger deletes `currterm` before it renames `currterm.tmp`, and keeps the content before in `currterm.bak`.
+_JAVA_LEFTOVERS = (".tmp", ".bak")
+
+
+class HardStateUnreadable(StoreError):
+    """The file with term and vote is there, or was there, and cannot be read."""
+
+    def __init__(self, path: str, expected: str, found: str) -> None:
+        super().__init__(
+            f"{path}: expected {expected}, found {found}. This node may have voted in a term that it no longer knows, "
+            "so it must not start. Restore the file from a backup no older than the last start, or remove the whole "
+            "directory of this node and let it join as a new, empty node under a new id"
+        )
+        self.path = path
+        self.expected = expected
+        self.found = found
+
+
+class HardStateFile:
+    """Loads and saves term and vote."""
+
+    __slots__ = ("_files", "_path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+
+    @classmethod
+    def open(cls, files: Files, directory: str) -> Self:
+        """Prepare the file in `directory`, which is created; room for the next save is set aside.
+
+        Raises:
+            store.errors.DiskFull: a node that has no room for its vote must not start; free some.
+        """
+        files.make_directory(directory)
+        path = f"{directory}/{FILE_NAME}"
+        files.prepare_replace(path)
+        return cls(files, path)
+
+    def load(self) -> HardState:
+        """Return the saved state; term 0 without a vote when nothing was ever saved.
+
+        Raises:
+            HardStateUnreadable: do not start.
+        """
+        content = self._files.read_bytes(self._path)
+        if content is None:
+            return self._load_absent()
+        try:
+            properties = parse_properties(content)
+            term = int(properties[_TERM_KEY])
+        except (ValueError, KeyError) as error:
+            raise HardStateUnreadable(self._path, f"lines {_TERM_KEY}=... and {_VOTE_KEY}=...", repr(error)) from error
+        if term < 0:
+            raise HardStateUnreadable(self._path, "a term from 0", str(term))
+        return HardState(term, properties.get(_VOTE_KEY) or None)
+
+    def save(self, state: HardState) -> None:
+        """Make `state` durable before returning; it works on a full disk, too.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop without sending the answer that waited for this.
+        """
+        lines = {_TERM_KEY: str(state.term), _VOTE_KEY: state.voted_for or ""}
+        self._files.replace(self._path, format_properties(lines))
+
+    def _load_absent(self) -> HardState:
+        for ending in _JAVA_LEFTOVERS:
+            if self._files.exists(self._path + ending):
+                expected = "this file, because it once existed"
+                found = (
+                    f"only {self._path + ending} (if a Java node was killed here, rename the newer of .tmp and .bak)"
+                )
+                raise HardStateUnreadable(self._path, expected, found)
+        return HardState()
