@@ -1,0 +1,101 @@
+"""Start, stop and look at a cluster of nodes on this machine: everything it makes lies in one folder.
+
+    python scripts/local_cluster.py start      three nodes on free ports, in ./run
+    python scripts/local_cluster.py status
+    python scripts/local_cluster.py stop       data and logs stay
+
+Only processes that this folder's cluster started are ever ended. The work is done by `cluster.local_cluster`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from cluster.local_cluster import STATE_FILE, ClusterError, LocalCluster
+from dledger import LogClient
+
+DEFAULT_FOLDER = Path("run")
+
+
+def main() -> int:
+    """Run one command; 1 when it could not be done."""
+    options = _parse()
+    try:
+        options.run(options)
+    except ClusterError as error:
+        print(f"local_cluster: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="A cluster of nodes on this machine, under one folder.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, run, text in (
+        ("start", _start, "start every node that does not run; make the cluster first if there is none"),
+        ("stop", _stop, "stop all nodes; data and logs stay"),
+        ("status", _status, "show all nodes"),
+        ("endpoints", _endpoints, "print the addresses that a client needs"),
+    ):
+        command = commands.add_parser(name, help=text, description=text)
+        command.add_argument("--folder", type=Path, default=DEFAULT_FOLDER, help="where everything lies (./run)")
+        command.set_defaults(run=run)
+        if name == "start":
+            command.add_argument("--nodes", type=int, choices=(1, 3, 5), default=3, help="how many, if made now (3)")
+            command.add_argument("--base-port", type=int, help="first of three ports a node, if made now (free ones)")
+    return parser.parse_args()
+
+
+def _start(options: argparse.Namespace) -> None:
+    folder: Path = options.folder
+    if (folder / STATE_FILE).exists():
+        cluster = LocalCluster.attach(folder)
+    else:
+        cluster = LocalCluster.create(folder, nodes=options.nodes, base_port=options.base_port)
+    cluster.start()
+    leader = cluster.wait_for_leader()
+    _show(cluster)
+    print(f"{leader} leads. Addresses for clients:\n{cluster.endpoints}")
+
+
+def _stop(options: argparse.Namespace) -> None:
+    cluster = LocalCluster.attach(options.folder)
+    running = len(cluster.running_ids)
+    cluster.stop()
+    print(f"{running} of {len(cluster.node_ids)} nodes ran; all are stopped. Data and logs stay in {cluster.folder}")
+
+
+def _status(options: argparse.Namespace) -> None:
+    _show(LocalCluster.attach(options.folder))
+
+
+def _endpoints(options: argparse.Namespace) -> None:
+    print(LocalCluster.attach(options.folder).endpoints)
+
+
+def _show(cluster: LocalCluster) -> None:
+    """Print one row a node: its process, its place in the group, its addresses."""
+    with LogClient(cluster.endpoints, group=cluster.group) as client:
+        statuses = client.statuses()
+    table = Table("node", "process", "role", "term", "committed", "end", "clients", "metrics", "log")
+    for node_id in cluster.node_ids:
+        pid = cluster.pid_of(node_id)
+        endpoint = cluster.endpoint_of(node_id)
+        status = statuses.get(endpoint)
+        standing = (
+            ["-"] * 4
+            if status is None or isinstance(status, str)
+            else [status.role, str(status.term), str(status.commit_index), str(status.end_index)]
+        )
+        process = "stopped" if pid is None else str(pid)
+        table.add_row(node_id, process, *standing, endpoint, cluster.metrics_of(node_id), cluster.log_of(node_id).name)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
