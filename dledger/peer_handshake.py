@@ -1,0 +1,103 @@
+"""Who may talk to this node: both sides judge the other's Hello before anything else is read.
+
+Not here: bytes (`dledger.peer_frames`), sockets (`dledger.peer_connection`).
+
+Source: the checks that DLedger makes on every request (`DLedgerServer`: group, remoteId, leaderId), made once per
+connection instead, plus the settings that DLedger never compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dledger.config import NodeConfig
+from dledger.errors import DLedgerError, ResponseCode
+from dledger.peer_frames import PROTOCOL_VERSION, Hello
+
+
+class PeerRefused(DLedgerError):
+    """One side will not talk to the other: mend the configuration of one of them; this node goes on without it.
+
+    Attributes:
+        code: DLedger's response code for the reason.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+class Handshake:
+    """This node's side of the greeting.
+
+    Args:
+        config: says who this node is, who its peers are and what the cluster agrees on.
+    """
+
+    def __init__(self, config: NodeConfig) -> None:
+        self._self_id = config.self_id
+        self._group = config.group
+        self._other_ids = frozenset(config.other_ids)
+        self._cluster_digest = config.cluster_digest()
+        self._client_address = str(config.client_address)
+
+    def hello(self, peer_id: str, *, is_bulk: bool) -> Hello:
+        """Return the greeting to `peer_id`."""
+        return Hello(
+            group=self._group,
+            self_id=self._self_id,
+            peer_id=peer_id,
+            cluster_digest=self._cluster_digest,
+            client_address=self._client_address,
+            is_bulk=is_bulk,
+        )
+
+    def answer(self, asked: Hello) -> Hello:
+        """Return the greeting that answers `asked`: it says 200, or why the connection is refused."""
+        hello = self.hello(asked.self_id, is_bulk=asked.is_bulk)
+        try:
+            self._judge(asked)
+        except PeerRefused as refused:
+            return replace(hello, code=refused.code, message=refused.message)
+        return hello
+
+    def check_answer(self, answer: Hello, peer_id: str) -> None:
+        """Check what the node that was dialled as `peer_id` answered.
+
+        Raises:
+            PeerRefused: it refuses us, or it is not whom we dialled; try again later, the configuration may be mended.
+        """
+        if answer.code != ResponseCode.SUCCESS:
+            raise PeerRefused(answer.code, f"{answer.self_id or peer_id} says: {answer.message}")
+        self._judge(answer)
+        if answer.self_id != peer_id:
+            raise PeerRefused(
+                ResponseCode.UNEXPECTED_MEMBER, f"dialled {peer_id}, found {answer.self_id} at its address"
+            )
+
+    def _judge(self, hello: Hello) -> None:
+        if hello.protocol_version != PROTOCOL_VERSION:
+            raise PeerRefused(
+                ResponseCode.UNEXPECTED_ARGUMENT,
+                f"protocol version: expected {PROTOCOL_VERSION}, found {hello.protocol_version}",
+            )
+        if hello.group != self._group:
+            raise PeerRefused(ResponseCode.UNKNOWN_GROUP, f"group: expected {self._group!r}, found {hello.group!r}")
+        if hello.peer_id != self._self_id:
+            raise PeerRefused(ResponseCode.UNEXPECTED_MEMBER, f"this node is {self._self_id!r}, not {hello.peer_id!r}")
+        if hello.self_id == self._self_id:
+            raise PeerRefused(
+                ResponseCode.UNEXPECTED_MEMBER, f"another node calls itself {self._self_id!r}, which is my id"
+            )
+        if hello.self_id not in self._other_ids:
+            raise PeerRefused(
+                ResponseCode.UNKNOWN_MEMBER,
+                f"{hello.self_id!r} is none of the group's members {sorted(self._other_ids | {self._self_id})}",
+            )
+        if hello.cluster_digest != self._cluster_digest:
+            raise PeerRefused(
+                ResponseCode.INCONSISTENT_STATE,
+                f"cluster settings differ (members, mapped file sizes): expected digest "
+                f"{self._cluster_digest:#010x}, found {hello.cluster_digest:#010x}",
+            )

@@ -1,0 +1,199 @@
+"""The peer transport over real sockets: delivery, refusal of wrong peers, garbage, loss and return of a peer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dledger.config import NodeConfig
+from dledger.core.messages import Heartbeat, HeartbeatResponse, Message, Push, PushAccepted, VoteRequest, VoteResponse
+from dledger.peer_frames import FRAME_HEAD, encode_hello
+from dledger.peer_handshake import Handshake
+from dledger.peer_transport import PeerTransport
+from dledger.types import Span
+
+Configs = dict[str, NodeConfig]
+Run = Callable[[Coroutine[Any, Any, None]], None]
+Eventually = Callable[[Callable[[], object]], Coroutine[Any, Any, None]]
+
+
+class Recorder:
+    """A listener that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.reads: list[tuple[str, list[Message]]] = []
+        self.unreachable: list[str] = []
+
+    def on_messages(self, sender: str, messages: list[Message]) -> None:
+        self.reads.append((sender, messages))
+
+    def on_unreachable(self, peer: str) -> None:
+        self.unreachable.append(peer)
+
+    @property
+    def messages(self) -> list[tuple[str, Message]]:
+        return [(sender, message) for sender, read in self.reads for message in read]
+
+
+async def started(config: NodeConfig) -> tuple[PeerTransport, Recorder]:
+    recorder = Recorder()
+    transport = PeerTransport(config, recorder)
+    await transport.start()
+    return transport, recorder
+
+
+def is_linked(one: PeerTransport, one_id: str, other: PeerTransport, other_id: str) -> bool:
+    return one.is_connected_to(other_id) and other.is_connected_to(one_id)
+
+
+def test_every_kind_of_message_arrives_with_its_sender(run: Run, configs: Configs, eventually: Eventually) -> None:
+    payload = bytes(range(256)) * 8192
+    push = Push(1, -1, -1, -1, Span(0, 9, 1, 0, len(payload)), payload)
+    sent: list[Message] = [
+        VoteRequest(1, True, -1, -1),
+        VoteResponse(1, True, True),
+        Heartbeat(1, -1, 1),
+        HeartbeatResponse(1, 1),
+        push,
+        PushAccepted(1, 9),
+    ]
+
+    async def main() -> None:
+        n0, _ = await started(configs["n0"])
+        n1, heard = await started(configs["n1"])
+        await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
+        for message in sent:
+            n0.send("n1", message)
+        await eventually(lambda: len(heard.messages) == len(sent))
+        assert all(sender == "n0" for sender, _ in heard.messages)
+        assert all(message in sent for _, message in heard.messages)
+        assert n1.client_address_of("n0") == str(configs["n0"].client_address)
+        await n0.stop()
+        await n1.stop()
+
+    run(main())
+
+
+def test_messages_sent_in_one_turn_arrive_in_order_and_mostly_together(
+    run: Run, configs: Configs, eventually: Eventually
+) -> None:
+    async def main() -> None:
+        n0, _ = await started(configs["n0"])
+        n1, heard = await started(configs["n1"])
+        await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
+        for number in range(1000):
+            n0.send("n1", Heartbeat(1, -1, number))
+        await eventually(lambda: len(heard.messages) == 1000)
+        assert [message for _, message in heard.messages] == [Heartbeat(1, -1, number) for number in range(1000)]
+        assert len(heard.reads) < 500
+        await n0.stop()
+        await n1.stop()
+
+    run(main())
+
+
+def test_peer_that_goes_is_reported_once_and_found_again(run: Run, configs: Configs, eventually: Eventually) -> None:
+    async def main() -> None:
+        n0, heard = await started(configs["n0"])
+        n1, _ = await started(configs["n1"])
+        await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
+        await n1.stop()
+        await eventually(lambda: heard.unreachable)
+        n0.send("n1", Heartbeat(1, -1, 1))
+        assert heard.unreachable == ["n1"]
+        assert n0.dropped_messages_count == 1
+        n1, heard_again = await started(configs["n1"])
+        await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
+        n0.send("n1", Heartbeat(1, -1, 2))
+        await eventually(lambda: heard_again.messages)
+        assert heard_again.messages == [("n0", Heartbeat(1, -1, 2))]
+        await n0.stop()
+        await n1.stop()
+
+    run(main())
+
+
+def test_node_of_another_group_is_refused_and_the_reason_logged_once(
+    run: Run, configs: Configs, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refusals() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "400" in record.getMessage()]
+
+    async def main() -> None:
+        n0, heard = await started(configs["n0"])
+        n1, heard_by_stranger = await started(replace(configs["n1"], group="other"))
+        dialled = n1._dialers["n0", True]
+        await eventually(lambda: dialled.attempts_count >= 4)
+        assert not n0.is_connected_to("n1")
+        assert not n1.is_connected_to("n0")
+        assert not heard.messages
+        assert not heard_by_stranger.messages
+        assert any("group: expected" in line for line in refusals())
+        assert len(refusals()) == len(set(refusals())) <= 4
+        await n0.stop()
+        await n1.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_greeted", [False, True])
+def test_garbage_ends_the_connection_and_not_the_node(
+    run: Run, configs: Configs, eventually: Eventually, is_greeted: bool
+) -> None:
+    async def main() -> None:
+        n0, heard = await started(configs["n0"])
+        address = configs["n0"].self_address
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        if is_greeted:
+            writer.write(encode_hello(Handshake(configs["n1"]).hello("n0", is_bulk=True)))
+            assert await reader.readexactly(FRAME_HEAD.size)
+        writer.write(b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n")
+        rest = await reader.read()
+        assert is_greeted == bool(rest)
+        n1, _ = await started(configs["n1"])
+        await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
+        assert not heard.messages
+        writer.close()
+        await n0.stop()
+        await n1.stop()
+
+    run(main())
+
+
+def test_peer_that_takes_nothing_is_dropped_from_and_reported_once(
+    run: Run, configs: Configs, eventually: Eventually
+) -> None:
+    """A listener that greets and then never reads stands for a stopped process."""
+    payload = b"x" * (1 << 20)
+    push = Push(1, -1, -1, -1, Span(0, 9, 1, 0, len(payload)), payload)
+
+    async def main() -> None:
+        async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(encode_hello(Handshake(configs["n1"]).hello("n0", is_bulk=True)))
+            writer.transport.pause_reading()
+
+        address = configs["n1"].self_address
+        holder = socket.socket()
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        holder.bind((address.host, address.port))
+        server = await asyncio.start_server(greet, sock=holder)
+        n0, heard = await started(configs["n0"])
+        await eventually(lambda: n0.is_connected_to("n1"))
+        for _ in range(100):
+            n0.send("n1", push)
+        await eventually(lambda: heard.unreachable)
+        assert 0 < n0.dropped_messages_count < 100
+        for _ in range(100):
+            n0.send("n1", push)
+        await asyncio.sleep(0)
+        assert heard.unreachable == ["n1"]
+        server.close()
+        await n0.stop()
+
+    run(main())

@@ -1,0 +1,187 @@
+"""Frames: what is encoded is read back, whatever the cuts of the reads; nonsense is refused, never more."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dledger.core.messages import (
+    Heartbeat,
+    HeartbeatResponse,
+    Message,
+    Push,
+    PushAccepted,
+    PushRefused,
+    VoteRequest,
+    VoteResponse,
+)
+from dledger.peer_buffer import FrameBuffer
+from dledger.peer_frames import (
+    CONTROL_SIZE_BYTES_MAX,
+    FRAME_HEAD,
+    FRAME_SIZE_BYTES_MAX,
+    HELLO_FRAME_SIZE_BYTES_MAX,
+    BadFrame,
+    Hello,
+    decode,
+    decode_hello,
+    encode,
+    encode_hello,
+)
+from dledger.types import Span
+
+counts = st.integers(0, 2**62)
+indexes = st.integers(-1, 2**62)
+
+
+@st.composite
+def pushes(draw: st.DrawFn) -> Push:
+    term, prev_index = draw(counts), draw(st.integers(-1, 2**61))
+    payload = draw(st.binary(max_size=2000))
+    span = None
+    if payload:
+        last_index = prev_index + draw(st.integers(1, 1000))
+        span = Span(prev_index + 1, last_index, draw(st.integers(0, term)), draw(counts), len(payload))
+    return Push(term, prev_index, draw(indexes), draw(indexes), span, payload or None)
+
+
+messages = st.one_of(
+    st.builds(VoteRequest, counts, st.booleans(), indexes, indexes),
+    st.builds(VoteResponse, counts, st.booleans(), st.booleans()),
+    st.builds(Heartbeat, counts, indexes, counts),
+    st.builds(HeartbeatResponse, counts, counts),
+    pushes(),
+    st.builds(PushAccepted, counts, indexes),
+    st.builds(PushRefused, counts, indexes, indexes, indexes, indexes, st.booleans()),
+)
+
+
+def joined(message: Message) -> bytes:
+    head, payload = encode(message)
+    return head + (payload or b"")
+
+
+def feed(buffer: FrameBuffer, data: bytes, cuts: random.Random) -> list[tuple[bytes, bytes]]:
+    """Give `data` to the buffer in reads of random sizes, as a socket would."""
+    frames = []
+    at = 0
+    while at < len(data):
+        room = buffer.room()
+        size = min(len(room), len(data) - at, cuts.choice((1, 7, 100, 5000, 1 << 20)))
+        room[:size] = data[at : at + size]
+        frames += buffer.received(size)
+        at += size
+    return frames
+
+
+@given(st.lists(messages, max_size=20), st.integers(0, 2**32))
+def test_messages_come_out_as_they_went_in_however_the_reads_are_cut(sent: list[Message], seed: int) -> None:
+    buffer = FrameBuffer()
+    buffer.accept_messages()
+    frames = feed(buffer, b"".join(map(joined, sent)), random.Random(seed))
+    assert [decode(control, payload) for control, payload in frames] == sent
+
+
+def test_large_frames_grow_the_buffer_and_leave_it_small_again() -> None:
+    payload = random.Random(7).randbytes(5 << 20)
+    push = Push(3, 9, 2, 9, Span(10, 12, 3, 4096, len(payload)), payload)
+    buffer = FrameBuffer()
+    buffer.accept_messages()
+    sent = [push, Heartbeat(3, 4, 5), push]
+    frames = feed(buffer, b"".join(map(joined, sent)), random.Random(1))
+    assert [decode(*frame) for frame in frames] == sent
+    assert buffer.size_bytes <= 1 << 20
+
+
+def test_all_frames_of_one_read_come_together() -> None:
+    buffer = FrameBuffer()
+    data = b"".join(joined(Heartbeat(1, -1, number)) for number in range(50))
+    buffer.room()[: len(data)] = data
+    assert len(buffer.received(len(data))) == 50
+
+
+def test_payload_is_not_joined_to_the_head() -> None:
+    payload = b"x" * 100
+    _, sent = encode(Push(1, -1, -1, -1, Span(0, 0, 1, 0, 100), payload))
+    assert sent is payload
+
+
+@given(st.binary(max_size=4000), st.integers(0, 2**32), st.booleans())
+def test_garbage_is_refused_with_bad_frame_and_nothing_else(data: bytes, seed: int, is_open: bool) -> None:
+    buffer = FrameBuffer()
+    if is_open:
+        buffer.accept_messages()
+    try:
+        for control, payload in feed(buffer, data, random.Random(seed)):
+            decode(control, payload)
+            decode_hello(control, payload)
+    except BadFrame:
+        pass
+    assert buffer.size_bytes <= FRAME_SIZE_BYTES_MAX
+
+
+@given(messages, st.data())
+def test_a_damaged_message_is_refused_or_still_in_range(message: Message, data: st.DataObject) -> None:
+    control, payload = bytearray(encode(message)[0][FRAME_HEAD.size :]), encode(message)[1] or b""
+    if control:
+        control[data.draw(st.integers(0, len(control) - 1))] ^= data.draw(st.integers(1, 255))
+    try:
+        read = decode(bytes(control), payload)
+    except BadFrame:
+        return
+    assert read.term >= 0
+    if isinstance(read, Push) and read.span is not None:
+        assert read.span.first_index == read.prev_index + 1 <= read.span.last_index
+
+
+@pytest.mark.parametrize(
+    ("total_size", "control_size"),
+    [(FRAME_SIZE_BYTES_MAX, 8), (100, CONTROL_SIZE_BYTES_MAX + 1), (10, 7), (3, 0), (0, 0), (2**32 - 1, 8)],
+)
+def test_a_head_out_of_bounds_is_refused_before_its_bytes_are_awaited(total_size: int, control_size: int) -> None:
+    buffer = FrameBuffer()
+    buffer.accept_messages()
+    with pytest.raises(BadFrame, match="out of bounds"):
+        feed(buffer, FRAME_HEAD.pack(total_size, control_size), random.Random(0))
+
+
+def test_a_stranger_cannot_announce_more_than_a_hello() -> None:
+    with pytest.raises(BadFrame, match="out of bounds"):
+        feed(FrameBuffer(), FRAME_HEAD.pack(HELLO_FRAME_SIZE_BYTES_MAX, 20), random.Random(0))
+
+
+def test_hello_comes_out_as_it_went_in() -> None:
+    hello = Hello("group", "n0", "n1", 0xDEADBEEF, "127.0.0.1:1", is_bulk=True, code=400, message="no")
+    frames = feed(FrameBuffer(), encode_hello(hello), random.Random(0))
+    assert [decode_hello(*frame) for frame in frames] == [hello]
+
+
+def test_hello_with_an_endless_name_is_refused() -> None:
+    hello = Hello("g" * 300, "n0", "n1", 1, "127.0.0.1:1", is_bulk=True)
+    frames = feed(FrameBuffer(), encode_hello(hello), random.Random(0))
+    with pytest.raises(BadFrame, match="longer than"):
+        decode_hello(*frames[0])
+
+
+def test_messages_that_the_core_excludes_are_refused() -> None:
+    push = Push(3, 9, 2, 9, Span(10, 12, 3, 0, 5), b"12345")
+    nonsense: list[Message] = [
+        VoteRequest(-1, False, 0, 0),
+        VoteRequest(1, False, -2, 0),
+        Heartbeat(1, -2, 0),
+        Heartbeat(1, 0, -1),
+        HeartbeatResponse(1, -1),
+        PushAccepted(1, -2),
+        PushRefused(1, -2, 0, 0, 0),
+        replace(push, span=Span(11, 12, 3, 0, 5)),
+        replace(push, span=Span(10, 12, 4, 0, 5)),
+        replace(push, span=Span(10, 12, 3, -1, 5)),
+    ]
+    for message in nonsense:
+        head, payload = encode(message)
+        with pytest.raises(BadFrame):
+            decode(head[FRAME_HEAD.size :], payload or b"")
