@@ -1,0 +1,56 @@
+"""`python -m dledger.testing`: run simulated clusters, one line a seed.
+
+Exit status: 0 when no invariant was violated; 1 otherwise, with the seeds and how to replay each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from dledger.testing.runner import Result, run_seed, run_seeds
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what the command line asks for and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m dledger.testing", description="Run simulated clusters.")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds, one after the other (default: 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="worker processes (default: 1)")
+    parser.add_argument("--nodes", type=int, choices=(3, 5), help="nodes of the cluster (default: drawn by the seed)")
+    parser.add_argument("--trace", action="store_true", help="tell the story of each run (one job)")
+    options = parser.parse_args(arguments)
+    if options.seeds < 1 or options.jobs < 1:
+        parser.error("--seeds and --jobs must be at least 1")
+    seeds = range(options.seed, options.seed + options.seeds)
+    began = time.perf_counter()
+    if options.trace:
+        results = (run_seed(seed, options.nodes, tell=_print) for seed in seeds)
+    else:
+        results = run_seeds(seeds, options.nodes, options.jobs)
+    failed, event_count = [], 0
+    for result in results:
+        _print(result.line)
+        event_count += 0 if result.summary is None else result.summary.event_count
+        if result.summary is None:
+            failed.append(result)
+            _print(result.failure)
+    seconds = time.perf_counter() - began
+    _summarize(failed, options.seeds, event_count, seconds)
+    return 1 if failed else 0
+
+
+def _summarize(failed: list[Result], seed_count: int, event_count: int, seconds: float) -> None:
+    rate = event_count / seconds if seconds else 0.0
+    lines = [f"{seed_count} seeds, {len(failed)} failed, {event_count} events in {seconds:.1f} s ({rate:,.0f}/s)"]
+    lines += [f"failed: seed {result.seed}; replay: {result.replay}" for result in failed]
+    sys.stderr.write("\n".join(lines) + "\n")
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

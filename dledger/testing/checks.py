@@ -1,0 +1,43 @@
+"""All checks of one run under one roof."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.testing.client_checks import ClientChecks
+from dledger.testing.election_checks import ElectionChecks
+from dledger.testing.log_checks import LogChecks
+from dledger.testing.log_view import LogBook, LogView
+
+if TYPE_CHECKING:
+    from dledger.testing.options import SimOptions
+    from dledger.testing.sim_disk import SimDisk
+
+STORE_BASE_DIRECTORY = "/store"
+
+
+def node_directory(node_id: str) -> str:
+    """Return where a simulated node keeps its files, on its own disk."""
+    return f"{STORE_BASE_DIRECTORY}/dledger-{node_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What is checked of the logs, of elections, and of what clients were told."""
+
+    log: LogChecks
+    elections: ElectionChecks
+    clients: ClientChecks
+
+
+def make_checks(options: SimOptions, disks: dict[str, SimDisk]) -> Checks:
+    """Return the checks of a run that has just begun."""
+    book = LogBook()
+    views = {
+        node_id: LogView(node_id, disk, f"{node_directory(node_id)}/data", options.data_file_size_bytes, book)
+        for node_id, disk in disks.items()
+    }
+    log = LogChecks(views, is_flush_sync=options.is_flush_sync)
+    elections = ElectionChecks(disks, {node_id: f"{node_directory(node_id)}/currterm" for node_id in disks})
+    return Checks(log, elections, ClientChecks(log.committed))

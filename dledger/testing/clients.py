@@ -1,0 +1,121 @@
+"""Simulated clients: each appends or reads at whoever it believes to lead, waits for the answer, thinks, goes on."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from dledger.testing.client_checks import ID_SIZE_BYTES, Operation, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dledger.testing.sim_machine import SimMachine
+    from dledger.testing.sim_process import World
+
+_LATENCY_MAX_US = 500
+_STAMPED_SIZE_MIN_BYTES = 2 * ID_SIZE_BYTES
+
+
+class Client:
+    """One client with one operation under way.
+
+    Args:
+        world: what the run shares.
+        machines: the nodes that it can talk to.
+        name: for its random numbers.
+        think_max_us: pause between an answer and the next operation.
+
+    Attributes:
+        is_stopped: it begins nothing any more.
+        appended_count: operations that it was told are appended.
+    """
+
+    def __init__(self, world: World, machines: Mapping[str, SimMachine], name: str, think_max_us: int) -> None:
+        self.is_stopped = False
+        self.appended_count = 0
+        self._world = world
+        self._machines = machines
+        self._random = Random(f"{world.options.seed}/client/{name}")
+        self._think_max_us = think_max_us
+        self._leader_id: str | None = None
+        self._number = 0
+
+    def start(self) -> None:
+        """Begin the first operation soon."""
+        self._think()
+
+    def _think(self) -> None:
+        self._world.scheduler.after(int(self._random.random() * self._think_max_us), self._act)
+
+    def _act(self) -> None:
+        if self.is_stopped:
+            return
+        self._number += 1
+        random, options, after = self._random, self._world.options, self._world.scheduler.after
+        target = self._leader_id or random.choice(options.node_ids)
+        latency_us = int(random.random() * _LATENCY_MAX_US)
+        if random.random() < options.read_share:
+            after(latency_us, self._read, self._number, target)
+            after(options.client_time_out_us, self._time_out, self._number, None)
+        else:
+            operation = self._make_operation()
+            self._world.checks.clients.issue(operation)
+            after(latency_us, self._append, self._number, target, operation)
+            after(options.client_time_out_us, self._time_out, self._number, operation)
+
+    def _make_operation(self) -> Operation:
+        random, options = self._random, self._world.options
+        count = random.randint(1, options.bodies_max)
+        first_id = self._world.checks.clients.reserve_ids(count)
+        stamp_at = ID_SIZE_BYTES if random.random() < 0.3 else None
+        size_min = ID_SIZE_BYTES if stamp_at is None else _STAMPED_SIZE_MIN_BYTES
+        bodies = []
+        for body_id in range(first_id, first_id + count):
+            size = random.randint(size_min, options.body_size_max_bytes)
+            pattern = body_id.to_bytes(ID_SIZE_BYTES, "big")
+            bodies.append((pattern * (size // ID_SIZE_BYTES + 1))[:size])
+        return Operation(first_id, tuple(bodies), stamp_at)
+
+    def _append(self, number: int, target: str, operation: Operation) -> None:
+        process = self._machines[target].process
+        if process is None:
+            self._world.checks.clients.refuse(operation)
+            self._answer(number, Outcome.NOT_APPENDED, None)
+        else:
+            process.propose(operation, partial(self._answer, number))
+
+    def _read(self, number: int, target: str) -> None:
+        process = self._machines[target].process
+        if process is None:
+            self._answer(number, Outcome.NOT_APPENDED, None)
+        else:
+            read_id = self._world.checks.clients.reserve_ids(1)
+            self._world.checks.clients.begin_read(read_id)
+            process.read(read_id, partial(self._answer_read, number, target))
+
+    def _answer_read(self, number: int, target: str, is_served: bool) -> None:
+        self._answer(number, Outcome.OPEN, target if is_served else None)
+
+    def _answer(self, number: int, outcome: Outcome, leader_id: str | None) -> None:
+        """Bring an answer back; called by the node in the middle of its turn, so it only takes the way here."""
+        latency_us = int(self._random.random() * _LATENCY_MAX_US)
+        self._world.scheduler.after(latency_us, self._hear, number, outcome, leader_id)
+
+    def _hear(self, number: int, outcome: Outcome, leader_id: str | None) -> None:
+        if outcome is Outcome.APPENDED:
+            self.appended_count += 1
+        if number == self._number:
+            self._number += 1
+            self._leader_id = leader_id
+            self._think()
+
+    def _time_out(self, number: int, operation: Operation | None) -> None:
+        if number != self._number:
+            return
+        if operation is not None and operation.outcome is Outcome.OPEN:
+            operation.outcome = Outcome.UNKNOWN
+        self._number += 1
+        self._leader_id = None
+        self._think()

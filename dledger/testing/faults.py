@@ -1,0 +1,71 @@
+"""What can go wrong in a run: the kinds of faults, the counts of those that took effect, and the typed end of a run.
+
+A fault counts where it bites (a message lost, a sector lost, a sync delayed), not where it was ordered: a run whose
+faults did not bite proves nothing.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Fault(StrEnum):
+    """A fault that took effect; the value is its name in the line of a run."""
+
+    CLEAN_STOP = "clean_stop"
+    PROCESS_CRASH = "process_crash"
+    POWER_CUT = "power_cut"
+    CRASH_IN_STEP = "crash_in_step"
+    CRASH_IN_START = "crash_in_start"
+    LOST_SECTOR = "lost_sector"
+    TORN_WRITE = "torn_write"
+    LOST_NAME = "lost_name"
+    DISK_FULL = "disk_full"
+    SLOW_SYNC = "slow_sync"
+    PAUSE = "pause"
+    PARTITIONED = "partitioned"
+    DROPPED = "dropped"
+    DUPLICATED = "duplicated"
+    REORDERED = "reordered"
+    REPLAYED = "replayed"
+
+
+class FaultCounts:
+    """How often each fault took effect in one run."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(Fault, 0)
+
+    def add(self, fault: Fault, count: int = 1) -> None:
+        """Note that `fault` took effect `count` times more."""
+        self._counts[fault] += count
+
+    def __getitem__(self, fault: Fault) -> int:
+        return self._counts[fault]
+
+    @property
+    def total(self) -> int:
+        """All faults that took effect."""
+        return sum(self._counts.values())
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts by name, in the order of `Fault`."""
+        return {fault.value: count for fault, count in self._counts.items()}
+
+
+class Violation(Exception):
+    """An invariant does not hold. The text names the invariant, the node, what was expected and what was found."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail}")
+        self.invariant = invariant
+        self.detail = detail
+
+
+class SimulatedCrash(BaseException):
+    """The simulated machine died inside an operation; nobody but the simulated node may catch it.
+
+    A `BaseException`, so that no error handling of the code under test takes it for something that it can survive.
+    """

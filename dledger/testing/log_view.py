@@ -1,0 +1,192 @@
+"""What the checkers know of each node's log, read from its simulated disk and not from the code under test.
+
+`LogBook` remembers every entry that ever stood on any node, once. Each remembers the entry before it, so that two
+logs with the same last entry are the same log: prefixes are compared by identity, in no time (log matching, Raft
+§5.3, is checked when an entry is first met on a node). `LogView` follows one node's log by reading only what is new.
+
+The walk below is a second, independent reading of the format: entry after entry, blank fillers hopped over.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from dledger.testing.faults import Violation
+
+if TYPE_CHECKING:
+    from dledger.testing.sim_disk import Inode, SimDisk
+
+# magic, size, index, term, pos, channel, chainCrc, bodyCrc, bodyLen (big-endian).
+_HEADER = struct.Struct(">iiqqqiIIi")
+_BLANK = struct.Struct(">ii")
+_BLANK_MAGIC = -1
+HEADER_SIZE_BYTES = _HEADER.size
+assert HEADER_SIZE_BYTES == 48
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Record:
+    """An entry, once for all nodes; compared by identity.
+
+    Attributes:
+        position: byte position in the log, of the header.
+        content: header and body.
+        blank: head of the blank filler between the entry before and this one; b"" when they are neighbours.
+        previous: the entry before it in every log that holds it; None for the first.
+    """
+
+    index: int
+    term: int
+    position: int
+    content: bytes = field(repr=False)
+    blank: bytes = field(repr=False)
+    previous: Record | None = field(repr=False)
+
+    @property
+    def body(self) -> memoryview:
+        """The bytes behind the header."""
+        return memoryview(self.content)[HEADER_SIZE_BYTES:]
+
+    @property
+    def end_position(self) -> int:
+        """Byte position behind the entry."""
+        return self.position + len(self.content)
+
+
+class LogBook:
+    """Every entry that ever stood on any node, by index and term."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[int, int], Record] = {}
+
+    def meet(self, node_id: str, found: Record) -> Record:
+        """Return the one record of this entry.
+
+        Raises:
+            Violation: another node holds the same index and term with other bytes, or behind another prefix.
+        """
+        key = (found.index, found.term)
+        known = self._records.get(key)
+        if known is None:
+            self._records[key] = found
+            _verify_checksum(node_id, found)
+            return found
+        if known.content != found.content or known.blank != found.blank:
+            raise Violation("log matching", f"{node_id} holds index {key[0]} of term {key[1]} with other bytes")
+        if known.previous is not found.previous:
+            raise Violation("log matching", f"{node_id} holds index {key[0]} of term {key[1]} behind another prefix")
+        return known
+
+
+def _verify_checksum(node_id: str, found: Record) -> None:
+    expected = _HEADER.unpack_from(found.content)[7]
+    actual = crc32c(found.body)
+    if expected != actual:
+        raise Violation(
+            "checksum", f"{node_id} wrote index {found.index} with bodyCrc {expected:#x}, found {actual:#x}"
+        )
+
+
+class LogView:
+    """One node's log as its disk shows it.
+
+    Attributes:
+        records: the entries by index; in step with the page cache after `refresh`.
+        durable_index: entries up to here were found durable, byte for byte; more may be.
+    """
+
+    def __init__(self, node_id: str, disk: SimDisk, data_directory: str, file_size: int, book: LogBook) -> None:
+        self.node_id = node_id
+        self.records: list[Record] = []
+        self.durable_index = -1
+        self._disk = disk
+        self._data_directory = data_directory
+        self._file_size = file_size
+        self._book = book
+        self._base = -1
+        self._inode: Inode | None = None
+
+    @property
+    def last_index(self) -> int:
+        """Index of the last entry that is known."""
+        return len(self.records) - 1
+
+    def restart(self) -> None:
+        """Forget everything: the process is a new one, and the disk may have lost things."""
+        self.records.clear()
+        self.durable_index = -1
+        self._base = -1
+
+    def cut(self, first_index: int) -> None:
+        """Forget `first_index` and all behind it."""
+        del self.records[first_index:]
+        self.durable_index = min(self.durable_index, first_index - 1)
+
+    def refresh(self, last_index: int) -> None:
+        """Read the entries up to `last_index` that are not known yet.
+
+        Raises:
+            Violation: what stands there is no such entry, or not what other nodes hold at its place.
+        """
+        records = self.records
+        while len(records) <= last_index:
+            previous = records[-1] if records else None
+            records.append(self._book.meet(self.node_id, self._read(len(records), previous)))
+
+    def is_durable(self, index: int) -> bool:
+        """Say whether the entries up to `index` would survive a power cut now, as far as bytes go."""
+        while self.durable_index < index:
+            if self.durable_index >= self.last_index or not self._stands_durable(self.records[self.durable_index + 1]):
+                return False
+            self.durable_index += 1
+        return True
+
+    def _read(self, index: int, previous: Record | None) -> Record:
+        position = 0 if previous is None else previous.end_position
+        blank = b""
+        cache = self._cache_at(position)
+        offset = position - self._base
+        magic, size = _BLANK.unpack_from(cache, offset)
+        if magic == _BLANK_MAGIC:
+            if size != self._file_size - offset:
+                raise Violation("format", f"{self.node_id}: blank of {size} bytes at {position}, not to the file's end")
+            blank = bytes(cache[offset : offset + _BLANK.size])
+            position += size
+            cache, offset = self._cache_at(position), 0
+        header = _HEADER.unpack_from(cache, offset)
+        if header[2] != index or header[4] != position or header[1] != HEADER_SIZE_BYTES + header[8]:
+            raise Violation("format", f"{self.node_id}: expected index {index} at {position}, found {header}")
+        content = bytes(cache[offset : offset + header[1]])
+        return Record(index, header[3], position, content, blank, previous)
+
+    def _cache_at(self, position: int) -> bytearray:
+        base = position - position % self._file_size
+        if base != self._base or self._inode is None:
+            self._inode = self._disk.lookup(self._path(base))
+            self._base = base
+            if self._inode is None:
+                raise Violation("format", f"{self.node_id}: no data file at {base}")
+        return self._inode.cache
+
+    def _stands_durable(self, record: Record) -> bool:
+        if not self._is_durable_at(record.position, record.content):
+            return False
+        if not record.blank:
+            return True
+        assert record.previous is not None
+        return self._is_durable_at(record.previous.end_position, record.blank)
+
+    def _is_durable_at(self, position: int, content: bytes) -> bool:
+        base = position - position % self._file_size
+        inode = self._disk.lookup_durable(self._path(base))
+        offset = position - base
+        return inode is not None and inode.durable[offset : offset + len(content)] == content
+
+    def _path(self, base: int) -> str:
+        return f"{self._data_directory}/{base:020d}"

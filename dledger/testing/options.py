@@ -1,0 +1,187 @@
+"""What shapes one run, drawn from its seed: how many nodes, how fast, how small, and what goes wrong.
+
+Not every fault is on in every run ("swarm testing"): a run in which everything fails all the time shows little,
+because nothing ever gets far. Each seed turns on some faults and draws their rates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+
+from dledger.core.config import RaftConfig
+from dledger.testing.sim_network import NetworkOptions
+
+_INDEX_UNIT_SIZE_BYTES = 32
+
+
+class Trouble(StrEnum):
+    """What the plan of a run can order; what of it takes effect is counted as `Fault`."""
+
+    KILL = "kill"
+    STOP = "stop"
+    CUT_POWER = "cut_power"
+    CUT_POWER_OF_ALL = "cut_power_of_all"
+    DIE_IN_STEP = "die_in_step"
+    DIE_IN_START = "die_in_start"
+    ISOLATE = "isolate"
+    SPLIT = "split"
+    CUT_ONE_WAY = "cut_one_way"
+    BRIDGE = "bridge"
+    FLAP = "flap"
+    PAUSE = "pause"
+    SLOW_DISK = "slow_disk"
+    FILL_DISK = "fill_disk"
+
+
+_POWER_TROUBLES = (Trouble.CUT_POWER, Trouble.CUT_POWER_OF_ALL)
+
+
+@dataclass(frozen=True, slots=True)
+class SimOptions:
+    """The whole shape of a run.
+
+    Attributes:
+        seed: everything random follows from it.
+        node_count: 3 or 5.
+        is_flush_sync: acknowledge after the sync; without it there are no power cuts.
+        data_file_size_bytes, index_file_size_bytes: tiny, so that files roll all the time.
+        raft: timings of the core, some ten times faster than in production, so that idle time is short.
+        tick_us: how often a node looks at its clock.
+        turn_delay_max_us: events of a node wait up to so long for company; 0: each has its own turn.
+        sync_min_us, sync_max_us: how long an ordinary sync takes.
+        checkpoint_interval_us: how often a node saves its checkpoint.
+        clock_rates_ppm: each node's clock against true time, in parts per million.
+        network: its manners while faults are on.
+        client_count, think_max_us, bodies_max, body_size_max_bytes, read_share: what clients do.
+        client_time_out_us: a client gives up waiting; the outcome is unknown.
+        troubles: what the plan may order.
+        trouble_interval_us: mean time between two orders.
+        downtime_max_us: a dead node comes back within this.
+        safety_us: length of the phase with faults.
+        liveness_us: within this time of peace a write must be accepted and all logs be equal.
+    """
+
+    seed: int
+    node_count: int
+    is_flush_sync: bool
+    data_file_size_bytes: int
+    index_file_size_bytes: int
+    raft: RaftConfig
+    tick_us: int
+    turn_delay_max_us: int
+    sync_min_us: int
+    sync_max_us: int
+    checkpoint_interval_us: int
+    clock_rates_ppm: tuple[int, ...]
+    network: NetworkOptions
+    client_count: int
+    think_max_us: int
+    bodies_max: int
+    body_size_max_bytes: int
+    read_share: float
+    client_time_out_us: int
+    troubles: tuple[Trouble, ...]
+    trouble_interval_us: int
+    downtime_max_us: int
+    safety_us: int
+    liveness_us: int
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        """Ids of all nodes: n0, n1, ..."""
+        return tuple(f"n{number}" for number in range(self.node_count))
+
+    def describe(self) -> str:
+        """Return what distinguishes this run, for its line."""
+        network = self.network
+        rates = ",".join(
+            f"{name}={rate:g}"
+            for name, rate in (
+                ("drop", network.drop_rate),
+                ("duplicate", network.duplicate_rate),
+                ("spike", network.spike_rate),
+                ("replay", network.replay_rate),
+            )
+            if rate
+        )
+        return (
+            f"nodes={self.node_count} flush={'sync' if self.is_flush_sync else 'async'} "
+            f"files={self.data_file_size_bytes}/{self.index_file_size_bytes} clients={self.client_count} "
+            f"bodies<={self.bodies_max}x{self.body_size_max_bytes} "
+            f"order={'kept' if network.is_ordered else 'free'} network={rates or 'calm'} "
+            f"troubles={','.join(self.troubles) or 'none'}"
+        )
+
+
+def draw_options(seed: int, node_count: int | None = None) -> SimOptions:
+    """Draw the shape of run `seed`.
+
+    Args:
+        seed: any integer.
+        node_count: overrides the drawn number of nodes; all else stays as drawn.
+    """
+    random = Random(f"{seed}/options")
+    drawn_count = random.choice((3, 3, 5))
+    is_flush_sync = random.random() < 0.85
+    data_file_size_bytes = random.choice((1024, 4096, 4096, 16384))
+    count = drawn_count if node_count is None else node_count
+    return SimOptions(
+        seed=seed,
+        node_count=count,
+        is_flush_sync=is_flush_sync,
+        data_file_size_bytes=data_file_size_bytes,
+        index_file_size_bytes=_INDEX_UNIT_SIZE_BYTES * random.choice((4, 16, 16, 64)),
+        raft=_draw_raft(random, data_file_size_bytes),
+        tick_us=random.choice((5_000, 10_000)),
+        turn_delay_max_us=random.choice((0, 0, 50, 500)),
+        sync_min_us=100,
+        sync_max_us=random.choice((200, 1_000, 5_000)),
+        checkpoint_interval_us=random.choice((100_000, 500_000)),
+        network=_draw_network(random),
+        client_count=random.choice((1, 2, 4)),
+        think_max_us=random.choice((2_000, 10_000, 50_000)),
+        bodies_max=random.choice((1, 4, 16)),
+        body_size_max_bytes=random.choice((40, 200, data_file_size_bytes // 4)),
+        read_share=random.choice((0.0, 0.1, 0.3)),
+        client_time_out_us=500_000,
+        troubles=_draw_troubles(random, is_flush_sync=is_flush_sync),
+        trouble_interval_us=random.choice((50_000, 150_000, 400_000)),
+        downtime_max_us=random.choice((50_000, 400_000, 1_500_000)),
+        safety_us=3_000_000,
+        liveness_us=10_000_000,
+        # Last, so that the number of nodes does not change what is drawn for the rest.
+        clock_rates_ppm=tuple(random.choice((950_000, 1_000_000, 1_000_000, 1_050_000)) for _ in range(count)),
+    )
+
+
+def _draw_raft(random: Random, data_file_size_bytes: int) -> RaftConfig:
+    min_timeout_ms = random.choice((80, 150))
+    return RaftConfig(
+        heart_beat_time_interval_ms=random.choice((15, 30)),
+        min_election_timeout_ms=min_timeout_ms,
+        max_election_timeout_ms=2 * min_timeout_ms,
+        max_push_size_bytes=random.choice((256, data_file_size_bytes, 1 << 20)),
+        max_push_window=random.choice((1, 4, 32)),
+        max_push_time_out_ms=random.choice((50, 200)),
+    )
+
+
+def _draw_network(random: Random) -> NetworkOptions:
+    is_calm = random.random() < 0.2
+    return NetworkOptions(
+        min_latency_us=100,
+        max_latency_us=random.choice((300, 2_000, 10_000)),
+        is_ordered=random.random() < 0.5,
+        drop_rate=0.0 if is_calm else random.choice((0.0, 0.01, 0.1)),
+        duplicate_rate=0.0 if is_calm else random.choice((0.0, 0.01, 0.1)),
+        spike_rate=0.0 if is_calm else random.choice((0.0, 0.01, 0.05)),
+        spike_latency_us=random.choice((50_000, 300_000)),
+        replay_rate=0.0 if is_calm else random.choice((0.0, 0.01, 0.05)),
+    )
+
+
+def _draw_troubles(random: Random, *, is_flush_sync: bool) -> tuple[Trouble, ...]:
+    possible = [trouble for trouble in Trouble if is_flush_sync or trouble not in _POWER_TROUBLES]
+    return tuple(trouble for trouble in possible if random.random() < 0.4)

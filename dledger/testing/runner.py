@@ -1,0 +1,108 @@
+"""Runs seeds, in this process or in several, and puts each into one line.
+
+A failing seed never stops the others: its line says what was violated and how to see it again.
+"""
+
+from __future__ import annotations
+
+import traceback
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.testing.options import draw_options
+from dledger.testing.simulation import Simulation, Summary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from dledger.testing.sim_process import Parts
+
+# Seeds that a worker process takes at a time: few enough that all end together, enough that handing over costs nothing.
+_CHUNK_SEEDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one seed came to.
+
+    Attributes:
+        seed: the seed.
+        node_count: as asked for; None: as the seed drew it.
+        shape: the options that shaped the run.
+        summary: None when it failed.
+        failure: what was violated, with the end of the story; "" when nothing was.
+    """
+
+    seed: int
+    node_count: int | None
+    shape: str
+    summary: Summary | None
+    failure: str
+
+    @property
+    def replay(self) -> str:
+        """The command that runs this seed again and tells its story."""
+        nodes = "" if self.node_count is None else f" --nodes {self.node_count}"
+        return f"python -m dledger.testing --seed {self.seed}{nodes} --trace"
+
+    @property
+    def line(self) -> str:
+        """The run in one line."""
+        summary = self.summary
+        if summary is None:
+            reason = self.failure.splitlines()[0]
+            return f"seed={self.seed} FAILED {reason} | {self.shape} | replay: {self.replay}"
+        faults = ",".join(f"{name}={count}" for name, count in summary.faults.items() if count)
+        return (
+            f"seed={self.seed} ok {self.shape} | events={summary.event_count} "
+            f"simulated_ms={summary.simulated_us // 1_000} commits={summary.commit_count} "
+            f"elections={summary.election_count} acknowledged={summary.acknowledged_count} reads={summary.read_count} "
+            f"faults={faults or 'none'} hash={summary.state_hash}"
+        )
+
+
+def run_seed(
+    seed: int,
+    node_count: int | None = None,
+    parts: Parts | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Result:
+    """Run one seed to its end or to its first violation.
+
+    Args:
+        seed: which run.
+        node_count: 3 or 5; None: as the seed draws it.
+        parts: faulty parts to put in; None: production code.
+        tell: gets the story line by line.
+    """
+    options = draw_options(seed, node_count)
+    simulation = Simulation(options, parts, tell)
+    summary, failure = None, ""
+    try:
+        summary = simulation.run()
+    except Exception as error:  # noqa: BLE001 - whatever the code under test raises is this run's result
+        story = "\n".join(simulation.trace.last_lines())
+        failure = f"{type(error).__name__}: {error}\n{traceback.format_exc()}\n{story}"
+    return Result(seed=seed, node_count=node_count, shape=options.describe(), summary=summary, failure=failure)
+
+
+def run_seeds(seeds: Iterable[int], node_count: int | None = None, jobs: int = 1) -> Iterator[Result]:
+    """Run many seeds and yield their results in the order of the seeds.
+
+    Args:
+        seeds: which runs.
+        node_count: as in `run_seed`.
+        jobs: worker processes; 1 runs them here.
+    """
+    if jobs == 1:
+        for seed in seeds:
+            yield run_seed(seed, node_count)
+        return
+    with ProcessPoolExecutor(max_workers=jobs) as pool:
+        tasks = [(seed, node_count) for seed in seeds]
+        yield from pool.map(_run_task, tasks, chunksize=_CHUNK_SEEDS)
+
+
+def _run_task(task: tuple[int, int | None]) -> Result:
+    return run_seed(*task)

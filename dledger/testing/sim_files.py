@@ -1,0 +1,283 @@
+"""The file-system port as one simulated process sees it: `store.files.Files` over a `SimDisk`.
+
+Every operation that changes something passes a `CrashPoint`, so that the process can die before, in the middle of, or
+behind any of them. After its death nothing that it still tries (a `finally`, a destructor) reaches the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from typing import TYPE_CHECKING
+
+from dledger.testing.faults import Fault, SimulatedCrash
+from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, Directory, Inode, SimDisk
+from store.errors import DirectoryLocked, DiskFull, StorageFailed
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from dledger.testing.faults import FaultCounts
+
+_SPARE_SIZE_BYTES = 4096
+# (file, writes it had when the sync began): what a sync that is under way will have made durable when it ends.
+SyncedWrites = list[tuple[Inode, int]]
+
+
+class CrashPoint:
+    """Counts the operations of one process and says at which one it dies.
+
+    Attributes:
+        is_dead: the process died here; every further operation raises `SimulatedCrash`.
+    """
+
+    __slots__ = ("_remaining", "is_dead")
+
+    def __init__(self) -> None:
+        self.is_dead = False
+        self._remaining = 0
+
+    def arm(self, operations: int) -> None:
+        """Die in the `operations`-th (>= 1) operation from now on."""
+        assert operations >= 1, operations
+        self._remaining = operations
+
+    def disarm(self) -> None:
+        """Plan no death any more."""
+        self._remaining = 0
+
+    def reach(self) -> bool:
+        """Count one operation; True: it is the last one, do as much of it as you like, then raise `SimulatedCrash`."""
+        if self.is_dead:
+            raise SimulatedCrash
+        if self._remaining:
+            self._remaining -= 1
+            self.is_dead = self._remaining == 0
+        return self.is_dead
+
+
+class SimFile:
+    """An open file: `store.files.File`."""
+
+    __slots__ = ("_files", "_inode", "_view", "path", "size")
+
+    def __init__(self, files: SimFiles, path: str, inode: Inode) -> None:
+        self.path = path
+        self.size = len(inode.cache)
+        self._files = files
+        self._inode = inode
+        self._view = memoryview(inode.cache).toreadonly()
+
+    def write(self, data: bytes | memoryview, position: int) -> None:
+        """Write into the page cache; a process that dies here leaves any prefix."""
+        content = bytes(data)
+        files = self._files
+        if files.crash_point.reach():
+            self._inode.write(content[: files.random.randint(0, len(content))], position)
+            raise SimulatedCrash
+        self._inode.write(content, position)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Read from the page cache; fewer bytes where the file ends."""
+        return self._view[position : position + size].tobytes()
+
+    def view(self) -> memoryview:
+        """Return the whole file, read-only; it shows later writes."""
+        return self._view
+
+    def allocate(self, position: int, size: int) -> None:
+        """Do nothing: `SimFiles.create` gives every byte its room."""
+        assert 0 <= position <= position + size <= self.size, (self.path, position, size, self.size)
+
+    def next_data(self, position: int) -> int:
+        """Return the begin of the sector that holds the next byte other than zero, as a sparse file would."""
+        zeros = self.size - position - len(bytes(self._view[position:]).lstrip(b"\0"))
+        found = position + zeros
+        return found if found == self.size else max(position, found - found % SECTOR_SIZE_BYTES)
+
+    def sync(self) -> None:
+        """Make durable what was written before this call began."""
+        files, inode = self._files, self._inode
+        is_dying = files.crash_point.reach()
+        if files.open_sync is not None and not is_dying:
+            files.open_sync.append((inode, inode.written_count))
+        elif not is_dying or files.random.random() < 0.5:
+            inode.make_durable(inode.written_count)
+        if is_dying:
+            raise SimulatedCrash
+
+    def close(self) -> None:
+        """Give the file back; nothing becomes durable by it."""
+
+
+class SimLock:
+    """A held directory lock: `store.files.DirectoryLock`."""
+
+    __slots__ = ("_files", "_path")
+
+    def __init__(self, files: SimFiles, path: str) -> None:
+        self._files = files
+        self._path = path
+
+    def release(self) -> None:
+        """Let another process open the directory."""
+        self._files.locked.pop(self._path, None)
+
+
+class SimFiles:
+    """All that one process does with its disk: `store.files.Files`.
+
+    Attributes:
+        crash_point: where this process dies.
+        random: settles how much of the last operation happens.
+        open_sync: while not None, `SimFile.sync` only notes here what it covers: the simulated syncer lets time pass
+            before it becomes durable.
+        locked: directories that this process holds.
+    """
+
+    def __init__(self, disk: SimDisk, random: Random, counts: FaultCounts) -> None:
+        self.crash_point = CrashPoint()
+        self.random = random
+        self.open_sync: SyncedWrites | None = None
+        self.locked: dict[str, None] = {}
+        self._disk = disk
+        self._counts = counts
+
+    def make_directory(self, path: str) -> None:
+        """Create `path` and its parents, durably."""
+        is_dying = self.crash_point.reach()
+        directories = self._disk.directories
+        while path not in ("", "/"):
+            directories.setdefault(path, Directory())
+            path = posixpath.dirname(path)
+        if is_dying:
+            raise SimulatedCrash
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in `path`, sorted; none when there is no such directory."""
+        directory = self._disk.directories.get(path)
+        if directory is None:
+            return []
+        below = [posixpath.basename(other) for other in self._disk.directories if posixpath.dirname(other) == path]
+        return sorted([*directory.cached, *below])
+
+    def exists(self, path: str) -> bool:
+        """Say whether a file or directory of this path exists."""
+        return path in self._disk.directories or self._disk.lookup(path) is not None
+
+    def create(self, path: str, size: int) -> SimFile:
+        """Create a file of `size` zero bytes; a process that dies here may leave an empty one.
+
+        Raises:
+            StorageFailed: there is one already.
+            DiskFull: no room; nothing was left behind.
+        """
+        directory, name = self._parent(path)
+        if name in directory.cached:
+            raise StorageFailed(path, "create", FileExistsError(errno.EEXIST, "file exists"))
+        if self.crash_point.reach():
+            self._die_creating(directory, name, size)
+        if self._disk.used_bytes + size > self._disk.capacity_bytes:
+            self._counts.add(Fault.DISK_FULL)
+            raise DiskFull(path, size)
+        inode = Inode(size)
+        directory.change(name, inode)
+        return SimFile(self, path, inode)
+
+    def _die_creating(self, directory: Directory, name: str, size: int) -> None:
+        """Die before the file exists, while it is empty, or when it has its size."""
+        reached = self.random.randint(0, 2)
+        if reached:
+            directory.change(name, Inode(size if reached == 2 else 0))
+        raise SimulatedCrash
+
+    def open(self, path: str) -> SimFile:
+        """Open an existing file for reading and writing."""
+        return SimFile(self, path, self._existing(path))
+
+    def read_bytes(self, path: str) -> bytes | None:
+        """Return the content of a small file; None when there is no such file."""
+        inode = self._disk.lookup(path)
+        return None if inode is None else bytes(inode.cache)
+
+    def prepare_replace(self, path: str) -> None:
+        """Set aside the room that `replace` needs; it is taken once for each path.
+
+        Raises:
+            DiskFull: there is none.
+        """
+        is_dying = self.crash_point.reach()
+        self._take_spare_room(path)
+        if is_dying:
+            raise SimulatedCrash
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Replace a small file: a process that dies here leaves the old content, or the new one not yet durable.
+
+        Raises:
+            DiskFull: no room was set aside and there is none.
+        """
+        self._take_spare_room(path)
+        if self.crash_point.reach():
+            raise SimulatedCrash
+        directory, name = self._parent(path)
+        inode = Inode(len(content))
+        inode.write(content, 0)
+        inode.make_durable(inode.written_count)
+        directory.change(name, inode)
+        self.sync_directory(posixpath.dirname(path))
+
+    def _take_spare_room(self, path: str) -> None:
+        if path in self._disk.spares:
+            return
+        if self._disk.used_bytes + _SPARE_SIZE_BYTES > self._disk.capacity_bytes:
+            self._counts.add(Fault.DISK_FULL)
+            raise DiskFull(path, _SPARE_SIZE_BYTES)
+        self._disk.spares[path] = None
+
+    def remove(self, path: str) -> None:
+        """Remove a file's name; its content goes with it."""
+        self._existing(path)
+        directory, name = self._parent(path)
+        is_dying = self.crash_point.reach()
+        if not is_dying or self.random.random() < 0.5:
+            directory.change(name, None)
+        if is_dying:
+            raise SimulatedCrash
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in `path` durable."""
+        is_dying = self.crash_point.reach()
+        if not is_dying or self.random.random() < 0.5:
+            self._disk.directories[path].sync()
+        if is_dying:
+            raise SimulatedCrash
+
+    def lock(self, path: str) -> SimLock:
+        """Hold a directory for this process.
+
+        Raises:
+            DirectoryLocked: this process holds it already; the locks of a dead one are free.
+        """
+        if path in self.locked:
+            raise DirectoryLocked(path, "simulated")
+        self.locked[path] = None
+        return SimLock(self, path)
+
+    def free_bytes(self, path: str) -> int:
+        """Return the room that is left on the disk."""
+        assert path
+        return max(0, self._disk.capacity_bytes - self._disk.used_bytes)
+
+    def _parent(self, path: str) -> tuple[Directory, str]:
+        parent, name = posixpath.split(path)
+        directory = self._disk.directories.get(parent)
+        if directory is None:
+            raise StorageFailed(path, "open", FileNotFoundError(errno.ENOENT, "no such directory"))
+        return directory, name
+
+    def _existing(self, path: str) -> Inode:
+        inode = self._disk.lookup(path)
+        if inode is None:
+            raise StorageFailed(path, "open", FileNotFoundError(errno.ENOENT, "no such file"))
+        return inode

@@ -1,0 +1,153 @@
+"""A simulated machine: a disk that stays, and the processes that live on it one after the other."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from dledger.testing.faults import Fault, SimulatedCrash
+from dledger.testing.sim_disk import UNLIMITED_BYTES, SimDisk
+from dledger.testing.sim_files import SimFiles
+from dledger.testing.sim_process import SimProcess, World
+from store.errors import DiskFull
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class SimMachine:
+    """One node's machine.
+
+    Args:
+        world: what all machines share.
+        node_id: the node that lives here.
+        disk: its disk.
+        on_down: hears that the process is gone, however it ended.
+
+    Attributes:
+        process: the running node; None while it is down.
+        sync_delay_us: how much longer a sync takes now.
+    """
+
+    def __init__(self, world: World, node_id: str, disk: SimDisk, on_down: Callable[[SimMachine], None]) -> None:
+        self.node_id = node_id
+        self.disk = disk
+        self.process: SimProcess | None = None
+        self.sync_delay_us = 0
+        self._world = world
+        self._on_down = on_down
+        self._random = Random(f"{world.options.seed}/machine/{node_id}")
+        self._files: SimFiles | None = None
+        self._is_death_a_power_cut = False
+        self._died_in_step = False
+        self._lost_power = False
+
+    def boot(self, *, die_after: int = 0) -> None:
+        """Start a process if none runs; `die_after` > 0: it dies in that operation if its start has so many.
+
+        Raises:
+            store.errors.StoreError: recovery refuses what is on the disk.
+            Violation: what recovery found is not what was promised.
+        """
+        if self.process is not None:
+            return
+        world = self._world
+        self._files = SimFiles(self.disk, self._random, world.counts)
+        if die_after:
+            self._files.crash_point.arm(die_after)
+            self._is_death_a_power_cut = self._may_lose_power()
+        try:
+            process = SimProcess(world, self, self.node_id, self._files, self._random)
+        except SimulatedCrash:
+            world.counts.add(Fault.CRASH_IN_START)
+            self._fall(is_in_step=True, is_power_cut=self._is_death_a_power_cut)
+            return
+        except DiskFull as error:
+            # Refusing to start without room is right; the machine tries again later.
+            world.trace.note(self.node_id, "cannot start: %s", error)
+            self._fall(is_in_step=True, is_power_cut=False)
+            return
+        self._files.crash_point.disarm()
+        world.trace.note(self.node_id, "is up: last index %d, term %d", process.store.last_index, process.raft.term)
+        world.checks.log.recovered(
+            self.node_id,
+            last_index=process.store.last_index,
+            is_in_step=self._died_in_step,
+            is_power_cut=self._lost_power,
+        )
+        self._died_in_step = self._lost_power = False
+        self.process = process
+        process.run()
+
+    def stop(self) -> None:
+        """Stop the process in good order."""
+        process = self.process
+        if process is None:
+            return
+        process.close()
+        if self.process is not None:
+            self._world.counts.add(Fault.CLEAN_STOP)
+            self._fall(is_in_step=False, is_power_cut=False)
+
+    def kill(self) -> None:
+        """End the process between two turns; the page cache stays."""
+        if self.process is not None:
+            self._world.counts.add(Fault.PROCESS_CRASH)
+            self._fall(is_in_step=False, is_power_cut=False)
+
+    def cut_power(self) -> None:
+        """End the process, if one runs, and lose what was not durable."""
+        self._fall(is_in_step=False, is_power_cut=True)
+
+    def arm(self, operations: int) -> None:
+        """Let the process die in its `operations`-th operation on disk or network from now."""
+        if self._files is not None and self.process is not None:
+            self._is_death_a_power_cut = self._may_lose_power()
+            self._files.crash_point.arm(operations)
+
+    def died(self) -> None:
+        """Hear from the process that it died at its crash point."""
+        self._world.counts.add(Fault.CRASH_IN_STEP)
+        self._fall(is_in_step=True, is_power_cut=self._is_death_a_power_cut)
+
+    def pause(self) -> None:
+        """Stop the process in its tracks; its events wait."""
+        if self.process is not None and not self.process.is_paused:
+            self._world.counts.add(Fault.PAUSE)
+            self._world.trace.note(self.node_id, "is paused")
+            self.process.is_paused = True
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        if self.process is not None and self.process.is_paused:
+            self._world.trace.note(self.node_id, "goes on")
+            self.process.resume()
+
+    def heal(self) -> None:
+        """Repair everything and start the process if it is down."""
+        self.sync_delay_us = 0
+        self.disk.capacity_bytes = UNLIMITED_BYTES
+        if self._files is not None:
+            self._files.crash_point.disarm()
+        self.resume()
+        self.boot()
+
+    def _may_lose_power(self) -> bool:
+        return self._world.options.is_flush_sync and self._random.random() < 0.5
+
+    def _fall(self, *, is_in_step: bool, is_power_cut: bool) -> None:
+        world = self._world
+        self._died_in_step |= is_in_step
+        self._lost_power |= is_power_cut
+        if self._files is not None:
+            self._files.crash_point.is_dead = True
+        was_up, self.process = self.process, None
+        if was_up is not None:
+            was_up.is_dead = True
+        if is_power_cut:
+            world.counts.add(Fault.POWER_CUT)
+            self.disk.cut_power()
+        world.trace.note(
+            self.node_id, "is down%s%s", " in a step" if is_in_step else "", ", power cut" if is_power_cut else ""
+        )
+        self._on_down(self)

@@ -1,0 +1,150 @@
+"""A simulated network: messages between nodes are lost, late, doubled, overtaken, cut off, and come back from the past.
+
+A link is one direction between two nodes. Messages are immutable and handed over as they are; encoding them is the
+peer transport's business and tested there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.testing.faults import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from dledger.core.messages import Message
+    from dledger.testing.faults import FaultCounts
+    from dledger.testing.scheduler import Scheduler
+
+OLD_MESSAGES_MAX = 256
+# A replayed message is put down for so long that elections and truncations can happen meanwhile.
+REPLAY_DELAY_MAX_US = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOptions:
+    """The manners of a network; rates are probabilities per message.
+
+    Attributes:
+        min_latency_us, max_latency_us: an ordinary message takes a time between these.
+        is_ordered: messages of one link do not overtake one another (as on one TCP connection).
+        drop_rate: the message is lost.
+        duplicate_rate: it arrives a second time.
+        spike_rate: it takes up to `spike_latency_us` instead.
+        replay_rate: some message of the past arrives once more, up to two seconds later.
+    """
+
+    min_latency_us: int = 100
+    max_latency_us: int = 1_000
+    is_ordered: bool = False
+    drop_rate: float = 0.0
+    duplicate_rate: float = 0.0
+    spike_rate: float = 0.0
+    spike_latency_us: int = 100_000
+    replay_rate: float = 0.0
+
+
+class SimNetwork:
+    """Carries messages between nodes.
+
+    Attributes:
+        options: may be replaced at any time; it holds for messages sent from then on.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        random: Random,
+        counts: FaultCounts,
+        options: NetworkOptions,
+        deliver: Callable[[str, str, Message], None],
+    ) -> None:
+        self.options = options
+        self._scheduler = scheduler
+        self._random = random
+        self._counts = counts
+        self._deliver = deliver
+        self._blocks: dict[tuple[str, str], int] = {}
+        self._last_arrival_us: dict[tuple[str, str], int] = {}
+        self._old: list[tuple[str, str, Message]] = []
+
+    def send(self, source: str, target: str, message: Message) -> None:
+        """Take a message of `source` for `target`; whether and when it arrives is the seed's business."""
+        options, random = self.options, self._random
+        if options.replay_rate:
+            self._remember(source, target, message)
+        if self._blocks.get((source, target)):
+            self._counts.add(Fault.PARTITIONED)
+        elif options.drop_rate and random.random() < options.drop_rate:
+            self._counts.add(Fault.DROPPED)
+        else:
+            self._carry(source, target, message)
+            if options.duplicate_rate and random.random() < options.duplicate_rate:
+                self._counts.add(Fault.DUPLICATED)
+                self._carry(source, target, message)
+
+    def block(self, source: str, target: str) -> None:
+        """Cut one direction; a link is open again when every `block` was undone by `unblock`."""
+        link = (source, target)
+        self._blocks[link] = self._blocks.get(link, 0) + 1
+
+    def unblock(self, source: str, target: str) -> None:
+        """Undo one `block`."""
+        link = (source, target)
+        assert self._blocks[link] > 0, link
+        self._blocks[link] -= 1
+
+    def heal(self) -> None:
+        """Open all links, forget the past, and lose, double and delay nothing from now on."""
+        self._blocks.clear()
+        self._old.clear()
+        self.options = NetworkOptions(is_ordered=self.options.is_ordered)
+
+    def is_blocked(self, source: str, target: str) -> bool:
+        """Return whether this direction is cut now."""
+        return self._blocks.get((source, target), 0) > 0
+
+    def _carry(self, source: str, target: str, message: Message) -> None:
+        options, random = self.options, self._random
+        # random() is several times faster than randrange(), and this line runs for every message.
+        span_us = options.max_latency_us - options.min_latency_us
+        latency_us = options.min_latency_us + int(random.random() * span_us)
+        if options.spike_rate and random.random() < options.spike_rate:
+            latency_us = int(random.random() * options.spike_latency_us)
+        arrival_us = self._scheduler.now_us + latency_us
+        link = (source, target)
+        last_us = self._last_arrival_us.get(link, 0)
+        if arrival_us < last_us:
+            if options.is_ordered:
+                arrival_us = last_us
+            else:
+                self._counts.add(Fault.REORDERED)
+        else:
+            self._last_arrival_us[link] = arrival_us
+        self._scheduler.after(arrival_us - self._scheduler.now_us, self._arrive, source, target, message)
+
+    def _arrive(self, source: str, target: str, message: Message) -> None:
+        if self._blocks.get((source, target)):
+            self._counts.add(Fault.PARTITIONED)
+        else:
+            self._deliver(target, source, message)
+
+    def _remember(self, source: str, target: str, message: Message) -> None:
+        """Keep a bounded random sample of the past, and now and then send some of it again."""
+        old, random = self._old, self._random
+        if len(old) < OLD_MESSAGES_MAX:
+            old.append((source, target, message))
+        elif random.random() < 0.1:
+            old[int(random.random() * OLD_MESSAGES_MAX)] = (source, target, message)
+        if random.random() < self.options.replay_rate:
+            again = old[int(random.random() * len(old))]
+            delay_us = int(random.random() * REPLAY_DELAY_MAX_US)
+            self._scheduler.after(delay_us, self._replay, *again)
+
+    def _replay(self, source: str, target: str, message: Message) -> None:
+        if self._old and not self._blocks.get((source, target)):
+            self._counts.add(Fault.REPLAYED)
+            self._deliver(target, source, message)

@@ -1,0 +1,373 @@
+"""One life of a simulated node: the production core, driver, entry store and hard state, from start to death.
+
+Stands where `dledger.node.Node` stands in production: it owns the inbox, the clock and the pending proposals, and is
+the driver's transport, syncer and observer. Everything that it does to its disk and to the network passes the crash
+point of its `SimFiles`, so that it can die between any two effects of a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dledger.core.events import Event, PeerUnreachable, ReadIndex, Received, RoleChanged, Tick
+from dledger.core.raft import Raft
+from dledger.driver import Driver, Proposal
+from dledger.entry_store import CorruptPush, EntryStore, EntryStoreConfig, FlushTicket
+from dledger.errors import Outcome as ResponseOutcome
+from dledger.errors import ResponseCode, outcome_of
+from dledger.hard_state import HardStateFile
+from dledger.testing.checks import Checks, node_directory
+from dledger.testing.client_checks import Operation, Outcome
+from dledger.testing.faults import Fault, SimulatedCrash, Violation
+from dledger.types import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.core.messages import Message
+    from dledger.testing.faults import FaultCounts
+    from dledger.testing.options import SimOptions
+    from dledger.testing.scheduler import Scheduler
+    from dledger.testing.sim_files import SimFiles, SyncedWrites
+    from dledger.testing.sim_network import SimNetwork
+    from dledger.testing.trace import Trace
+
+FLUSH_INTERVAL_US = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The production code that a node is built from; a test puts a faulty part in to see whether it is noticed."""
+
+    open_store: Callable[..., EntryStore] = EntryStore.open
+    open_hard_state: Callable[..., HardStateFile] = HardStateFile.open
+    make_raft: Callable[..., Raft] = Raft
+    make_driver: Callable[..., Driver] = Driver
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What all nodes of a run share."""
+
+    options: SimOptions
+    scheduler: Scheduler
+    network: SimNetwork
+    checks: Checks
+    counts: FaultCounts
+    trace: Trace
+    parts: Parts
+
+
+class Machine(Protocol):
+    """What a process needs to know of the machine that it runs on."""
+
+    sync_delay_us: int
+
+    def died(self) -> None:
+        """Hear that the process died at its crash point."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """An append in the log that waits to be committed."""
+
+    operation: Operation
+    reply: Callable[[Outcome, str | None], None]
+    first_index: int
+    term: int
+    positions: list[int]
+
+    @property
+    def last_index(self) -> int:
+        return self.first_index + len(self.positions) - 1
+
+
+class SimProcess:
+    """A running node.
+
+    Raises:
+        SimulatedCrash: from the constructor: it died while it started.
+
+    Attributes:
+        is_dead: nothing happens in it any more.
+        is_paused: events wait in the inbox (SIGSTOP).
+    """
+
+    def __init__(self, world: World, machine: Machine, node_id: str, files: SimFiles, random: Random) -> None:
+        options = world.options
+        self.node_id = node_id
+        self.is_dead = False
+        self.is_paused = False
+        self._world = world
+        self._machine = machine
+        self._files = files
+        self._random = random
+        self._rate_ppm = options.clock_rates_ppm[options.node_ids.index(node_id)]
+        self._inbox: list[Event] = []
+        self._proposals: list[Proposal] = []
+        self._tickets: list[FlushTicket] = []
+        self._pending: list[_Pending] = []
+        self._reads: dict[int, Callable[[bool], None]] = {}
+        self._has_turn = False
+        self._open()
+
+    def _open(self) -> None:
+        """Recover what the disk holds and put the parts together, as `Node.start` does."""
+        world, parts, options = self._world, self._world.parts, self._world.options
+        directory = node_directory(self.node_id)
+        config = EntryStoreConfig(
+            data_file_size_bytes=options.data_file_size_bytes, index_file_size_bytes=options.index_file_size_bytes
+        )
+        self.store = parts.open_store(self._files, directory, config)
+        self._hard_state = parts.open_hard_state(self._files, directory)
+        saved = self._hard_state.load()
+        world.checks.elections.started(self.node_id, saved)
+        self.raft = parts.make_raft(
+            options.raft,
+            self_id=self.node_id,
+            voters=options.node_ids,
+            hard_state=saved,
+            log_state=self.store.log_state(),
+            fit=self.store.fit,
+            draw=self._random.randrange,
+            now_ms=self._now_ms(),
+        )
+        self._driver = parts.make_driver(
+            self.raft,
+            store=self.store,
+            hard_state=self._hard_state,
+            transport=self,
+            syncer=self,
+            observer=self,
+            is_flush_sync=options.is_flush_sync,
+        )
+
+    def run(self) -> None:
+        """Begin to tick."""
+        options, after = self._world.options, self._world.scheduler.after
+        after(int(self._random.random() * options.tick_us), self._tick)
+        after(options.checkpoint_interval_us, self._save_checkpoint)
+        if not options.is_flush_sync:
+            after(FLUSH_INTERVAL_US, self._flush)
+
+    # ---------------------------------------------------------------------------------------------- what comes in
+
+    def receive(self, sender: str, message: Message) -> None:
+        """Take a message of a peer."""
+        if self._world.trace.is_told:
+            self._world.trace.note(self.node_id, "<- %s %s", sender, _short(message))
+        self._inbox.append(Received(sender, message))
+        self._ask_turn()
+
+    def lose_connection(self, peer: str) -> None:
+        """Hear that the connection to a peer broke."""
+        self._inbox.append(PeerUnreachable(peer))
+        self._ask_turn()
+
+    def propose(self, operation: Operation, reply: Callable[[Outcome, str | None], None]) -> None:
+        """Take a client's append; `reply` gets its outcome and the leader's id, unless the process dies."""
+        self._proposals.append(Proposal(bodies=operation.bodies, stamp_at=operation.stamp_at, token=(operation, reply)))
+        self._ask_turn()
+
+    def read(self, read_id: int, reply: Callable[[bool], None]) -> None:
+        """Take a client's linearizable read; `reply` hears whether it was served."""
+        self._reads[read_id] = reply
+        self._inbox.append(ReadIndex(read_id))
+        self._ask_turn()
+
+    def _ask_turn(self) -> None:
+        if self._has_turn or self.is_paused:
+            return
+        delay_max_us = self._world.options.turn_delay_max_us
+        if delay_max_us == 0:
+            self._turn()
+        else:
+            self._has_turn = True
+            self._world.scheduler.after(int(self._random.random() * delay_max_us), self._turn)
+
+    def resume(self) -> None:
+        """Go on after a pause, with all that has gathered."""
+        self.is_paused = False
+        self._ask_turn()
+
+    # ---------------------------------------------------------------------------------------------- turns
+
+    def _tick(self) -> None:
+        if self.is_dead:
+            return
+        self._world.scheduler.after(self._world.options.tick_us, self._tick)
+        if not self.is_paused:
+            self._inbox.append(Tick(self._now_ms()))
+            self._turn()
+
+    def _turn(self) -> None:
+        self._has_turn = False
+        if self.is_dead or self.is_paused:
+            return
+        self._guard(self._work)
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except SimulatedCrash:
+            self._machine.died()
+        else:
+            self._check()
+
+    def _work(self) -> None:
+        driver = self._driver
+        tickets, self._tickets = self._tickets, []
+        for ticket in tickets:
+            driver.synced(ticket)
+        events, self._inbox = self._inbox, []
+        if events:
+            driver.process(events)
+        proposals, self._proposals = self._proposals, []
+        if proposals:
+            driver.propose(proposals)
+
+    def _check(self) -> None:
+        raft, store, checks = self.raft, self.store, self._world.checks
+        checks.elections.after_turn(self.node_id, raft.term)
+        checks.log.after_turn(
+            self.node_id,
+            term=raft.term,
+            commit_index=raft.commit_index,
+            core_last_index=raft.last_index,
+            last_index=store.last_index,
+        )
+        if self._world.options.is_flush_sync:
+            checks.log.promise(self.node_id, store.durable_index)
+
+    def _save_checkpoint(self) -> None:
+        if self.is_dead:
+            return
+        self._world.scheduler.after(self._world.options.checkpoint_interval_us, self._save_checkpoint)
+        if not self.is_paused:
+            self._guard(lambda: self.store.save_checkpoint(self.raft.commit_index))
+
+    def _flush(self) -> None:
+        if self.is_dead:
+            return
+        self._world.scheduler.after(FLUSH_INTERVAL_US, self._flush)
+        if not self.is_paused:
+            self._guard(self._driver.begin_sync)
+
+    def close(self) -> None:
+        """Stop in good order."""
+        self._guard(self.store.close)
+
+    def _now_ms(self) -> int:
+        return self._world.scheduler.now_us * self._rate_ppm // 1_000_000_000
+
+    # ---------------------------------------------------------------------------------------------- Transport
+
+    def send(self, peer: str, message: Message) -> None:
+        """Send for the driver; the process may die before it."""
+        if self._files.crash_point.reach():
+            raise SimulatedCrash
+        world = self._world
+        world.checks.elections.send(self.node_id, peer, message)
+        if world.trace.is_told:
+            world.trace.note(self.node_id, "-> %s %s", peer, _short(message))
+        world.network.send(self.node_id, peer, message)
+
+    # ---------------------------------------------------------------------------------------------- Syncer
+
+    def start(self, ticket: FlushTicket) -> None:
+        """Begin a sync for the driver; what it covers becomes durable when it ends."""
+        covered: SyncedWrites = []
+        self._files.open_sync = covered
+        try:
+            ticket.sync()
+        finally:
+            self._files.open_sync = None
+        options = self._world.options
+        delay_us = options.sync_min_us + int(self._random.random() * (options.sync_max_us - options.sync_min_us))
+        if self._machine.sync_delay_us:
+            self._world.counts.add(Fault.SLOW_SYNC)
+            delay_us += self._machine.sync_delay_us
+        self._world.scheduler.after(delay_us, self._end_sync, ticket, covered)
+
+    def _end_sync(self, ticket: FlushTicket, covered: SyncedWrites) -> None:
+        if self.is_dead:
+            return
+        for inode, written_count in covered:
+            inode.make_durable(written_count)
+        self._tickets.append(ticket)
+        self._ask_turn()
+
+    # ---------------------------------------------------------------------------------------------- Observer
+
+    def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
+        """Wait for the commit."""
+        operation, reply = proposal.token
+        self._pending.append(_Pending(operation, reply, first_index, term, list(positions)))
+
+    def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
+        """Tell the client."""
+        assert outcome_of(code) is ResponseOutcome.NOT_APPENDED, code
+        operation, reply = proposal.token
+        self._world.checks.clients.refuse(operation)
+        reply(Outcome.NOT_APPENDED, self.raft.leader_id)
+
+    def on_commit(self, commit_index: int) -> None:
+        """Answer the appends that are settled now: what stands at their indexes decides."""
+        checks, store = self._world.checks, self.store
+        checks.log.commit(self.node_id, term=self.raft.term, commit_index=commit_index, last_index=store.last_index)
+        if not self._pending:
+            return
+        waiting = []
+        for pending in self._pending:
+            if pending.last_index > commit_index:
+                waiting.append(pending)
+            elif store.term_at(pending.last_index) == pending.term:
+                checks.clients.acknowledge(
+                    pending.operation,
+                    first_index=pending.first_index,
+                    term=pending.term,
+                    positions=pending.positions,
+                )
+                pending.reply(Outcome.APPENDED, self.raft.leader_id)
+            else:
+                checks.clients.refuse(pending.operation)
+                pending.reply(Outcome.NOT_APPENDED, self.raft.leader_id)
+        self._pending = waiting
+
+    def on_truncated(self, first_index: int) -> None:
+        """Pass on to the checks."""
+        self._world.trace.note(self.node_id, "cuts %d and all behind it", first_index)
+        self._world.checks.log.truncate(self.node_id, first_index)
+
+    def on_role(self, change: RoleChanged) -> None:
+        """Pass on to the checks."""
+        self._world.trace.note(
+            self.node_id, "%s in term %d, leader %s", change.role.value, change.term, change.leader_id
+        )
+        if change.role is Role.LEADER:
+            self._world.checks.elections.lead(self.node_id, change.term)
+            self._world.checks.log.lead(self.node_id, term=change.term, last_index=self.store.last_index)
+
+    def on_read_ready(self, read_id: int, index: int) -> None:
+        """Serve the read: everything up to `index` must be committed here."""
+        if index > self.raft.commit_index:
+            raise Violation("read", f"{self.node_id} serves up to {index}, commit index {self.raft.commit_index}")
+        self._world.checks.clients.end_read(read_id, index)
+        self._reads.pop(read_id)(True)
+
+    def on_read_refused(self, read_id: int) -> None:
+        """Tell the client."""
+        self._world.checks.clients.refuse_read(read_id)
+        self._reads.pop(read_id)(False)
+
+    def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
+        """Nothing in this world changes bytes on their way: a push that does not verify is a bug of its sender."""
+        raise Violation("push", f"{self.node_id} was sent entries by {peer} that do not verify: {error}")
+
+
+def _short(message: Any) -> str:
+    """Return a message without its payload."""
+    payload = getattr(message, "payload", None)
+    return repr(message) if payload is None else repr(message).replace(repr(payload), f"<{len(payload)} bytes>")

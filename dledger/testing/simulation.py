@@ -1,0 +1,216 @@
+"""One whole run: a cluster, its clients and its troubles, first the safety phase, then the liveness phase.
+
+Safety: faults as the options say, checks after every turn. Liveness: everything is healed and started; within a bound
+of simulated time a write must be accepted and all logs be equal, byte for byte. At the very end all power is cut once
+more, and what comes back must still be there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from dledger.testing.checks import make_checks, node_directory
+from dledger.testing.clients import Client
+from dledger.testing.faults import FaultCounts, Violation
+from dledger.testing.scheduler import Scheduler
+from dledger.testing.sim_disk import SimDisk
+from dledger.testing.sim_machine import SimMachine
+from dledger.testing.sim_network import SimNetwork
+from dledger.testing.sim_process import Parts, SimProcess, World
+from dledger.testing.trace import Trace
+from dledger.testing.troublemaker import Troublemaker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.core.messages import Message
+    from dledger.testing.options import SimOptions
+
+_PROBE_THINK_MAX_US = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run came to.
+
+    Attributes:
+        event_count: actions of the scheduler.
+        simulated_us: simulated time.
+        commit_count, election_count, acknowledged_count, read_count: what the cluster did.
+        faults: faults that took effect, by name.
+        state_hash: of the final state of everything; equal for equal runs.
+    """
+
+    event_count: int
+    simulated_us: int
+    commit_count: int
+    election_count: int
+    acknowledged_count: int
+    read_count: int
+    faults: dict[str, int]
+    state_hash: str
+
+
+class Simulation:
+    """A cluster that is about to run.
+
+    Args:
+        options: the shape of the run.
+        parts: the production code; tests put faulty parts in.
+        tell: gets the story line by line; None: only the end of it is kept, in `trace`.
+    """
+
+    def __init__(
+        self, options: SimOptions, parts: Parts | None = None, tell: Callable[[str], None] | None = None
+    ) -> None:
+        seed = options.seed
+        counts = FaultCounts()
+        scheduler = Scheduler()
+        disks = {node_id: SimDisk(Random(f"{seed}/disk/{node_id}"), counts) for node_id in options.node_ids}
+        self._network_random = Random(f"{seed}/network")
+        network = SimNetwork(scheduler, self._network_random, counts, options.network, self._deliver)
+        self.trace = Trace(scheduler, tell)
+        self._options = options
+        self._world = World(
+            options=options,
+            scheduler=scheduler,
+            network=network,
+            checks=make_checks(options, disks),
+            counts=counts,
+            trace=self.trace,
+            parts=parts or Parts(),
+        )
+        self._machines = {
+            node_id: SimMachine(self._world, node_id, disk, self._went_down) for node_id, disk in disks.items()
+        }
+        self._troublemaker = Troublemaker(self._world, self._machines)
+        self._clients = [
+            Client(self._world, self._machines, str(number), options.think_max_us)
+            for number in range(options.client_count)
+        ]
+
+    def run(self) -> Summary:
+        """Run both phases.
+
+        Raises:
+            Violation: an invariant does not hold.
+            Exception: whatever the code under test raised where it must not.
+        """
+        for machine in self._machines.values():
+            machine.boot()
+        for client in self._clients:
+            client.start()
+        self._troublemaker.start()
+        self._world.scheduler.run_until(self._options.safety_us)
+        self._heal()
+        self._await_liveness()
+        self._world.checks.clients.check_log()
+        self._compare_files()
+        self._cut_power_once_more()
+        return self._summarize()
+
+    # ---------------------------------------------------------------------------------------------- phases
+
+    def _heal(self) -> None:
+        self.trace.note("all", "is healed")
+        self._troublemaker.stop()
+        self._world.network.heal()
+        for client in self._clients:
+            client.is_stopped = True
+        for machine in self._machines.values():
+            machine.heal()
+
+    def _await_liveness(self) -> None:
+        scheduler = self._world.scheduler
+        prober = Client(self._world, self._machines, "prober", _PROBE_THINK_MAX_US)
+        prober.start()
+        end_us = scheduler.now_us + self._options.liveness_us
+        if not scheduler.run_until(end_us, lambda: prober.appended_count > 0):
+            raise Violation("liveness", f"no append was accepted within {self._options.liveness_us} us of peace")
+        prober.is_stopped = True
+        if not scheduler.run_until(end_us, self._has_converged):
+            ends = {process.node_id: (process.raft.last_index, process.raft.commit_index) for process in self._running}
+            raise Violation("liveness", f"logs are not equal after peace; (last, commit) indexes: {ends}")
+
+    def _has_converged(self) -> bool:
+        last_index = self._running[0].raft.last_index
+        return all(process.raft.last_index == last_index == process.raft.commit_index for process in self._running)
+
+    @property
+    def _running(self) -> list[SimProcess]:
+        return [machine.process for machine in self._machines.values() if machine.process is not None]
+
+    def _compare_files(self) -> None:
+        """Compare the data files of all nodes up to the end of the log."""
+        contents = {process.node_id: self._data_of(process) for process in self._running}
+        assert len(contents) == self._options.node_count, contents.keys()
+        expected = contents[self._options.node_ids[0]]
+        for node_id, content in contents.items():
+            if content != expected:
+                raise Violation("equal logs", f"{node_id} does not hold the same bytes as {self._options.node_ids[0]}")
+
+    def _data_of(self, process: SimProcess) -> bytes:
+        directory = f"{node_directory(process.node_id)}/data"
+        names = self._machines[process.node_id].disk.directories[directory].cached
+        joined = b"".join(bytes(names[name].cache) for name in sorted(names))
+        return joined[: process.store.end_position]
+
+    def _cut_power_once_more(self) -> None:
+        for machine in self._machines.values():
+            if self._options.is_flush_sync:
+                machine.cut_power()
+            else:
+                machine.kill()
+        for machine in self._machines.values():
+            machine.boot()
+
+    # ---------------------------------------------------------------------------------------------- what nodes cause
+
+    def _deliver(self, target: str, sender: str, message: Message) -> None:
+        process = self._machines[target].process
+        if process is not None:
+            process.receive(sender, message)
+
+    def _went_down(self, machine: SimMachine) -> None:
+        """Let the others hear, some of them, that their connection broke; bring the machine back later."""
+        for process in self._running:
+            if self._network_random.random() < 0.5:
+                delay_us = int(self._network_random.random() * self._options.network.max_latency_us)
+                self._world.scheduler.after(delay_us, self._lose_connection, process, machine.node_id)
+        self._troublemaker.restart(machine)
+
+    def _lose_connection(self, process: SimProcess, peer: str) -> None:
+        if not process.is_dead:
+            process.lose_connection(peer)
+
+    # ---------------------------------------------------------------------------------------------- summary
+
+    def _summarize(self) -> Summary:
+        world, checks = self._world, self._world.checks
+        return Summary(
+            event_count=world.scheduler.event_count,
+            simulated_us=world.scheduler.now_us,
+            commit_count=len(checks.log.committed),
+            election_count=checks.elections.election_count,
+            acknowledged_count=checks.clients.acknowledged_count,
+            read_count=checks.clients.read_count,
+            faults=world.counts.as_dict(),
+            state_hash=self._hash(),
+        )
+
+    def _hash(self) -> str:
+        """Hash every file of every disk, the counts, and the next random number (which tells of all before it)."""
+        digest = hashlib.sha256()
+        for machine in self._machines.values():
+            for path, directory in sorted(machine.disk.directories.items()):
+                for name, inode in sorted(directory.cached.items(), key=lambda item: item[0]):
+                    digest.update(f"{machine.node_id}{path}/{name}".encode())
+                    digest.update(inode.cache)
+                    digest.update(inode.durable)
+        world = self._world
+        counters = (world.scheduler.event_count, world.scheduler.now_us, self._network_random.random())
+        digest.update(repr((counters, world.counts.as_dict())).encode())
+        return digest.hexdigest()[:16]
