@@ -1,0 +1,102 @@
+"""The simulated network loses, doubles, delays, reorders and repeats as its options say, and only then."""
+
+from random import Random
+
+import pytest
+
+from dledger.core.messages import Heartbeat
+from dledger.testing.faults import Fault, FaultCounts
+from dledger.testing.scheduler import Scheduler
+from dledger.testing.sim_network import NetworkOptions, SimNetwork
+
+COUNT = 500
+
+
+class Wire:
+    def __init__(self, **options) -> None:
+        self.scheduler = Scheduler()
+        self.counts = FaultCounts()
+        self.arrived: list[int] = []
+        self.network = SimNetwork(self.scheduler, Random(1), self.counts, NetworkOptions(**options), self._deliver)
+
+    def _deliver(self, target, sender, message) -> None:
+        assert (target, sender) == ("b", "a")
+        self.arrived.append(message.round)
+
+    def send_many(self) -> None:
+        for number in range(COUNT):
+            self.network.send("a", "b", Heartbeat(term=1, commit_index=0, round=number))
+            self.scheduler.run_until(self.scheduler.now_us + 50)
+        self.scheduler.run_until(self.scheduler.now_us + 10_000_000)
+
+
+def test_calm_ordered_network_brings_everything_in_order():
+    wire = Wire(is_ordered=True)
+    wire.send_many()
+
+    assert wire.arrived == list(range(COUNT))
+    assert wire.counts.total == 0
+
+
+def test_unordered_network_lets_messages_overtake():
+    wire = Wire()
+    wire.send_many()
+
+    assert sorted(wire.arrived) == list(range(COUNT))
+    assert wire.arrived != list(range(COUNT))
+    assert wire.counts[Fault.REORDERED] > 0
+
+
+@pytest.mark.parametrize(
+    ("option", "fault"),
+    [("drop_rate", Fault.DROPPED), ("duplicate_rate", Fault.DUPLICATED), ("replay_rate", Fault.REPLAYED)],
+)
+def test_rates_take_effect_and_are_counted(option, fault):
+    wire = Wire(**{option: 0.2})
+    wire.send_many()
+
+    bitten = wire.counts[fault]
+    assert COUNT * 0.1 < bitten < COUNT * 0.3
+    change = -bitten if fault is Fault.DROPPED else bitten
+    assert len(wire.arrived) == COUNT + change
+
+
+def test_blocked_link_loses_messages_until_every_block_is_undone():
+    wire = Wire(is_ordered=True)
+    wire.network.block("a", "b")
+    wire.network.block("a", "b")
+    wire.network.unblock("a", "b")
+    wire.send_many()
+    assert wire.arrived == []
+    assert wire.counts[Fault.PARTITIONED] == COUNT
+
+    wire.network.unblock("a", "b")
+    wire.send_many()
+
+    assert len(wire.arrived) == COUNT
+
+
+def test_link_that_is_cut_loses_what_is_under_way():
+    wire = Wire(is_ordered=True)
+    wire.network.send("a", "b", Heartbeat(term=1, commit_index=0, round=0))
+    wire.network.block("a", "b")
+    wire.scheduler.run_until(1_000_000)
+
+    assert wire.arrived == []
+
+
+def test_one_way_cut_leaves_the_other_way_open():
+    wire = Wire()
+    wire.network.block("b", "a")
+    wire.send_many()
+
+    assert len(wire.arrived) == COUNT
+
+
+def test_healed_network_is_calm():
+    wire = Wire(is_ordered=True, drop_rate=1.0)
+    wire.network.block("a", "b")
+    wire.network.heal()
+    wire.send_many()
+
+    assert wire.arrived == list(range(COUNT))
