@@ -1,0 +1,63 @@
+"""One thread for disk work that may stall, so that the event loop goes on sending heartbeats meanwhile.
+
+Not here: what is to be done and when (`dledger.syncer`, `dledger.node`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+
+Job = Callable[[], None]
+Finished = Callable[[Exception | None], None]
+
+
+class StorageThread:
+    """Runs jobs one after the other and reports each end on the event loop; started by the first job.
+
+    The owner bounds the jobs under way (one sync, one checkpoint). Construct it inside the running event loop.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[tuple[Job, Finished] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._jobs_count = 0
+        self._idle: asyncio.Future[None] | None = None
+
+    def run(self, job: Job, finished: Finished) -> None:
+        """Run `job` in the thread; then call `finished` on the loop, with what the job raised."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        self._jobs_count += 1
+        self._jobs.put((job, finished))
+
+    async def stop(self) -> None:
+        """Wait for all jobs and their `finished` calls, then end the thread."""
+        while self._jobs_count:
+            self._idle = self._loop.create_future()
+            await self._idle
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, finished = item
+            error: Exception | None = None
+            try:
+                job()
+            except Exception as raised:  # noqa: BLE001  (the thread's edge: the loop judges it, and stops the node)
+                error = raised
+            self._loop.call_soon_threadsafe(self._finish, finished, error)
+
+    def _finish(self, finished: Finished, error: Exception | None) -> None:
+        self._jobs_count -= 1
+        finished(error)
+        if not self._jobs_count and self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
