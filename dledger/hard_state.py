@@ -34,8 +34,8 @@ class HardStateUnreadable(StoreError):
     def __init__(self, path: str, expected: str, found: str) -> None:
         super().__init__(
             f"{path}: expected {expected}, found {found}. This node may have voted in a term that it no longer knows, "
-            "so it must not start. Restore the file from a backup no older than the last start, or remove the whole "
-            "directory of this node and let it join as a new, empty node under a new id"
+            "so it must not start. Restore the file as it was when the node stopped, or replace the node by one with "
+            "a new id and an empty directory"
         )
         self.path = path
         self.expected = expected

@@ -23,8 +23,7 @@ class CorruptData(StoreError):
     def __init__(self, path: str, position: int, expected: str, found: str) -> None:
         super().__init__(
             f"{path}: corrupt at byte {position}: expected {expected}, found {found}. Nothing was changed. Keep a copy "
-            "of the directory, then restore the file from a backup, or remove the whole directory of this node and "
-            "let it join as a new, empty node"
+            "of the directory, then restore the files from a backup or from another replica"
         )
         self.path = path
         self.position = position
@@ -94,8 +93,8 @@ class MissingFile(StoreError):
 
     def __init__(self, path: str, found_path: str) -> None:
         super().__init__(
-            f"{path}: expected this file before {found_path}, found none. Restore it from a backup, or remove the "
-            "whole directory of this node and let it join as a new, empty node"
+            f"{path}: expected this file before {found_path}, found none. Restore it from a backup or from "
+            "another replica"
         )
         self.path = path
         self.found_path = found_path

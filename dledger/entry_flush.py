@@ -1,0 +1,79 @@
+"""What is durable: tickets for syncs that run in other threads, and the index up to which they succeeded.
+
+The loop thread takes a ticket, any thread syncs it, and the loop thread hands it back. Entries that were cut off
+meanwhile are taken off every ticket that is still out, for other entries may stand at their indexes by then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.files import File
+
+
+class FlushTicket:
+    """The files that must be synced for entries up to `last_index` to be durable.
+
+    Attributes:
+        last_index: the last entry that the sync covers; a truncation lowers it. Loop thread only.
+    """
+
+    __slots__ = ("_files", "_is_synced", "last_index")
+
+    def __init__(self, last_index: int, files: Sequence[File]) -> None:
+        self.last_index = last_index
+        self._files = files
+        self._is_synced = False
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether `sync` came to its end."""
+        return self._is_synced
+
+    def sync(self) -> None:
+        """Sync the files; any thread may call it, once.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop; the ticket must not be tried again.
+        """
+        for file in self._files:
+            file.sync()
+        self._is_synced = True
+
+
+class FlushProgress:
+    """Which entries are durable. Loop thread only."""
+
+    __slots__ = ("_durable_index", "_open")
+
+    def __init__(self, durable_index: int) -> None:
+        self._durable_index = durable_index
+        self._open: deque[FlushTicket] = deque()
+
+    @property
+    def durable_index(self) -> int:
+        """All entries up to this one are durable."""
+        return self._durable_index
+
+    def begin(self, last_index: int, files: Sequence[File]) -> FlushTicket:
+        """Hand out a ticket for everything written so far."""
+        ticket = FlushTicket(last_index, files)
+        self._open.append(ticket)
+        return ticket
+
+    def end(self, ticket: FlushTicket) -> None:
+        """Take a synced ticket back, which counts once all older ones are back: each covers only its own files."""
+        assert ticket.is_synced
+        assert ticket in self._open
+        while self._open and self._open[0].is_synced:
+            self._durable_index = max(self._durable_index, self._open.popleft().last_index)
+
+    def cut(self, first_index: int) -> None:
+        """Forget what was, or is about to become, durable from `first_index` on."""
+        self._durable_index = min(self._durable_index, first_index - 1)
+        for ticket in self._open:
+            ticket.last_index = min(ticket.last_index, first_index - 1)

@@ -1,0 +1,160 @@
+"""The index files: where each entry stands, found by its index without any state in memory.
+
+The unit of entry i stands at byte 32 * i. The index is derived from the data files: recovery compares and rewrites
+it, and it is synced only when a data file is full, so that recovery need not go further back than that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dledger.entry import INDEX_UNIT, INDEX_UNIT_SIZE
+from store.errors import CorruptData
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.mapped_file_queue import MappedFileQueue
+
+_UNIT_TYPE = np.dtype([("magic", ">i4"), ("position", ">i8"), ("size", ">i4"), ("index", ">i8"), ("term", ">i8")])
+# Units compared at once: bounds the memory of the check (1 MiB a column).
+_CHECK_COUNT = 1 << 15
+
+assert _UNIT_TYPE.itemsize == INDEX_UNIT_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class IndexUnit:
+    """One record of the index; `position` is where the entry stands in this node's files."""
+
+    magic: int
+    position: int
+    size: int
+    index: int
+    term: int
+
+
+class EntryIndex:
+    """Reads and writes index units in a queue of index files."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: MappedFileQueue) -> None:
+        assert queue.file_size % INDEX_UNIT_SIZE == 0, queue.file_size
+        self._queue = queue
+
+    @property
+    def queue(self) -> MappedFileQueue:
+        """The files."""
+        return self._queue
+
+    def fields(self, index: int) -> tuple[int, int, int, int, int]:
+        """Return (magic, position, size, index, term) of an entry that is in the log.
+
+        Raises:
+            store.errors.CorruptData: the index files do not hold it; opening the store again rebuilds them.
+        """
+        offset = index * INDEX_UNIT_SIZE
+        file = self._queue.find(offset)
+        if file is not None:
+            unit: tuple[int, int, int, int, int] = INDEX_UNIT.unpack_from(file.file.view(), offset - file.begin_offset)
+            if unit[3] == index:
+                return unit
+        raise self._corrupt(index)
+
+    def unit(self, index: int) -> IndexUnit:
+        """Return the unit of an entry that is in the log; raises as `fields`."""
+        return IndexUnit(*self.fields(index))
+
+    def term_at(self, index: int) -> int:
+        """Return the term of an entry that is in the log; raises as `fields`."""
+        return self.fields(index)[4]
+
+    def reserve(self, first_index: int, last_index: int) -> None:
+        """Make room for the units of these entries.
+
+        Raises:
+            store.errors.DiskFull: nothing was changed but files added, which are empty and in place.
+        """
+        self._queue.reserve(first_index * INDEX_UNIT_SIZE, (last_index + 1) * INDEX_UNIT_SIZE)
+
+    def write(self, first_index: int, units: bytes) -> None:
+        """Write consecutive units, into the page cache; room for them was reserved."""
+        queue, offset = self._queue, first_index * INDEX_UNIT_SIZE
+        room = queue.file_size - offset % queue.file_size
+        if len(units) <= room:
+            queue.write(offset, units)
+            return
+        done = 0
+        while done < len(units):
+            part = units[done : done + queue.file_size - (offset + done) % queue.file_size]
+            queue.write(offset + done, part)
+            done += len(part)
+
+    def holds(self, first_index: int, units: bytes) -> bool:
+        """Return whether exactly these units stand from `first_index` on."""
+        queue, offset, done = self._queue, first_index * INDEX_UNIT_SIZE, 0
+        while done < len(units):
+            file = queue.find(offset + done)
+            if file is None:
+                return False
+            size = min(len(units) - done, file.end_offset - offset - done)
+            if queue.read(offset + done, size) != units[done : done + size]:
+                return False
+            done += size
+        return True
+
+    def truncate(self, first_index: int, last_index: int) -> None:
+        """Zero the units from `first_index` on, the last of which is `last_index`'s; later files are removed."""
+        self._queue.truncate(first_index * INDEX_UNIT_SIZE, (last_index + 1) * INDEX_UNIT_SIZE, is_durable=False)
+
+    def is_sound(self, begin_index: int, end_index: int, begin_position: int, data_file_size: int) -> bool:
+        """Return whether the units of `[begin_index, end_index)` agree with one another.
+
+        Indexes must count up, terms must not fall, and each entry must begin where the one before ends, or at the
+        beginning of a data file; the first one at `begin_position`.
+        """
+        expected_position, term = begin_position, 0
+        index = begin_index
+        while index < end_index:
+            offset = index * INDEX_UNIT_SIZE
+            file = self._queue.find(offset)
+            if file is None:
+                return False
+            count = min(_CHECK_COUNT, end_index - index, (file.end_offset - offset) // INDEX_UNIT_SIZE)
+            units = np.frombuffer(file.file.view(), _UNIT_TYPE, count, offset - file.begin_offset)
+            positions, ends = units["position"], units["position"] + units["size"]
+            expected = np.concatenate(([expected_position], ends[:-1]))
+            terms = np.concatenate(([term], units["term"]))
+            is_in_place = (positions == expected) | ((positions > expected) & (positions % data_file_size == 0))
+            is_sound = (units["index"] == np.arange(index, index + count)) & is_in_place & (np.diff(terms) >= 0)
+            if not is_sound.all():
+                return False
+            index, expected_position, term = index + count, int(ends[-1]), int(terms[-1])
+        return True
+
+    def last_where(self, first_index: int, last_index: int, holds: Callable[[IndexUnit], bool]) -> int:
+        """Return the last index of `[first_index, last_index]` for which `holds`; `first_index - 1` if for none.
+
+        `holds` must be true up to some entry and false behind it.
+        """
+        low, high = first_index - 1, last_index
+        while low < high:
+            middle = (low + high + 1) // 2
+            if holds(self.unit(middle)):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _corrupt(self, index: int) -> CorruptData:
+        offset = index * INDEX_UNIT_SIZE
+        file = self._queue.find(offset)
+        if file is None:
+            return CorruptData(self._queue.directory, offset, f"the index unit of entry {index}", "no such file")
+        position = offset - file.begin_offset
+        found = IndexUnit(*INDEX_UNIT.unpack_from(file.file.view(), position))
+        return CorruptData(file.path, position, f"the index unit of entry {index}", str(found))
