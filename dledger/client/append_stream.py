@@ -1,0 +1,123 @@
+"""One AppendStream call to one node: batches out, answers back, and what is lost when it breaks.
+
+It decides nothing: the pump (`append_pump`) hears of every answer and of the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import grpc
+import grpc.aio
+
+from dledger.v1.log_pb2 import AppendRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dledger.client.outcomes import Appended
+    from dledger.v1.log_pb2 import AppendResponse
+
+
+class Item(NamedTuple):
+    """One caller's bodies and the future that it waits on.
+
+    Attributes:
+        bodies: at least one; consecutive entries.
+        size_bytes: their sum.
+        future: takes the places, or an outcome as exception.
+        deadline: on the monotonic clock.
+    """
+
+    bodies: Sequence[bytes]
+    size_bytes: int
+    future: asyncio.Future[list[Appended]]
+    deadline: float
+
+
+class Batch:
+    """Items that travel in one request. Written by the pump, then read-only."""
+
+    __slots__ = ("items", "sent_at")
+
+    def __init__(self, items: list[Item]) -> None:
+        self.items = items
+        self.sent_at = time.monotonic()
+
+    def request(self, group: str, request_id: int) -> AppendRequest:
+        """Return the request that carries all bodies."""
+        bodies = [body for item in self.items for body in item.bodies]
+        return AppendRequest(group=group, bodies=bodies, request_id=request_id)
+
+
+class AppendStream:
+    """A bidirectional stream with several batches under way.
+
+    Args:
+        address: the node's.
+        call: the gRPC call, just opened.
+        on_answer: hears of every answered batch.
+        on_lost: hears of the end, once: the batches without an answer, in order of sending, and gRPC's code and text.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        call: grpc.aio.StreamStreamCall[AppendRequest, AppendResponse],
+        on_answer: Callable[[AppendStream, Batch, AppendResponse], None],
+        on_lost: Callable[[AppendStream, list[Batch], grpc.StatusCode, str], None],
+    ) -> None:
+        self.address = address
+        self.in_flight: dict[int, Batch] = {}
+        self._call = call
+        self._on_answer = on_answer
+        self._on_lost = on_lost
+        self._last_request_id = 0
+        self._reader = asyncio.ensure_future(self._read())
+
+    async def send(self, group: str, batch: Batch) -> None:
+        """Write a batch; returns when the connection has taken it. A failure is heard of through `on_lost`."""
+        self._last_request_id += 1
+        self.in_flight[self._last_request_id] = batch
+        try:
+            await self._call.write(batch.request(group, self._last_request_id))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return  # The call has ended: its reader tells.
+        except asyncio.CancelledError:
+            # gRPC raises it for a cancelled *call*, too; only a cancelled *task* must go on unwinding.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+
+    def cancel(self) -> None:
+        """End the call at once; `on_lost` follows."""
+        self._call.cancel()
+
+    async def close(self) -> None:
+        """End the call and wait until `on_lost` has been told."""
+        self._call.cancel()
+        await asyncio.wait([self._reader])
+
+    async def _read(self) -> None:
+        call, in_flight = self._call, self.in_flight
+        code, details = grpc.StatusCode.OK, "the node ended the stream"
+        try:
+            while True:
+                response = await call.read()
+                if response is grpc.aio.EOF:
+                    break
+                response = cast("AppendResponse", response)
+                batch = in_flight.pop(response.request_id, None)
+                if batch is not None:
+                    self._on_answer(self, batch, response)
+            code = await call.code()
+            details = (await call.details()) or details
+        except grpc.aio.AioRpcError as error:
+            code, details = error.code(), error.details() or ""
+        except asyncio.CancelledError:
+            code, details = grpc.StatusCode.CANCELLED, "the call was given up"
+        lost = list(in_flight.values())
+        in_flight.clear()
+        self._on_lost(self, lost, code, details)

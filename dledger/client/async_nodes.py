@@ -1,0 +1,107 @@
+"""The nodes as an asyncio client sees them: one gRPC channel each, and the search for the leader."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+
+from dledger.client.endpoints import LeaderTracker, is_enough, pick_leader, refusal_without_leader
+from dledger.client.failures import CHANNEL_OPTIONS, describe
+from dledger.client.sync_nodes import STATUS_TIMEOUT_S
+from dledger.errors import ResponseCode
+from dledger.v1.log_pb2 import StatusRequest, StatusResponse
+from dledger.v1.log_pb2_grpc import LogServiceStub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dledger.v1.log_pb2_grpc import LogServiceAsyncStub
+
+
+class AsyncNodes:
+    """Connections to the nodes of one group, opened when first used. For use by one event loop.
+
+    Args:
+        endpoints: `host:port` of the nodes' LogService.
+        group: the replication group.
+    """
+
+    def __init__(self, endpoints: str | Iterable[str], group: str) -> None:
+        self.tracker = LeaderTracker(endpoints)
+        self._group = group
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._stubs: dict[str, LogServiceAsyncStub] = {}
+
+    def stub(self, address: str) -> LogServiceAsyncStub:
+        """Return the way to call the node at `address`; nothing is connected before the first call."""
+        if address not in self._stubs:
+            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            self._channels[address] = channel
+            self._stubs[address] = LogServiceStub(channel)
+        return self._stubs[address]
+
+    async def close(self) -> None:
+        """Close all connections; calls under way end with CANCELLED."""
+        for channel in self._channels.values():
+            await channel.close()
+
+    async def ask(self, address: str, timeout_s: float) -> StatusResponse | str:
+        """Return what the node says of itself, or in words why it does not answer."""
+        try:
+            return await self.stub(address).Status(StatusRequest(group=self._group), timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            return describe(address, error.code(), error.details() or "")
+
+    async def ask_all(self, timeout_s: float, *, is_hasty: bool = False) -> dict[str, StatusResponse | str]:
+        """Ask all nodes at once.
+
+        Args:
+            timeout_s: bounds the wait for a silent node.
+            is_hasty: return as soon as a majority has answered and a leader is named.
+        """
+        asked = self.tracker.addresses
+        tasks = {asyncio.ensure_future(self.ask(address, timeout_s)): address for address in asked}
+        answers: dict[str, StatusResponse | str] = {}
+        waiting = set(tasks)
+        try:
+            while waiting and not (is_hasty and is_enough(answers, len(asked))):
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                answers.update({tasks[task]: task.result() for task in done})
+        finally:
+            for task in waiting:
+                task.cancel()
+        return answers
+
+    async def find_leader(self) -> str | None:
+        """Ask the nodes who leads; return the leader's `host:port`, None while none of them knows."""
+        leader = pick_leader(await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True))
+        return None if leader is None else self.tracker.follow(leader)
+
+    async def leader(self) -> str:
+        """Return whom to take for the leader: the last known one, else what the nodes say.
+
+        Raises:
+            Refused: no node knows one; the message has what each said.
+        """
+        if self.tracker.leader is not None:
+            return self.tracker.leader
+        answers = await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True)
+        leader = pick_leader(answers)
+        if leader is None:
+            raise refusal_without_leader(answers)
+        return self.tracker.follow(leader)
+
+    async def anyone(self) -> str:
+        """Return a node that answers, for reads that every node serves.
+
+        Raises:
+            Refused: none does.
+        """
+        answers = await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True)
+        for address, answer in answers.items():
+            if not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS:
+                return address
+        raise refusal_without_leader(answers)

@@ -1,0 +1,194 @@
+"""Flat combining: threads that append at the same time share calls without a thread of the client's own.
+
+A thread that comes while few calls are under way sends its own bodies at once: a lone append never waits for company.
+What piles up meanwhile is taken together by the first call that ends: it wakes one of the waiting threads, which
+carries the bodies of all of them in one call and then hands the answers out. So the batches grow with the load by
+themselves, and an idle client costs nothing.
+
+Invariants: `_calls` counts calls under way; it passes from a call that ends to the carrier it wakes. Whoever carries
+a batch settles every ticket in it, whatever happens. A ticket is settled once.
+
+Source: Hendler et al., "Flat Combining and the Synchronization-Parallelism Tradeoff" (2010).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from dledger.client.limits import BATCH_ENTRIES_MAX, BATCH_SIZE_BYTES_MAX, QUEUE_ENTRIES_MAX
+from dledger.client.outcomes import Appended, AppendUnknown, NotAppended, places_of
+from dledger.errors import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dledger.v1.log_pb2 import AppendResponse
+
+    # Sends bodies, with all retries, until a deadline on the monotonic clock; raises NotAppended or AppendUnknown.
+    Send = Callable[[Sequence[bytes], float], AppendResponse]
+
+# Two: while the answer of one batch is on its way back, the next is on its way out. More only make batches smaller.
+CALLS_MAX = 2
+# How much longer than its own deadline a thread waits for the carrier of its batch, whose deadline is the same or
+# earlier, before it gives up on it.
+_CARRIER_GRACE_S = 1.0
+
+
+class _Ticket:
+    """One thread's bodies and, in the end, their places or what went wrong."""
+
+    __slots__ = ("batch", "bodies", "deadline", "error", "gate", "places", "size_bytes")
+
+    def __init__(self, bodies: Sequence[bytes], size_bytes: int, deadline: float) -> None:
+        self.bodies = bodies
+        self.size_bytes = size_bytes
+        self.deadline = deadline
+        self.places: list[Appended] | None = None
+        self.error: NotAppended | AppendUnknown | None = None
+        # The tickets that this thread is to carry, itself first; set before `gate` opens, or the ticket is settled.
+        self.batch: list[_Ticket] | None = None
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+
+class Combiner:
+    """Shares calls between threads. Every method may be called by any thread.
+
+    Args:
+        send: makes one call with all retries; runs in the threads that append.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._lock = threading.Lock()
+        self._queue: deque[_Ticket] = deque()
+        self._calls = 0
+
+    def append(self, bodies: Sequence[bytes], size_bytes: int, deadline: float) -> list[Appended]:
+        """Append the bodies as consecutive entries, alone or with those of other threads.
+
+        Args:
+            bodies: at least one.
+            size_bytes: their sum.
+            deadline: on the monotonic clock.
+
+        Raises:
+            NotAppended: also when too many threads wait already (503), or the deadline passed in the queue.
+            AppendUnknown: as the call ended.
+        """
+        with self._lock:
+            if self._calls < CALLS_MAX and not self._queue:
+                self._calls += 1
+                ticket = None
+            else:
+                ticket = self._enqueue(bodies, size_bytes, deadline)
+        if ticket is None:
+            try:
+                response = self._send(bodies, deadline)
+            finally:
+                self._hand_on()
+            return places_of(response.first_index, response.term, response.positions)
+        return self._await(ticket)
+
+    def _enqueue(self, bodies: Sequence[bytes], size_bytes: int, deadline: float) -> _Ticket:
+        if len(self._queue) >= QUEUE_ENTRIES_MAX:
+            raise NotAppended(
+                ResponseCode.LEADER_PENDING_FULL, f"{QUEUE_ENTRIES_MAX} appends wait in this client already"
+            )
+        ticket = _Ticket(bodies, size_bytes, deadline)
+        self._queue.append(ticket)
+        return ticket
+
+    def _await(self, ticket: _Ticket) -> list[Appended]:
+        """Wait until somebody settles the ticket, or makes this thread a carrier."""
+        try:
+            if not ticket.gate.acquire(timeout=max(ticket.deadline - time.monotonic(), 0)):
+                self._withdraw(ticket)
+        except KeyboardInterrupt:
+            self._abandon(ticket)
+            raise
+        if ticket.batch is not None:
+            self._carry(ticket.batch)
+        if ticket.error is not None:
+            raise ticket.error
+        assert ticket.places is not None, "a ticket is settled with places or an error"
+        return ticket.places
+
+    def _withdraw(self, ticket: _Ticket) -> None:
+        """Take a late ticket back out of the queue; if it has left already, wait a little longer for its carrier."""
+        with self._lock:
+            is_queued = ticket in self._queue
+            if is_queued:
+                self._queue.remove(ticket)
+        if is_queued:
+            raise NotAppended(ResponseCode.NETWORK_ERROR, "the deadline passed before the append could be sent")
+        if not ticket.gate.acquire(timeout=_CARRIER_GRACE_S):
+            raise AppendUnknown(ResponseCode.NETWORK_ERROR, "the deadline passed while the append was under way")
+
+    def _abandon(self, ticket: _Ticket) -> None:
+        """Leave without waiting: no other thread may be left hanging on this one."""
+        with self._lock:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+                return
+            if ticket.batch is None:
+                return
+            self._queue.extendleft(reversed(ticket.batch[1:]))
+        self._hand_on()
+
+    def _carry(self, batch: list[_Ticket]) -> None:
+        """Send a batch in this thread and settle all its tickets."""
+        # Stands if this thread is interrupted: the others must neither hang nor think that nothing happened.
+        error: NotAppended | AppendUnknown = AppendUnknown(
+            ResponseCode.NETWORK_ERROR, "the thread that carried the append was interrupted"
+        )
+        response: AppendResponse | None = None
+        try:
+            response = self._send([body for ticket in batch for body in ticket.bodies], batch[0].deadline)
+        except (NotAppended, AppendUnknown) as outcome:
+            error = outcome
+        finally:
+            self._hand_on()
+            _settle(batch, response, error)
+
+    def _hand_on(self) -> None:
+        """End a call: let a waiting thread carry what has piled up, if anything has."""
+        with self._lock:
+            if not self._queue:
+                self._calls -= 1
+                return
+            batch = self._take_batch()
+            batch[0].batch = batch
+        batch[0].gate.release()
+
+    def _take_batch(self) -> list[_Ticket]:
+        """Take tickets from the queue's head, at least one, up to the size of a batch."""
+        queue = self._queue
+        first = queue.popleft()
+        batch, entries, size_bytes = [first], len(first.bodies), first.size_bytes
+        while queue:
+            entries += len(queue[0].bodies)
+            size_bytes += queue[0].size_bytes
+            if entries > BATCH_ENTRIES_MAX or size_bytes > BATCH_SIZE_BYTES_MAX:
+                break
+            batch.append(queue.popleft())
+        return batch
+
+
+def _settle(batch: list[_Ticket], response: AppendResponse | None, error: NotAppended | AppendUnknown) -> None:
+    """Give every ticket its places, or an error of its own, and wake the threads; the first is the carrier itself."""
+    places = [] if response is None else places_of(response.first_index, response.term, response.positions)
+    begin = 0
+    for ticket in batch:
+        if response is None:
+            # An exception object belongs to the one thread that raises it.
+            ticket.error = type(error)(error.code, error.message)
+        else:
+            end = begin + len(ticket.bodies)
+            ticket.places = places[begin:end]
+            begin = end
+    for ticket in batch[1:]:
+        ticket.gate.release()

@@ -1,0 +1,130 @@
+"""Which nodes there are, and which of them to take for the leader. Pure bookkeeping: no network here.
+
+Every face of the client asks nodes in its own way and lets `pick_leader` judge their answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dledger.client.outcomes import Refused, name_of
+from dledger.errors import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dledger.v1.log_pb2 import StatusResponse
+
+# Addresses learned from hints are kept beside the given ones; a cluster has at most a handful of nodes.
+_ADDRESSES_MAX = 32
+# Answers that say nothing against the leadership of who gives them.
+_STAYS_LEADER = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.LEADER_PENDING_FULL,
+        ResponseCode.LEADER_NOT_READY,
+        ResponseCode.DISK_FULL,
+        ResponseCode.UNEXPECTED_ARGUMENT,
+        ResponseCode.REQUEST_WITH_EMPTY_BODYS,
+        ResponseCode.INDEX_OUT_OF_RANGE,
+        ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN,
+    }
+)
+
+
+def parse_endpoints(endpoints: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the distinct `host:port` of a comma-separated text or of several texts, in order.
+
+    Raises:
+        ValueError: no endpoint at all, or one that is not `host:port`; the message shows it.
+    """
+    texts = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
+    found = dict.fromkeys(text.strip() for text in texts if text.strip())
+    if not found:
+        raise ValueError("no endpoint given: expected host:port of each node's LogService, comma separated")
+    for text in found:
+        host, colon, port = text.rpartition(":")
+        if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+            raise ValueError(f"bad endpoint {text!r}: expected host:port with a port of 1 to 65535")
+    return tuple(found)
+
+
+class LeaderTracker:
+    """Remembers the endpoints and who is thought to lead. Wrong guesses cost a round trip, never an append.
+
+    Safe to share between threads: every change is one assignment, and a lost one is only a lost hint.
+    """
+
+    def __init__(self, endpoints: str | Iterable[str]) -> None:
+        self.addresses = parse_endpoints(endpoints)
+        self.leader: str | None = None
+
+    def follow(self, address: str) -> str:
+        """Take `address` for the leader, as a node said; return it."""
+        if address not in self.addresses and len(self.addresses) < _ADDRESSES_MAX:
+            self.addresses = (*self.addresses, address)
+        self.leader = address
+        return address
+
+    def forget(self, address: str) -> None:
+        """Take `address` no longer for the leader: it failed, or said that it does not lead."""
+        if self.leader == address:
+            self.leader = None
+
+    def judge(self, address: str, code: int, hint: str = "") -> None:
+        """Learn from an answer of `address`: who refuses for a reason of leadership is not asked again.
+
+        Args:
+            address: who answered.
+            code: its response code.
+            hint: whom it named as the leader; empty for none.
+        """
+        if code in _STAYS_LEADER:
+            return
+        self.forget(address)
+        if code == ResponseCode.NOT_LEADER and hint not in ("", address):
+            self.follow(hint)
+
+
+def pick_leader(answers: Mapping[str, StatusResponse | str]) -> str | None:
+    """Return the address of the leader of the highest term that any node speaks of; None when none knows one.
+
+    Args:
+        answers: by address, what a node answered, or in words why it did not.
+
+    The highest term wins because a leader that was cut off goes on believing in itself in an old one.
+    """
+    best: tuple[int, bool] | None = None
+    leader: str | None = None
+    for address, answer in answers.items():
+        if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+            continue
+        is_itself = answer.role == "LEADER"
+        claimed = address if is_itself else answer.leader.address
+        # Of two that speak of the same term, the leader's own word counts most: its address is one that we reached.
+        if claimed and (best is None or (answer.term, is_itself) > best):
+            best, leader = (answer.term, is_itself), claimed
+    return leader
+
+
+def is_enough(answers: Mapping[str, StatusResponse | str], asked: int) -> bool:
+    """Return whether a majority of the nodes asked has answered, one of them naming a leader: no need to wait on."""
+    answered = sum(1 for answer in answers.values() if not isinstance(answer, str))
+    return answered > asked // 2 and pick_leader(answers) is not None
+
+
+def refusal_without_leader(answers: Mapping[str, StatusResponse | str]) -> Refused:
+    """Return why there is no leader to send to: what every node said, and the code that tells whether it may pass."""
+    refusals = [answer for answer in answers.values() if not isinstance(answer, str)]
+    if refusals and all(answer.code == ResponseCode.UNKNOWN_GROUP for answer in refusals):
+        return Refused(ResponseCode.UNKNOWN_GROUP, refusals[0].message or "the nodes serve another group")
+    said = "; ".join(_said(address, answer) for address, answer in answers.items())
+    return Refused(ResponseCode.NETWORK_ERROR, f"no leader found: {said}")
+
+
+def _said(address: str, answer: StatusResponse | str) -> str:
+    if isinstance(answer, str):
+        return answer
+    if answer.code != ResponseCode.SUCCESS:
+        return f"{address} answered {answer.message or name_of(answer.code)}"
+    return f"{address} is {answer.role} of term {answer.term} and knows no leader"

@@ -1,0 +1,72 @@
+"""What a failed gRPC call says about the request: did it ever leave?
+
+A call that fails may have reached the node and done its work; only the answer is missing. So a failure means "outcome
+unknown", with two exceptions that prove that no node has seen the request:
+
+- *No connection could be made.* gRPC picks a connection first and writes then; when there is none to pick the call ends
+  with UNAVAILABLE and one of the texts below, which are made nowhere else. A call that had a connection and lost it
+  ends with another text ("Socket closed", "Connection reset by peer", ...). Automatic retries of gRPC are switched
+  off (`CHANNEL_OPTIONS`), so there is never an earlier attempt hidden behind the text. Were a future version of gRPC to
+  change the texts, the client would only call more outcomes unknown: the safe side.
+- *UNIMPLEMENTED*: the server has no such method, so nothing ran.
+"""
+
+from __future__ import annotations
+
+import grpc
+
+from dledger.client.outcomes import AppendUnknown, Refused
+from dledger.errors import ResponseCode
+
+_NEVER_CONNECTED = (
+    "failed to connect to all addresses",
+    "errors resolving",
+    "DNS resolution failed",
+    "empty address list",
+)
+
+# One entry of the largest size and its neighbours; the node itself bounds what it takes and sends.
+_MESSAGE_SIZE_BYTES_MAX = 64 << 20
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    # One call is one attempt: see above. It also saves the retry machinery's share of every call.
+    ("grpc.enable_retries", 0),
+    ("grpc.service_config_disable_resolution", 1),
+    # A node that was down must be found again soon after it is back (the defaults are 1 s up to 2 minutes).
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    # Nodes of a cluster are not reached through a web proxy.
+    ("grpc.enable_http_proxy", 0),
+    # Every client has connections of its own.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", _MESSAGE_SIZE_BYTES_MAX),
+    ("grpc.max_send_message_length", _MESSAGE_SIZE_BYTES_MAX),
+)
+
+
+def never_left(code: grpc.StatusCode, details: str) -> bool:
+    """Return whether a call that ended so can have reached no node."""
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return True
+    return code is grpc.StatusCode.UNAVAILABLE and details.startswith(_NEVER_CONNECTED)
+
+
+def describe(address: str, code: grpc.StatusCode, details: str) -> str:
+    """Return the failure in words, with the address and gRPC's own."""
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"{address} did not answer in time"
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return f"{address} answers gRPC but has no LogService: is this the node's client_address?"
+    if never_left(code, details):
+        # gRPC nests its reasons; the innermost says it in words: "Connection refused".
+        return f"{address} is not reachable ({details.rpartition(': ')[2].rstrip(']')})"
+    return f"{address}: {code.name} {details}".rstrip()
+
+
+def failure_of_append(address: str, code: grpc.StatusCode, details: str) -> Refused | AppendUnknown:
+    """Return what a failed append call means: `Refused` (302) when it provably never left, else `AppendUnknown`."""
+    text = describe(address, code, details)
+    if never_left(code, details):
+        return Refused(ResponseCode.NETWORK_ERROR, text)
+    return AppendUnknown(ResponseCode.NETWORK_ERROR, text)

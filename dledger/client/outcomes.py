@@ -1,0 +1,158 @@
+"""What became of an append, and why a read ended: the answers that a user of the client meets.
+
+An append ends in exactly one of three ways. `Appended` is returned; the other two are raised, so that none of them can
+be overlooked:
+
+| outcome | did it happen? | what to do |
+| --- | --- | --- |
+| `Appended` | yes, and it stays | nothing |
+| `NotAppended` | no, and it never will | append again when the cause is gone |
+| `AppendUnknown` | perhaps | look before appending again (read the log's end), or accept a duplicate |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.errors import DLedgerError, Outcome, ResponseCode, outcome_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dledger.v1.log_pb2 import AppendResponse, StatusResponse
+
+# Refusals that pass by themselves: another node leads, or the leader is busy. The rest needs a person.
+_PASSING_CODES = frozenset(
+    {
+        ResponseCode.NETWORK_ERROR,
+        ResponseCode.NOT_LEADER,
+        ResponseCode.LEADER_NOT_READY,
+        ResponseCode.LEADER_TRANSFERRING,
+        ResponseCode.LEADER_PENDING_FULL,
+        ResponseCode.TERM_CHANGED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The entry is committed: durable on a majority, and at this place for ever.
+
+    Attributes:
+        index: its place in the log, counted from 0.
+        term: the leader's term when it was written.
+        position: byte position of the entry in the log's files.
+    """
+
+    index: int
+    term: int
+    position: int
+
+
+class NotAppended(DLedgerError):
+    """The append did not happen and never will; appending again is safe.
+
+    Attributes:
+        code: a `ResponseCode` (302 for what went wrong on the way), or a code that this client does not know.
+        message: the cause, for people.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"not appended ({name_of(code)}): {message}; nothing was written, appending again is safe")
+        self.code = code
+        self.message = message
+
+
+class AppendUnknown(DLedgerError):
+    """The append may or may not have happened, and may still happen.
+
+    Before appending the same again, read the end of the log to see whether it is there, or be ready for a duplicate.
+    The client itself goes on: the next append looks for the leader anew.
+
+    Attributes:
+        code: a `ResponseCode` (302 for what went wrong on the way), or a code that this client does not know.
+        message: the cause, for people.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(
+            f"outcome unknown ({name_of(code)}): {message}; it may be in the log: read its end before appending again"
+        )
+        self.code = code
+        self.message = message
+
+
+class ReadFailed(DLedgerError):
+    """A read could not begin or go on; what was delivered before is right.
+
+    Attributes:
+        code: a `ResponseCode` (302 for what went wrong on the way), or a code that this client does not know.
+        message: the cause, for people.
+        next_index: where to go on reading; None when nothing had been delivered.
+    """
+
+    def __init__(self, code: int, message: str, next_index: int | None = None) -> None:
+        where = "" if next_index is None else f"; go on with begin={next_index}"
+        super().__init__(f"read ended ({name_of(code)}): {message}{where}")
+        self.code = code
+        self.message = message
+        self.next_index = next_index
+
+
+class Refused(Exception):
+    """One attempt came to nothing, provably: inside the client only, where it is tried again or becomes an outcome.
+
+    Attributes:
+        code: a `ResponseCode`, 302 when no node answered.
+        message: the cause, for people.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may be taken a moment later or by another node."""
+        return self.code in _PASSING_CODES
+
+
+def name_of(code: int) -> str:
+    """Return `404 NOT_LEADER` for 404; just the number for a code of a newer server."""
+    return f"{code} {ResponseCode(code).name}" if code in ResponseCode._value2member_map_ else str(code)
+
+
+def raise_outcome(response: AppendResponse, address: str) -> None:
+    """Return when the response says "appended"; raise what else it says.
+
+    Raises:
+        Refused: nothing was written.
+        AppendUnknown: perhaps something was.
+    """
+    outcome = outcome_of(response.code)
+    if outcome is Outcome.APPENDED:
+        return
+    message = f"{address} answered: {response.message or name_of(response.code)}"
+    if outcome is Outcome.NOT_APPENDED:
+        raise Refused(response.code, message)
+    raise AppendUnknown(response.code, message)
+
+
+def checked_status(address: str, answer: StatusResponse | str) -> StatusResponse:
+    """Return a node's status.
+
+    Raises:
+        ReadFailed: the node did not answer (`answer` says why), or refused.
+    """
+    if isinstance(answer, str):
+        raise ReadFailed(ResponseCode.NETWORK_ERROR, answer)
+    if answer.code != ResponseCode.SUCCESS:
+        raise ReadFailed(answer.code, f"{address} answered: {answer.message or name_of(answer.code)}")
+    return answer
+
+
+def places_of(first_index: int, term: int, positions: Sequence[int]) -> list[Appended]:
+    """Return the places of the consecutive entries that one answer speaks of."""
+    return [Appended(index, term, position) for index, position in enumerate(positions, first_index)]

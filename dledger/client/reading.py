@@ -1,0 +1,257 @@
+"""One read from its first request to its end, over as many streams as it takes; both faces of the client use it.
+
+It calls nobody: it says what to ask for, and is told what the network brings.
+
+A read is asked for in the raw form: the node sends the bytes as they stand in its files, and the checksums that the
+leader made when it wrote them are checked here, at the far end of all disks and wires.
+
+A stream may break or be renewed at any entry; the next one asks for the index behind the last entry delivered, so
+nothing is skipped and nothing comes twice. A read that follows is renewed every few seconds on purpose: a node that
+went silent (stopped, cut off) would otherwise hold it for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Literal
+
+import grpc
+
+from dledger.client.failures import describe
+from dledger.client.outcomes import ReadFailed, Refused, name_of
+from dledger.client.retry import Backoff
+from dledger.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE, Entry, decode
+from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
+from dledger.errors import ResponseCode
+from dledger.v1.log_pb2 import READ_MODE_LINEARIZABLE, READ_MODE_LOCAL, ReadRequest, ReadResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ReadMode = Literal["linearizable", "local"]
+
+FOLLOW_RENEWAL_S = 5.0
+
+
+class ReadSession:
+    """What is still to be read, and how much patience is left for failures.
+
+    Args:
+        group: the replication group.
+        begin: first index; `position`, when given, is used instead.
+        position: byte position at which an entry begins.
+        max_entries: deliver at most so many; 0 = all.
+        max_bytes: deliver entries of at most so many encoded bytes in total (at least one entry); 0 = no limit.
+        is_follow: go on with what is committed later.
+        mode: "linearizable" sees all that was acknowledged before; "local" what one node knows.
+        is_internal_included: deliver the no-ops of new leaders, too.
+        patience_s: how long the read may go without any success before it fails.
+        now_s: a monotonic clock.
+
+    Raises:
+        ValueError: a number is negative, or the mode is unknown.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        begin: int,
+        position: int | None,
+        max_entries: int,
+        max_bytes: int,
+        is_follow: bool,
+        mode: ReadMode,
+        is_internal_included: bool,
+        patience_s: float,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        for name, value in (("begin", begin), ("position", position or 0), ("max_entries", max_entries)):
+            if value < 0:
+                raise ValueError(f"{name} must not be negative, found {value}")
+        if max_bytes < 0:
+            raise ValueError(f"max_bytes must not be negative, found {max_bytes}")
+        if mode not in ("linearizable", "local"):
+            raise ValueError(f"mode must be 'linearizable' or 'local', found {mode!r}")
+        self.is_follow = is_follow
+        self.is_local = mode == "local"
+        self.is_done = False
+        self._group = group
+        self._begin = begin
+        self._position = position
+        self._entries_left = max_entries or None
+        self._bytes_left = max_bytes or None
+        self._is_internal_included = is_internal_included
+        self._next_index: int | None = None
+        self._walk = WalkState(index=UNKNOWN, term=0, chain_crc=UNKNOWN)
+        self._end_index: int | None = None
+        self._stream_begin: int | None = None
+        self._is_renewal = False
+        self._hidden = 0
+        self._patience_s = patience_s
+        self._now_s = now_s
+        self._give_up_at = now_s() + patience_s
+        self._backoff = Backoff()
+
+    @property
+    def next_index(self) -> int | None:
+        """Index behind the last entry received; None before the first."""
+        return self._next_index
+
+    def timeout_s(self) -> float:
+        """Return how long one stream may last before it is renewed."""
+        return FOLLOW_RENEWAL_S if self.is_follow else self._patience_s
+
+    def request(self) -> ReadRequest:
+        """Return the request for what is still to be read."""
+        self._hidden = 0
+        self._stream_begin = self._next_index
+        request = ReadRequest(
+            group=self._group,
+            max_entries=self._entries_to_ask(),
+            max_bytes=self._bytes_left or 0,
+            follow=self.is_follow,
+            mode=READ_MODE_LOCAL if self.is_local else READ_MODE_LINEARIZABLE,
+            raw=True,
+        )
+        if self._next_index is not None:
+            request.index = self._next_index
+        elif self._position is not None:
+            request.position = self._position
+        else:
+            request.index = self._begin
+        return request
+
+    def _entries_to_ask(self) -> int:
+        """Return the entry limit of the next stream: the caller's, and never beyond where the read ends."""
+        limits = [] if self._entries_left is None else [self._entries_left]
+        # A read that goes on elsewhere must not run beyond what was committed when it began.
+        if self._next_index is not None and self._end_index is not None:
+            limits.append(self._end_index - self._next_index + 1)
+        return min(limits, default=0)
+
+    def take(self, response: ReadResponse, address: str) -> list[Entry]:
+        """Return the checked entries of one response, without those that the caller does not want to see.
+
+        Raises:
+            Refused: the node ended the read; `pause_after` decides whether it goes on.
+            ReadFailed: the bytes are damaged.
+        """
+        if response.code != ResponseCode.SUCCESS:
+            text = f"{address} answered: {response.message or name_of(response.code)}"
+            raise Refused(response.code, text)
+        if self._end_index is None and not self.is_follow:
+            self._end_index = response.commit_index
+        if not response.encoded:
+            return []
+        entries = self._decode(response.encoded, address)
+        self._next_index = entries[-1].index + 1
+        if self._bytes_left is not None:
+            self._bytes_left -= len(response.encoded)
+        if not self._is_internal_included:
+            shown = [entry for entry in entries if entry.magic == ENTRY_NORMAL]
+            self._hidden += len(entries) - len(shown)
+            entries = shown
+        if self._entries_left is not None:
+            self._entries_left -= len(entries)
+        self._succeed()
+        self._check_limits()
+        return entries
+
+    def _decode(self, encoded: bytes, address: str) -> list[Entry]:
+        try:
+            entries, self._walk = decode_chunk(encoded, self._walk)
+        except DamagedBytesError as error:
+            raise ReadFailed(
+                ResponseCode.DISK_ERROR,
+                f"{address} sent damaged bytes: {error}; read from another node (mode='local' and endpoint=...), and "
+                "run `dledger inspect entries` on the files of that one",
+                self._next_index,
+            ) from error
+        return entries
+
+    def _check_limits(self) -> None:
+        is_beyond = self._end_index is not None and (self._next_index or 0) > self._end_index
+        is_full = self._entries_left == 0 or (self._bytes_left is not None and self._bytes_left <= 0)
+        self.is_done = self.is_done or is_beyond or is_full
+
+    def ended(self) -> None:
+        """Hear that a stream ended in order: the read is done, unless hidden entries used up the node's limit."""
+        if not self.is_follow and not self._hidden:
+            self.is_done = True
+        self._check_limits()
+
+    def broke(self, address: str, code: grpc.StatusCode, details: str) -> None:
+        """Hear that a stream broke. A stream that lived its whole time is renewed without further ado.
+
+        Raises:
+            Refused: it broke before its time.
+        """
+        self._is_renewal = code is grpc.StatusCode.DEADLINE_EXCEEDED and self._is_stream_useful()
+        if not self._is_renewal:
+            raise Refused(ResponseCode.NETWORK_ERROR, describe(address, code, details))
+
+    def _is_stream_useful(self) -> bool:
+        """Return whether the stream that lived its whole time had anything to show for it, or need not have."""
+        return self.is_follow or self._next_index != self._stream_begin
+
+    def node_found(self) -> None:
+        """Hear that a live node to read from was found: for a quiet read that follows that is success enough."""
+        if self._is_renewal:
+            self._is_renewal = False
+            self._succeed()
+
+    def pause_after(self, refusal: Refused) -> float:
+        """Return how many seconds to wait before the next stream.
+
+        Raises:
+            ReadFailed: waiting will not help, or has not for too long.
+        """
+        # Another node may be a little behind the one that the read began on.
+        is_behind = refusal.code == ResponseCode.INDEX_OUT_OF_RANGE and self.is_local and self._next_index is not None
+        if not refusal.is_passing and not is_behind:
+            raise ReadFailed(refusal.code, refusal.message, self._next_index) from refusal
+        pause_s = self._backoff.next_s()
+        if self._now_s() + pause_s >= self._give_up_at:
+            text = f"{refusal.message} (tried for {self._patience_s:g} s)"
+            raise ReadFailed(refusal.code, text, self._next_index) from refusal
+        return pause_s
+
+    def _succeed(self) -> None:
+        self._give_up_at = self._now_s() + self._patience_s
+        self._backoff.reset()
+
+
+class DamagedBytesError(Exception):
+    """Bytes that are not what the leader wrote; the message says what was expected and found."""
+
+
+def decode_chunk(encoded: bytes, state: WalkState) -> tuple[list[Entry], WalkState]:
+    """Check and decode entries that stand back to back.
+
+    Args:
+        encoded: whole entries, at least one.
+        state: what the first one must agree with.
+
+    Returns:
+        The entries, and what the next chunk's first entry must agree with.
+
+    Raises:
+        DamagedBytesError: an entry is not whole, not the next one, or its checksums do not hold.
+    """
+    buffer = memoryview(encoded)
+    end, offset = len(encoded), 0
+    entries: list[Entry] = []
+    while offset < end:
+        position = HEADER.unpack_from(buffer, offset)[4] if end - offset >= HEADER_SIZE else 0
+        found = walk(buffer, offset, end, position, state, count_max=end)
+        if found.offset == offset:
+            expected, wrong = describe_fault(buffer, offset, end, position, state)
+            raise DamagedBytesError(f"expected {expected}, found {wrong}")
+        # Where a data file ends the positions jump: there the walk stops, and another begins.
+        while offset < found.offset:
+            entry = decode(encoded, offset)
+            entries.append(entry)
+            offset += entry.size
+        state = found.state
+    return entries, state

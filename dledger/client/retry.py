@@ -1,0 +1,51 @@
+"""When to try again, and how long to wait before: tenacity's exponential pauses with jitter, bounded by a deadline.
+
+Only a `Refused` whose cause passes is ever tried again: it says that nothing was written. An `AppendUnknown` is never
+tried again, for that could write an entry twice.
+"""
+
+from __future__ import annotations
+
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_exponential_jitter
+
+from dledger.client.outcomes import Refused
+
+# An election takes about half a second to a second: the first pauses are short against it, the last ones never so
+# long that a new leader waits noticeably for its first append.
+_PAUSES = wait_exponential_jitter(initial=0.015, max=0.2, exp_base=2, jitter=0.02)
+
+# A refusal that names another leader is followed at once, so many times in a row; then there is a pause, for nodes
+# that do not agree yet send a client in circles.
+HOPS_MAX = 2
+
+
+def is_worth_trying(error: BaseException) -> bool:
+    """Return whether the failed attempt wrote nothing and may succeed a moment later."""
+    return isinstance(error, Refused) and error.is_passing
+
+
+def retrying(remaining_s: float) -> Retrying:
+    """Return tenacity's loop for one request of which `remaining_s` seconds are left; the last error is raised."""
+    return Retrying(
+        retry=retry_if_exception(is_worth_trying),
+        wait=_PAUSES,
+        stop=stop_before_delay(max(remaining_s, 0.0)),
+        reraise=True,
+    )
+
+
+class Backoff:
+    """The same pauses for loops that are not one call: streams that are opened again, reads that go on elsewhere."""
+
+    def __init__(self) -> None:
+        self._state = RetryCallState(Retrying(), None, (), {})
+
+    def next_s(self) -> float:
+        """Return how long to wait now; longer each time."""
+        pause = _PAUSES(self._state)
+        self._state.attempt_number += 1
+        return pause
+
+    def reset(self) -> None:
+        """Begin again with short pauses: something worked."""
+        self._state.attempt_number = 1

@@ -1,0 +1,132 @@
+"""The nodes as a blocking client sees them: one gRPC channel each, and the search for the leader."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+import grpc
+
+from dledger.client.endpoints import LeaderTracker, is_enough, pick_leader, refusal_without_leader
+from dledger.client.failures import CHANNEL_OPTIONS, describe
+from dledger.errors import ResponseCode
+from dledger.v1.log_pb2 import StatusRequest, StatusResponse
+from dledger.v1.log_pb2_grpc import LogServiceStub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# A node that lives answers about itself in a millisecond; this bounds what a silent one can hold up.
+STATUS_TIMEOUT_S = 0.5
+
+
+class Nodes:
+    """Connections to the nodes of one group, opened when first used. Every method may be called by any thread.
+
+    Args:
+        endpoints: `host:port` of the nodes' LogService.
+        group: the replication group.
+    """
+
+    def __init__(self, endpoints: str | Iterable[str], group: str) -> None:
+        self.tracker = LeaderTracker(endpoints)
+        self._group = group
+        self._lock = threading.Lock()
+        self._channels: dict[str, grpc.Channel] = {}
+        self._stubs: dict[str, LogServiceStub] = {}
+
+    def stub(self, address: str) -> LogServiceStub:
+        """Return the way to call the node at `address`; nothing is connected before the first call."""
+        stub = self._stubs.get(address)
+        return self._open(address) if stub is None else stub
+
+    def _open(self, address: str) -> LogServiceStub:
+        with self._lock:
+            if address not in self._stubs:
+                channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+                self._channels[address] = channel
+                self._stubs[address] = LogServiceStub(channel)
+            return self._stubs[address]
+
+    def close(self) -> None:
+        """Close all connections; calls under way end with CANCELLED."""
+        with self._lock:
+            for channel in self._channels.values():
+                channel.close()
+
+    def ask(self, address: str, timeout_s: float) -> StatusResponse | str:
+        """Return what the node says of itself, or in words why it does not answer."""
+        try:
+            return self.stub(address).Status(StatusRequest(group=self._group), timeout=timeout_s)
+        except grpc.RpcError as error:
+            return describe(address, error.code(), error.details() or "")
+
+    def ask_all(self, timeout_s: float, *, is_hasty: bool = False) -> dict[str, StatusResponse | str]:
+        """Ask all nodes at once.
+
+        Args:
+            timeout_s: bounds the wait for a silent node.
+            is_hasty: return as soon as a majority has answered and a leader is named.
+        """
+        asked = self.tracker.addresses
+        arrived: SimpleQueue[str] = SimpleQueue()
+        calls: dict[str, grpc.Future[StatusResponse]] = {}
+        for address in asked:
+            calls[address] = self.stub(address).Status.future(StatusRequest(group=self._group), timeout=timeout_s)
+            calls[address].add_done_callback(partial(_put_address, arrived, address))
+        answers: dict[str, StatusResponse | str] = {}
+        # Every call ends by its own timeout; this one only guards against a lost notice.
+        give_up_at = time.monotonic() + 2 * timeout_s
+        while len(answers) < len(asked) and not (is_hasty and is_enough(answers, len(asked))):
+            try:
+                address = arrived.get(timeout=max(give_up_at - time.monotonic(), 0))
+            except Empty:
+                break
+            answers[address] = _answer_of(address, calls[address])
+        return answers
+
+    def find_leader(self) -> str | None:
+        """Ask the nodes who leads; return the leader's `host:port`, None while none of them knows."""
+        leader = pick_leader(self.ask_all(STATUS_TIMEOUT_S, is_hasty=True))
+        return None if leader is None else self.tracker.follow(leader)
+
+    def leader(self) -> str:
+        """Return whom to take for the leader: the last known one, else what the nodes say.
+
+        Raises:
+            Refused: no node knows one; the message has what each said.
+        """
+        known = self.tracker.leader
+        if known is not None:
+            return known
+        answers = self.ask_all(STATUS_TIMEOUT_S, is_hasty=True)
+        leader = pick_leader(answers)
+        if leader is None:
+            raise refusal_without_leader(answers)
+        return self.tracker.follow(leader)
+
+    def anyone(self) -> str:
+        """Return a node that answers, for reads that every node serves.
+
+        Raises:
+            Refused: none does.
+        """
+        answers = self.ask_all(STATUS_TIMEOUT_S, is_hasty=True)
+        for address, answer in answers.items():
+            if not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS:
+                return address
+        raise refusal_without_leader(answers)
+
+
+def _answer_of(address: str, call: grpc.Future[StatusResponse]) -> StatusResponse | str:
+    try:
+        return call.result()
+    except grpc.RpcError as error:
+        return describe(address, error.code(), error.details() or "")
+
+
+def _put_address(arrived: SimpleQueue[str], address: str, _call: grpc.Future[StatusResponse]) -> None:
+    arrived.put(address)
