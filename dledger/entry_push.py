@@ -1,0 +1,113 @@
+"""Checks entries that a peer sent, against what it said of them and against the local log, before any is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from dledger.entry import BLANK_SIZE_MIN, CHAIN, HEADER, INDEX_UNIT
+from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
+from dledger.errors import DLedgerError
+
+if TYPE_CHECKING:
+    from dledger.types import Span
+
+
+class CorruptPush(DLedgerError):
+    """Entries of a peer are not what their headers, or the push, say. Nothing was written: drop the push.
+
+    The bytes were damaged on the peer's disk or under way; the peer will send them again.
+    """
+
+    def __init__(self, index: int, expected: str, found: str) -> None:
+        super().__init__(f"push of entry {index}: expected {expected}, found {found}; the push was dropped")
+        self.index = index
+        self.expected = expected
+        self.found = found
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPush:
+    """A push whose entries are sound in themselves.
+
+    Attributes:
+        span: what the peer said of them.
+        payload: their bytes.
+        units: an index unit for each.
+        chain_crc: of the last one.
+    """
+
+    span: Span
+    payload: bytes
+    units: list[bytes]
+    chain_crc: int
+
+    def position_of(self, index: int) -> int:
+        """Return where entry `index` of the span stands in the log."""
+        position: int = INDEX_UNIT.unpack(self.units[index - self.span.first_index])[1]
+        return position
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """The local entry before a pushed one: where the next entry must stand, and what its chain starts from.
+
+    `chain_crc` is UNKNOWN (-1) where the entry before was deleted.
+    """
+
+    end_position: int
+    chain_crc: int
+
+
+def check_payload(span: Span, payload: bytes, data_file_size: int) -> CheckedPush:
+    """Check the entries of a push in themselves: count, order, term, sizes, place and checksums.
+
+    Raises:
+        CorruptPush: drop the push.
+    """
+    first_index, view = span.first_index, memoryview(payload)
+    if len(payload) != span.length or span.last_index < first_index or first_index < 0:
+        found = f"[{first_index}, {span.last_index}] in {len(payload)} bytes"
+        raise CorruptPush(first_index, f"entries in {span.length} bytes", found)
+    if span.position < 0 or span.position % data_file_size + span.length + BLANK_SIZE_MIN > data_file_size:
+        found = f"bytes [{span.position}, {span.position + span.length})"
+        raise CorruptPush(first_index, f"entries within one data file of {data_file_size} bytes", found)
+    count = span.last_index - first_index + 1
+    done = walk(view, 0, len(view), span.position, WalkState(first_index, span.term, UNKNOWN), count)
+    if len(done.units) < count:
+        expected, fault = describe_fault(view, done.offset, len(view), span.position + done.offset, done.state)
+        raise CorruptPush(done.state.index, expected, fault)
+    if done.offset != len(view):
+        raise CorruptPush(done.state.index, f"{count} entries", f"{len(view) - done.offset} more bytes")
+    if done.state.term != span.term:
+        raise CorruptPush(span.last_index, f"term {span.term}", f"term {done.state.term}")
+    return CheckedPush(span, payload, done.units, done.state.chain_crc)
+
+
+def check_follows(push: CheckedPush, index: int, before: Predecessor, data_file_size: int) -> None:
+    """Check that entry `index` of the push is the one to stand behind the local entry `before`.
+
+    Raises:
+        CorruptPush: drop the push.
+    """
+    position = push.position_of(index)
+    fields = HEADER.unpack_from(push.payload, position - push.span.position)
+    magic, size, _, term, _, _, chain_crc, body_crc, _ = fields
+    expected_position = place(before.end_position, size, data_file_size)
+    if position != expected_position:
+        raise CorruptPush(index, f"position {expected_position}", f"position {position}")
+    if chain_crc and before.chain_crc != UNKNOWN:
+        expected = crc32c(CHAIN.pack(before.chain_crc, magic, index, term, body_crc))
+        if chain_crc != expected:
+            raise CorruptPush(index, f"chain checksum {expected:#010x}", f"{chain_crc:#010x}")
+
+
+def place(end_position: int, size: int, data_file_size: int) -> int:
+    """Return where an entry of `size` bytes goes behind `end_position`: there, or at the head of the next data file.
+
+    It goes there if eight bytes stay free behind it for a blank. Source: DLedger `MmapFileList.preAppend`.
+    """
+    file_end = end_position - end_position % data_file_size + data_file_size
+    return end_position if end_position + size + BLANK_SIZE_MIN <= file_end else file_end
