@@ -1,0 +1,225 @@
+"""`make demo`: three nodes take in a text, lose their leader in the middle, and give every line back.
+
+    python scripts/demo.py [PATH]
+
+Exit code 0: every acknowledged line is on every node, exactly once and unaltered. 1: not so, or a node failed.
+2: there is nothing to take in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from demo_check import NodeResult, check_node, wait_caught_up
+from demo_corpus import Corpus, CorpusError, open_corpus
+from demo_writer import BATCH_LINES_MAX, DemoError, Writer, batches, expected_entries
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from cluster.local_cluster import ClusterError, LocalCluster
+from dledger import LogClient, ReadFailed
+
+# Small inputs, too, are cut into so many batches that the leader dies between two of them.
+_BATCHES_MIN = 20
+_CATCH_UP_S = 30.0
+
+console = Console(highlight=False)
+
+
+def main() -> int:
+    """Run the demo; see the module's text for the exit codes."""
+    parser = argparse.ArgumentParser(description="Three nodes take in a text, lose their leader, give every line back.")
+    parser.add_argument(
+        "path", nargs="?", type=Path, help="any file; the sources of Python's standard library if absent"
+    )
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, _on_terminate)
+    try:
+        corpus = open_corpus(options.path)
+    except CorpusError as error:
+        console.print(f"[red]make demo: {error}[/]")
+        return 2
+    try:
+        with tempfile.TemporaryDirectory(prefix="dledger-demo-") as folder:
+            return _run(corpus, Path(folder))
+    except (ClusterError, CorpusError, DemoError, ReadFailed) as error:
+        console.print(f"[red]make demo failed: {error}[/]")
+        return 1
+    except KeyboardInterrupt:
+        console.print("stopped; the nodes are gone, and their folder")
+        return 130
+
+
+def _on_terminate(_number: int, _frame: object) -> NoReturn:
+    """Leave by the way that stops the nodes and removes their folder."""
+    raise KeyboardInterrupt
+
+
+def _run(corpus: Corpus, folder: Path) -> int:
+    _say(f"Input: {corpus.name}: {corpus.line_count:,} lines, {_mib(corpus.size_bytes)}")
+    cluster = LocalCluster.create(folder / "cluster")
+    _say(f"Starting three nodes in {folder} (fsync before every acknowledgement)")
+    with cluster, LogClient(cluster.endpoints) as client:
+        _say(f"{cluster.wait_for_leader()} leads. Appending over gRPC, a line an entry; at half way it gets a kill -9")
+        writer = Writer(client)
+        started = time.monotonic()
+        drill = _append_all(corpus, cluster, writer)
+        elapsed_s = time.monotonic() - started
+        _say("Reading everything back from every node and comparing it byte for byte")
+        results = [_check(corpus, cluster, writer, node_id) for node_id in cluster.node_ids]
+    return _report(corpus, writer, drill, elapsed_s, results)
+
+
+def _say(text: str) -> None:
+    console.print(f"[bold cyan]>[/] {text}")
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / (1 << 20):,.1f} MiB"
+
+
+# ------------------------------------------------------------------------------------------ appending, and kill -9
+
+
+@dataclass(slots=True)
+class Drill:
+    """The kill -9 of the leader, at half way.
+
+    Attributes:
+        victim: the node that led.
+        term: what it led in.
+        killed_at, failed_over_at: when the signal was sent, and when the first lines after it were known to be in the
+            log of a later leader; seconds on the monotonic clock.
+    """
+
+    victim: str
+    term: int
+    killed_at: float = 0.0
+    failed_over_at: float = 0.0
+
+    @property
+    def failover_s(self) -> float:
+        """From the signal to the next successful append."""
+        return self.failed_over_at - self.killed_at
+
+
+def _append_all(corpus: Corpus, cluster: LocalCluster, writer: Writer) -> Drill:
+    """Append all lines. The leader dies while the batch in the middle is under way, and comes back later."""
+    line_count_max = max(1, min(BATCH_LINES_MAX, corpus.line_count // _BATCHES_MIN))
+    drill: Drill | None = None
+    restart: Future[None] | None = None
+    with ThreadPoolExecutor(1) as other_thread, _progress() as progress:
+        task = progress.add_task("appending", total=corpus.line_count)
+        for batch in batches(corpus.lines(), line_count_max):
+            if drill is None and writer.lines_done + len(batch) > corpus.line_count // 2:
+                drill = _choose_victim(cluster, writer)
+                kill = other_thread.submit(_kill, cluster, drill)
+                if writer.lines_done + len(batch) == corpus.line_count:
+                    kill.result()  # the last batch must come after it, for the failover is measured by an append
+                writer.append(batch)
+                kill.result()
+                progress.console.print(f"  [red]kill -9[/] of {drill.victim} at line {writer.lines_done:,}")
+            else:
+                writer.append(batch)
+            progress.update(task, completed=writer.lines_done)
+            if drill is not None and restart is None and writer.term > drill.term:
+                drill.failed_over_at = time.monotonic()
+                progress.console.print(
+                    f"  [green]appends go on[/] after {drill.failover_s:.2f} s, in term {writer.term}"
+                )
+                restart = other_thread.submit(cluster.start_node, drill.victim)
+        if drill is None or restart is None:
+            raise DemoError("all lines were appended, but no leader of a later term was seen")
+        restart.result()
+        progress.console.print(f"  {drill.victim} is back on its old files")
+    return drill
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("  {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("lines"),
+        TimeElapsedColumn(),
+        console=console,
+    )
+
+
+def _choose_victim(cluster: LocalCluster, writer: Writer) -> Drill:
+    victim = cluster.wait_for_leader()
+    return Drill(victim, writer.client.status(cluster.endpoint_of(victim)).term)
+
+
+def _kill(cluster: LocalCluster, drill: Drill) -> None:
+    drill.killed_at = time.monotonic()
+    cluster.kill(drill.victim)
+
+
+# ------------------------------------------------------------------------------------------- checking, and the report
+
+
+def _check(corpus: Corpus, cluster: LocalCluster, writer: Writer, node_id: str) -> NodeResult:
+    endpoint = cluster.endpoint_of(node_id)
+    if not wait_caught_up(writer.client, endpoint, writer.end_index - 1, _CATCH_UP_S):
+        raise DemoError(f"{node_id} has not caught up to entry {writer.end_index - 1} within {_CATCH_UP_S:.0f} s")
+    return check_node(writer.client, node_id, endpoint, expected_entries(writer.runs, corpus.lines()))
+
+
+def _report(corpus: Corpus, writer: Writer, drill: Drill, elapsed_s: float, results: list[NodeResult]) -> int:
+    counts = writer.counts
+    console.print(_counts_table(corpus, writer))
+    console.print(_nodes_table(corpus, results))
+    working_s = elapsed_s - drill.failover_s
+    console.print(
+        f"Appended in {elapsed_s:.1f} s, {drill.failover_s:.2f} s of it without a leader: "
+        f"{corpus.line_count / working_s:,.0f} lines/s ({_mib(corpus.size_bytes)[:-4]} MiB at "
+        f"{corpus.size_bytes / working_s / (1 << 20):.1f} MiB/s) while there was one, "
+        f"{corpus.line_count / elapsed_s:,.0f} lines/s over all."
+    )
+    is_complete = counts.acknowledged + counts.settled == corpus.line_count
+    if is_complete and all(result.is_exact and result.digest == corpus.digest for result in results):
+        console.print("[bold green]Every line is on every node, exactly once and unaltered.[/]")
+        return 0
+    console.print("[bold red]The log is not what was put in: see the tables above.[/]")
+    return 1
+
+
+def _counts_table(corpus: Corpus, writer: Writer) -> Table:
+    counts = writer.counts
+    table = Table("lines", "count", title="What the client was told", title_justify="left")
+    table.columns[1].justify = "right"
+    for name, count in (
+        ("in the input", corpus.line_count),
+        ("acknowledged", counts.acknowledged),
+        ("outcome unknown", counts.unknown),
+        ("  of these found in the log", counts.settled),
+        ("  of these not there, sent again", counts.resent),
+        ("refused (not appended), sent again", counts.refused),
+    ):
+        table.add_row(name, f"{count:,}")
+    return table
+
+
+def _nodes_table(corpus: Corpus, results: list[NodeResult]) -> Table:
+    table = Table(title="What each node gives back", title_justify="left")
+    for name in ("node", "lines read", "missing", "doubled", "altered", "SHA-256 of all bytes"):
+        table.add_column(name, justify="left" if name in ("node", "SHA-256 of all bytes") else "right")
+    table.add_row("(input)", f"{corpus.line_count:,}", "", "", "", corpus.digest[:16])
+    for result in results:
+        numbers = (result.read, result.missing, result.doubled, result.altered)
+        table.add_row(result.node_id, *(f"{number:,}" for number in numbers), result.digest[:16])
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

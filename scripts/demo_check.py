@@ -1,0 +1,83 @@
+"""Reads a node's whole log back and compares it, byte for byte, with what was put in."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dledger import LogClient, ReadFailed
+
+_POLL_S = 0.02
+
+
+@dataclass(slots=True)
+class NodeResult:
+    """What one node gave back.
+
+    Attributes:
+        read: entries with a body of a client.
+        missing: lines that are not at their index, nor anywhere else.
+        doubled: entries that are no line's, or a line's for the second time.
+        altered: lines that are there with other bytes.
+        digest: SHA-256 of all bodies, in hex.
+    """
+
+    node_id: str
+    read: int = 0
+    missing: int = 0
+    doubled: int = 0
+    altered: int = 0
+    digest: str = ""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every line is there exactly once and unaltered."""
+        return not (self.missing or self.doubled or self.altered)
+
+
+def wait_caught_up(client: LogClient, endpoint: str, last_index: int, timeout_s: float) -> bool:
+    """Wait until the node at `endpoint` knows everything up to `last_index` to be committed; False when it does not."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            if client.status(endpoint).commit_index >= last_index:
+                return True
+        except ReadFailed:
+            pass  # it is still starting
+        time.sleep(_POLL_S)
+    return False
+
+
+def check_node(client: LogClient, node_id: str, endpoint: str, expected: Iterator[tuple[int, bytes]]) -> NodeResult:
+    """Read the node's own copy of the log from the first entry on and compare it with `expected` (index, body).
+
+    Raises:
+        ReadFailed: the node does not give its log back.
+    """
+    entries = client.read(0, mode="local", endpoint=endpoint)
+    return compare(node_id, ((entry.index, entry.body) for entry in entries), expected)
+
+
+def compare(node_id: str, found: Iterable[tuple[int, bytes]], expected: Iterator[tuple[int, bytes]]) -> NodeResult:
+    """Walk through two sequences of (index, body) that ascend in index, and count where they differ."""
+    result = NodeResult(node_id)
+    digest = hashlib.sha256()
+    wanted = next(expected, None)
+    for index, body in found:
+        digest.update(body)
+        result.read += 1
+        while wanted is not None and wanted[0] < index:
+            result.missing += 1
+            wanted = next(expected, None)
+        if wanted is None or wanted[0] > index:
+            result.doubled += 1
+            continue
+        result.altered += body != wanted[1]
+        wanted = next(expected, None)
+    while wanted is not None:
+        result.missing += 1
+        wanted = next(expected, None)
+    result.digest = digest.hexdigest()
+    return result
