@@ -1,0 +1,233 @@
+"""Three real node processes, writers that keep a history, and the judgement of that history against the nodes' logs.
+
+Every test here is `slow`; what it starts it ends, by process id and start time (`cluster.local_cluster`).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+import pytest
+
+from cluster.local_cluster import LocalCluster
+from dledger import Appended, AppendUnknown, LogClient, NotAppended, ReadFailed
+
+# index, term, magic, body: all that must be equal on all nodes.
+LogEntry = tuple[int, int, int, bytes]
+
+_POLL_S = 0.02
+_LOG_TAIL_LINES = 30
+_BODY_ENTRIES_MAX = 40
+_BODY_SIZE_BYTES_MAX = 700
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests of this folder as slow: they run real processes."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+
+
+class Fate(Enum):
+    """What the client said of an append."""
+
+    APPENDED = "appended"
+    NOT_APPENDED = "not appended"
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One `append_many`: its bodies (each of them unique), its fate and, when appended, its places."""
+
+    bodies: list[bytes]
+    fate: Fate
+    places: list[Appended]
+
+
+@dataclass(slots=True)
+class Writer:
+    """Appends batches of random size in a thread of its own until it is told to stop; forgets nothing."""
+
+    name: str
+    endpoints: str
+    seed: int
+    attempts: list[Attempt] = field(default_factory=list)
+    acknowledged: int = 0
+    term: int = -1
+    error: BaseException | None = None
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Let the append under way end, and the thread."""
+        self._stop.set()
+        assert self._thread is not None
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        assert self.error is None
+
+    def _run(self) -> None:
+        draw = random.Random(self.seed)
+        try:
+            with LogClient(self.endpoints) as client:
+                while not self._stop.is_set():
+                    self.attempts.append(self._attempt(client, self._bodies(draw)))
+        except BaseException as error:  # kept for `finish`, which raises it in the test's own thread
+            self.error = error
+            raise
+
+    def _bodies(self, draw: random.Random) -> list[bytes]:
+        number = len(self.attempts)
+        return [
+            f"{self.name}-{number}-{place}-".encode() + draw.randbytes(draw.randrange(_BODY_SIZE_BYTES_MAX))
+            for place in range(draw.randint(1, _BODY_ENTRIES_MAX))
+        ]
+
+    def _attempt(self, client: LogClient, bodies: list[bytes]) -> Attempt:
+        try:
+            places = client.append_many(bodies)
+        except NotAppended:
+            return Attempt(bodies, Fate.NOT_APPENDED, [])
+        except AppendUnknown:
+            return Attempt(bodies, Fate.UNKNOWN, [])
+        self.acknowledged += len(places)
+        self.term = places[-1].term
+        return Attempt(bodies, Fate.APPENDED, places)
+
+
+@dataclass(slots=True)
+class Harness:
+    """A running cluster and its load."""
+
+    cluster: LocalCluster
+    writers: list[Writer]
+
+    @property
+    def acknowledged(self) -> int:
+        """Entries acknowledged so far, over all writers."""
+        return sum(writer.acknowledged for writer in self.writers)
+
+    @property
+    def term(self) -> int:
+        """The latest term that an append was acknowledged in."""
+        return max(writer.term for writer in self.writers)
+
+    def start_writers(self) -> None:
+        for writer in self.writers:
+            writer.start()
+
+    def finish_writers(self) -> None:
+        for writer in self.writers:
+            writer.finish()
+
+    def wait(self, claim: str, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+        """Wait until `condition` holds."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            for writer in self.writers:
+                assert writer.error is None, writer.error
+            assert time.monotonic() < deadline, f"not within {timeout_s} s: {claim}"
+            time.sleep(_POLL_S)
+
+    def wait_load(self, entries: int) -> None:
+        """Wait until so many more entries are acknowledged."""
+        goal = self.acknowledged + entries
+        self.wait(f"{entries} more entries acknowledged", lambda: self.acknowledged >= goal)
+
+    def logs(self) -> dict[str, list[LogEntry]]:
+        """Wait until no entry is under way and all nodes have all; return every node's own committed log."""
+        with LogClient(self.cluster.endpoints) as client:
+            last_index = self._wait_rest(client)
+            self.wait("all nodes have all entries", lambda: self._have_all(client, last_index))
+            return {node_id: self._log(client, node_id) for node_id in self.cluster.node_ids}
+
+    def _wait_rest(self, client: LogClient) -> int:
+        rest: list[int] = []
+
+        def is_at_rest() -> bool:
+            try:
+                status = client.status()
+            except ReadFailed:
+                return False
+            if status.role == "LEADER" and status.commit_index == status.end_index:
+                rest.append(status.commit_index)
+            return bool(rest)
+
+        self.wait("a leader has committed all it holds", is_at_rest)
+        return rest[0]
+
+    def _have_all(self, client: LogClient, last_index: int) -> bool:
+        statuses = client.statuses()
+        return len(statuses) == len(self.cluster.node_ids) and all(
+            not isinstance(status, str) and status.commit_index >= last_index for status in statuses.values()
+        )
+
+    def _log(self, client: LogClient, node_id: str) -> list[LogEntry]:
+        entries = client.read(0, mode="local", endpoint=self.cluster.endpoint_of(node_id), include_internal=True)
+        return [(entry.index, entry.term, entry.magic, entry.body) for entry in entries]
+
+    def judge(self, logs: dict[str, list[LogEntry]]) -> None:
+        """Hold every outcome that a client was told against what the nodes have."""
+        first, *others = logs.values()
+        for other in others:
+            assert first == other
+        assert list(range(len(first))) == [index for index, _, _, _ in first]
+        terms = [term for _, term, _, _ in first]
+        assert sorted(terms) == terms
+        found = Counter(body for _, _, magic, body in first if magic == 1)
+        assert {} == {body: count for body, count in found.items() if count > 1}
+        sent: set[bytes] = set()
+        for writer in self.writers:
+            for attempt in writer.attempts:
+                sent.update(attempt.bodies)
+                _judge_attempt(attempt, first, found)
+            _judge_order(writer)
+        assert set() == found.keys() - sent
+
+
+def _judge_attempt(attempt: Attempt, log: list[LogEntry], found: Counter[bytes]) -> None:
+    if attempt.fate is Fate.APPENDED:
+        expected = [
+            (place.index, place.term, 1, body) for place, body in zip(attempt.places, attempt.bodies, strict=True)
+        ]
+        begin = attempt.places[0].index
+        assert expected == log[begin : begin + len(expected)]
+    elif attempt.fate is Fate.NOT_APPENDED:
+        assert [] == [body for body in attempt.bodies if body in found]
+    else:
+        # Entry by entry, so the first of a batch may be there without the rest, never the other way round.
+        presence = [body in found for body in attempt.bodies]
+        assert sorted(presence, reverse=True) == presence
+
+
+def _judge_order(writer: Writer) -> None:
+    """One writer waits for each answer: its entries stand in the log in the order of its appends."""
+    indexes = [place.index for attempt in writer.attempts for place in attempt.places]
+    assert sorted(indexes) == indexes
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    """Three nodes that run, and four writers that do not yet."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed of the writers' bodies: {seed}")
+    with LocalCluster.create(tmp_path / "cluster") as cluster:
+        cluster.wait_for_leader()
+        writers = [Writer(f"w{number}", cluster.endpoints, seed + number) for number in range(4)]
+        yield Harness(cluster, writers)
+    for node_id in cluster.node_ids:
+        tail = cluster.log_of(node_id).read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        print(f"--- end of {node_id}'s log", *tail, sep="\n")

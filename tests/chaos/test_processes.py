@@ -1,0 +1,154 @@
+"""Real nodes are killed and frozen under load; what clients were told is then held against every node's log."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from cluster.local_cluster import LocalCluster
+from dledger import LogClient, ReadFailed
+from dledger.errors import ResponseCode
+
+KILLS = 10
+END = b"the last entry of the test"
+
+
+class Follower:
+    """Reads the log from its beginning while it grows, in a thread of its own, up to the entry `END`."""
+
+    def __init__(self, endpoints: str) -> None:
+        self.entries: list[tuple[int, int, int, bytes]] = []
+        self.error: BaseException | None = None
+        self._endpoints = endpoints
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            with LogClient(self._endpoints) as client:
+                for entry in client.read(0, follow=True, include_internal=True):
+                    self.entries.append((entry.index, entry.term, entry.magic, entry.body))
+                    if entry.body == END:
+                        return
+        except BaseException as error:  # kept for `finish`, which raises it in the test's own thread
+            self.error = error
+            raise
+
+    def finish(self) -> list[tuple[int, int, int, bytes]]:
+        """Wait for the entry `END`; return all that was read."""
+        self._thread.join(30)
+        assert self.error is None
+        assert not self._thread.is_alive()
+        return self.entries
+
+
+def test_every_acknowledgement_holds_when_the_leader_is_killed_ten_times(harness) -> None:
+    cluster = harness.cluster
+    harness.start_writers()
+    follower = Follower(cluster.endpoints)
+    failovers_s = []
+    for _ in range(KILLS):
+        harness.wait_load(200)
+        failovers_s.append(_kill_leader(harness))
+    harness.wait_load(200)
+    harness.finish_writers()
+
+    with LogClient(cluster.endpoints) as client:
+        client.append(END)
+    logs = harness.logs()
+    followed = follower.finish()
+
+    print(f"failover of the {KILLS} kills, s: {' '.join(f'{failover_s:.2f}' for failover_s in sorted(failovers_s))}")
+    log = logs["n0"]
+    assert END == log[-1][3]
+    assert followed == log
+    assert len({term for _, term, _, _ in log}) > KILLS
+    harness.judge({node_id: log[:-1] for node_id, log in logs.items()})
+
+
+def _kill_leader(harness) -> float:
+    """Kill the leader, wait until a later one acknowledges, start the victim again; return the failover in seconds."""
+    cluster: LocalCluster = harness.cluster
+    victim = cluster.wait_for_leader()
+    with LogClient(cluster.endpoint_of(victim)) as client:
+        term = client.status(cluster.endpoint_of(victim)).term
+    pid = cluster.pid_of(victim)
+    cluster.kill(victim)
+    killed_at = time.monotonic()
+    assert not cluster.is_running(victim)
+    harness.wait("an append in a later term", lambda: harness.term > term)
+    failover_s = time.monotonic() - killed_at
+    cluster.start_node(victim)
+    assert cluster.pid_of(victim) != pid
+    return failover_s
+
+
+def test_every_acknowledgement_holds_when_all_nodes_are_killed_at_once(harness) -> None:
+    cluster = harness.cluster
+    harness.start_writers()
+    for _ in range(2):
+        harness.wait_load(300)
+        with ThreadPoolExecutor(len(cluster.node_ids)) as killers:
+            list(killers.map(cluster.kill, cluster.node_ids))
+        assert () == cluster.running_ids
+        cluster.start()
+    harness.wait_load(300)
+    harness.finish_writers()
+
+    harness.judge(harness.logs())
+
+
+def test_orderly_restart_of_all_nodes_keeps_the_log_and_lets_it_grow(harness) -> None:
+    cluster = harness.cluster
+    harness.start_writers()
+    harness.wait_load(300)
+    harness.finish_writers()
+    before = harness.logs()["n0"]
+    cluster.stop()
+    assert () == cluster.running_ids
+    cluster.start()
+
+    after = harness.logs()
+
+    assert before == after["n0"][: len(before)]
+    harness.judge(after)
+
+
+def test_leader_that_was_frozen_serves_no_stale_read(harness) -> None:
+    cluster = harness.cluster
+    old = cluster.wait_for_leader()
+    with LogClient(cluster.endpoint_of(old)) as client:
+        client.append(b"before")
+    cluster.pause(old)
+    others = ",".join(cluster.endpoint_of(node_id) for node_id in cluster.node_ids if node_id != old)
+    with LogClient(others, deadline_s=20) as client:
+        done = client.append(b"after")
+    cluster.resume(old)
+
+    answers = _answers_of(lambda: _read(cluster.endpoint_of(old), done.index))
+
+    # Refused, or after it has caught up and confirmed who leads: the entry. Never an end of log before it.
+    assert {"refused", b"after"} >= set(answers)
+    assert 1 == len({tuple(log) for log in harness.logs().values()})
+
+
+def _answers_of(ask: Callable[[], bytes | str]) -> list[bytes | str]:
+    """Ask again and again for a second."""
+    deadline = time.monotonic() + 1
+    answers = []
+    while time.monotonic() < deadline:
+        answers.append(ask())
+    return answers
+
+
+def _read(endpoint: str, index: int) -> bytes | str:
+    """Return the body at `index` as this one node serves it now; "refused", or "beyond the end", when it does not."""
+    try:
+        with LogClient(endpoint, deadline_s=0.1) as client:
+            for entry in client.read(index, endpoint=endpoint, max_entries=1):
+                return entry.body
+    except ReadFailed as failure:
+        return "beyond the end" if failure.code == ResponseCode.INDEX_OUT_OF_RANGE else "refused"
+    return "beyond the end"
