@@ -1,0 +1,182 @@
+"""Reads and checks the settings of a node: a TOML file, overridden by the environment, overridden by flags.
+
+All faults are found in one go and reported together, each with the option, where it was set, what was expected and
+what was found. What comes out is the frozen `NodeConfig` that the node takes; nothing here is used after the start.
+
+| source | form | wins over |
+| --- | --- | --- |
+| TOML file | `heart_beat_time_interval_ms = 100` | the default |
+| environment | `DLEDGER_HEART_BEAT_TIME_INTERVAL_MS=100` | the file |
+| flag | `--set heart_beat_time_interval_ms=100` | both |
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from cluster.config_checks import relation_faults
+from cluster.config_options import NodeOptions
+from dledger.config import Address, NodeConfig
+from dledger.core.config import RaftConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+ENVIRONMENT_PREFIX = "DLEDGER_"
+# Variables of the same prefix that other commands read.
+_OTHER_VARIABLES = frozenset({"DLEDGER_ENDPOINTS"})
+_EXPECTED = {
+    "int_type": "a whole number",
+    "string_type": "text",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "literal_error": "{expected}",
+    "missing": "a value",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with the settings.
+
+    Attributes:
+        name: the option.
+        source: where it was set; "" when it was not set at all.
+        text: what was expected, what was found, what to do.
+    """
+
+    name: str
+    source: str
+    text: str
+
+    def __str__(self) -> str:
+        where = f" ({self.source})" if self.source else ""
+        return f"{self.name}{where}: {self.text}"
+
+
+class ConfigError(Exception):
+    """The settings cannot be used; `faults` holds all that is wrong with them."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+        lines = "".join(f"\n  - {fault}" for fault in faults)
+        super().__init__(f"{count} in the configuration:{lines}\n`dledger server --help-config` explains every option.")
+        self.faults = tuple(faults)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """What the node process needs.
+
+    Attributes:
+        node: settings of the node itself.
+        metrics_address: where `/metrics` is served.
+    """
+
+    node: NodeConfig
+    metrics_address: Address
+
+
+def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ServerConfig:
+    """Return the checked settings of one node.
+
+    Args:
+        file: TOML; None when there is none.
+        environment: the process's; only `DLEDGER_...` is looked at.
+        flags: option name to text.
+
+    Raises:
+        ConfigError: with all faults at once.
+    """
+    given: dict[str, tuple[Any, str]] = {}
+    faults: list[Fault] = []
+    if file is not None:
+        given |= _from_file(file)
+    given |= _from_environment(environment)
+    given |= {name: (_parse(name, text), "flag") for name, text in flags.items()}
+    options = NodeOptions.model_construct()
+    good = {name for name, field in NodeOptions.model_fields.items() if not field.is_required()}
+    for name, (value, source) in given.items():
+        fault = _set(options, name, value, source)
+        good = good - {name} if fault else good | {name}
+        faults += [fault] if fault else []
+    faults += _missing(given)
+    for name, text in relation_faults(options, good):
+        faults.append(Fault(name, given[name][1] if name in given else "", text))
+    if faults:
+        raise ConfigError(faults)
+    return _config_of(options)
+
+
+def _from_file(file: Path) -> dict[str, tuple[Any, str]]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError([Fault("--config", str(file), f"cannot be read: {error.strerror}")]) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError([Fault("--config", str(file), f"is not TOML: {error}")]) from None
+    return {name: (value, file.name) for name, value in content.items()}
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
+    return {
+        (name := variable.removeprefix(ENVIRONMENT_PREFIX).lower()): (_parse(name, text), f"environment {variable}")
+        for variable, text in environment.items()
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in _OTHER_VARIABLES
+    }
+
+
+def _parse(name: str, text: str) -> int | str:
+    """Return the number that `text` stands for where the option wants one; the text itself otherwise."""
+    field = NodeOptions.model_fields.get(name)
+    if field is None or field.annotation is not int:
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _set(options: NodeOptions, name: str, value: Any, source: str) -> Fault | None:
+    """Set one option; return what is wrong with it, if anything is."""
+    if name not in NodeOptions.model_fields:
+        close = difflib.get_close_matches(name, NodeOptions.model_fields, n=1)
+        hint = f", did you mean {close[0]}?" if close else ""
+        return Fault(name, source, f"unknown option{hint}")
+    try:
+        setattr(options, name, value)
+    except ValidationError as error:
+        return Fault(name, source, _in_words(error, value))
+    return None
+
+
+def _in_words(error: ValidationError, value: Any) -> str:
+    first = error.errors()[0]
+    if first["type"] == "value_error":
+        return first["msg"].removeprefix("Value error, ")
+    expected = _EXPECTED.get(first["type"], first["msg"]).format(**first.get("ctx", {}))
+    return f"expected {expected}, found {value!r}"
+
+
+def _missing(given: Mapping[str, object]) -> list[Fault]:
+    return [
+        Fault(name, "", f"must be set: {(field.description or '').partition('.')[0]}")
+        for name, field in NodeOptions.model_fields.items()
+        if field.is_required() and name not in given
+    ]
+
+
+def _config_of(options: NodeOptions) -> ServerConfig:
+    raft_names = RaftConfig.__dataclass_fields__
+    node_names = set(NodeConfig.__dataclass_fields__) - {"raft", "is_flush_sync"}
+    raft = RaftConfig(**{name: getattr(options, name) for name in raft_names})
+    settings = {name: getattr(options, name) for name in node_names}
+    node = NodeConfig(**settings, is_flush_sync=options.flush == "sync", raft=raft)
+    return ServerConfig(node, options.metrics_address)

@@ -1,0 +1,157 @@
+"""The settings of a node: every kind of fault is found, named and reported together with all others."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from cluster.config import ConfigError, ServerConfig, load_config
+from cluster.config_help import config_template
+from cluster.config_options import NodeOptions
+from dledger.config import Address, NodeConfig, Peer
+from dledger.core.config import RaftConfig
+
+PEERS = "n0-127.0.0.1:1001;n1-127.0.0.1:1002;n2-127.0.0.1:1003"
+GOOD = {"self_id": "n0", "peers": PEERS, "store_base_dir": "data"}
+
+
+def load(tmp_path: Path, **options: object) -> ServerConfig:
+    file = tmp_path / "n0.toml"
+    lines = [
+        f"{name} = {str(value).lower() if isinstance(value, bool) else repr(value)}" for name, value in options.items()
+    ]
+    file.write_text("\n".join(lines))
+    return load_config(file, {}, {})
+
+
+def faults_of(tmp_path: Path, **options: object) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, **{**GOOD, **options})
+    return [str(fault) for fault in caught.value.faults]
+
+
+def test_the_smallest_file_gives_the_defaults_of_the_node(tmp_path: Path) -> None:
+    config = load(tmp_path, **GOOD)
+
+    peers = tuple(Peer(f"n{n}", Address("127.0.0.1", 1001 + n)) for n in range(3))
+    assert NodeConfig("default", "n0", peers, "data", Address("127.0.0.1", 40921)) == config.node
+    assert Address("127.0.0.1", 40931) == config.metrics_address
+
+
+def test_every_setting_of_the_node_can_be_set() -> None:
+    settable = set(NodeOptions.model_fields) | {"raft", "is_flush_sync"}
+
+    assert set(NodeConfig.__dataclass_fields__) | set(RaftConfig.__dataclass_fields__) <= settable
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"heartbeat_time_interval_ms": 5}, "unknown option, did you mean heart_beat_time_interval_ms?"),
+        ({"colour": "red"}, "colour (n0.toml): unknown option"),
+        ({"max_push_window": "8"}, "max_push_window (n0.toml): expected a whole number, found '8'"),
+        ({"max_push_window": True}, "expected a whole number, found True"),
+        ({"max_push_window": 1.5}, "expected a whole number, found 1.5"),
+        ({"max_push_window": 0}, "expected at least 1, found 0"),
+        ({"max_push_window": 1 << 40}, "expected at most 4096, found"),
+        ({"flush": "never"}, "expected 'sync' or 'async', found 'never'"),
+        ({"group": "a/b"}, "found 'a/b'"),
+        ({"group": 7}, "expected a name"),
+        ({"self_id": "../n0"}, "found '../n0'"),
+        ({"self_id": "n7"}, "expected one of the ids in peers (n0, n1, n2), found 'n7'"),
+        ({"store_base_dir": ""}, "store_base_dir"),
+        ({"peers": ""}, "expected at least one peer"),
+        ({"peers": "n0"}, "'n0': expected an id, a dash and an address"),
+        ({"peers": 4}, "as text, found 4"),
+        ({"peers": "n0-127.0.0.1:99999"}, "expected host:port with a port of 1 to 65535"),
+        ({"peers": "n0-127.0.0.1:1001;n0-127.0.0.1:1002"}, "the id 'n0' stands there 2 times"),
+        ({"peers": "n0-127.0.0.1:1001;n1-localhost:1001"}, "the address 127.0.0.1:1001 stands there 2 times"),
+        ({"client_address": "127.0.0.1"}, "client_address (n0.toml): expected host:port"),
+        ({"client_address": ":80"}, "expected host:port"),
+        ({"client_address": "0.0.0.0:80"}, "expected a host that others can reach"),
+        ({"client_address": "127.0.0.1:1001"}, "127.0.0.1:1001 is taken by peer n0"),
+        ({"client_address": "127.0.0.1:7", "metrics_address": "localhost:7"}, "is taken by client_address"),
+        ({"mapped_file_size_for_entry_index": 100}, "expected a multiple of 32, found 100"),
+        ({"mapped_file_size_for_entry_data": 100}, "expected at least 4096, found 100"),
+        ({"heart_beat_time_interval_ms": 500}, "expected less than min_election_timeout_ms (500)"),
+        ({"min_election_timeout_ms": 1000}, "expected more than min_election_timeout_ms (1000)"),
+    ],
+)
+def test_fault_is_named_with_what_was_expected_and_found(
+    tmp_path: Path, options: dict[str, object], fault: str
+) -> None:
+    found = faults_of(tmp_path, **options)
+
+    assert 1 == len(found), found
+    assert fault in found[0]
+
+
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
+    found = faults_of(
+        tmp_path,
+        gruop="x",
+        max_push_window="many",
+        client_address="127.0.0.1:1001",
+        heart_beat_time_interval_ms=900,
+        peers="n0-127.0.0.1:1001;n0-127.0.0.1:1001",
+    )
+
+    names = [fault.split(" ")[0] for fault in found]
+    assert ["gruop", "max_push_window", "peers", "peers", "client_address", "heart_beat_time_interval_ms"] == names
+
+
+def test_each_missing_option_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, {}, {})
+
+    assert ["self_id", "peers", "store_base_dir"] == [fault.name for fault in caught.value.faults]
+
+
+def test_flag_wins_over_environment_and_environment_over_file(tmp_path: Path) -> None:
+    file = tmp_path / "n0.toml"
+    file.write_text(
+        f'self_id="n0"\npeers="{PEERS}"\nstore_base_dir="file"\nmax_push_window=1\nmax_push_size_bytes=2000'
+    )
+    environment = {"DLEDGER_STORE_BASE_DIR": "environment", "DLEDGER_MAX_PUSH_WINDOW": "2", "PATH": "x"}
+
+    config = load_config(file, environment, {"store_base_dir": "flag"})
+
+    assert ("flag", 2, 2000) == (
+        config.node.store_base_dir,
+        config.node.raft.max_push_window,
+        config.node.raft.max_push_size_bytes,
+    )
+
+
+def test_fault_names_the_variable_or_the_flag_that_it_came_from() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, {"DLEDGER_MAX_PUSH_WINDOW": "x", "DLEDGER_NONSENSE": "1"}, {**GOOD, "flush": "x"})
+
+    faults = {fault.name: fault.source for fault in caught.value.faults}
+    assert {
+        "max_push_window": "environment DLEDGER_MAX_PUSH_WINDOW",
+        "nonsense": "environment DLEDGER_NONSENSE",
+        "flush": "flag",
+    } == faults
+
+
+def test_broken_and_missing_files_are_faults_too(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text("group = ")
+
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load_config(broken, {}, {})
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load_config(tmp_path / "absent.toml", {}, {})
+
+
+def test_template_is_a_configuration_that_loads(tmp_path: Path) -> None:
+    file = tmp_path / "template.toml"
+    file.write_text(config_template())
+
+    config = load_config(file, {}, {})
+
+    assert set(NodeOptions.model_fields) == set(tomllib.loads(config_template()))
+    assert "n0" == config.node.self_id
