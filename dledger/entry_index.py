@@ -107,9 +107,12 @@ class EntryIndex:
             done += size
         return True
 
-    def truncate(self, first_index: int, last_index: int) -> None:
-        """Zero the units from `first_index` on, the last of which is `last_index`'s; later files are removed."""
-        self._queue.truncate(first_index * INDEX_UNIT_SIZE, (last_index + 1) * INDEX_UNIT_SIZE, is_durable=False)
+    def truncate(self, first_index: int) -> None:
+        """Zero the units from `first_index` on; later files are removed. Not synced: the index is derived."""
+        offset = first_index * INDEX_UNIT_SIZE
+        file = self._queue.find(offset)
+        data_end = offset if file is None else file.find_data_end(offset)
+        self._queue.truncate(offset, data_end, is_durable=False)
 
     def is_sound(self, begin_index: int, end_index: int, begin_position: int, data_file_size: int) -> bool:
         """Return whether the units of `[begin_index, end_index)` agree with one another.

@@ -1,0 +1,258 @@
+"""Finds out, when a log is opened, which entries it holds, and makes the files say just that.
+
+1. Begin: the first entry, behind the blank that a deletion of the log's head may have left (DLedger `resetOffset`).
+2. Start: the data file that holds the checkpoint's end index, else the third last (DLedger's rule). Entries before it
+   were durable with their index units when the next file was begun, so only the units are compared with one another;
+   if they disagree, everything is checked and the index is rebuilt.
+3. Scan: each entry from there on is checked; index units that disagree are rewritten.
+4. Settle: where the scan stops, `dledger.entry_tail` tells end, torn tail and corruption apart; a torn tail is
+   overwritten with zeros, durably, before anything can be written behind it.
+5. Sync: what a process that was killed had written but not synced is made durable, so that it may be counted on.
+
+Source: DLedger `MmapFileStore.recover`; unlike there, content is checked, and nothing that was durable is cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, HEADER, INDEX_UNIT, NO_CHAIN
+from dledger.entry_index import IndexUnit
+from dledger.entry_tail import BadPlace, find_good_behind, holds_data, is_lost_write
+from dledger.entry_walk import UNKNOWN, WALK_COUNT_MAX, WalkState, describe_fault, walk
+from dledger.types import NO_INDEX, NO_TERM
+from store.errors import CorruptData, MissingFile
+from store.mapped_file_queue import MappedFileQueue
+
+if TYPE_CHECKING:
+    from dledger.checkpoint import Checkpoint
+    from dledger.entry_index import EntryIndex
+    from store.files import Files
+
+# Without a checkpoint, so many of the last data files are checked entry by entry (DLedger's number).
+_SCAN_FILE_COUNT = 3
+_ANY = WalkState(UNKNOWN, 0, UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredLog:
+    """What the files hold.
+
+    Attributes:
+        begin_index: the first entry, or the one that an empty log will begin with.
+        begin_position: where that stands, or will.
+        last_index: the last entry; `begin_index - 1` when there is none.
+        last_term: its term; -1 when there is none.
+        end_position: behind it.
+        chain_crc: its chain checksum; what the next entry's chain starts from.
+        notes: what was repaired or cut, one sentence each.
+    """
+
+    begin_index: int
+    begin_position: int
+    last_index: int
+    last_term: int
+    end_position: int
+    chain_crc: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    """A place between two entries.
+
+    Attributes:
+        number: which data file.
+        offset: in that file.
+        state: what the next entry must agree with.
+        end_position: behind the last entry before it: the cut, should nothing good follow.
+    """
+
+    number: int
+    offset: int
+    state: WalkState
+    end_position: int
+
+
+def load_queue(files: Files, directory: str, file_size: int, notes: list[str], *, is_derived: bool) -> MappedFileQueue:
+    """Open the files of a queue; a derived one with a gap is emptied, to be rebuilt.
+
+    Raises:
+        store.errors.StoreError: as `MappedFileQueue.load`.
+    """
+    queue = MappedFileQueue(files, directory, file_size)
+    try:
+        notes += queue.load()
+    except MissingFile as error:
+        queue.close()
+        if not is_derived:
+            raise
+        for name in sorted(files.list_directory(directory), reverse=True):
+            files.remove(f"{directory}/{name}")
+        files.sync_directory(directory)
+        notes.append(f"{error.path}: missing; all of {directory} is rebuilt")
+        queue = MappedFileQueue(files, directory, file_size)
+    except BaseException:
+        queue.close()
+        raise
+    return queue
+
+
+def recover(data: MappedFileQueue, index: EntryIndex, checkpoint: Checkpoint) -> RecoveredLog:
+    """Bring data files and index files into agreement.
+
+    Args:
+        data: the loaded data files.
+        index: the loaded index files.
+        checkpoint: what was promised to be durable.
+
+    Raises:
+        store.errors.CorruptData: entries that were durable are missing or bad. No data file was changed.
+        store.errors.DiskFull: no room for an index file that must be rebuilt.
+        store.errors.StorageFailed: a file cannot be written or synced.
+    """
+    begin = _find_begin(data)
+    if begin.number == len(data.mapped_files):
+        if checkpoint.end_index != NO_INDEX:
+            raise CorruptData(data.directory, 0, f"entries up to {checkpoint.end_index}, durable here", "no entries")
+        index.queue.remove_all()
+        return RecoveredLog(0, begin.end_position, NO_INDEX, NO_TERM, begin.end_position, NO_CHAIN, ())
+    notes: list[str] = []
+    first = _entry_at(data, begin)
+    begin_index = 0 if first is None else first.index
+    if index.queue.begin_offset > begin_index * INDEX_UNIT.size:
+        index.queue.remove_all()
+    start = begin if first is None else _choose_start(data, index, checkpoint, begin, begin_index)
+    end = _scan(data, index, start, notes)
+    _settle(data, index, end, checkpoint, notes)
+    data.sync_all()
+    index.queue.sync_all()
+    last_index = max(end.state.index, begin_index) - 1
+    last_term, chain_crc = (end.state.term, end.state.chain_crc) if last_index >= begin_index else (NO_TERM, NO_CHAIN)
+    return RecoveredLog(
+        begin_index, begin.end_position, last_index, last_term, end.end_position, chain_crc, tuple(notes)
+    )
+
+
+def _find_begin(data: MappedFileQueue) -> _Cursor:
+    """Return where the first entry stands or will stand; file number = count of files: behind all of them."""
+    for number, file in enumerate(data.mapped_files):
+        offset = 0
+        while offset <= data.file_size - BLANK_SIZE_MIN:
+            magic, size = BLANK.unpack_from(file.view(), offset)
+            if magic != BLANK_MAGIC or not BLANK_SIZE_MIN <= size <= data.file_size - offset:
+                position = file.begin_offset + offset
+                # Only the log's very beginning says by its place which entry it must hold.
+                state = _ANY if position else WalkState(0, 0, NO_CHAIN)
+                return _Cursor(number, offset, state, position)
+            offset += size
+    return _Cursor(len(data.mapped_files), 0, WalkState(0, 0, NO_CHAIN), data.end_offset)
+
+
+def _choose_start(
+    data: MappedFileQueue, index: EntryIndex, checkpoint: Checkpoint, begin: _Cursor, begin_index: int
+) -> _Cursor:
+    """Return the head of the file to begin the scan with; `begin` when there is no better one."""
+    is_bounded = checkpoint.end_index != NO_INDEX
+    newest = len(data.mapped_files) - (1 if is_bounded else _SCAN_FILE_COUNT)
+    for number in range(newest, begin.number, -1):
+        position = data.mapped_files[number].begin_offset
+        head = _entry_at(data, _Cursor(number, 0, _ANY, position))
+        if head is not None and begin_index < head.index and not (is_bounded and head.index > checkpoint.end_index):
+            is_sound = index.is_sound(begin_index, head.index, begin.end_position, data.file_size)
+            return (_head_cursor(data, index, number, head.index) if is_sound else None) or begin
+    return begin
+
+
+def _head_cursor(data: MappedFileQueue, index: EntryIndex, number: int, head_index: int) -> _Cursor | None:
+    """Return the cursor at the head of a file, if the index agrees with the data about the entry before it."""
+    before = index.unit(head_index - 1)
+    file = data.mapped_files[number - 1]
+    if not file.begin_offset <= before.position < before.position + before.size <= file.end_offset:
+        return None
+    fields = HEADER.unpack_from(file.view(), before.position - file.begin_offset)
+    if fields[1:4] != (before.size, before.index, before.term):
+        return None
+    return _Cursor(number, 0, WalkState(head_index, before.term, fields[6]), before.position + before.size)
+
+
+def _scan(data: MappedFileQueue, index: EntryIndex, start: _Cursor, notes: list[str]) -> _Cursor:
+    """Check all entries from `start` on, and have the index hold them; return where they stop being good."""
+    at = start
+    rewritten: list[int] = []
+    while True:
+        file = data.mapped_files[at.number]
+        done = walk(file.view(), at.offset, data.file_size - BLANK_SIZE_MIN, file.begin_offset + at.offset, at.state)
+        if done.units:
+            first_index = done.state.index - len(done.units)
+            if _rewrite_units(index, first_index, b"".join(done.units)):
+                rewritten.append(first_index)
+            at = _Cursor(at.number, done.offset, done.state, file.begin_offset + done.offset)
+        if len(done.units) == WALK_COUNT_MAX:
+            continue
+        blank = BLANK.unpack_from(file.view(), at.offset)
+        if blank != (BLANK_MAGIC, data.file_size - at.offset) or at.number + 1 == len(data.mapped_files):
+            break
+        at = _Cursor(at.number + 1, 0, at.state, at.end_position)
+    if rewritten:
+        notes.append(f"{index.queue.directory}: rewritten where it disagreed, from about entry {rewritten[0]}")
+    return at
+
+
+def _rewrite_units(index: EntryIndex, first_index: int, units: bytes) -> bool:
+    if index.holds(first_index, units):
+        return False
+    index.reserve(first_index, first_index + len(units) // INDEX_UNIT.size - 1)
+    index.write(first_index, units)
+    return True
+
+
+def _settle(data: MappedFileQueue, index: EntryIndex, end: _Cursor, checkpoint: Checkpoint, notes: list[str]) -> None:
+    """Cut a torn tail, refuse corruption, and clear what lies behind the log's end."""
+    place = BadPlace(data.mapped_files[end.number :], end.offset, end.state, _displacement(data, index, end))
+    has_data = holds_data(place)
+    if max(end.state.index, 0) <= checkpoint.end_index:
+        raise _corrupt(place, f"; entries up to {checkpoint.end_index} were durable here")
+    if has_data:
+        good = find_good_behind(place)
+        # Of a log whose head was deleted, at least one entry was durable: its first one cannot be a lost write.
+        is_cut_allowed = good is None or (end.state.index != UNKNOWN and is_lost_write(place))
+        if not is_cut_allowed:
+            raise _corrupt(place, f"; a good entry follows at position {good}")
+    if has_data or end.end_position != place.position:
+        file = data.find(end.end_position)
+        assert file is not None, end
+        data.truncate(end.end_position, file.find_data_end(end.end_position), is_durable=True)
+        expected, found = _describe(place)
+        cause = f"expected {expected}, found {found}" if has_data else "the next file was begun without an entry"
+        notes.append(f"{place.file.path}: torn tail cut at position {end.end_position}: {cause}")
+    index.truncate(max(end.state.index, 0))
+
+
+def _displacement(data: MappedFileQueue, index: EntryIndex, end: _Cursor) -> int:
+    """Return how far the position field of the last good entry is off its place."""
+    if end.state.index <= 0:
+        return 0
+    unit = index.unit(end.state.index - 1)
+    file = data.find(unit.position)
+    assert file is not None, unit
+    position: int = HEADER.unpack_from(file.view(), unit.position - file.begin_offset)[4]
+    return position - unit.position
+
+
+def _entry_at(data: MappedFileQueue, at: _Cursor) -> IndexUnit | None:
+    file = data.mapped_files[at.number]
+    end = data.file_size - BLANK_SIZE_MIN
+    units = walk(file.view(), at.offset, end, file.begin_offset + at.offset, at.state, count_max=1).units
+    return IndexUnit(*INDEX_UNIT.unpack(units[0])) if units else None
+
+
+def _describe(place: BadPlace) -> tuple[str, str]:
+    end = place.file.file.size - BLANK_SIZE_MIN
+    return describe_fault(place.file.view(), place.offset, end, place.position, place.state)
+
+
+def _corrupt(place: BadPlace, because: str) -> CorruptData:
+    expected, found = _describe(place)
+    return CorruptData(place.file.path, place.offset, expected, found + because)
