@@ -8,8 +8,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from dledger.testing.runner import Result, run_seed, run_seeds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--seeds and --jobs must be at least 1")
     seeds = range(options.seed, options.seed + options.seeds)
     began = time.perf_counter()
+    results: Iterable[Result]
     if options.trace:
         results = (run_seed(seed, options.nodes, tell=_print) for seed in seeds)
     else:

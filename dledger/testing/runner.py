@@ -16,6 +16,7 @@ from dledger.testing.simulation import Simulation, Summary
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from dledger.testing.options import SimOptions
     from dledger.testing.sim_process import Parts
 
 # Seeds that a worker process takes at a time: few enough that all end together, enough that handing over costs nothing.
@@ -62,28 +63,34 @@ class Result:
         )
 
 
-def run_seed(
-    seed: int,
-    node_count: int | None = None,
-    parts: Parts | None = None,
-    tell: Callable[[str], None] | None = None,
-) -> Result:
-    """Run one seed to its end or to its first violation.
+def run_options(
+    options: SimOptions, parts: Parts | None = None, tell: Callable[[str], None] | None = None
+) -> tuple[Summary | None, str]:
+    """Run one shape to its end or to its first violation; return what it came to, or what was violated.
+
+    Args:
+        options: the shape.
+        parts: faulty parts to put in; None: production code.
+        tell: gets the story line by line.
+    """
+    simulation = Simulation(options, parts, tell)
+    try:
+        return simulation.run(), ""
+    except Exception as error:  # noqa: BLE001 - whatever the code under test raises is this run's result
+        story = "\n".join(simulation.trace.last_lines())
+        return None, f"{type(error).__name__}: {error}\n{traceback.format_exc()}\n{story}"
+
+
+def run_seed(seed: int, node_count: int | None = None, tell: Callable[[str], None] | None = None) -> Result:
+    """Run one seed.
 
     Args:
         seed: which run.
         node_count: 3 or 5; None: as the seed draws it.
-        parts: faulty parts to put in; None: production code.
         tell: gets the story line by line.
     """
     options = draw_options(seed, node_count)
-    simulation = Simulation(options, parts, tell)
-    summary, failure = None, ""
-    try:
-        summary = simulation.run()
-    except Exception as error:  # noqa: BLE001 - whatever the code under test raises is this run's result
-        story = "\n".join(simulation.trace.last_lines())
-        failure = f"{type(error).__name__}: {error}\n{traceback.format_exc()}\n{story}"
+    summary, failure = run_options(options, tell=tell)
     return Result(seed=seed, node_count=node_count, shape=options.describe(), summary=summary, failure=failure)
 
 

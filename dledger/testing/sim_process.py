@@ -1,6 +1,6 @@
 """One life of a simulated node: the production core, driver, entry store and hard state, from start to death.
 
-Stands where `dledger.node.Node` stands in production: it owns the inbox, the clock and the pending proposals, and is
+Stands where `dledger.node.Node` stands in production: it owns the inbox, the clock and the pending appends, and is
 the driver's transport, syncer and observer. Everything that it does to its disk and to the network passes the crash
 point of its `SimFiles`, so that it can die between any two effects of a step.
 """
@@ -9,21 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dledger.core.events import Event, PeerUnreachable, ReadIndex, Received, RoleChanged, Tick
 from dledger.core.raft import Raft
 from dledger.driver import Driver, Proposal
 from dledger.entry_store import CorruptPush, EntryStore, EntryStoreConfig, FlushTicket
-from dledger.errors import Outcome as ResponseOutcome
-from dledger.errors import ResponseCode, outcome_of
+from dledger.errors import ResponseCode
 from dledger.hard_state import HardStateFile
+from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
 from dledger.testing.checks import Checks, node_directory
 from dledger.testing.client_checks import Operation, Outcome
 from dledger.testing.faults import Fault, SimulatedCrash, Violation
-from dledger.types import Role
+from dledger.testing.sim_reply import SimReply
+from dledger.types import Role, Span
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Callable
 
     from dledger.core.messages import Message
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from dledger.testing.trace import Trace
 
 FLUSH_INTERVAL_US = 10_000
+PENDING_ENTRIES_MAX = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +72,6 @@ class Machine(Protocol):
         """Hear that the process died at its crash point."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """An append in the log that waits to be committed."""
-
-    operation: Operation
-    reply: Callable[[Outcome, str | None], None]
-    first_index: int
-    term: int
-    positions: list[int]
-
-    @property
-    def last_index(self) -> int:
-        return self.first_index + len(self.positions) - 1
-
-
 class SimProcess:
     """A running node.
 
@@ -108,7 +96,12 @@ class SimProcess:
         self._inbox: list[Event] = []
         self._proposals: list[Proposal] = []
         self._tickets: list[FlushTicket] = []
-        self._pending: list[_Pending] = []
+        self._appends = PendingAppends(
+            PENDING_ENTRIES_MAX,
+            PENDING_ENTRIES_MAX * options.data_file_size_bytes,
+            options.client_time_out_us / 1_000_000,
+            _ignore_latency,
+        )
         self._reads: dict[int, Callable[[bool], None]] = {}
         self._has_turn = False
         self._open()
@@ -130,7 +123,7 @@ class SimProcess:
             voters=options.node_ids,
             hard_state=saved,
             log_state=self.store.log_state(),
-            fit=self.store.fit,
+            fit=self._fit,
             draw=self._random.randrange,
             now_ms=self._now_ms(),
         )
@@ -166,9 +159,17 @@ class SimProcess:
         self._inbox.append(PeerUnreachable(peer))
         self._ask_turn()
 
-    def propose(self, operation: Operation, reply: Callable[[Outcome, str | None], None]) -> None:
-        """Take a client's append; `reply` gets its outcome and the leader's id, unless the process dies."""
-        self._proposals.append(Proposal(bodies=operation.bodies, stamp_at=operation.stamp_at, token=(operation, reply)))
+    def propose(self, operation: Operation, tell: Callable[[Outcome, str | None], None]) -> None:
+        """Take a client's append; `tell` gets its outcome and the leader's id, unless the process dies."""
+        reply = SimReply(operation, self._world.checks.clients, lambda outcome: tell(outcome, self.raft.leader_id))
+        size_bytes = sum(map(len, operation.bodies))
+        future = cast("Future[AppendResult]", reply)
+        pending = PendingAppend(future, len(operation.bodies), size_bytes, self._now_ms() / 1_000)
+        if not self._appends.has_room(pending.entries_count, size_bytes):
+            pending.answer(AppendResult(ResponseCode.LEADER_PENDING_FULL))
+            return
+        self._appends.take(pending)
+        self._proposals.append(Proposal(bodies=operation.bodies, stamp_at=operation.stamp_at, token=pending))
         self._ask_turn()
 
     def read(self, read_id: int, reply: Callable[[bool], None]) -> None:
@@ -199,6 +200,7 @@ class SimProcess:
             return
         self._world.scheduler.after(self._world.options.tick_us, self._tick)
         if not self.is_paused:
+            self._appends.expire(self._now_ms() / 1_000)
             self._inbox.append(Tick(self._now_ms()))
             self._turn()
 
@@ -208,7 +210,7 @@ class SimProcess:
             return
         self._guard(self._work)
 
-    def _guard(self, work: Callable[[], None]) -> None:
+    def _guard(self, work: Callable[[], object]) -> None:
         try:
             work()
         except SimulatedCrash:
@@ -259,6 +261,9 @@ class SimProcess:
         """Stop in good order."""
         self._guard(self.store.close)
 
+    def _fit(self, first_index: int, last_index_max: int, size_bytes_max: int) -> Span:
+        return self.store.span_of(first_index, self.store.fit(first_index, last_index_max, size_bytes_max))
+
     def _now_ms(self) -> int:
         return self._world.scheduler.now_us * self._rate_ppm // 1_000_000_000
 
@@ -303,43 +308,23 @@ class SimProcess:
 
     def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
         """Wait for the commit."""
-        operation, reply = proposal.token
-        self._pending.append(_Pending(operation, reply, first_index, term, list(positions)))
+        self._appends.appended(proposal.token, first_index, term, positions)
 
     def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
         """Tell the client."""
-        assert outcome_of(code) is ResponseOutcome.NOT_APPENDED, code
-        operation, reply = proposal.token
-        self._world.checks.clients.refuse(operation)
-        reply(Outcome.NOT_APPENDED, self.raft.leader_id)
+        self._appends.refused(proposal.token, AppendResult(code))
 
     def on_commit(self, commit_index: int) -> None:
         """Answer the appends that are settled now: what stands at their indexes decides."""
         checks, store = self._world.checks, self.store
         checks.log.commit(self.node_id, term=self.raft.term, commit_index=commit_index, last_index=store.last_index)
-        if not self._pending:
-            return
-        waiting = []
-        for pending in self._pending:
-            if pending.last_index > commit_index:
-                waiting.append(pending)
-            elif store.term_at(pending.last_index) == pending.term:
-                checks.clients.acknowledge(
-                    pending.operation,
-                    first_index=pending.first_index,
-                    term=pending.term,
-                    positions=pending.positions,
-                )
-                pending.reply(Outcome.APPENDED, self.raft.leader_id)
-            else:
-                checks.clients.refuse(pending.operation)
-                pending.reply(Outcome.NOT_APPENDED, self.raft.leader_id)
-        self._pending = waiting
+        self._appends.committed(commit_index, store.term_at, self._now_ms() / 1_000)
 
     def on_truncated(self, first_index: int) -> None:
-        """Pass on to the checks."""
+        """Pass on to the checks and to the appends that were cut."""
         self._world.trace.note(self.node_id, "cuts %d and all behind it", first_index)
         self._world.checks.log.truncate(self.node_id, first_index)
+        self._appends.truncated(first_index)
 
     def on_role(self, change: RoleChanged) -> None:
         """Pass on to the checks."""
@@ -365,6 +350,10 @@ class SimProcess:
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
         """Nothing in this world changes bytes on their way: a push that does not verify is a bug of its sender."""
         raise Violation("push", f"{self.node_id} was sent entries by {peer} that do not verify: {error}")
+
+
+def _ignore_latency(_latency_s: float) -> None:
+    """Simulated latencies are nobody's business."""
 
 
 def _short(message: Any) -> str:
