@@ -16,6 +16,10 @@ from importlinter import cli as importlinter_cli
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from cluster.config_options import NodeOptions
+from dledger import metrics
+from dledger.errors import ResponseCode
+
 ROOT = Path(__file__).resolve().parent.parent
 DISTRIBUTION = "dledger-py"
 PACKAGES = ("store", "dledger", "commitlog", "cluster", "pipeline")
@@ -178,6 +182,20 @@ def test_every_link_of_a_document_leads_somewhere() -> None:
     ]
 
     assert [] == dead
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(list(NodeOptions.model_fields), id="settings"),
+        pytest.param([row.name for row in metrics.TABLE], id="metrics"),
+        pytest.param([f"{code.value} {code.name}" for code in ResponseCode], id="response codes"),
+    ],
+)
+def test_operations_page_explains_every_name(names: list[str]) -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+    assert [] == [name for name in names if name not in page]
 
 
 def test_every_make_target_has_a_help_text() -> None:
