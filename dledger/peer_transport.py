@@ -121,13 +121,11 @@ class PeerTransport:
                 self._dialers[peer_id, is_bulk] = dialer
                 self._tasks.append(loop.create_task(dialer.run()))
 
-    async def stop(self) -> None:
-        """Stop dialling and listening and end all connections; the listener hears nothing more."""
+    def abort(self) -> None:
+        """Fall silent at once: end all connections, dial and listen no more; the listener hears nothing more."""
         self._is_stopped = True
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
         ended = DLedgerError("this node stops")
         for link in self._links.values():
             for connection in filter(None, link.slots):
@@ -137,8 +135,13 @@ class PeerTransport:
             connection.close(ended)
         if self._server is not None:
             self._server.close()
+
+    async def stop(self) -> None:
+        """Abort, and wait until everything has ended."""
+        self.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._server is not None:
             await self._server.wait_closed()
-            self._server = None
 
     def send(self, peer: str, message: Message) -> None:
         """Send `message` to `peer` if it can be reached now; else it is lost."""

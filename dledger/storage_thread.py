@@ -10,7 +10,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-Job = Callable[[], None]
+Job = Callable[[], object]
 Finished = Callable[[Exception | None], None]
 
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
+from dledger.errors import ResponseCode
 from dledger.event_loop import new_event_loop
+from dledger.metrics import NodeMetrics
+from dledger.node import Node
+from dledger.pending_appends import AppendResult
+from store.files import Files
 
 Condition = Callable[[], object]
 
@@ -84,3 +91,66 @@ def configs(free_address: Callable[[], Address], tmp_path: Path) -> dict[str, No
         )
         for peer in peers
     }
+
+
+class Cluster:
+    """Three nodes that are started and stopped one by one; `nodes` holds those that run."""
+
+    def __init__(self, configs: dict[str, NodeConfig], eventually: Callable[[Condition], Awaitable[None]]) -> None:
+        self.configs = configs
+        self.eventually = eventually
+        self.nodes: dict[str, Node] = {}
+        self.registries: dict[str, CollectorRegistry] = {}
+
+    async def start(self, *node_ids: str, files: Files | None = None, **changes: Any) -> None:
+        for node_id in node_ids or tuple(self.configs):
+            config = replace(self.configs[node_id], **changes)
+            registry = self.registries[node_id] = CollectorRegistry()
+            node = Node(config, NodeMetrics(registry, config.group, node_id), files)
+            await node.start()
+            self.nodes[node_id] = node
+
+    async def stop(self, *node_ids: str) -> None:
+        for node_id in node_ids or tuple(self.nodes):
+            await self.nodes.pop(node_id).stop()
+
+    @property
+    def leaders(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.is_leader]
+
+    async def leader(self) -> Node:
+        """Wait until one node leads and the others know it."""
+
+        def is_settled() -> bool:
+            ids = {node.leader().id for node in self.nodes.values()}
+            return len(ids) == 1 and len(self.leaders) == 1
+
+        await self.eventually(is_settled)
+        return self.leaders[0]
+
+    async def follower(self) -> Node:
+        leader = await self.leader()
+        return next(node for node in self.nodes.values() if node is not leader)
+
+    async def append(self, *bodies: bytes) -> AppendResult:
+        """Append through whoever leads until it is known to have succeeded; raises if the outcome is unknown."""
+        while True:
+            leader = await self.leader()
+            result = await leader.append(list(bodies))
+            if result.code is ResponseCode.SUCCESS:
+                return result
+            assert result.code is ResponseCode.NOT_LEADER, result
+
+    def bodies(self, node: Node, last_index: int) -> list[bytes]:
+        """Return the clients' bodies that `node` holds up to `last_index`."""
+        cursor = node.reader.cursor(node.reader.at_index(0, last_index))
+        bodies = []
+        while entries := cursor.read_entries(last_index):
+            bodies += [entry.body for entry in entries if entry.magic == 1]
+        return bodies
+
+
+@pytest.fixture
+def cluster(configs: dict[str, NodeConfig], eventually: Callable[[Condition], Awaitable[None]]) -> Cluster:
+    """Return three nodes that are not started yet."""
+    return Cluster(configs, eventually)

@@ -1,0 +1,127 @@
+"""Hears what the driver's effects say of appends, reads and the node's standing, and tells those who wait.
+
+Called in the middle of a turn: it resolves futures, counts and logs, and never calls back into the driver.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import perf_counter
+
+from dledger.core.events import RoleChanged
+from dledger.driver import Proposal
+from dledger.entry_errors import CorruptPush
+from dledger.errors import ResponseCode
+from dledger.metrics import NodeMetrics
+from dledger.node_status import Leader
+from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
+from dledger.pending_reads import CommitWaiters, PendingReads
+from dledger.types import Role
+
+logger = logging.getLogger(__name__)
+
+
+class NodeObserver:
+    """The driver's observer port.
+
+    Args:
+        self_id: for the log lines.
+        metrics: where elections and refusals are counted.
+        appends, reads, commits: who waits.
+        term_at: term of an entry in this node's log.
+        leader: where clients find the leader.
+
+    Attributes:
+        full_disk_sizes: sizes of the bodies that found no room when last refused; empty while the disk has room.
+    """
+
+    def __init__(
+        self,
+        self_id: str,
+        metrics: NodeMetrics,
+        *,
+        appends: PendingAppends,
+        reads: PendingReads,
+        commits: CommitWaiters,
+        term_at: Callable[[int], int],
+        leader: Callable[[], Leader],
+    ) -> None:
+        self.full_disk_sizes: list[int] = []
+        self._self_id = self_id
+        self._metrics = metrics
+        self._appends = appends
+        self._reads = reads
+        self._commits = commits
+        self._term_at = term_at
+        self._leader = leader
+        self._last_leader_id: str | None = None
+
+    def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
+        """Remember where the append stands until it is committed."""
+        self._appends.appended(_pending_of(proposal), first_index, term, positions)
+        if self.full_disk_sizes:
+            self.disk_has_room()
+
+    def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
+        """Answer an append of which nothing was written."""
+        if code is ResponseCode.DISK_FULL:
+            message = "no room for the entries on the leader's disk; it takes appends again when there is"
+            if not self.full_disk_sizes:
+                logger.warning("disk_full self_id=%s", self._self_id)
+            self.full_disk_sizes = list(map(len, proposal.bodies))
+        else:
+            message = not_leader_message(self._leader())
+        self._metrics.count_refusal(code)
+        self._appends.refused(_pending_of(proposal), AppendResult(code, message))
+
+    def on_commit(self, commit_index: int) -> None:
+        """Answer appends and wake readers."""
+        self._appends.committed(commit_index, self._term_at, perf_counter())
+        self._commits.wake()
+
+    def on_truncated(self, first_index: int) -> None:
+        """Remember that the entries of some appends are gone from here."""
+        logger.info("truncated self_id=%s first_index=%d", self._self_id, first_index)
+        self._appends.truncated(first_index)
+
+    def on_role(self, change: RoleChanged) -> None:
+        """Log and count elections."""
+        logger.info(
+            "role self_id=%s role=%s term=%d leader=%s", self._self_id, change.role, change.term, change.leader_id
+        )
+        if change.role is Role.CANDIDATE:
+            self._metrics.elections += 1
+        if change.role is not Role.LEADER:
+            self.full_disk_sizes = []
+        if change.leader_id is not None and change.leader_id != self._last_leader_id:
+            self._last_leader_id = change.leader_id
+            self._metrics.leader_changes += 1
+
+    def on_read_ready(self, read_id: int, index: int) -> None:
+        """Let a linearizable read go."""
+        self._reads.ready(read_id, index)
+
+    def on_read_refused(self, read_id: int) -> None:
+        """Send a linearizable read to the leader."""
+        self._reads.refused(read_id)
+
+    def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
+        """Log what a peer sent."""
+        logger.error("corrupt_push self_id=%s peer=%s error=%r", self._self_id, peer, str(error))
+
+    def disk_has_room(self) -> None:
+        """Take note that the appends that were refused would fit now."""
+        logger.info("disk_has_room self_id=%s", self._self_id)
+        self.full_disk_sizes = []
+
+
+def not_leader_message(leader: Leader) -> str:
+    """Say, for people, who leads instead."""
+    return f"{leader.id} leads" if leader.id else "no leader is known now"
+
+
+def _pending_of(proposal: Proposal) -> PendingAppend:
+    pending = proposal.token
+    assert isinstance(pending, PendingAppend), pending
+    return pending

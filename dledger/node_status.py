@@ -1,0 +1,110 @@
+"""What a node knows of itself and, on a leader, of its peers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.types import Role
+
+if TYPE_CHECKING:
+    from dledger.config import NodeConfig
+    from dledger.core.raft import Raft
+    from dledger.entry_store import EntryStore
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Where clients find the leader; both fields empty while none is known, the address while it is not."""
+
+    id: str = ""
+    client_address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """How one peer stands, as its leader sees it.
+
+    Attributes:
+        id: the peer's.
+        address: of its peer transport.
+        match_index: last index known to be durable there; -1 when nothing is known.
+        lag_entries: entries behind the leader's end.
+        lag_bytes: the same in bytes of the log.
+        is_live: it answered within an election timeout.
+    """
+
+    id: str
+    address: str
+    match_index: int
+    lag_entries: int
+    lag_bytes: int
+    is_live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """One node at one moment.
+
+    Attributes:
+        begin_index: first retained index; `begin_position` is its byte position.
+        end_index: last index; `end_position` is the byte position behind it.
+        commit_index: last committed index; `commit_position` is the byte position behind it.
+        peers: on a leader, every other voter.
+        is_disk_full: appends are refused because the disk is full.
+    """
+
+    group: str
+    self_id: str
+    role: Role
+    term: int
+    leader: Leader
+    begin_index: int
+    begin_position: int
+    end_index: int
+    end_position: int
+    commit_index: int
+    commit_position: int
+    peers: tuple[PeerStatus, ...]
+    is_disk_full: bool
+
+
+def status_of(config: NodeConfig, raft: Raft, store: EntryStore, leader: Leader, *, is_disk_full: bool) -> NodeStatus:
+    """Put together what Status shows; loop thread only."""
+    return NodeStatus(
+        group=config.group,
+        self_id=config.self_id,
+        role=raft.role,
+        term=raft.term,
+        leader=leader,
+        begin_index=store.begin_index,
+        begin_position=store.begin_position,
+        end_index=store.last_index,
+        end_position=store.end_position,
+        commit_index=raft.commit_index,
+        commit_position=position_behind(store, raft.commit_index),
+        peers=_peers_of(config, raft, store) if raft.role is Role.LEADER else (),
+        is_disk_full=is_disk_full,
+    )
+
+
+def position_behind(store: EntryStore, index: int) -> int:
+    """Return the byte position behind entry `index`; the log's begin for an index before it."""
+    return store.end_position_of(index) if index >= store.begin_index else store.begin_position
+
+
+def _peers_of(config: NodeConfig, raft: Raft, store: EntryStore) -> tuple[PeerStatus, ...]:
+    peers = []
+    for peer_id in config.other_ids:
+        match_index = raft.match_index_of(peer_id)
+        peers.append(
+            PeerStatus(
+                id=peer_id,
+                address=str(config.peer(peer_id).address),
+                match_index=match_index,
+                lag_entries=store.last_index - max(match_index, store.begin_index - 1),
+                lag_bytes=store.end_position - position_behind(store, match_index),
+                is_live=raft.is_live(peer_id),
+            )
+        )
+    return tuple(peers)

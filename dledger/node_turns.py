@@ -1,0 +1,221 @@
+"""The turns of a node: all that happened since the last one goes to the driver together.
+
+Messages, ticks, finished syncs, proposals and reads are collected here and handed on once per turn of the event loop;
+what comes while a turn runs joins the next. So a lone append waits for nobody, and many share one write, one push and
+one sync.
+
+Invariant: the driver is called from here only, in the loop's thread, and never again after the first error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import perf_counter
+
+from dledger.config import NodeConfig
+from dledger.core.events import Event, PeerUnreachable, ReadIndex, Received, Tick
+from dledger.core.messages import Message
+from dledger.driver import Driver, Proposal
+from dledger.entry_store import EntryStore, FlushTicket
+from dledger.metrics import NodeMetrics
+from dledger.node_observer import NodeObserver
+from dledger.node_status import position_behind
+from dledger.pending_appends import PendingAppends
+from dledger.pending_reads import PendingReads
+from dledger.storage_thread import StorageThread
+from store.errors import DiskFull
+
+_TICK_S = 0.01
+# Bodies that one turn gives to the driver: more would keep heartbeats waiting for too long.
+_TURN_SIZE_BYTES_MAX = 8 << 20
+# Up to so much a sync on the loop delays nobody noticeably (see `dledger.syncer`).
+_LIGHT_APPENDS_MAX = 8
+_LIGHT_SIZE_BYTES_MAX = 256 * 1024
+# How often a full disk is looked at again.
+_DISK_CHECK_S = 1.0
+
+
+class NodeTurns:
+    """Inbox, timers and turns of one node. Construct it in the event loop; `begin` starts it.
+
+    Args:
+        config: intervals.
+        store: asked how much is not yet synced, and for checkpoints.
+        thread: saves checkpoints.
+        appends, reads: whose deadlines are watched.
+        observer: knows whether the disk was full.
+        metrics: hears of batches and syncs.
+        on_failed: hears of the first error of the driver or the disk; the node must stop.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        store: EntryStore,
+        thread: StorageThread,
+        appends: PendingAppends,
+        reads: PendingReads,
+        observer: NodeObserver,
+        metrics: NodeMetrics,
+        on_failed: Callable[[Exception], None],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._thread = thread
+        self._appends = appends
+        self._reads = reads
+        self._observer = observer
+        self._metrics = metrics
+        self._on_failed = on_failed
+        self._loop = asyncio.get_running_loop()
+        self._driver: Driver | None = None
+        self._inbox: list[Event] = []
+        self._proposals: list[Proposal] = []
+        self._is_turn_due = False
+        self._is_checkpointing = False
+        self._last_checkpoint = (-1, -1)
+        self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
+
+    def begin(self, driver: Driver) -> None:
+        """Turn `driver` from now on, and start the timers."""
+        self._driver = driver
+        self._every(_TICK_S, self._tick)
+        self._every(_DISK_CHECK_S, self._look_for_room)
+        self._every(self._config.checkpoint_interval_ms / 1000, self._checkpoint)
+        if not self._config.is_flush_sync:
+            self._every(self._config.flush_interval_ms / 1000, driver.begin_sync)
+
+    def end(self) -> None:
+        """Turn no more."""
+        self._driver = None
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def propose(self, proposal: Proposal) -> None:
+        """Take a proposal into the next turn."""
+        self._proposals.append(proposal)
+        self.ask_turn()
+
+    def ask_turn(self) -> None:
+        """Have a turn soon."""
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self._turn)
+
+    # ------------------------------------------------------------------------------------ from transport and syncer
+
+    def on_messages(self, sender: str, messages: list[Message]) -> None:
+        """Take all messages of one read into the next turn."""
+        self._inbox += [Received(sender, message) for message in messages]
+        self.ask_turn()
+
+    def on_unreachable(self, peer: str) -> None:
+        """Take a broken connection into the next turn."""
+        self._inbox.append(PeerUnreachable(peer))
+        self.ask_turn()
+
+    def is_lightly_loaded(self) -> bool:
+        """Return whether few appends wait and little is unsynced."""
+        store = self._store
+        unsynced_size_bytes = store.end_position - position_behind(store, store.durable_index)
+        return self._appends.appends_count <= _LIGHT_APPENDS_MAX and unsynced_size_bytes <= _LIGHT_SIZE_BYTES_MAX
+
+    def on_synced(self, ticket: FlushTicket, duration_s: float) -> None:
+        """Report a finished sync to the driver."""
+        self._metrics.fsync_latency_s.observe(duration_s)
+        self._run(lambda driver: driver.synced(ticket))
+
+    def on_sync_failed(self, error: Exception) -> None:
+        """Stop: what reached the disk is not known."""
+        self._fail(error)
+
+    # -------------------------------------------------------------------------------------------------------- turns
+
+    def _turn(self) -> None:
+        self._is_turn_due = False
+        self._run(self._give_all)
+
+    def _give_all(self, driver: Driver) -> None:
+        """Give the driver what has come in: events first, for they may free what a proposal needs."""
+        read_id = self._reads.next_question(perf_counter())
+        if read_id is not None:
+            self._inbox.append(ReadIndex(read_id))
+        if self._inbox:
+            events, self._inbox = self._inbox, []
+            driver.process(events)
+        if self._proposals:
+            driver.propose(self._next_batch())
+
+    def _next_batch(self) -> list[Proposal]:
+        """Take proposals for one batch; what is too much for one turn waits for the next."""
+        batch, self._proposals = self._proposals, []
+        entries_count = size_bytes = 0
+        for number, proposal in enumerate(batch):
+            pending = proposal.token
+            if number and size_bytes + pending.size_bytes > _TURN_SIZE_BYTES_MAX:
+                batch, self._proposals = batch[:number], batch[number:]
+                self.ask_turn()
+                break
+            entries_count += pending.entries_count
+            size_bytes += pending.size_bytes
+        self._metrics.append_batch_entries.observe(entries_count)
+        self._metrics.append_batch_bytes.observe(size_bytes)
+        return batch
+
+    def _run(self, step: Callable[[Driver], None]) -> None:
+        if self._driver is None:
+            return
+        try:
+            step(self._driver)
+        except Exception as error:  # noqa: BLE001  (the loop's edge: whatever it is, the node stops)
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self._driver is not None:
+            self.end()
+            self._on_failed(error)
+
+    # ------------------------------------------------------------------------------------------------------- timers
+
+    def _every(self, interval_s: float, action: Callable[[], None]) -> None:
+        """Run `action` now and again; an error of it stops the node."""
+
+        def fire() -> None:
+            self._timers[action] = self._loop.call_later(interval_s, fire)
+            self._run(lambda _: action())
+
+        self._timers[action] = self._loop.call_later(interval_s, fire)
+
+    def _tick(self) -> None:
+        now_s = perf_counter()
+        self._appends.expire(now_s)
+        self._reads.expire(now_s)
+        self._inbox.append(Tick(int(self._loop.time() * 1000)))
+        self._turn()
+
+    def _look_for_room(self) -> None:
+        """See whether what was refused for want of room would be taken now; keep the room if so."""
+        if self._observer.full_disk_sizes:
+            try:
+                self._store.reserve(self._observer.full_disk_sizes)
+            except DiskFull:
+                return
+            self._observer.disk_has_room()
+
+    def _checkpoint(self) -> None:
+        """Save a checkpoint in the storage thread if there is something new to say."""
+        assert self._driver is not None
+        now = (self._store.durable_index, self._driver.raft.commit_index)
+        if self._is_checkpointing or now == self._last_checkpoint:
+            return
+        self._is_checkpointing = True
+        self._last_checkpoint = now
+        self._thread.run(self._store.begin_checkpoint(now[1]).save, self._checkpointed)
+
+    def _checkpointed(self, error: Exception | None) -> None:
+        self._is_checkpointing = False
+        if error is not None:
+            self._fail(error)
