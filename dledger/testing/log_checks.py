@@ -60,6 +60,17 @@ class LogChecks:
             )
         self._promised_index[node_id] = durable_index
 
+    def accept(self, node_id: str, *, match_index: int, last_index: int) -> None:
+        """Hear that a node tells a leader that it holds everything up to `match_index`, ready to be counted."""
+        view = self._views[node_id]
+        view.refresh(last_index)
+        if match_index > last_index:
+            raise Violation("acknowledgement", f"{node_id} accepts up to {match_index}, its log ends at {last_index}")
+        if self._is_flush_sync and not view.is_durable(match_index):
+            raise Violation(
+                "acknowledgement", f"{node_id} accepts up to {match_index}, durable are {view.durable_index}"
+            )
+
     def commit(self, node_id: str, *, term: int, commit_index: int, last_index: int) -> None:
         """Hear that a node's commit index is `commit_index` now."""
         view = self._views[node_id]

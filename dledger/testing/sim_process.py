@@ -12,6 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dledger.core.events import Event, PeerUnreachable, ReadIndex, Received, RoleChanged, Tick
+from dledger.core.messages import PushAccepted
 from dledger.core.raft import Raft
 from dledger.driver import Driver, Proposal
 from dledger.entry_store import CorruptPush, EntryStore, EntryStoreConfig, FlushTicket
@@ -275,6 +276,8 @@ class SimProcess:
             raise SimulatedCrash
         world = self._world
         world.checks.elections.send(self.node_id, peer, message)
+        if isinstance(message, PushAccepted):
+            world.checks.log.accept(self.node_id, match_index=message.match_index, last_index=self.store.last_index)
         if world.trace.is_told:
             world.trace.note(self.node_id, "-> %s %s", peer, _short(message))
         world.network.send(self.node_id, peer, message)
