@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from dledger.properties import format_properties, parse_properties
 from dledger.types import NO_INDEX
+from store.errors import DiskFull
 
 if TYPE_CHECKING:
     from store.files import Files
@@ -96,3 +97,26 @@ class CheckpointFile:
                 self._files.remove(self._path)
                 self._files.sync_directory(self._directory)
                 self._saved_end_index = NO_INDEX
+
+
+class CheckpointTicket:
+    """A checkpoint to be saved, in any thread."""
+
+    __slots__ = ("_checkpoint", "_file", "_generation")
+
+    def __init__(self, file: CheckpointFile, checkpoint: Checkpoint) -> None:
+        self._file = file
+        self._checkpoint = checkpoint
+        self._generation = file.generation
+
+    def save(self) -> bool:
+        """Save it, unless a truncation overtook it; False: the disk is full, and the older one stands.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        try:
+            self._file.save(self._checkpoint, self._generation)
+        except DiskFull:
+            return False
+        return True

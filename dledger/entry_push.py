@@ -8,24 +8,12 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from dledger.entry import BLANK_SIZE_MIN, CHAIN, HEADER, INDEX_UNIT
+from dledger.entry_errors import CorruptPush
+from dledger.entry_placement import place
 from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
-from dledger.errors import DLedgerError
 
 if TYPE_CHECKING:
     from dledger.types import Span
-
-
-class CorruptPush(DLedgerError):
-    """Entries of a peer are not what their headers, or the push, say. Nothing was written: drop the push.
-
-    The bytes were damaged on the peer's disk or under way; the peer will send them again.
-    """
-
-    def __init__(self, index: int, expected: str, found: str) -> None:
-        super().__init__(f"push of entry {index}: expected {expected}, found {found}; the push was dropped")
-        self.index = index
-        self.expected = expected
-        self.found = found
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +90,3 @@ def check_follows(push: CheckedPush, index: int, before: Predecessor, data_file_
         expected = crc32c(CHAIN.pack(before.chain_crc, magic, index, term, body_crc))
         if chain_crc != expected:
             raise CorruptPush(index, f"chain checksum {expected:#010x}", f"{chain_crc:#010x}")
-
-
-def place(end_position: int, size: int, data_file_size: int) -> int:
-    """Return where an entry of `size` bytes goes behind `end_position`: there, or at the head of the next data file.
-
-    It goes there if eight bytes stay free behind it for a blank. Source: DLedger `MmapFileList.preAppend`.
-    """
-    file_end = end_position - end_position % data_file_size + data_file_size
-    return end_position if end_position + size + BLANK_SIZE_MIN <= file_end else file_end

@@ -22,13 +22,12 @@ from dledger.entry_index import IndexUnit
 from dledger.entry_tail import BadPlace, find_good_behind, holds_data, is_lost_write
 from dledger.entry_walk import UNKNOWN, WALK_COUNT_MAX, WalkState, describe_fault, walk
 from dledger.types import NO_INDEX, NO_TERM
-from store.errors import CorruptData, MissingFile
-from store.mapped_file_queue import MappedFileQueue
+from store.errors import CorruptData
 
 if TYPE_CHECKING:
     from dledger.checkpoint import Checkpoint
     from dledger.entry_index import EntryIndex
-    from store.files import Files
+    from store.mapped_file_queue import MappedFileQueue
 
 # Without a checkpoint, so many of the last data files are checked entry by entry (DLedger's number).
 _SCAN_FILE_COUNT = 3
@@ -46,7 +45,6 @@ class RecoveredLog:
         last_term: its term; -1 when there is none.
         end_position: behind it.
         chain_crc: its chain checksum; what the next entry's chain starts from.
-        notes: what was repaired or cut, one sentence each.
     """
 
     begin_index: int
@@ -55,7 +53,6 @@ class RecoveredLog:
     last_term: int
     end_position: int
     chain_crc: int
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,37 +72,14 @@ class _Cursor:
     end_position: int
 
 
-def load_queue(files: Files, directory: str, file_size: int, notes: list[str], *, is_derived: bool) -> MappedFileQueue:
-    """Open the files of a queue; a derived one with a gap is emptied, to be rebuilt.
-
-    Raises:
-        store.errors.StoreError: as `MappedFileQueue.load`.
-    """
-    queue = MappedFileQueue(files, directory, file_size)
-    try:
-        notes += queue.load()
-    except MissingFile as error:
-        queue.close()
-        if not is_derived:
-            raise
-        for name in sorted(files.list_directory(directory), reverse=True):
-            files.remove(f"{directory}/{name}")
-        files.sync_directory(directory)
-        notes.append(f"{error.path}: missing; all of {directory} is rebuilt")
-        queue = MappedFileQueue(files, directory, file_size)
-    except BaseException:
-        queue.close()
-        raise
-    return queue
-
-
-def recover(data: MappedFileQueue, index: EntryIndex, checkpoint: Checkpoint) -> RecoveredLog:
+def recover(data: MappedFileQueue, index: EntryIndex, checkpoint: Checkpoint, notes: list[str]) -> RecoveredLog:
     """Bring data files and index files into agreement.
 
     Args:
         data: the loaded data files.
         index: the loaded index files.
         checkpoint: what was promised to be durable.
+        notes: takes what is repaired or cut, one sentence each.
 
     Raises:
         store.errors.CorruptData: entries that were durable are missing or bad. No data file was changed.
@@ -117,8 +91,7 @@ def recover(data: MappedFileQueue, index: EntryIndex, checkpoint: Checkpoint) ->
         if checkpoint.end_index != NO_INDEX:
             raise CorruptData(data.directory, 0, f"entries up to {checkpoint.end_index}, durable here", "no entries")
         index.queue.remove_all()
-        return RecoveredLog(0, begin.end_position, NO_INDEX, NO_TERM, begin.end_position, NO_CHAIN, ())
-    notes: list[str] = []
+        return RecoveredLog(0, begin.end_position, NO_INDEX, NO_TERM, begin.end_position, NO_CHAIN)
     first = _entry_at(data, begin)
     begin_index = 0 if first is None else first.index
     if index.queue.begin_offset > begin_index * INDEX_UNIT.size:
@@ -130,9 +103,7 @@ def recover(data: MappedFileQueue, index: EntryIndex, checkpoint: Checkpoint) ->
     index.queue.sync_all()
     last_index = max(end.state.index, begin_index) - 1
     last_term, chain_crc = (end.state.term, end.state.chain_crc) if last_index >= begin_index else (NO_TERM, NO_CHAIN)
-    return RecoveredLog(
-        begin_index, begin.end_position, last_index, last_term, end.end_position, chain_crc, tuple(notes)
-    )
+    return RecoveredLog(begin_index, begin.end_position, last_index, last_term, end.end_position, chain_crc)
 
 
 def _find_begin(data: MappedFileQueue) -> _Cursor:

@@ -22,20 +22,21 @@ class MappedFile:
         file: the open file.
         begin_offset: the queue offset of the first byte; also the file's name.
         end_offset: the queue offset behind the last byte.
+        allocated_end: what is written before this offset is known to find real blocks. Nothing is known at first of a
+            file that was found (Java's are sparse).
         is_dirty: something was written since the queue last handed this file out to be synced.
 
     Source: RocketMQ and DLedger `DefaultMmapFile` (`fileFromOffset`).
     """
 
-    __slots__ = ("_allocated_end", "begin_offset", "end_offset", "file", "is_dirty")
+    __slots__ = ("allocated_end", "begin_offset", "end_offset", "file", "is_dirty")
 
     def __init__(self, file: File, begin_offset: int, *, is_allocated: bool) -> None:
         self.file = file
         self.begin_offset = begin_offset
         self.end_offset = begin_offset + file.size
         self.is_dirty = False
-        # What lies before this offset certainly has blocks: nothing yet, for a file that was found (Java's are sparse).
-        self._allocated_end = self.end_offset if is_allocated else begin_offset
+        self.allocated_end = self.end_offset if is_allocated else begin_offset
 
     @property
     def path(self) -> str:
@@ -52,11 +53,11 @@ class MappedFile:
         Raises:
             store.errors.DiskFull: nothing was changed.
         """
-        if end <= self._allocated_end:
+        if end <= self.allocated_end:
             return
         ahead_end = min(end + _ALLOCATE_AHEAD_BYTES, self.end_offset)
         self.file.allocate(begin - self.begin_offset, ahead_end - begin)
-        self._allocated_end = ahead_end
+        self.allocated_end = ahead_end
 
     def find_data(self, offset: int) -> int:
         """Return the offset of the first byte at or behind `offset` that is not zero; `end_offset` if there is none."""

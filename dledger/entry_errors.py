@@ -1,0 +1,36 @@
+"""Errors of the log on disk that say something about a request, not about the files (those are in `store.errors`)."""
+
+from __future__ import annotations
+
+from dledger.errors import DLedgerError
+
+
+class CorruptPush(DLedgerError):
+    """Entries of a peer are not what their headers, or the push, say. Nothing was written: drop the push.
+
+    The bytes were damaged on the peer's disk or under way; the peer will send them again.
+    """
+
+    def __init__(self, index: int, expected: str, found: str) -> None:
+        super().__init__(f"push of entry {index}: expected {expected}, found {found}; the push was dropped")
+        self.index = index
+        self.expected = expected
+        self.found = found
+
+
+class EntryNotFound(DLedgerError):
+    """The log holds no such entry: it is not yet written, was deleted, or none begins at that position."""
+
+    def __init__(self, asked: str, begin_index: int, last_index: int) -> None:
+        super().__init__(f"no entry {asked}; the log holds [{begin_index}, {last_index}]")
+        self.begin_index = begin_index
+        self.last_index = last_index
+
+
+class EntryTooLarge(DLedgerError):
+    """A body is larger than an entry may hold; nothing was written."""
+
+    def __init__(self, size: int, size_max: int) -> None:
+        super().__init__(f"a body of {size} bytes; an entry of this log holds at most {size_max}")
+        self.size = size
+        self.size_max = size_max

@@ -1,0 +1,135 @@
+"""Reads entries by index or position, out of the maps of the data files.
+
+Who asks for an entry that the log does not hold gets `EntryNotFound`; bytes that are not what they were written as
+raise `CorruptData`, here and not only at recovery.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dledger.entry import HEADER, Entry, decode
+from dledger.entry_errors import EntryNotFound
+from dledger.entry_push import Predecessor
+from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
+from dledger.types import NO_TERM, LogState, Span, TermRun
+from store.errors import CorruptData
+
+if TYPE_CHECKING:
+    from dledger.entry_index import EntryIndex, IndexUnit
+    from store.mapped_file import MappedFile
+    from store.mapped_file_queue import MappedFileQueue
+
+
+class EntryReader:
+    """Finds and reads entries; whoever writes keeps the bounds up to date.
+
+    Attributes:
+        begin_index: the first entry that may be read.
+        last_index: the last one.
+    """
+
+    __slots__ = ("_data", "_file_size", "_index", "begin_index", "last_index")
+
+    def __init__(self, data: MappedFileQueue, index: EntryIndex, begin_index: int, last_index: int) -> None:
+        self._data = data
+        self._index = index
+        self._file_size = data.file_size
+        self.begin_index = begin_index
+        self.last_index = last_index
+
+    def unit(self, index: int) -> IndexUnit:
+        """Return where and what entry `index` is."""
+        if not self.begin_index <= index <= self.last_index:
+            raise EntryNotFound(f"with index {index}", self.begin_index, self.last_index)
+        return self._index.unit(index)
+
+    def term_runs(self) -> tuple[TermRun, ...]:
+        """Return the terms of all entries; found by bisecting, for terms never fall."""
+        runs: list[TermRun] = []
+        index = self.begin_index
+        while index <= self.last_index:
+            term = self._index.term_at(index)
+            runs.append(TermRun(index, term))
+            index = self._last_of_term(index, term) + 1
+        return tuple(runs)
+
+    def log_state(self) -> LogState:
+        """Return what the consensus core starts from."""
+        return LogState(self.begin_index, NO_TERM, self.last_index, self.term_runs())
+
+    def fit(self, first_index: int, last_index_max: int, size_bytes_max: int) -> int:
+        """See `EntryStore.fit`."""
+        first = self.unit(first_index)
+        file_end = first.position - first.position % self._file_size + self._file_size
+        end_max = min(first.position + max(size_bytes_max, first.size), file_end)
+
+        def belongs(unit: IndexUnit) -> bool:
+            return unit.term == first.term and unit.position + unit.size <= end_max
+
+        last_index_max = min(last_index_max, self.last_index)
+        # Most often all that is there belongs.
+        if belongs(self._index.unit(last_index_max)):
+            return last_index_max
+        return self._index.last_where(first_index + 1, last_index_max - 1, belongs)
+
+    def span_of(self, first_index: int, last_index: int) -> Span:
+        """See `EntryStore.span_of`."""
+        first, last = self.unit(first_index), self.unit(last_index)
+        assert first.term == last.term, (first, last)
+        assert first.position // self._file_size == last.position // self._file_size, (first, last)
+        return Span(first_index, last_index, first.term, first.position, last.position + last.size - first.position)
+
+    def read_range(self, first_index: int, last_index: int) -> bytes:
+        """See `EntryStore.read_range`."""
+        span = self.span_of(first_index, last_index)
+        return self._data.read(span.position, span.length)
+
+    def read_entries(self, first_index: int, last_index: int) -> list[Entry]:
+        """See `EntryStore.read_entries`."""
+        span = self.span_of(first_index, last_index)
+        file = self._file_at(span.position)
+        view, offset = file.view(), span.position - file.begin_offset
+        end = offset + span.length
+        state = WalkState(first_index, span.term, self.chain_crc_before(first_index))
+        done = walk(view, offset, end, span.position, state, last_index - first_index + 1)
+        if done.offset != end or done.state.term != span.term:
+            expected, found = describe_fault(view, done.offset, end, file.begin_offset + done.offset, done.state)
+            raise CorruptData(file.path, done.offset, expected, found)
+        entries: list[Entry] = []
+        while offset < end:
+            entry = decode(view, offset)
+            entries.append(entry)
+            offset += entry.size
+        return entries
+
+    def index_at_position(self, position: int) -> int:
+        """See `EntryStore.index_at_position`."""
+        index = self._index.last_where(self.begin_index, self.last_index, lambda unit: unit.position <= position)
+        if index < self.begin_index or self._index.unit(index).position != position:
+            raise EntryNotFound(f"at position {position}", self.begin_index, self.last_index)
+        return index
+
+    def predecessor(self, index: int, begin_position: int) -> Predecessor:
+        """Return what an entry behind `index` must agree with; `index` may be `begin_index - 1`."""
+        if index < self.begin_index:
+            return Predecessor(begin_position, self.chain_crc_before(self.begin_index))
+        unit = self.unit(index)
+        return Predecessor(unit.position + unit.size, self.chain_crc_before(index + 1))
+
+    def chain_crc_before(self, index: int) -> int:
+        """Return the chain checksum that entry `index` starts from; UNKNOWN (-1) when the entry before was deleted."""
+        if index <= self.begin_index:
+            return UNKNOWN if index else 0
+        position = self._index.unit(index - 1).position
+        file = self._file_at(position)
+        chain_crc: int = HEADER.unpack_from(file.view(), position - file.begin_offset)[6]
+        return chain_crc
+
+    def _last_of_term(self, index: int, term: int) -> int:
+        return self._index.last_where(index, self.last_index, lambda unit: unit.term == term)
+
+    def _file_at(self, position: int) -> MappedFile:
+        file = self._data.find(position)
+        assert file is not None, position
+        return file

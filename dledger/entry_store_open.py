@@ -1,0 +1,78 @@
+"""Opens the directory of a log: lock, checkpoint, files, recovery; undone in reverse when any of it fails."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.checkpoint import CheckpointFile
+from dledger.entry_index import EntryIndex
+from dledger.entry_recovery import RecoveredLog, recover
+from store.errors import DiskFull, MissingFile
+from store.mapped_file_queue import MappedFileQueue
+
+if TYPE_CHECKING:
+    from dledger.checkpoint import Checkpoint
+    from dledger.entry_store_config import EntryStoreConfig
+    from store.files import DirectoryLock, Files
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """What an open store consists of.
+
+    Attributes:
+        data: the data files.
+        index: the index files.
+        checkpoint_file: where checkpoints go.
+        checkpoint: the one that was found.
+        lock: held until the store is closed.
+        log: what recovery found.
+        notes: what opening repaired or cut, one sentence each.
+    """
+
+    data: MappedFileQueue
+    index: EntryIndex
+    checkpoint_file: CheckpointFile
+    checkpoint: Checkpoint
+    lock: DirectoryLock
+    log: RecoveredLog
+    notes: tuple[str, ...]
+
+
+def open_log(files: Files, directory: str, config: EntryStoreConfig) -> OpenLog:
+    """Lock and recover the log in `directory`; raises as `EntryStore.open`."""
+    notes: list[str] = []
+    with ExitStack() as on_failure:
+        data_directory, index_directory = f"{directory}/data", f"{directory}/index"
+        files.make_directory(data_directory)
+        files.make_directory(index_directory)
+        lock = files.lock(f"{directory}/lock")
+        on_failure.callback(lock.release)
+        checkpoint_file = CheckpointFile(files, directory)
+        checkpoint = checkpoint_file.load()
+        with suppress(DiskFull):  # then checkpoints have to wait for room, which harms nothing
+            files.prepare_replace(checkpoint_file.path)
+        data = MappedFileQueue(files, data_directory, config.data_file_size_bytes)
+        on_failure.callback(data.close)
+        notes += data.load()
+        index = MappedFileQueue(files, index_directory, config.index_file_size_bytes)
+        on_failure.callback(index.close)
+        _load_index(files, index, notes)
+        entry_index = EntryIndex(index)
+        log = recover(data, entry_index, checkpoint, notes)
+        on_failure.pop_all()
+    return OpenLog(data, entry_index, checkpoint_file, checkpoint, lock, log, tuple(notes))
+
+
+def _load_index(files: Files, index: MappedFileQueue, notes: list[str]) -> None:
+    """Load the index files; if one between others is gone, remove them all, for recovery makes new ones."""
+    try:
+        notes += index.load()
+    except MissingFile as error:
+        index.close()
+        for name in sorted(files.list_directory(index.directory), reverse=True):
+            files.remove(f"{index.directory}/{name}")
+        files.sync_directory(index.directory)
+        notes.append(f"{error.path}: missing; all of {index.directory} is rebuilt")
