@@ -89,11 +89,15 @@ class SimFile:
         """Do nothing: `SimFiles.create` gives every byte its room."""
         assert 0 <= position <= position + size <= self.size, (self.path, position, size, self.size)
 
-    def next_data(self, position: int) -> int:
-        """Return the begin of the sector that holds the next byte other than zero, as a sparse file would."""
-        zeros = self.size - position - len(bytes(self._view[position:]).lstrip(b"\0"))
-        found = position + zeros
-        return found if found == self.size else max(position, found - found % SECTOR_SIZE_BYTES)
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """Return one range, of the sectors that hold the first and the last byte other than zero, and what is between."""
+        content = bytes(self._view[position:])
+        begin = position + len(content) - len(content.lstrip(b"\0"))
+        end = position + len(content.rstrip(b"\0"))
+        if begin == self.size:
+            return []
+        first = max(position, begin - begin % SECTOR_SIZE_BYTES)
+        return [(first, min(self.size, end + -end % SECTOR_SIZE_BYTES))]
 
     def sync(self) -> None:
         """Make durable what was written before this call began."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dledger.testing.options import Trouble
 from dledger.testing.sim_disk import UNLIMITED_BYTES
+from dledger.types import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -84,8 +85,17 @@ class Troublemaker:
         self._orders[trouble]()
         self._wait()
 
+    def _any_id(self) -> str:
+        """Choose a victim: every second time the leader, if there is one, for its troubles are everybody's."""
+        if self._random.random() < 0.5:
+            processes = [machine.process for machine in self._machines.values()]
+            leaders = [process for process in processes if process is not None and process.raft.role is Role.LEADER]
+            if leaders:
+                return max(leaders, key=lambda process: process.raft.term).node_id
+        return self._random.choice(self._world.options.node_ids)
+
     def _any(self) -> SimMachine:
-        return self._machines[self._random.choice(self._world.options.node_ids)]
+        return self._machines[self._any_id()]
 
     def _later(self, duration_max_us: int, end: Callable[..., None], *arguments: object) -> None:
         """End a trouble after a random while, unless all was healed meanwhile."""
@@ -127,8 +137,8 @@ class Troublemaker:
     # ---------------------------------------------------------------------------------------------- network
 
     def _isolate(self) -> None:
-        alone = self._random.choice(self._world.options.node_ids)
-        others = [node_id for node_id in self._world.options.node_ids if node_id != alone]
+        alone = self._any_id()
+        others = self._others(alone)
         self._cut([(alone, other) for other in others] + [(other, alone) for other in others])
 
     def _split(self) -> None:
