@@ -80,7 +80,8 @@ class Node:
         self._reads = PendingReads(timeout_s)
         self._commits = CommitWaiters()
         self._is_running = False
-        self._is_closed = False
+        # The store is open and must be closed.
+        self._is_open = False
         # What an append gets while the node does not accept any; None while it does.
         self._closed_answer: AppendResult | None = AppendResult(ResponseCode.NOT_LEADER, "the node is not started")
 
@@ -108,7 +109,7 @@ class Node:
             raise
         for note in self._store.recovery_notes:
             logger.warning("recovered self_id=%s note=%r", self.config.self_id, note)
-        self._is_running = True
+        self._is_open = self._is_running = True
         self._closed_answer = None
         self.metrics.watch(self._gauges)
         self._turns.begin(driver)
@@ -166,12 +167,14 @@ class Node:
     async def stop(self) -> None:
         """Leave the group: wait a moment for appends under way, make everything durable, give the files back.
 
+        Without effect on a node that was not started, or is stopped already.
+
         Raises:
             store.errors.StorageFailed: the last sync failed; nothing that was acknowledged by a quorum is lost by it.
         """
-        if self._is_closed:
+        if not self._is_open:
             return
-        self._is_closed = True
+        self._is_open = False
         if self._closed_answer is None:
             self._closed_answer = AppendResult(ResponseCode.NOT_LEADER, "the node is stopping; try another one")
             futures = self._appends.futures()

@@ -1,0 +1,273 @@
+"""The gRPC service `dledger.v1.LogService` in front of one node: checks requests, asks the node, words the answers.
+
+Place on the way of an append: between the client's request and `Node.append`. Every refusal is an ordinary response
+with a code and a message; a gRPC error only ever comes from gRPC itself (connection lost, message above the limit).
+Not here: consensus and limits of the backlog (`dledger.node`), pieces and checksums of a read (`dledger.log_reader`).
+
+What bad input gets (code, and where it is found):
+
+| request                                                       | code                                | found in   |
+| ------------------------------------------------------------- | ----------------------------------- | ---------- |
+| unknown group                                                 | 400 UNKNOWN_GROUP                   | here       |
+| append: no bodies                                             | 420 REQUEST_WITH_EMPTY_BODYS        | node       |
+| append: body above the limit, batch above all bounds          | 411 UNEXPECTED_ARGUMENT             | node       |
+| append, linearizable read: node does not lead, or is stopping | 404 NOT_LEADER, with what it knows  | node, core |
+| append: backlog full                                          | 503 LEADER_PENDING_FULL             | node       |
+| append: disk full                                             | 415 DISK_FULL                       | driver     |
+| append: not committed in time                                 | 502 WAIT_QUORUM_ACK_TIMEOUT         | node       |
+| read: neither index nor position; limit negative or absurd    | 411 UNEXPECTED_ARGUMENT             | here       |
+| read: no entry begins at the position                         | 411 UNEXPECTED_ARGUMENT             | log_reader |
+| read: begins before the log                                   | 419 INDEX_LESS_THAN_LOCAL_BEGIN     | log_reader |
+| read: begins beyond the committed end + 1                     | 410 INDEX_OUT_OF_RANGE              | log_reader |
+| read: entry damaged on this node's disk                       | 414 DISK_ERROR                      | log_reader |
+| read: too many streams follow the log already                 | 503 LEADER_PENDING_FULL             | here       |
+| anything: the node has stopped                                | 500 INTERNAL_ERROR, 414 DISK_ERROR  | node       |
+"""
+
+# ruff: noqa: ARG002, N802  (gRPC prescribes names and arguments of the methods)
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+from dledger.config import Address
+from dledger.entry import Entry
+from dledger.errors import DLedgerError, ResponseCode
+from dledger.log_append_stream import AppendStreamCall
+from dledger.log_reader import LogCursor
+from dledger.node import Node
+from dledger.node_status import Leader, NodeStatus
+from dledger.pending_appends import AppendResult
+from dledger.pending_reads import RequestRefused
+from dledger.v1 import log_pb2, log_pb2_grpc
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+# Above the largest batch of the shipped client (8 MiB), so that a batch or body slightly too large meets the typed
+# refusal of the table above; gRPC itself refuses what is larger than this (RESOURCE_EXHAUSTED).
+MESSAGE_SIZE_BYTES_MAX = 9 << 20
+CALLS_MAX = 2048
+FOLLOWERS_MAX = 256
+
+_SERVER_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_SIZE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_SIZE_BYTES_MAX),
+    # A second process on the same address must fail, not share the clients.
+    ("grpc.so_reuseport", 0),
+    # A client that is gone without a word is noticed within half a minute; clients may ping every ten seconds.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+
+class ServerNotStarted(DLedgerError):
+    """The LogService cannot listen on its address; choose another one, or stop who holds it."""
+
+
+async def start_server(node: Node, address: Address) -> grpc.aio.Server:
+    """Serve `node` on `address`; stop it with `await server.stop(grace)`, before the node.
+
+    Raises:
+        ServerNotStarted: the address is taken or wrong.
+    """
+    server = grpc.aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
+    log_pb2_grpc.add_LogServiceServicer_to_server(LogService(node), server)
+    try:
+        server.add_insecure_port(str(address))
+    except RuntimeError as error:
+        raise ServerNotStarted(f"cannot listen on {address}: {error}") from error
+    await server.start()
+    return server
+
+
+class LogService(log_pb2_grpc.LogServiceServicer):
+    """The servicer; gRPC prescribes the names of its methods.
+
+    Args:
+        node: a started node.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._group = node.config.group
+        self._followers_count = 0
+
+    # -------------------------------------------------------------------------------------------------------- append
+
+    async def Append(self, request: log_pb2.AppendRequest, context: Context) -> log_pb2.AppendResponse:
+        """Append all bodies; answer when they are committed."""
+        if request.group != self._group:
+            return self._append_response(request.request_id, self._unknown_group(request.group))
+        return self._append_response(request.request_id, await self._node.append(list(request.bodies)))
+
+    async def AppendStream(
+        self, request_iterator: AsyncIterator[log_pb2.AppendRequest], context: Context
+    ) -> AsyncIterator[log_pb2.AppendResponse]:
+        """Append the bodies of each request; answer each when they are committed."""
+        call = AppendStreamCall(self._append_of, self._append_response)
+        async for response in call.run(request_iterator):
+            yield response
+
+    def _append_of(self, request: log_pb2.AppendRequest) -> asyncio.Future[AppendResult]:
+        if request.group == self._group:
+            return self._node.append(list(request.bodies))
+        refused: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
+        refused.set_result(self._unknown_group(request.group))
+        return refused
+
+    def _unknown_group(self, group: str) -> AppendResult:
+        self._node.metrics.count_refusal(ResponseCode.UNKNOWN_GROUP)
+        return AppendResult(ResponseCode.UNKNOWN_GROUP, self._unknown_group_message(group))
+
+    def _unknown_group_message(self, group: str) -> str:
+        return f"this node serves group {self._group!r}, not {group!r}"
+
+    def _append_response(self, request_id: int, result: AppendResult) -> log_pb2.AppendResponse:
+        if result.code is ResponseCode.SUCCESS:
+            return log_pb2.AppendResponse(
+                request_id=request_id,
+                code=200,
+                first_index=result.first_index,
+                term=result.term,
+                positions=result.positions,
+            )
+        return log_pb2.AppendResponse(
+            request_id=request_id,
+            code=result.code,
+            message=result.message,
+            leader=_hint(self._node.leader()),
+            first_index=-1,
+            term=-1,
+        )
+
+    # ---------------------------------------------------------------------------------------------------------- read
+
+    async def Read(self, request: log_pb2.ReadRequest, context: Context) -> AsyncIterator[log_pb2.ReadResponse]:
+        """Stream committed entries; the last response says why if the stream ends early."""
+        try:
+            async for response in self._read(request):
+                yield response
+        except RequestRefused as refused:
+            self._node.metrics.count_refusal(refused.code)
+            yield log_pb2.ReadResponse(
+                code=refused.code,
+                message=refused.message,
+                leader=_hint(self._node.leader()),
+                commit_index=self._node.commit_index,
+            )
+
+    async def _read(self, request: log_pb2.ReadRequest) -> AsyncIterator[log_pb2.ReadResponse]:
+        if request.group != self._group:
+            raise RequestRefused(ResponseCode.UNKNOWN_GROUP, self._unknown_group_message(request.group))
+        self._check_running()
+        is_linearizable = request.mode == log_pb2.READ_MODE_LINEARIZABLE
+        last_index = await self._node.read_index() if is_linearizable else self._node.commit_index
+        cursor = self._cursor(request, last_index)
+        if cursor.next_index > last_index:
+            # An answer all the same: the reader learns that the read was accepted, and how far the log goes.
+            yield self._entries_response([])
+        if not request.follow:
+            while response := self._next_piece(cursor, last_index, is_raw=request.raw):
+                yield response
+            return
+        async for response in self._follow(cursor, last_index, is_raw=request.raw):
+            yield response
+
+    async def _follow(self, cursor: LogCursor, last_index: int, *, is_raw: bool) -> AsyncIterator[log_pb2.ReadResponse]:
+        """Stream what is committed, then what will be, until a limit is reached."""
+        if self._followers_count >= FOLLOWERS_MAX:
+            message = f"{self._followers_count} streams follow the log already; at most {FOLLOWERS_MAX} may"
+            raise RequestRefused(ResponseCode.LEADER_PENDING_FULL, message)
+        self._followers_count += 1
+        try:
+            while not cursor.is_done:
+                while response := self._next_piece(cursor, last_index, is_raw=is_raw):
+                    yield response
+                if not cursor.is_done:
+                    last_index = await self._node.wait_commit(last_index)
+        finally:
+            self._followers_count -= 1
+
+    def _next_piece(self, cursor: LogCursor, last_index: int, *, is_raw: bool) -> log_pb2.ReadResponse | None:
+        """Read on; None when all up to `last_index`, or a limit, is reached."""
+        self._check_running()
+        if is_raw:
+            encoded = cursor.read_encoded(last_index)
+            return (
+                log_pb2.ReadResponse(code=200, commit_index=self._node.commit_index, encoded=encoded)
+                if encoded
+                else None
+            )
+        entries = cursor.read_entries(last_index)
+        return self._entries_response(entries) if entries else None
+
+    def _entries_response(self, entries: list[Entry]) -> log_pb2.ReadResponse:
+        response = log_pb2.ReadResponse(code=200, commit_index=self._node.commit_index)
+        add = response.entries.add
+        for entry in entries:
+            add(index=entry.index, term=entry.term, position=entry.position, magic=entry.magic, body=entry.body)
+        return response
+
+    def _check_running(self) -> None:
+        """Refuse to read from a node that stopped: its files may be closed."""
+        if not self._node.is_running:
+            raise RequestRefused(ResponseCode.INTERNAL_ERROR, "this node has stopped")
+
+    def _cursor(self, request: log_pb2.ReadRequest, last_index: int) -> LogCursor:
+        reader, begin = self._node.reader, request.WhichOneof("begin")
+        if begin is None:
+            raise RequestRefused(ResponseCode.UNEXPECTED_ARGUMENT, "expected an index or a position to begin at")
+        if begin == "index":
+            first_index = reader.at_index(request.index, last_index)
+        else:
+            first_index = reader.at_position(request.position, last_index)
+        return reader.cursor(first_index, request.max_entries, request.max_bytes)
+
+    # -------------------------------------------------------------------------------------------------------- status
+
+    async def Status(self, request: log_pb2.StatusRequest, context: Context) -> log_pb2.StatusResponse:
+        """Say what this node knows of itself and of its peers."""
+        if request.group not in ("", self._group):
+            message = self._unknown_group_message(request.group)
+            return log_pb2.StatusResponse(code=ResponseCode.UNKNOWN_GROUP, message=message)
+        if not self._node.is_running:
+            return log_pb2.StatusResponse(code=ResponseCode.INTERNAL_ERROR, message="this node has stopped")
+        return _status_response(self._node.status())
+
+
+def _hint(leader: Leader) -> log_pb2.LeaderHint:
+    return log_pb2.LeaderHint(id=leader.id, address=leader.client_address)
+
+
+def _status_response(status: NodeStatus) -> log_pb2.StatusResponse:
+    return log_pb2.StatusResponse(
+        code=ResponseCode.SUCCESS,
+        group=status.group,
+        self_id=status.self_id,
+        role=status.role.value,
+        term=status.term,
+        leader=_hint(status.leader),
+        begin_index=status.begin_index,
+        begin_position=status.begin_position,
+        end_index=status.end_index,
+        end_position=status.end_position,
+        commit_index=status.commit_index,
+        commit_position=status.commit_position,
+        peers=[
+            log_pb2.PeerStatus(
+                id=peer.id,
+                address=peer.address,
+                match_index=peer.match_index,
+                lag_entries=peer.lag_entries,
+                lag_bytes=peer.lag_bytes,
+                is_live=peer.is_live,
+            )
+            for peer in status.peers
+        ],
+        is_disk_full=status.is_disk_full,
+    )

@@ -1,0 +1,186 @@
+"""Disks that fill up or fail under a running node: typed answers, nothing acknowledged is lost, nobody hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dledger.errors import Outcome, ResponseCode, outcome_of
+from dledger.node import Node
+from dledger.pending_reads import RequestRefused
+from store.errors import DiskFull, StorageFailed
+from store.files import File
+from store.os_files import OsFiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.network.conftest import Cluster
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+BODY = bytes(300_000)
+
+
+class FaultyFile:
+    """A real file whose syncs fail when its disk says so."""
+
+    def __init__(self, disk: FaultyDisk, file: File) -> None:
+        self._disk = disk
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        if self._disk.is_broken:
+            raise StorageFailed(self._file.path, "fdatasync", OSError(5, "Input/output error"))
+        self._file.sync()
+
+
+class FaultyDisk:
+    """The real file system; it can be full (no new files) or broken (no sync succeeds)."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+        self.is_broken = False
+        self._files = OsFiles()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def create(self, path: str, size: int) -> FaultyFile:
+        if self.is_full:
+            raise DiskFull(path, size)
+        return FaultyFile(self, self._files.create(path, size))
+
+    def open(self, path: str) -> FaultyFile:
+        return FaultyFile(self, self._files.open(path))
+
+
+async def append_until_refused(leader: Node) -> tuple[list[int], ResponseCode]:
+    """Append until the first refusal; return the indexes that succeeded and the refusal's code."""
+    indexes = []
+    while True:
+        result = await leader.append([BODY])
+        if result.code is not ResponseCode.SUCCESS:
+            return indexes, result.code
+        indexes.append(result.first_index)
+
+
+def test_full_disk_refuses_appends_while_reads_go_on_and_takes_them_again_by_itself(run: Run, cluster: Cluster) -> None:
+    async def main() -> None:
+        disk = FaultyDisk()
+        await cluster.start(files=disk)
+        first = await cluster.append(BODY)
+        leader = await cluster.leader()
+        for node in cluster.nodes.values():
+            await node.wait_commit(first.first_index - 1)
+        disk.is_full = True
+        indexes, code = await append_until_refused(leader)
+        assert code is ResponseCode.DISK_FULL
+        assert outcome_of(code) is Outcome.NOT_APPENDED
+        assert leader.status().is_disk_full
+        assert leader.is_leader
+        assert cluster.bodies(leader, await leader.read_index()) == [BODY] * (len(indexes) + 1)
+        disk.is_full = False
+        # Without any further append, which would find the room anyway.
+        await cluster.eventually(lambda: not leader.status().is_disk_full)
+        result = await leader.append([BODY])
+        assert result.code is ResponseCode.SUCCESS
+        assert cluster.bodies(leader, result.first_index) == [BODY] * (len(indexes) + 2)
+        await cluster.stop()
+
+    run(main())
+
+
+def test_follower_with_a_full_disk_does_not_stop_the_others_and_catches_up(run: Run, cluster: Cluster) -> None:
+    async def main() -> None:
+        disk = FaultyDisk()
+        await cluster.start("n0", "n1")
+        await cluster.leader()
+        await cluster.start("n2", files=disk)
+        assert (await cluster.leader()).config.self_id != "n2"
+        await cluster.append(b"small")
+        disk.is_full = True
+        for _ in range(8):
+            result = await cluster.append(BODY)
+        late = cluster.nodes["n2"]
+        assert late.commit_index < result.first_index
+        assert not late.failed.done()
+        disk.is_full = False
+        await late.wait_commit(result.first_index - 1)
+        assert cluster.bodies(late, result.first_index) == [b"small"] + [BODY] * 8
+        await cluster.stop()
+
+    run(main())
+
+
+@pytest.mark.parametrize("warm_up", [0, 50])
+def test_failed_sync_stops_the_node_and_leaves_the_outcome_open(run: Run, cluster: Cluster, warm_up: int) -> None:
+    """Without warm-up the sync fails in the storage thread, with it most likely on the event loop."""
+
+    async def main() -> None:
+        disk = FaultyDisk()
+        await cluster.start(files=disk)
+        for _ in range(warm_up):
+            await cluster.append(b"before")
+        leader = await cluster.leader()
+        disk.is_broken = True
+        result = await leader.append([b"lost?"])
+        assert outcome_of(result.code) is Outcome.UNKNOWN
+        assert isinstance(await leader.failed, StorageFailed)
+        assert leader.append([b"x"]).result().code is ResponseCode.NOT_LEADER
+        with pytest.raises(RequestRefused):
+            await leader.read_index()
+        assert not leader.is_leader
+        disk.is_broken = False
+        await cluster.stop()
+
+    run(main())
+
+
+def test_others_elect_a_leader_when_the_leader_s_disk_fails(run: Run, cluster: Cluster) -> None:
+    async def main() -> None:
+        disks = {node_id: FaultyDisk() for node_id in cluster.configs}
+        for node_id, disk in disks.items():
+            await cluster.start(node_id, files=disk)
+        await cluster.append(b"one")
+        old = cluster.nodes.pop((await cluster.leader()).config.self_id)
+        disks[old.config.self_id].is_broken = True
+        # The two others may commit it before the leader's own sync fails, or after: both are right.
+        result = await old.append([b"two"])
+        assert outcome_of(result.code) is not Outcome.NOT_APPENDED
+        await old.failed
+        await cluster.append(b"three")
+        leader = await cluster.leader()
+        bodies = cluster.bodies(leader, leader.commit_index)
+        assert bodies in ([b"one", b"two", b"three"], [b"one", b"three"])
+        await old.stop()
+        await cluster.stop()
+
+    run(main())
+
+
+def test_damaged_entry_is_refused_with_a_code_and_not_served(run: Run, cluster: Cluster, tmp_path: Path) -> None:
+    async def main() -> None:
+        await cluster.start()
+        first = await cluster.append(b"good")
+        damaged = await cluster.append(b"this will be damaged")
+        leader = await cluster.leader()
+        path = tmp_path / f"dledger-{leader.config.self_id}" / "data" / f"{0:020d}"
+        with path.open("r+b") as file:
+            file.seek(damaged.positions[0] + 48)
+            file.write(b"THAT")
+        reader = leader.reader
+        assert reader.cursor(first.first_index, 1).read_entries(damaged.first_index)[0].body == b"good"
+        for read in ("read_entries", "read_encoded"):
+            with pytest.raises(RequestRefused) as refused:
+                getattr(reader.cursor(first.first_index), read)(damaged.first_index)
+            assert refused.value.code is ResponseCode.DISK_ERROR
+            assert str(path) in refused.value.message
+        await cluster.stop()
+
+    run(main())
