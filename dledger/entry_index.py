@@ -107,9 +107,14 @@ class EntryIndex:
             done += size
         return True
 
-    def truncate(self, first_index: int) -> None:
-        """Zero the units from `first_index` on; later files are removed. Not synced: the index is derived."""
-        offset = first_index * INDEX_UNIT_SIZE
+    def truncate(self, first_index: int, last_index: int) -> None:
+        """Zero the units from `first_index` to `last_index`, the last one; not synced, for the index is derived."""
+        begin, end = first_index * INDEX_UNIT_SIZE, (last_index + 1) * INDEX_UNIT_SIZE
+        self._queue.truncate(begin, end, is_durable=False)
+
+    def clear_behind(self, last_index: int) -> None:
+        """Zero whatever stands behind the unit of the last entry."""
+        offset = (last_index + 1) * INDEX_UNIT_SIZE
         file = self._queue.find(offset)
         data_end = offset if file is None else file.find_data_end(offset)
         self._queue.truncate(offset, data_end, is_durable=False)

@@ -198,7 +198,7 @@ def _settle(data: MappedFileQueue, index: EntryIndex, end: _Cursor, checkpoint: 
         expected, found = _describe(place)
         cause = f"expected {expected}, found {found}" if has_data else "the next file was begun without an entry"
         notes.append(f"{place.file.path}: torn tail cut at position {end.end_position}: {cause}")
-    index.truncate(max(end.state.index, 0))
+    index.clear_behind(max(end.state.index, 0) - 1)
 
 
 def _displacement(data: MappedFileQueue, index: EntryIndex, end: _Cursor) -> int:

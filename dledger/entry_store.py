@@ -300,7 +300,7 @@ class EntryStore:
         self._parts.checkpoint_file.withdraw(first_index)
         self._flush.cut(first_index)
         self._data.truncate(before.end_position, self._end_position, is_durable=True)
-        self._index.truncate(first_index)
+        self._index.truncate(first_index, self.last_index)
         self._checked = None
         self._reader.last_index = first_index - 1
         self._last_term = NO_TERM if first_index == self.begin_index else self.term_at(first_index - 1)

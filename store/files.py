@@ -52,10 +52,10 @@ class File(Protocol):
         """
         ...
 
-    def next_data(self, position: int) -> int:
-        """Return the first position at or behind `position` that may hold a byte other than zero; `size` if none.
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """Return the ranges [begin, end) behind `position`, ascending, outside of which all bytes are zero.
 
-        It may be early (it may answer `position` itself), never late.
+        They may be larger than need be, also everything. Reading outside of them can make later answers larger.
         """
         ...
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from store.files import File
 
 # How far ahead a file that somebody else created sparse is given real blocks: few calls, little room taken.
@@ -61,26 +63,24 @@ class MappedFile:
 
     def find_data(self, offset: int) -> int:
         """Return the offset of the first byte at or behind `offset` that is not zero; `end_offset` if there is none."""
-        position = self.file.next_data(offset - self.begin_offset)
-        while position < self.file.size:
-            chunk = bytes(self.file.view()[position : position + _CHUNK_SIZE_BYTES])
+        for position, chunk in self._chunks(offset):
             data = chunk.lstrip(b"\0")
             if data:
                 return self.begin_offset + position + len(chunk) - len(data)
-            position = self._next_data(position + len(chunk))
         return self.end_offset
 
     def find_data_end(self, offset: int) -> int:
         """Return the offset behind the last byte at or behind `offset` that is not zero; `offset` if there is none."""
         data_end = offset
-        position = self.file.next_data(offset - self.begin_offset)
-        while position < self.file.size:
-            chunk = bytes(self.file.view()[position : position + _CHUNK_SIZE_BYTES])
+        for position, chunk in self._chunks(offset):
             data = chunk.rstrip(b"\0")
             if data:
                 data_end = self.begin_offset + position + len(data)
-            position = self._next_data(position + len(chunk))
         return data_end
 
-    def _next_data(self, position: int) -> int:
-        return self.file.next_data(position) if position < self.file.size else position
+    def _chunks(self, offset: int) -> Iterator[tuple[int, bytes]]:
+        """Yield what may hold data behind `offset`, as (position, bytes) of bounded size."""
+        view = self.file.view()
+        for begin, end in self.file.data_ranges(offset - self.begin_offset):
+            for position in range(begin, end, _CHUNK_SIZE_BYTES):
+                yield position, bytes(view[position : min(position + _CHUNK_SIZE_BYTES, end)])

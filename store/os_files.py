@@ -60,14 +60,19 @@ class OsFile:
         except OSError as error:
             raise _no_room_or_failed(self.path, size, "allocate", error) from error
 
-    def next_data(self, position: int) -> int:
-        """See `File.next_data`."""
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """See `File.data_ranges`."""
+        ranges: list[tuple[int, int]] = []
+        end = position
         try:
-            return os.lseek(self._descriptor, position, os.SEEK_DATA)
+            while end < self.size:
+                begin = os.lseek(self._descriptor, end, os.SEEK_DATA)
+                end = os.lseek(self._descriptor, begin, os.SEEK_HOLE)
+                ranges.append((begin, end))
         except OSError as error:
-            if error.errno == errno.ENXIO:  # there is no data behind `position`
-                return self.size
-            return position  # a file system that cannot tell
+            if error.errno != errno.ENXIO:  # not the end of the data, but a file system that cannot tell
+                return [(position, self.size)]
+        return ranges
 
     def sync(self) -> None:
         """See `File.sync`."""

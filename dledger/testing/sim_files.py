@@ -90,7 +90,7 @@ class SimFile:
         assert 0 <= position <= position + size <= self.size, (self.path, position, size, self.size)
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """Return one range, of the sectors that hold the first and the last byte other than zero, and what is between."""
+        """Return one range: from the sector of the first byte other than zero to that of the last one."""
         content = bytes(self._view[position:])
         begin = position + len(content) - len(content.lstrip(b"\0"))
         end = position + len(content.rstrip(b"\0"))
