@@ -7,10 +7,10 @@ PYTHON ?= python3
 INPUT ?=
 # make sim: how many simulated runs, and the seed of the first.
 SEEDS ?= 1000
-FIRST_SEED ?= 0
+SEED ?= 1
 # make cluster-*: where the three nodes keep data and logs.
 RUN ?= run
-# make test: worker processes of pytest.
+# make test, sim: worker processes.
 WORKERS ?= 2
 
 VENV := .venv
@@ -84,14 +84,14 @@ verify-proto: $(READY) ## Fail when a committed stub is not what proto/ gives
 unit: $(READY) ## The quick tests only
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
-sim: $(READY) ## Simulated runs of three and five nodes with crashes and partitions (SEEDS=1000 FIRST_SEED=0)
-	@$(BIN)/python -m dledger.testing --seeds $(SEEDS) --first-seed $(FIRST_SEED)
+sim: $(READY) ## Simulated runs of three and five nodes with crashes and partitions (SEEDS=1000 SEED=1)
+	@$(BIN)/python -m dledger.testing --seed $(SEED) --seeds $(SEEDS) --jobs $(WORKERS)
 
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes
 	@$(BIN)/python -m pytest -q tests/chaos
 
 bench: $(READY) ## Measure throughput, latency, failover and memory of three nodes; a table, and JSON in bench/
-	@$(BIN)/python scripts/bench.py
+	@$(BIN)/dledger bench
 
 ##@ A cluster to play with
 
