@@ -208,7 +208,7 @@ class Driver:
     def _admit_push(self, event: Received, push: Push, span: Span) -> Event | None:
         assert push.payload is not None
         try:
-            self._store.check_push(span, push.payload)
+            self._store.check_push(span, push.payload, push.prev_term)
             if push.prev_index <= self._store.last_index:
                 self._store.reserve_span(span)
         except CorruptPush as error:
