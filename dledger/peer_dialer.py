@@ -72,6 +72,6 @@ class Dialer:
             async with asyncio.timeout(_DIAL_TIMEOUT_S):
                 await loop.create_connection(self._new_connection, self._address.host, self._address.port)
         except (OSError, TimeoutError) as error:
-            self._on_failed(ConnectionLost(f"cannot connect to {self._address}: {error or 'timeout'}"))
+            self._on_failed(ConnectionLost(f"cannot connect to {self._address}: {str(error) or 'timeout'}"))
             return
         await self._ended.wait()
