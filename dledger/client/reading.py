@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 ReadMode = Literal["linearizable", "local"]
 
 FOLLOW_RENEWAL_S = 5.0
+# What a stopping node answers leaves the outcome of an append open; a read is simply done again elsewhere.
+_PASSING_READ_CODES = frozenset({ResponseCode.INTERNAL_ERROR, ResponseCode.WAIT_QUORUM_ACK_TIMEOUT})
 
 
 class ReadSession:
@@ -177,7 +179,7 @@ class ReadSession:
 
     def ended(self) -> None:
         """Hear that a stream ended in order: the read is done, unless hidden entries used up the node's limit."""
-        if not self.is_follow and not self._hidden:
+        if not self.is_follow and (self._entries_left is None or not self._hidden):
             self.is_done = True
         self._check_limits()
 
@@ -209,7 +211,7 @@ class ReadSession:
         """
         # Another node may be a little behind the one that the read began on.
         is_behind = refusal.code == ResponseCode.INDEX_OUT_OF_RANGE and self.is_local and self._next_index is not None
-        if not refusal.is_passing and not is_behind:
+        if not (refusal.is_passing or refusal.code in _PASSING_READ_CODES or is_behind):
             raise ReadFailed(refusal.code, refusal.message, self._next_index) from refusal
         pause_s = self._backoff.next_s()
         if self._now_s() + pause_s >= self._give_up_at:

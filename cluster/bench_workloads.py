@@ -1,0 +1,123 @@
+"""The loads that the bench puts on a cluster, through the shipped clients: what a program that appends would do.
+
+Names are those of the comparison with other logs: `sync1` one blocking client, `conc64` 64 concurrent callers of one
+asyncio client, `batch100x16` 16 batches of 100 entries under way at any time, and so on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass, field
+
+from dledger.client import AsyncLogClient, LogClient
+from dledger.event_loop import new_event_loop
+
+# Connections are made, buffers grow and the disk wakes up before anything is counted.
+WARM_UP_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One kind of load.
+
+    Attributes:
+        name: as in the tables.
+        callers: how many append at the same time, each waiting for its answer before the next.
+        batch_entries: bodies in one append.
+        is_blocking: through `LogClient`, else through `AsyncLogClient`.
+    """
+
+    name: str
+    callers: int
+    batch_entries: int
+    is_blocking: bool = False
+
+
+WORKLOADS = (
+    Workload("sync1", callers=1, batch_entries=1, is_blocking=True),
+    Workload("conc64", callers=64, batch_entries=1),
+    Workload("batch100", callers=1, batch_entries=100),
+    Workload("batch100x16", callers=16, batch_entries=100),
+    Workload("batch1000x8", callers=8, batch_entries=1000),
+)
+
+
+@dataclass(slots=True)
+class Load:
+    """What one run of a workload did, warm-up left out.
+
+    Attributes:
+        duration_s: how long it was measured.
+        entries: acknowledged meanwhile.
+        latencies_s: of each append call acknowledged meanwhile.
+    """
+
+    duration_s: float
+    entries: int = 0
+    latencies_s: list[float] = field(default_factory=list)
+
+    @property
+    def ops_s(self) -> float:
+        """Acknowledged entries a second."""
+        return self.entries / self.duration_s
+
+    def latency_ms(self, share: float) -> float:
+        """Return the latency that `share` (0 to 1) of the append calls stayed within, in milliseconds."""
+        ordered = sorted(self.latencies_s)
+        return ordered[min(int(len(ordered) * share), len(ordered) - 1)] * 1e3 if ordered else 0.0
+
+
+class _Recorder:
+    """Counts what ends inside the measured time."""
+
+    def __init__(self, seconds: float, batch_entries: int) -> None:
+        self.load = Load(seconds)
+        self._batch_entries = batch_entries
+        self._begin = time.perf_counter() + WARM_UP_S
+        self.end = self._begin + seconds
+
+    def record(self, began: float, ended: float) -> None:
+        """Take note of one acknowledged append."""
+        if self._begin <= ended <= self.end:
+            self.load.entries += self._batch_entries
+            self.load.latencies_s.append(ended - began)
+
+
+def run_workload(workload: Workload, endpoints: str, group: str, seconds: float, body_size_bytes: int) -> Load:
+    """Put the load on the cluster for `seconds` after a warm-up, and return what came of it.
+
+    Raises:
+        NotAppended, AppendUnknown: an append failed: the figures would mean nothing.
+    """
+    # Incompressible, so that nothing on the way can cheat.
+    bodies = [os.urandom(body_size_bytes)] * workload.batch_entries
+    recorder = _Recorder(seconds, workload.batch_entries)
+    if workload.is_blocking:
+        _run_blocking(recorder, endpoints, group, bodies)
+    else:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_run_callers(recorder, workload.callers, endpoints, group, bodies))
+    return recorder.load
+
+
+def _run_blocking(recorder: _Recorder, endpoints: str, group: str, bodies: list[bytes]) -> None:
+    clock = time.perf_counter
+    with LogClient(endpoints, group=group) as client:
+        while (began := clock()) < recorder.end:
+            client.append_many(bodies)
+            recorder.record(began, clock())
+
+
+async def _run_callers(recorder: _Recorder, callers: int, endpoints: str, group: str, bodies: list[bytes]) -> None:
+    async with AsyncLogClient(endpoints, group=group) as client, asyncio.TaskGroup() as tasks:
+        for _ in range(callers):
+            tasks.create_task(_call(recorder, client, bodies))
+
+
+async def _call(recorder: _Recorder, client: AsyncLogClient, bodies: list[bytes]) -> None:
+    clock = time.perf_counter
+    while (began := clock()) < recorder.end:
+        await client.append_many(bodies)
+        recorder.record(began, clock())

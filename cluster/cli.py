@@ -1,0 +1,64 @@
+"""The command `dledger`: puts the commands together. What they do is in `cli_*.py`, by subject."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from cluster.cli_bench import bench
+from cluster.cli_common import help_of
+from cluster.cli_inspect import inspect_app
+from cluster.cli_log import append, get, tail
+from cluster.cli_server import server
+from cluster.cli_status import status
+
+app = typer.Typer(
+    name="dledger",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (server, append, get, tail, status, bench):
+    app.command(help=help_of(command))(command)
+app.add_typer(inspect_app, name="inspect")
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"dledger {version('dledger-py')}")
+        raise typer.Exit
+
+
+def log(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Keep one sequence of entries on three nodes; what is acknowledged survives the loss of any one.
+
+    Examples:
+        dledger server --config n0.toml              run a node
+        export DLEDGER_ENDPOINTS=127.0.0.1:40921     where the commands below find the nodes
+        dledger status                               who leads, how far is everybody
+        dledger append access.log                    append a file, one line an entry
+        dledger tail -n 5 --follow                   read the end of the log, and what comes
+        dledger inspect entries data/dledger-n0      look into the files of a node
+        dledger bench                                measure three nodes of its own
+    """
+
+
+app.callback(help=help_of(log))(log)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""`dledger bench`: measure three nodes of its own, or others; a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from cluster.cli_common import DEFAULT_GROUP, EXIT_USAGE, Group, fail, notes, output
+
+if TYPE_CHECKING:
+    from cluster.bench import Bench, Summary
+
+_NAMES = ("sync1", "conc64", "batch100", "batch100x16", "batch1000x8", "failover")
+
+
+def bench(
+    workloads: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORKLOAD]...", help=f"Which of {', '.join(_NAMES)}; or all.")
+    ] = None,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="How often each is run; medians are shown.")] = 3,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long one run is measured.")] = 3.0,
+    body_size: Annotated[int, typer.Option("--body-size", min=0, metavar="BYTES", help="Size of an entry.")] = 1024,
+    flush: Annotated[str, typer.Option("--flush", metavar="sync|async", help="How our own nodes flush.")] = "sync",
+    folder: Annotated[
+        Path, typer.Option("--folder", metavar="DIR", help="Where results, and the nodes' data meanwhile, go.")
+    ] = Path("bench"),
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Where the JSON goes instead; - for standard output.")
+    ] = None,
+    *,
+    endpoints: Annotated[
+        str, typer.Option("--endpoints", "-e", metavar="HOST:PORT,...", help="Measure these nodes, not our own.")
+    ] = "",
+    group: Group = DEFAULT_GROUP,
+) -> None:
+    """Measure throughput, latency, failover and memory.
+
+    Starts three nodes on this machine with data on the disk of --folder, a new set for every run, and removes them
+    afterwards. With --endpoints other nodes are measured: their log GROWS by what is appended, and none is killed.
+
+    Examples:
+        dledger bench
+        dledger bench conc64 batch100x16 --runs 5
+        dledger bench sync1 --json -
+    """
+    # Only now: the clients and the starter of nodes take a while to load.
+    from cluster.bench import Bench  # noqa: PLC0415
+
+    chosen = workloads or [name for name in _NAMES if not (endpoints and name == "failover")]
+    _check(chosen, flush, endpoints)
+    summaries = _measure(Bench(folder, seconds, body_size, flush, endpoints, group), chosen, runs)
+    lines = "".join(json.dumps(summary.as_object()) + "\n" for summary in summaries)
+    if str(json_file) == "-":
+        notes.print(_table(summaries))
+        typer.echo(lines, nl=False)
+        return
+    output.print(_table(summaries))
+    folder.mkdir(parents=True, exist_ok=True)
+    file = json_file or folder / f"{datetime.now().astimezone():%Y-%m-%dT%H-%M-%S}.json"
+    file.write_text(lines)
+    typer.echo(f"the same as JSON, one object a workload: {file}")
+
+
+def _check(chosen: list[str], flush: str, endpoints: str) -> None:
+    unknown = [name for name in chosen if name not in _NAMES]
+    if unknown:
+        fail(f"no workload is called {unknown[0]!r}: choose from {', '.join(_NAMES)}", EXIT_USAGE)
+    if flush not in ("sync", "async"):
+        fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)
+    if endpoints and "failover" in chosen:
+        fail("failover kills nodes, so it runs on its own nodes only: leave --endpoints out", EXIT_USAGE)
+
+
+def _measure(plan: Bench, chosen: list[str], runs: int) -> list[Summary]:
+    """Run the chosen workloads; end the command if nodes do not start or an append fails."""
+    from cluster.bench_workloads import WORKLOADS  # noqa: PLC0415
+    from cluster.local_cluster import ClusterError  # noqa: PLC0415
+    from dledger.errors import DLedgerError  # noqa: PLC0415
+
+    by_name = {workload.name: workload for workload in WORKLOADS}
+    summaries: list[Summary] = []
+    try:
+        with notes.status("") as line:
+            for name in chosen:
+                summary = plan.summary_of(name)
+                figures = plan.run_failovers(runs) if name == "failover" else plan.run(by_name[name], runs)
+                for number in range(1, runs + 1):
+                    line.update(f"{name}: run {number} of {runs}")
+                    summary.runs.append(next(figures))
+                figures.close()
+                summaries.append(summary)
+    except (DLedgerError, ClusterError, ValueError) as error:
+        fail(f"the bench was given up: {error}")
+    return summaries
+
+
+def _table(summaries: list[Summary]) -> Table:
+    flushes = {True: "fsync before acknowledgement", False: "no fsync before acknowledgement", None: "nodes of others"}
+    size = summaries[0].body_size_bytes
+    table = Table(title=f"{size}-byte entries, {flushes[summaries[0].is_fsync]}; median (lowest to highest)")
+    table.add_column("workload", no_wrap=True)
+    for name in ("entries/s", "MB/s", "p50 ms", "p99 ms", "cpu s", "MiB"):
+        table.add_column(name, justify="right")
+    for summary in summaries:
+        table.add_row(*_row(summary))
+    return table
+
+
+def _row(summary: Summary) -> tuple[str, ...]:
+    figures = summary.as_object()
+    rate, latency = _number(figures["ops_s"], 0), _number(figures["p50_ms"], 2)
+    spread = f" ({_number(figures['lowest'], 0)} to {_number(figures['highest'], 0)})"
+    if figures["ops_s"] is None:
+        latency += spread
+    else:
+        rate += spread
+    return (
+        summary.workload,
+        rate,
+        _number(figures["mb_s"], 1),
+        latency,
+        _number(figures["p99_ms"], 2),
+        _number(figures["cpu_s"], 1),
+        _number(figures["rss_mb"], 0),
+    )
+
+
+def _number(value: object, digits: int) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"

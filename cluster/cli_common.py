@@ -1,0 +1,74 @@
+"""What the commands share: options of every client command, the way errors are told, and the consoles."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from dledger.errors import DLedgerError, ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+# Results go to standard output; bars, notes and errors to standard error, so that output can be piped.
+output = Console()
+notes = Console(stderr=True)
+
+Endpoints = Annotated[
+    str,
+    typer.Option(
+        "--endpoints",
+        "-e",
+        envvar="DLEDGER_ENDPOINTS",
+        metavar="HOST:PORT,...",
+        help="Client addresses of the nodes; one that lives is enough, it names the others.",
+    ),
+]
+Group = Annotated[str, typer.Option("--group", "-g", help="The replication group.")]
+Deadline = Annotated[
+    float, typer.Option("--deadline", min=0.1, metavar="SECONDS", help="How long to try before giving up.")
+]
+DEFAULT_ENDPOINTS = "127.0.0.1:40921"
+DEFAULT_GROUP = "default"
+DEFAULT_DEADLINE_S = 10.0
+
+
+def help_of(command: Callable[..., None]) -> str:
+    """Return a command's docstring as help text, with its examples left as they are written."""
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    # click joins the lines of a paragraph unless it begins with this mark.
+    return "\n\n".join(f"\b\n{text}" if "\n    " in text else text for text in paragraphs)
+
+
+def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
+    """Tell what went wrong on standard error, and end the command."""
+    sys.stderr.write(f"dledger: {message}\n")
+    raise typer.Exit(code)
+
+
+@contextmanager
+def told_errors(endpoints: str) -> Iterator[None]:
+    """Turn what a client command can meet into a message that says what to do next."""
+    try:
+        yield
+    except ValueError as error:
+        fail(str(error), EXIT_USAGE)
+    except DLedgerError as error:
+        if getattr(error, "code", None) == ResponseCode.NETWORK_ERROR and "no leader found" in str(error):
+            fail(f"{error}\n{_unreachable_help(endpoints)}")
+        fail(str(error))
+
+
+def _unreachable_help(endpoints: str) -> str:
+    return (
+        f"Asked {endpoints}. Are the nodes running, and are these their client addresses? Name them with --endpoints "
+        "or DLEDGER_ENDPOINTS; `dledger status` shows what each one says."
+    )

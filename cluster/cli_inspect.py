@@ -1,0 +1,170 @@
+"""`dledger inspect`: look into the files of a node, whether it runs or not; ours or the Java program's."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from cluster.cli_common import EXIT_FAILED, EXIT_USAGE, fail, help_of, output
+from cluster.inspection import Fault, NotAStore, Unit, entries_of, find_store, hard_state_of, units_of
+from dledger.entry import ENTRY_NOOP, ENTRY_NORMAL, Entry
+from dledger.hard_state import HardStateUnreadable
+
+T = TypeVar("T")
+
+inspect_app = typer.Typer(
+    help="Look into the files of a node, whether it runs or not; nothing is changed or locked.", no_args_is_help=True
+)
+
+_KINDS = {ENTRY_NORMAL: "normal", ENTRY_NOOP: "no-op"}
+_ENTRY_COLUMNS = f"{'index':>10} {'term':>6} {'pos':>14} {'size':>8} {'kind':<6} {'chainCrc':>10} {'bodyCrc':>10}  body"
+_UNIT_COLUMNS = f"{'index':>10} {'term':>6} {'pos':>14} {'size':>8} {'kind':<6}"
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSONL = "jsonl"
+
+
+Directory = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", help="A node's directory (.../dledger-n0), or one that holds exactly one of them."),
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="A table, or one JSON object a line.")]
+From = Annotated[int, typer.Option("--from", min=0, metavar="INDEX", help="Begin with this index.")]
+Limit = Annotated[int, typer.Option("--limit", min=0, metavar="COUNT", help="Print at most so many; 0 = all.")]
+
+
+def entries(
+    directory: Directory,
+    style: FormatOption = Format.TABLE,
+    begin: From = 0,
+    limit: Limit = 0,
+) -> None:
+    """Print the entries of the log, each one checked.
+
+    What is not right is reported with its file and position on standard error; the exit code is then 1, and the walk
+    goes on behind it.
+
+    Examples:
+        dledger inspect entries data/dledger-n0
+        dledger inspect entries data/dledger-n0 --from 1000 --limit 20
+        dledger inspect entries data --format jsonl | jq .bodySha256
+    """
+    found = entries_of(_store(directory))
+    shown = (item for item in found if isinstance(item, Fault) or item.index >= begin)
+    if style is Format.TABLE:
+        typer.echo(_ENTRY_COLUMNS)
+        _print(shown, limit, _entry_line)
+    else:
+        _print(shown, limit, _entry_json)
+
+
+def index(
+    directory: Directory,
+    style: FormatOption = Format.TABLE,
+    begin: From = 0,
+    limit: Limit = 0,
+) -> None:
+    """Print the index files: for every entry, where it stands.
+
+    Examples:
+        dledger inspect index data/dledger-n0 --from 1000 --limit 20
+    """
+    found = units_of(_store(directory))
+    shown = (item for item in found if isinstance(item, Fault) or item.slot >= begin)
+    if style is Format.TABLE:
+        typer.echo(_UNIT_COLUMNS)
+        _print(shown, limit, _unit_line)
+    else:
+        _print(shown, limit, _unit_json)
+
+
+def term(directory: Directory) -> None:
+    """Print the node's term, and whom it voted for in it, as one JSON object.
+
+    Examples:
+        dledger inspect term data/dledger-n0
+    """
+    try:
+        state = hard_state_of(_store(directory))
+    except HardStateUnreadable as error:
+        fail(str(error))
+    if state is None:
+        fail(f"{directory} has no term yet: the node never took part in an election")
+    typer.echo(json.dumps({"currTerm": state.term, "voteLeader": state.voted_for}))
+
+
+for command in (entries, index, term):
+    inspect_app.command(help=help_of(command))(command)
+
+
+def _store(directory: Path) -> Path:
+    try:
+        return find_store(directory)
+    except NotAStore as error:
+        fail(str(error), EXIT_USAGE)
+
+
+def _print(found: Iterator[T | Fault], limit: int, line_of: Callable[[T], str]) -> None:
+    """Print up to `limit` items (0: all), faults on standard error; exit with 1 if there were any."""
+    faults = count = 0
+    for item in found:
+        if isinstance(item, Fault):
+            faults += 1
+            typer.echo(f"dledger: {item}", err=True)
+            continue
+        typer.echo(line_of(item))
+        count += 1
+        if count == limit:
+            break
+    if faults:
+        fail(f"{faults} {'fault' if faults == 1 else 'faults'} found", EXIT_FAILED)
+
+
+def _entry_json(entry: Entry) -> str:
+    return json.dumps(
+        {
+            "index": entry.index,
+            "term": entry.term,
+            "pos": entry.position,
+            "size": entry.size,
+            "bodySize": len(entry.body),
+            "bodySha256": hashlib.sha256(entry.body).hexdigest(),
+            "magic": entry.magic,
+            "channel": entry.channel,
+            "chainCrc": entry.chain_crc,
+            "bodyCrc": entry.body_crc,
+        },
+        separators=(",", ":"),
+    )
+
+
+def _entry_line(entry: Entry) -> str:
+    head = (
+        f"{entry.index:>10} {entry.term:>6} {entry.position:>14} {entry.size:>8} {_kind(entry.magic):<6} "
+        f"{entry.chain_crc:>#10x} {entry.body_crc:>#10x}  "
+    )
+    room = max(output.width - len(head), 8)
+    # What cannot be printed is shown as a dot, so that no entry can play with the terminal.
+    text = entry.body[:room].decode(errors="replace")
+    return head + "".join(char if char.isprintable() else "." for char in text)
+
+
+def _unit_json(unit: Unit) -> str:
+    fields = {"index": unit.index, "term": unit.term, "pos": unit.position, "size": unit.size, "magic": unit.magic}
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def _unit_line(unit: Unit) -> str:
+    return f"{unit.index:>10} {unit.term:>6} {unit.position:>14} {unit.size:>8} {_kind(unit.magic):<6}"
+
+
+def _kind(magic: int) -> str:
+    return _KINDS.get(magic, str(magic))

@@ -1,0 +1,60 @@
+"""`dledger server`: run one node."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.cli_common import EXIT_USAGE, fail
+from cluster.config import ConfigError, load_config
+from cluster.config_help import config_template
+
+
+def server(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the node's options.")
+    ] = None,
+    set_options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Override one option; may be given several times."),
+    ] = None,
+    *,
+    help_config: Annotated[
+        bool,
+        typer.Option("--help-config", help="Print a TOML file with every option, its default and its meaning."),
+    ] = False,
+) -> None:
+    """Run one node until it is told to stop (Ctrl-C or SIGTERM).
+
+    Options are taken from the file, then the environment (DLEDGER_<OPTION>), then --set. All faults in them are
+    reported at once.
+
+    Examples:
+        dledger server --help-config > n0.toml        a file to start from
+        dledger server --config n0.toml
+        dledger server --config n0.toml --set self_id=n1 --set client_address=127.0.0.1:40922
+    """
+    if help_config:
+        typer.echo(config_template(), nl=False)
+        return
+    try:
+        loaded = load_config(config, os.environ, _parse_overrides(set_options or []))
+    except ConfigError as error:
+        fail(str(error), EXIT_USAGE)
+    # Only now: everything that a node needs takes a while to load.
+    from cluster.server import run_server  # noqa: PLC0415
+
+    raise typer.Exit(run_server(loaded))
+
+
+def _parse_overrides(texts: list[str]) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            fail(f"--set {text}: expected NAME=VALUE", EXIT_USAGE)
+        overrides[name.strip()] = value.strip()
+    return overrides

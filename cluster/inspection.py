@@ -1,0 +1,233 @@
+"""Walks over the files of a node without changing them or asking the node: entries, index units, term and vote.
+
+The node may run meanwhile: nothing is locked, and an entry that is being written is looked at again before it is
+called bad. Works on directories of the Java program as well.
+
+Every entry is checked as recovery does (`dledger.entry_recovery`), but a fault does not end the walk: it goes on with
+the next good entry.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.read_only_file import ReadOnlyFile
+from dledger.checkpoint import FILE_NAME as CHECKPOINT_NAME
+from dledger.entry import (
+    BLANK,
+    BLANK_MAGIC,
+    BLANK_SIZE_MIN,
+    ENTRY_MAGICS,
+    HEADER_SIZE,
+    INDEX_UNIT,
+    NO_CHAIN,
+    Entry,
+    decode,
+)
+from dledger.entry_tail import BadPlace, find_good_behind, holds_data
+from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
+from dledger.hard_state import FILE_NAME as HARD_STATE_NAME
+from dledger.hard_state import HardStateFile
+from dledger.properties import parse_properties
+from dledger.types import HardState
+from store.mapped_file import MappedFile
+from store.os_files import OsFiles
+
+_NAME_DIGITS = 20
+# An entry that is being written is whole a moment later.
+_LOOKS_MAX = 4
+_LOOK_PAUSE_S = 0.02
+
+
+class NotAStore(Exception):
+    """The directory holds no node's files, or those of several nodes; the message says what was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Bytes that are not what must stand there.
+
+    Attributes:
+        path: the file.
+        position: within the file.
+        text: what was expected and found, and what it means.
+    """
+
+    path: str
+    position: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: at byte {self.position}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One index unit as it stands in its file.
+
+    Attributes:
+        slot: the entry that its place is for.
+        magic, position, size, index, term: its fields.
+    """
+
+    slot: int
+    magic: int
+    position: int
+    size: int
+    index: int
+    term: int
+
+
+def find_store(directory: Path) -> Path:
+    """Return the node's own directory: `directory` itself, or the only one of a node in it.
+
+    Raises:
+        NotAStore: there is none, or more than one.
+    """
+    if (directory / "data").is_dir():
+        return directory
+    if not directory.is_dir():
+        raise NotAStore(f"{directory} is no directory")
+    found = [child for child in sorted(directory.glob("dledger-*")) if (child / "data").is_dir()]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(child.name for child in found)
+    raise NotAStore(
+        f"{directory} holds several nodes: name one of {names}"
+        if found
+        else f"{directory} holds no node's files: expected a directory dledger-<id> with data/ and index/"
+    )
+
+
+def entries_of(directory: Path) -> Iterator[Entry | Fault]:
+    """Yield every entry of the log in order, and every fault at its place.
+
+    Args:
+        directory: the node's own.
+    """
+    files = _queue(directory / "data")
+    durable_index = _durable_index(directory)
+    number = offset = 0
+    state = _first_state(files)
+    while number < len(files):
+        file = files[number]
+        offset, state = yield from _entries_in(file, offset, state)
+        if offset == file.file.size:
+            number, offset = number + 1, 0
+            continue
+        place = BadPlace(files[number:], offset, state, displacement=0)
+        if not holds_data(place):
+            return
+        behind = find_good_behind(place)
+        yield _fault_at(place, behind, durable_index)
+        if behind is None:
+            return
+        number = next(n for n, file in enumerate(files) if file.begin_offset <= behind < file.end_offset)
+        offset = behind - files[number].begin_offset
+        state = WalkState(UNKNOWN, state.term, UNKNOWN)
+
+
+def _first_state(files: list[MappedFile]) -> WalkState:
+    """Return what the first entry must agree with: only the very beginning says by its place which one it holds."""
+    is_whole = bool(files) and files[0].begin_offset == 0 and BLANK.unpack_from(files[0].view(), 0)[0] != BLANK_MAGIC
+    return WalkState(0, 0, NO_CHAIN) if is_whole else WalkState(UNKNOWN, 0, UNKNOWN)
+
+
+def _entries_in(file: MappedFile, offset: int, state: WalkState) -> Generator[Entry, None, tuple[int, WalkState]]:
+    """Yield the good entries of one file from `offset` on; return where they stop, the file's size if at its end."""
+    view, size = file.view(), file.file.size
+    looks = 0
+    while offset <= size - BLANK_SIZE_MIN:
+        magic, blank_size = BLANK.unpack_from(view, offset)
+        if magic == BLANK_MAGIC and BLANK_SIZE_MIN <= blank_size <= size - offset:
+            offset += blank_size
+            continue
+        found = walk(view, offset, size, file.begin_offset + offset, state)
+        if found.offset == offset:
+            looks += 1
+            if looks == _LOOKS_MAX or magic == 0:
+                return offset, state
+            time.sleep(_LOOK_PAUSE_S)
+            continue
+        looks, state = 0, found.state
+        while offset < found.offset:
+            entry = decode(view, offset)
+            yield entry
+            offset += entry.size
+    return size, state
+
+
+def _fault_at(place: BadPlace, behind: int | None, durable_index: int) -> Fault:
+    """Say what is wrong at a place, and what recovery would make of it."""
+    view = place.file.view()
+    expected, found = describe_fault(view, place.offset, len(view), place.position, place.state)
+    if behind is not None:
+        meaning = f"corrupt: good entries follow at position {behind}"
+    elif UNKNOWN < place.state.index <= durable_index:
+        meaning = f"corrupt: entries up to {durable_index} were durable, says the checkpoint"
+    else:
+        meaning = "a torn tail: a crash left it and the next start cuts it off, unless it is being written just now"
+    return Fault(place.file.path, place.offset, f"expected {expected}, found {found}; {meaning}")
+
+
+def _durable_index(directory: Path) -> int:
+    """Return up to where entries were durable, says the checkpoint; -1 when it says nothing."""
+    try:
+        return int(parse_properties((directory / CHECKPOINT_NAME).read_bytes()).get("endIndex", "-1"))
+    except (FileNotFoundError, ValueError):
+        return -1
+
+
+# ------------------------------------------------------------------------------------------- index units, hard state
+
+
+def units_of(directory: Path) -> Iterator[Unit | Fault]:
+    """Yield every index unit in order, and a fault for each that cannot be right.
+
+    Args:
+        directory: the node's own.
+    """
+    for file in _queue(directory / "index"):
+        view, offset = file.view(), 0
+        magic, blank_size = BLANK.unpack_from(view, 0)
+        if magic == BLANK_MAGIC:
+            offset = blank_size
+        for position in range(offset, len(view) - INDEX_UNIT.size + 1, INDEX_UNIT.size):
+            unit = Unit((file.begin_offset + position) // INDEX_UNIT.size, *INDEX_UNIT.unpack_from(view, position))
+            if unit.magic == 0:
+                return
+            text = _unit_fault(unit)
+            yield Fault(file.path, position, text) if text else unit
+
+
+def _unit_fault(unit: Unit) -> str:
+    if unit.magic not in ENTRY_MAGICS:
+        return f"expected magic 1, 2 or 3 (index {unit.slot}), found {unit.magic}"
+    if unit.index != unit.slot:
+        return f"expected index {unit.slot}, found {unit.index}"
+    if unit.size < HEADER_SIZE or unit.position < 0 or unit.term < 0:
+        return f"expected the place of an entry (index {unit.slot}), found position {unit.position}, size {unit.size}"
+    return ""
+
+
+def hard_state_of(directory: Path) -> HardState | None:
+    """Return term and vote; None when the node never took part.
+
+    Raises:
+        dledger.hard_state.HardStateUnreadable: the file is damaged; a node would refuse to start on it.
+    """
+    path = directory / HARD_STATE_NAME
+    return HardStateFile(OsFiles(), str(path)).load() if path.exists() else None
+
+
+def _queue(directory: Path) -> list[MappedFile]:
+    """Open the files of a queue in order, for looking only; foreign names and empty files are left out."""
+    names = sorted(
+        file.name for file in directory.glob("*") if len(file.name) == _NAME_DIGITS and file.name.isdecimal()
+    )
+    files = [MappedFile(ReadOnlyFile(str(directory / name)), int(name), is_allocated=True) for name in names]
+    # A file that is being made has no size yet.
+    return [file for file in files if file.file.size]
