@@ -32,7 +32,8 @@ from dledger import LogClient, ReadFailed
 _BATCHES_MIN = 20
 _CATCH_UP_S = 30.0
 
-console = Console(highlight=False)
+# Soft-wrapped, so that a line is a line where the output goes to a file.
+console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> int:
@@ -181,10 +182,8 @@ def _report(corpus: Corpus, writer: Writer, drill: Drill, elapsed_s: float, resu
     console.print(_nodes_table(corpus, results))
     working_s = elapsed_s - drill.failover_s
     console.print(
-        f"Appended in {elapsed_s:.1f} s, {drill.failover_s:.2f} s of it without a leader: "
-        f"{corpus.line_count / working_s:,.0f} lines/s ({_mib(corpus.size_bytes)[:-4]} MiB at "
-        f"{corpus.size_bytes / working_s / (1 << 20):.1f} MiB/s) while there was one, "
-        f"{corpus.line_count / elapsed_s:,.0f} lines/s over all."
+        f"Appended in {elapsed_s:.1f} s, {drill.failover_s:.2f} s of it without a leader; "
+        f"with one {corpus.line_count / working_s:,.0f} lines/s, {_mib(int(corpus.size_bytes / working_s))}/s"
     )
     is_complete = counts.acknowledged + counts.settled == corpus.line_count
     if is_complete and all(result.is_exact and result.digest == corpus.digest for result in results):

@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from dledger import Appended, AppendUnknown, LogClient, NotAppended, ReadFailed
+from dledger import Appended, AppendUnknown, LogClient, NotAppended
+from dledger.v1.log_pb2 import StatusResponse
 
 BATCH_LINES_MAX = 500
 BATCH_SIZE_BYTES_MAX = 512 * 1024
@@ -125,15 +126,17 @@ class Writer:
         Nobody else writes, so whatever was under way is then in the log or lost with the leader that it was sent to.
         """
         while time.monotonic() < deadline:
-            try:
-                status = self.client.status()
-            except ReadFailed:
-                status = None
-            if status is not None and status.role == "LEADER" and status.commit_index == status.end_index:
-                self.term = status.term
-                return status.commit_index
+            # A leader that was deposed may not know it yet: the latest term counts.
+            leaders = [status for status in self._statuses() if status.role == "LEADER"]
+            latest = max(leaders, key=lambda status: status.term, default=None)
+            if latest is not None and latest.commit_index == latest.end_index:
+                self.term = latest.term
+                return latest.commit_index
             time.sleep(_POLL_S)
         raise DemoError(f"no leader came to rest within {_PATIENCE_S:.0f} s")
+
+    def _statuses(self) -> list[StatusResponse]:
+        return [status for status in self.client.statuses().values() if not isinstance(status, str)]
 
     def _note(self, first_index: int, lines: int) -> None:
         """Remember where the next `lines` stand."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from cluster.local_cluster import LocalCluster
-from dledger import Appended, AppendUnknown, LogClient, NotAppended, ReadFailed
+from dledger import Appended, AppendUnknown, LogClient, NotAppended
 
 # index, term, magic, body: all that must be equal on all nodes.
 LogEntry = tuple[int, int, int, bytes]
@@ -158,12 +158,11 @@ class Harness:
         rest: list[int] = []
 
         def is_at_rest() -> bool:
-            try:
-                status = client.status()
-            except ReadFailed:
-                return False
-            if status.role == "LEADER" and status.commit_index == status.end_index:
-                rest.append(status.commit_index)
+            statuses = [status for status in client.statuses().values() if not isinstance(status, str)]
+            leaders = [status for status in statuses if status.role == "LEADER"]
+            latest = max(leaders, key=lambda status: status.term, default=None)
+            if latest is not None and latest.commit_index == latest.end_index:
+                rest.append(latest.commit_index)
             return bool(rest)
 
         self.wait("a leader has committed all it holds", is_at_rest)
@@ -179,8 +178,16 @@ class Harness:
         entries = client.read(0, mode="local", endpoint=self.cluster.endpoint_of(node_id), include_internal=True)
         return [(entry.index, entry.term, entry.magic, entry.body) for entry in entries]
 
+    def told(self) -> str:
+        """Return what clients were told, counted in entries."""
+        counts = Counter[str]()
+        for attempt in (attempt for writer in self.writers for attempt in writer.attempts):
+            counts[attempt.fate.value] += len(attempt.bodies)
+        return ", ".join(f"{count} {fate}" for fate, count in sorted(counts.items()))
+
     def judge(self, logs: dict[str, list[LogEntry]]) -> None:
         """Hold every outcome that a client was told against what the nodes have."""
+        print(f"entries: {self.told()}")
         first, *others = logs.values()
         for other in others:
             assert first == other
