@@ -13,6 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -67,7 +68,7 @@ def _stop(options: argparse.Namespace) -> None:
     cluster = LocalCluster.attach(options.folder)
     running = len(cluster.running_ids)
     cluster.stop()
-    print(f"{running} of {len(cluster.node_ids)} nodes ran; all are stopped. Data and logs stay in {cluster.folder}")
+    print(f"{running} of {len(cluster.node_ids)} nodes ran; all are stopped; data and logs stay in {cluster.folder}")
 
 
 def _status(options: argparse.Namespace) -> None:
@@ -82,19 +83,20 @@ def _show(cluster: LocalCluster) -> None:
     """Print one row a node: its process, its place in the group, its addresses."""
     with LogClient(cluster.endpoints, group=cluster.group) as client:
         statuses = client.statuses()
-    table = Table("node", "process", "role", "term", "committed", "end", "clients", "metrics", "log")
+    table = Table("node", "process", "role", "term", "committed", "clients", "metrics", box=box.SIMPLE_HEAD)
     for node_id in cluster.node_ids:
         pid = cluster.pid_of(node_id)
         endpoint = cluster.endpoint_of(node_id)
         status = statuses.get(endpoint)
         standing = (
-            ["-"] * 4
+            ("-", "-", "-")
             if status is None or isinstance(status, str)
-            else [status.role, str(status.term), str(status.commit_index), str(status.end_index)]
+            else (status.role, str(status.term), str(status.commit_index))
         )
         process = "stopped" if pid is None else str(pid)
-        table.add_row(node_id, process, *standing, endpoint, cluster.metrics_of(node_id), cluster.log_of(node_id).name)
+        table.add_row(node_id, process, *standing, endpoint, cluster.metrics_of(node_id))
     Console().print(table)
+    print(f"Data and logs are in {cluster.folder}")
 
 
 if __name__ == "__main__":
