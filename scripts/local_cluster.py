@@ -83,7 +83,8 @@ def _show(cluster: LocalCluster) -> None:
     """Print one row a node: its process, its place in the group, its addresses."""
     with LogClient(cluster.endpoints, group=cluster.group) as client:
         statuses = client.statuses()
-    table = Table("node", "process", "role", "term", "committed", "clients", "metrics", box=box.SIMPLE_HEAD)
+    columns = ("node", "process", "role", "term", "committed", "clients", "metrics")
+    table = Table(*columns, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
     for node_id in cluster.node_ids:
         pid = cluster.pid_of(node_id)
         endpoint = cluster.endpoint_of(node_id)
