@@ -86,6 +86,7 @@ class ReadSession:
         self._is_internal_included = is_internal_included
         self._next_index: int | None = None
         self._walk = WalkState(index=UNKNOWN, term=0, chain_crc=UNKNOWN)
+        self._end_position = 0
         self._end_index: int | None = None
         self._stream_begin: int | None = None
         self._is_renewal = False
@@ -162,7 +163,7 @@ class ReadSession:
 
     def _decode(self, encoded: bytes, address: str) -> list[Entry]:
         try:
-            entries, self._walk = decode_chunk(encoded, self._walk)
+            entries, self._walk = decode_chunk(encoded, self._walk, self._end_position)
         except DamagedBytesError as error:
             raise ReadFailed(
                 ResponseCode.DISK_ERROR,
@@ -170,6 +171,8 @@ class ReadSession:
                 "run `dledger inspect entries` on the files of that one",
                 self._next_index,
             ) from error
+        # Java's entries may tell the position of another replica; then it is no lower bound for what follows.
+        self._end_position = entries[-1].position + entries[-1].size if entries[-1].chain_crc else 0
         return entries
 
     def _check_limits(self) -> None:
@@ -228,12 +231,13 @@ class DamagedBytesError(Exception):
     """Bytes that are not what the leader wrote; the message says what was expected and found."""
 
 
-def decode_chunk(encoded: bytes, state: WalkState) -> tuple[list[Entry], WalkState]:
-    """Check and decode entries that stand back to back.
+def decode_chunk(encoded: bytes, state: WalkState, position_min: int = 0) -> tuple[list[Entry], WalkState]:
+    """Check and decode entries of one data file that stand back to back.
 
     Args:
         encoded: whole entries, at least one.
         state: what the first one must agree with.
+        position_min: where the first one may stand at the earliest; later where another data file begins.
 
     Returns:
         The entries, and what the next chunk's first entry must agree with.
@@ -241,19 +245,17 @@ def decode_chunk(encoded: bytes, state: WalkState) -> tuple[list[Entry], WalkSta
     Raises:
         DamagedBytesError: an entry is not whole, not the next one, or its checksums do not hold.
     """
-    buffer = memoryview(encoded)
-    end, offset = len(encoded), 0
+    buffer, end = memoryview(encoded), len(encoded)
+    position = HEADER.unpack_from(buffer, 0)[4] if end >= HEADER_SIZE else position_min
+    found = walk(buffer, 0, end, max(position, position_min), state, count_max=end)
+    if found.offset != end:
+        at = found.offset
+        expected, wrong = describe_fault(buffer, at, end, max(position, position_min) + at, found.state)
+        raise DamagedBytesError(f"expected {expected}, found {wrong}")
     entries: list[Entry] = []
+    offset = 0
     while offset < end:
-        position = HEADER.unpack_from(buffer, offset)[4] if end - offset >= HEADER_SIZE else 0
-        found = walk(buffer, offset, end, position, state, count_max=end)
-        if found.offset == offset:
-            expected, wrong = describe_fault(buffer, offset, end, position, state)
-            raise DamagedBytesError(f"expected {expected}, found {wrong}")
-        # Where a data file ends the positions jump: there the walk stops, and another begins.
-        while offset < found.offset:
-            entry = decode(encoded, offset)
-            entries.append(entry)
-            offset += entry.size
-        state = found.state
-    return entries, state
+        entry = decode(encoded, offset)
+        entries.append(entry)
+        offset += entry.size
+    return entries, found.state

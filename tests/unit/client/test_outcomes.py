@@ -1,0 +1,129 @@
+"""What answers and failures say about an append, and that the messages say what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import grpc
+import pytest
+
+from dledger.client import AppendUnknown, NotAppended, ReadFailed
+from dledger.client.failures import describe, failure_of_append
+from dledger.client.limits import REQUEST_ENTRIES_MAX, REQUEST_SIZE_BYTES_MAX, check_bodies
+from dledger.client.outcomes import Appended, Refused, name_of, places_of, raise_outcome
+from dledger.client.retry import Backoff, is_worth_trying
+from dledger.entry import MAX_BODY_BYTES
+from dledger.errors import Outcome, ResponseCode, outcome_of
+from dledger.v1.log_pb2 import AppendResponse
+
+REFUSED = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: Connection refused"
+
+
+def test_importing_a_part_of_the_log_does_not_load_grpc() -> None:
+    code = "import sys, dledger.core.raft, dledger.entry; sys.exit('grpc' in sys.modules)"
+
+    assert 0 == subprocess.run([sys.executable, "-c", code], check=False).returncode
+
+
+def test_names_of_the_client_come_from_the_package() -> None:
+    import dledger
+
+    for name in dledger.__all__:
+        assert getattr(dledger, name) is getattr(sys.modules["dledger.client"], name)
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = dledger.nonsense
+
+
+@pytest.mark.parametrize("code", list(ResponseCode))
+def test_every_code_ends_as_the_outcome_that_the_table_says(code: ResponseCode) -> None:
+    response = AppendResponse(code=code, message="why")
+
+    if outcome_of(code) is Outcome.APPENDED:
+        raise_outcome(response, "node")
+    else:
+        expected = Refused if outcome_of(code) is Outcome.NOT_APPENDED else AppendUnknown
+        with pytest.raises(expected, match="node answered: why"):
+            raise_outcome(response, "node")
+
+
+def test_code_of_a_newer_server_leaves_the_outcome_open() -> None:
+    with pytest.raises(AppendUnknown) as caught:
+        raise_outcome(AppendResponse(code=999), "node")
+
+    assert 999 == caught.value.code
+    assert "999" == name_of(999)
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "expected"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, REFUSED, Refused),
+        (grpc.StatusCode.UNAVAILABLE, "errors resolving no.such.host: not found", Refused),
+        (grpc.StatusCode.UNIMPLEMENTED, "Method not found!", Refused),
+        (grpc.StatusCode.UNAVAILABLE, "Socket closed", AppendUnknown),
+        (grpc.StatusCode.UNAVAILABLE, "recvmsg:Connection reset by peer", AppendUnknown),
+        (grpc.StatusCode.UNAVAILABLE, "", AppendUnknown),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", AppendUnknown),
+        (grpc.StatusCode.CANCELLED, "", AppendUnknown),
+        (grpc.StatusCode.INTERNAL, REFUSED, AppendUnknown),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "", AppendUnknown),
+    ],
+)
+def test_failed_call_is_not_appended_only_if_it_provably_never_left(
+    code: grpc.StatusCode, details: str, expected: type[Exception]
+) -> None:
+    assert isinstance(failure_of_append("node", code, details), expected)
+
+
+def test_unreachable_node_is_told_in_plain_words() -> None:
+    assert "node is not reachable (Connection refused)" == describe("node", grpc.StatusCode.UNAVAILABLE, REFUSED)
+
+
+@pytest.mark.parametrize("code", list(ResponseCode))
+def test_only_refusals_that_pass_are_tried_again(code: ResponseCode) -> None:
+    passing = {302, 404, 501, 503, 505, 506}
+
+    assert (code in passing) is is_worth_trying(Refused(code, ""))
+    assert not is_worth_trying(AppendUnknown(code, ""))
+
+
+def test_outcomes_say_what_to_do() -> None:
+    assert "404 NOT_LEADER" in str(NotAppended(404, "why"))
+    assert "appending again is safe" in str(NotAppended(404, "why"))
+    assert "read its end before appending again" in str(AppendUnknown(502, "why"))
+    assert "go on with begin=7" in str(ReadFailed(302, "why", 7))
+
+
+def test_places_follow_without_a_gap() -> None:
+    assert [Appended(5, 2, 100), Appended(6, 2, 150)] == places_of(5, 2, [100, 150])
+
+
+@pytest.mark.parametrize(
+    ("bodies", "code", "text"),
+    [
+        ([], 420, "no bodies"),
+        ([bytes(MAX_BODY_BYTES + 1)], 411, "body 0 has"),
+        ([b""] * (REQUEST_ENTRIES_MAX + 1), 411, "split them up"),
+        ([bytes(MAX_BODY_BYTES)] * (REQUEST_SIZE_BYTES_MAX // MAX_BODY_BYTES + 1), 411, "split them up"),
+    ],
+)
+def test_request_that_no_node_takes_is_refused_before_it_is_sent(bodies: list[bytes], code: int, text: str) -> None:
+    with pytest.raises(NotAppended, match=text) as caught:
+        check_bodies(bodies)
+
+    assert code == caught.value.code
+
+
+def test_body_that_is_not_bytes_is_a_fault_of_the_program() -> None:
+    with pytest.raises(TypeError, match="body 1 is str, expected bytes"):
+        check_bodies([b"a", "b"])  # type: ignore[list-item]
+
+
+def test_pauses_grow_and_begin_again_after_success() -> None:
+    backoff = Backoff()
+    pauses = [backoff.next_s() for _ in range(12)]
+    backoff.reset()
+
+    assert pauses[0] < 0.04 < pauses[-1] <= 0.25
+    assert backoff.next_s() < 0.04
