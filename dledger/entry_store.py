@@ -49,6 +49,8 @@ __all__ = [
     "FlushTicket",
 ]
 
+_UNSYNCED_UNITS_MAX = 1 << 17  # 4 MiB of index
+
 
 class EntryStore:
     """An append-only log of entries that can be cut at its end. Construct it by `open`."""
@@ -63,9 +65,9 @@ class EntryStore:
         self._last_term = parts.log.last_term
         self._end_position = parts.log.end_position
         self._chain_crc = parts.log.chain_crc
-        # Recovery synced all files.
-        self._flush = FlushProgress(parts.log.last_index)
-        self._is_index_due = False
+        self._flush = FlushProgress(parts.log.last_index)  # recovery synced all files
+        # Index units before these were synced at the last roll, or handed out with a ticket.
+        self._rolled_index = self._flushed_index = parts.log.last_index + 1
         self._committed_index = NO_INDEX
         self._checked: CheckedPush | None = None
 
@@ -272,15 +274,21 @@ class EntryStore:
     def _write(self, position: int, data: bytes | memoryview, units: bytes, term: int, chain_crc: int) -> None:
         """Write entries that begin at `position`, which is the end of the log or the head of the next file."""
         if position != self._end_position:
-            self._data.write(self._end_position, encode_blank(position - self._end_position))
-            # A recovery that begins with the new file trusts the units of the files before it.
-            self._is_index_due = True
+            self._leave_file(position)
         self._data.write(position, data)
         self._index.write(self.last_index + 1, units)
         self._end_position = position + len(data)
         self._reader.last_index += len(units) // INDEX_UNIT_SIZE
         self._last_term = term
         self._chain_crc = chain_crc
+
+    def _leave_file(self, next_position: int) -> None:
+        """Fill the last data file with a blank; make the log durable, for recovery trusts what lies before a file."""
+        self._data.write(self._end_position, encode_blank(next_position - self._end_position))
+        self._data.sync(self._end_position, next_position)
+        end_index = self.last_index + 1
+        self._index.queue.sync(self._rolled_index * INDEX_UNIT_SIZE, end_index * INDEX_UNIT_SIZE)
+        self._rolled_index = self._flushed_index = end_index
 
     def _predecessor(self, index: int) -> Predecessor:
         return self._reader.predecessor(index, self.begin_position)
@@ -301,6 +309,8 @@ class EntryStore:
         self._flush.cut(first_index)
         self._data.truncate(before.end_position, self._end_position, is_durable=True)
         self._index.truncate(first_index, self.last_index)
+        self._rolled_index = min(self._rolled_index, first_index)
+        self._flushed_index = min(self._flushed_index, first_index)
         self._checked = None
         self._reader.last_index = first_index - 1
         self._last_term = NO_TERM if first_index == self.begin_index else self.term_at(first_index - 1)
@@ -367,9 +377,10 @@ class EntryStore:
     def begin_flush(self) -> FlushTicket:
         """Return a ticket whose `sync` makes everything written so far durable."""
         files = self._data.take_dirty()
-        if self._is_index_due:
+        # Not every time, for the index can be rebuilt; but so often that little is left to sync when a file is full.
+        if self.last_index - self._flushed_index >= _UNSYNCED_UNITS_MAX:
             files += self._index.queue.take_dirty()
-            self._is_index_due = False
+            self._flushed_index = self.last_index + 1
         return self._flush.begin(self.last_index, files)
 
     def end_flush(self, ticket: FlushTicket) -> None:

@@ -50,6 +50,9 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig) -> OpenLog:
         files.make_directory(index_directory)
         lock = files.lock(f"{directory}/lock")
         on_failure.callback(lock.release)
+        # A process that was killed may have left names that only the page cache knows: what is found must be durable.
+        for path in (directory, data_directory, index_directory):
+            files.sync_directory(path)
         checkpoint_file = CheckpointFile(files, directory)
         checkpoint = checkpoint_file.load()
         with suppress(DiskFull):  # then checkpoints have to wait for room, which harms nothing

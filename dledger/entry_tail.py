@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from dledger.entry import BLANK_MAGIC, ENTRY_MAGICS, HEADER, HEADER_SIZE
-from dledger.entry_walk import UNKNOWN
+from dledger.entry_walk import SECTOR_SIZE_BYTES, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from dledger.entry_walk import WalkState
     from store.mapped_file import MappedFile
 
-SECTOR_SIZE_BYTES = 512
 # A header begins with a magic of 1 to 3 and has channel 0; the lookahead lets matches overlap.
 _HEADER_PATTERN = re.compile(rb"(?=\x00\x00\x00[\x01-\x03].{28}\x00{4}.{12})", re.DOTALL)
 _MAGIC_SIZE = 4

@@ -18,6 +18,12 @@ from dledger.entry import CHAIN, ENTRY_MAGICS, HEADER, HEADER_SIZE, INDEX_UNIT, 
 UNKNOWN: Final = -1
 # Entries in one walk over a file: bounds the memory that their index units take meanwhile (128 KiB).
 WALK_COUNT_MAX = 4096
+# A disk writes whole sectors: what a power cut tears, it tears at multiples of this.
+SECTOR_SIZE_BYTES: Final = 512
+# Where in a sector a header can begin at the latest to have its chain checksum (bytes 36 to 40) in the same sector.
+_LAST_WHOLE_CHECKSUM: Final = SECTOR_SIZE_BYTES - 40
+# What stands behind the last entry in a file, in place of a magic.
+_END: Final = bytes(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,14 @@ def walk(
         ):
             break
         if at != offset + displacement and (body_crc or at_chain):
+            break
+        # A torn header of an empty entry may have lost just its checksums, and then reads as one of Java's.
+        if (
+            not (at_chain or body_size)
+            and chain_crc > 0
+            and offset % SECTOR_SIZE_BYTES > _LAST_WHOLE_CHECKSUM
+            and buffer[next_offset : next_offset + len(_END)] == _END
+        ):
             break
         add_unit(pack_unit(magic, offset + displacement, size, at_index, at_term))
         index, term, chain_crc = at_index + 1, at_term, at_chain

@@ -60,6 +60,9 @@ class HardStateFile:
         """
         files.make_directory(directory)
         path = f"{directory}/{FILE_NAME}"
+        # A process that was killed inside `save` may have left a state that only the page cache knows: others must not
+        # hear of it before a power cut can no longer take it back.
+        files.sync_directory(directory)
         files.prepare_replace(path)
         return cls(files, path)
 

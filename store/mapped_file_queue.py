@@ -194,6 +194,21 @@ class MappedFileQueue:
             file.is_dirty = False
         return [file.file for file in dirty]
 
+    def sync(self, begin: int, end: int) -> None:
+        """Sync the files that hold the bytes `[begin, end)`, which must exist; they are not dirty any more.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        while begin < end:
+            file = self.find(begin)
+            assert file is not None, (self._directory, begin)
+            file.file.sync()
+            if file.is_dirty:
+                file.is_dirty = False
+                self._dirty.remove(file)
+            begin = file.end_offset
+
     def sync_all(self) -> None:
         """Sync every file, whoever wrote to it: also what a process that died before us left in the page cache.
 

@@ -174,17 +174,10 @@ class OsFiles:
 
     def prepare_replace(self, path: str) -> None:
         """See `Files.prepare_replace`."""
-        spare = path + ".spare"
-        descriptor = _open_spare(spare)
-        try:
-            if os.fstat(descriptor).st_size == 0:
-                # Written, not only allocated: turning an allocated block into a written one may itself need room.
-                os.pwrite(descriptor, bytes(_SPARE_SIZE_BYTES), 0)
-                os.fsync(descriptor)
-        except OSError as error:
-            raise _no_room_or_failed(spare, _SPARE_SIZE_BYTES, "write", error) from error
-        finally:
-            os.close(descriptor)
+        _prepare_spare(path + ".spare")
+        if not Path(path).exists():
+            # The first replace has no old file to keep as the next spare: this one takes its place.
+            _prepare_spare(path + ".kept")
 
     def replace(self, path: str, content: bytes) -> None:
         """See `Files.replace`.
@@ -205,8 +198,8 @@ class OsFiles:
             os.close(descriptor)
         target, kept = Path(path), Path(path + ".kept")
         try:
-            kept.unlink(missing_ok=True)  # left by a crash
-            with contextlib.suppress(FileNotFoundError):  # the first replace: nothing to keep
+            if target.exists():
+                kept.unlink(missing_ok=True)  # left by a crash
                 kept.hardlink_to(target)
             Path(spare).rename(target)
             with contextlib.suppress(FileNotFoundError):
@@ -257,6 +250,19 @@ class OsFiles:
         except OSError as error:
             raise StorageFailed(path, "read free space", error) from error
         return status.f_bavail * status.f_frsize
+
+
+def _prepare_spare(spare: str) -> None:
+    descriptor = _open_spare(spare)
+    try:
+        if os.fstat(descriptor).st_size == 0:
+            # Written, not only allocated: turning an allocated block into a written one may itself need room.
+            os.pwrite(descriptor, bytes(_SPARE_SIZE_BYTES), 0)
+            os.fsync(descriptor)
+    except OSError as error:
+        raise _no_room_or_failed(spare, _SPARE_SIZE_BYTES, "write", error) from error
+    finally:
+        os.close(descriptor)
 
 
 def _open_spare(spare: str) -> int:

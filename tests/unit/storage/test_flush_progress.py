@@ -1,0 +1,56 @@
+"""What counts as durable when syncs overlap and truncations come between."""
+
+from dledger.entry_flush import FlushProgress
+
+
+def test_synced_ticket_makes_its_entries_durable():
+    progress = FlushProgress(3)
+    ticket = progress.begin(7, [])
+    assert progress.durable_index == 3
+
+    ticket.sync()
+    assert progress.durable_index == 3
+    progress.end(ticket)
+
+    assert progress.durable_index == 7
+
+
+def test_ticket_counts_only_when_all_older_ones_are_back():
+    """The younger one covers only the files written after the older one was taken."""
+    progress = FlushProgress(-1)
+    older, younger = progress.begin(5, []), progress.begin(9, [])
+    younger.sync()
+
+    progress.end(younger)
+    assert progress.durable_index == -1
+    older.sync()
+    progress.end(older)
+
+    assert progress.durable_index == 9
+
+
+def test_cut_lowers_what_is_durable_and_what_is_under_way():
+    progress = FlushProgress(10)
+    ticket = progress.begin(20, [])
+
+    progress.cut(8)
+    assert progress.durable_index == 7
+    assert ticket.last_index == 7
+    ticket.sync()
+    progress.end(ticket)
+
+    assert progress.durable_index == 7
+
+
+def test_entries_written_again_behind_a_cut_need_their_own_sync():
+    progress = FlushProgress(4)
+    under_way = progress.begin(9, [])
+    progress.cut(6)
+    again = progress.begin(9, [])
+    under_way.sync()
+    progress.end(under_way)
+
+    assert progress.durable_index == 5
+    again.sync()
+    progress.end(again)
+    assert progress.durable_index == 9

@@ -1,0 +1,215 @@
+"""The operating system behind the port of `store.files`."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from store.errors import DirectoryLocked, DiskFull, StorageFailed
+from store.os_files import OsFiles
+
+
+@pytest.fixture
+def files():
+    return OsFiles()
+
+
+def test_created_file_is_zero_allocated_and_shows_writes_in_its_map(files, tmp_path):
+    file = files.create(f"{tmp_path}/a", 1 << 16)
+
+    assert Path(file.path).stat().st_blocks * 512 >= 1 << 16
+    assert file.read(0, 1 << 16) == bytes(1 << 16)
+    view = file.view()
+    file.write(b"abc", 70)
+    file.write(memoryview(b"defg")[1:], 100)
+    assert bytes(view[70:73]) == b"abc"
+    assert file.read(100, 3) == b"efg"
+    file.sync()
+    file.close()
+    assert files.open(file.path).read(68, 6) == b"\0\0abc\0"
+
+
+def test_view_is_read_only(files, tmp_path):
+    file = files.create(f"{tmp_path}/a", 4096)
+
+    with pytest.raises(TypeError):
+        file.view()[0] = 1
+
+
+def test_write_beyond_the_end_is_a_bug_and_the_file_does_not_grow(files, tmp_path):
+    file = files.create(f"{tmp_path}/a", 4096)
+
+    with pytest.raises(AssertionError):
+        file.write(b"12345", 4092)
+    assert Path(file.path).stat().st_size == 4096
+
+
+def test_creating_what_exists_fails_and_leaves_it(files, tmp_path):
+    (tmp_path / "a").write_bytes(b"x")
+
+    with pytest.raises(StorageFailed) as failure:
+        files.create(f"{tmp_path}/a", 4096)
+    assert str(tmp_path) in str(failure.value)
+    assert (tmp_path / "a").read_bytes() == b"x"
+
+
+def no_room(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_creating_without_room_is_a_full_disk_and_leaves_nothing(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+
+    with pytest.raises(DiskFull, match="no room for 4096 bytes"):
+        files.create(f"{tmp_path}/a", 4096)
+    assert files.list_directory(str(tmp_path)) == []
+
+
+def test_failed_operations_name_the_file_and_the_operation(files, tmp_path, monkeypatch):
+    file = files.create(f"{tmp_path}/a", 4096)
+
+    def fail(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pwrite", fail)
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(StorageFailed, match=r"/a: write of 3 bytes at 7 failed: .*Input/output error"):
+        file.write(b"abc", 7)
+    with pytest.raises(StorageFailed, match=r"/a: sync failed: .*Input/output error"):
+        file.sync()
+
+
+def test_short_write_is_continued(files, tmp_path, monkeypatch):
+    file = files.create(f"{tmp_path}/a", 4096)
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, position: pwrite(descriptor, data[:3], position))
+
+    file.write(b"0123456789", 5)
+
+    assert file.read(4, 12) == b"\x000123456789\0"
+
+
+def test_sync_of_a_closed_file_does_nothing_and_close_may_come_twice(files, tmp_path):
+    file = files.create(f"{tmp_path}/a", 4096)
+    file.close()
+    file.close()
+
+    file.sync()
+
+
+def test_slices_of_the_map_outlive_the_file(files, tmp_path):
+    file = files.create(f"{tmp_path}/a", 4096)
+    file.write(b"abc", 0)
+    part = file.view()[0:3]
+
+    file.close()
+
+    assert bytes(part) == b"abc"
+
+
+def test_data_ranges_hold_all_data_of_a_sparse_file(files, tmp_path):
+    path = tmp_path / "a"
+    with path.open("wb") as stream:
+        stream.truncate(64 << 20)
+        stream.seek(40 << 20)
+        stream.write(b"x")
+    file = files.open(str(path))
+
+    def covers(position, ranges):
+        return any(begin <= position < end for begin, end in ranges)
+
+    assert covers(40 << 20, file.data_ranges(0))
+    assert covers(40 << 20, file.data_ranges(40 << 20))
+    assert all(begin >= 41 << 20 for begin, _ in file.data_ranges(41 << 20))
+
+
+def test_allocate_gives_a_sparse_file_blocks_and_keeps_its_content(files, tmp_path):
+    path = tmp_path / "a"
+    with path.open("wb") as stream:
+        stream.write(b"abc")
+        stream.truncate(1 << 20)
+    file = files.open(str(path))
+
+    file.allocate(0, 1 << 20)
+
+    assert path.stat().st_blocks * 512 >= 1 << 20
+    assert file.read(0, 4) == b"abc\0"
+
+
+def test_absent_things_are_empty_not_errors(files, tmp_path):
+    assert files.list_directory(f"{tmp_path}/nowhere") == []
+    assert files.read_bytes(f"{tmp_path}/nothing") is None
+    assert not files.exists(f"{tmp_path}/nothing")
+    with pytest.raises(StorageFailed, match="nothing"):
+        files.open(f"{tmp_path}/nothing")
+
+
+def test_directories_are_made_with_their_parents(files, tmp_path):
+    files.make_directory(f"{tmp_path}/a/b/c")
+    files.make_directory(f"{tmp_path}/a/b/c")
+
+    assert (tmp_path / "a/b/c").is_dir()
+
+
+@pytest.mark.parametrize("is_prepared", [True, False])
+def test_replace_changes_the_content_whole_and_needs_no_new_file_later(files, tmp_path, is_prepared):
+    path = f"{tmp_path}/a"
+    if is_prepared:
+        files.prepare_replace(path)
+    files.replace(path, b"first, longer than the rest")
+    files.replace(path, b"second")
+    inodes = {Path(path).stat().st_ino, Path(path + ".spare").stat().st_ino}
+
+    for number in range(10):
+        files.replace(path, b"content %d" % number)
+
+        assert Path(path).read_bytes() == b"content %d" % number
+        # The two files change places: no block and no inode is ever needed anew, so a full disk does not matter.
+        assert {Path(path).stat().st_ino, Path(path + ".spare").stat().st_ino} == inodes
+        assert Path(path).stat().st_nlink == Path(path + ".spare").stat().st_nlink == 1
+    assert files.list_directory(str(tmp_path)) == ["a", "a.spare"]
+
+
+def test_spare_that_a_crash_left_linked_to_the_file_is_not_written_into(files, tmp_path):
+    path = f"{tmp_path}/a"
+    files.replace(path, b"first")
+    assert not files.exists(path + ".spare")
+    os.link(path, path + ".spare")
+    os.link(path, path + ".kept")
+    with Path(path).open("rb") as old:
+        files.replace(path, b"second")
+
+        assert old.read() == b"first"
+    assert Path(path).read_bytes() == b"second"
+
+
+LOCK_PROGRAM = """
+import sys
+from store.os_files import OsFiles
+from store.errors import DirectoryLocked
+try:
+    OsFiles().lock(sys.argv[1])
+except DirectoryLocked as error:
+    print(error)
+"""
+
+
+def test_lock_excludes_other_processes_and_names_the_holder(files, tmp_path):
+    path = f"{tmp_path}/lock"
+    lock = files.lock(path)
+
+    def try_elsewhere():
+        return subprocess.run(
+            [sys.executable, "-c", LOCK_PROGRAM, path], capture_output=True, text=True, check=True
+        ).stdout
+
+    assert f"process {os.getpid()}" in try_elsewhere()
+    with pytest.raises(DirectoryLocked):
+        files.lock(path)
+    lock.release()
+    lock.release()
+    assert try_elsewhere() == ""
+    files.lock(path).release()
