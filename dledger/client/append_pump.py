@@ -86,8 +86,12 @@ class AppendPump:
                 raise NotAppended(ResponseCode.LEADER_PENDING_FULL, text) from None
 
     def put(self, bodies: Sequence[bytes], size_bytes: int, deadline: float) -> asyncio.Future[list[Appended]]:
-        """Queue one caller's bodies; return the future of their places."""
-        if self._task is None:
+        """Queue one caller's bodies; return the future of their places.
+
+        Raises:
+            NotAppended: the client is closed.
+        """
+        if self._task is None or self._is_closed:
             self._start()
         future: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
         self._queue.append(Item(bodies, size_bytes, future, deadline))
