@@ -69,11 +69,14 @@ class SimFile:
         self._view = memoryview(inode.cache).toreadonly()
 
     def write(self, data: bytes | memoryview, position: int) -> None:
-        """Write into the page cache; a process that dies here leaves any prefix."""
+        """Write into the page cache; a process that dies here leaves any prefix that ends with a sector."""
         content = bytes(data)
         files = self._files
         if files.crash_point.reach():
-            self._inode.write(content[: files.random.randint(0, len(content))], position)
+            reached = position + files.random.randint(0, len(content))
+            if reached < position + len(content):
+                reached -= reached % SECTOR_SIZE_BYTES
+            self._inode.write(content[: max(0, reached - position)], position)
             raise SimulatedCrash
         self._inode.write(content, position)
 
