@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from dledger.errors import DLedgerError, ResponseCode
+from dledger.errors import DLedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,13 +62,14 @@ def told_errors(endpoints: str) -> Iterator[None]:
     except ValueError as error:
         fail(str(error), EXIT_USAGE)
     except DLedgerError as error:
-        if getattr(error, "code", None) == ResponseCode.NETWORK_ERROR and "no leader found" in str(error):
-            fail(f"{error}\n{_unreachable_help(endpoints)}")
-        fail(str(error))
+        fail(str(error) + help_if_unreachable(str(error), endpoints))
 
 
-def _unreachable_help(endpoints: str) -> str:
+def help_if_unreachable(error: str, endpoints: str) -> str:
+    """Return what to do when no node, or none that leads, was found; empty for other errors."""
+    if "no leader found" not in error:
+        return ""
     return (
-        f"Asked {endpoints}. Are the nodes running, and are these their client addresses? Name them with --endpoints "
+        f"\nAsked {endpoints}. Are the nodes running, and are these their client addresses? Name them with --endpoints "
         "or DLEDGER_ENDPOINTS; `dledger status` shows what each one says."
     )

@@ -23,6 +23,7 @@ from cluster.cli_common import (
     Endpoints,
     Group,
     fail,
+    help_if_unreachable,
     notes,
     told_errors,
 )
@@ -79,7 +80,7 @@ def append(
             ingest = Ingest(client)
             begin = time.monotonic()
             _append_all(ingest, sources, block_size)
-            _report(ingest, time.monotonic() - begin)
+            _report(ingest, time.monotonic() - begin, endpoints)
 
 
 def _append_all(ingest: Ingest, sources: list[Source], block_size: int) -> None:
@@ -87,13 +88,17 @@ def _append_all(ingest: Ingest, sources: list[Source], block_size: int) -> None:
     with Progress(*columns, TimeRemainingColumn(), console=notes, transient=True) as bar:
         for source in sources:
             task = bar.add_task(source.name, total=source.size_bytes)
-            for batch in batches(source, block_size):
-                if not ingest.append(batch):
-                    return
-                bar.advance(task, batch.size_bytes)
+            try:
+                for batch in batches(source, block_size):
+                    if not ingest.append(batch):
+                        return
+                    bar.advance(task, batch.size_bytes)
+            except ValueError as error:
+                ingest.faults.append(str(error))
+                return
 
 
-def _report(ingest: Ingest, duration_s: float) -> None:
+def _report(ingest: Ingest, duration_s: float, endpoints: str) -> None:
     rate = ingest.appended_entries / max(duration_s, 1e-9)
     mb_s = ingest.appended_bytes / max(duration_s, 1e-9) / 1e6
     where = "" if ingest.first_index is None else f" at indexes {ingest.first_index} to {ingest.last_index}"
@@ -101,10 +106,10 @@ def _report(ingest: Ingest, duration_s: float) -> None:
         f"appended {ingest.appended_entries} entries{where}, {ingest.appended_bytes} bytes in {duration_s:.2f} s "
         f"({rate:,.0f} entries/s, {mb_s:.1f} MB/s)"
     )
+    for fault in ingest.faults:
+        sys.stderr.write(f"dledger: {fault}{help_if_unreachable(fault, endpoints)}\n")
     if ingest.faults:
-        for fault in ingest.faults:
-            sys.stderr.write(f"dledger: {fault}\n")
-        fail(f"{ingest.refused_entries} entries not appended, {ingest.unknown_entries} perhaps")
+        fail(f"not all was appended: {ingest.refused_entries} entries were not, {ingest.unknown_entries} perhaps")
 
 
 def get(

@@ -1,0 +1,161 @@
+"""The command line without nodes: help that teaches, faults that say what to do, figures that are summed up right."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cluster.bench import Run, Summary
+from cluster.bench_workloads import Load
+from cluster.cli import app
+from cluster.local_cluster import ClusterError, LocalCluster
+
+NOBODY = "127.0.0.1:9"
+
+
+def dledger(*arguments: object, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)], input=stdin)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["server", "append", "get", "tail", "status", "bench", "inspect entries", "inspect index", "inspect term"],
+)
+def test_help_of_every_command_shows_an_example_as_one_would_type_it(command: str) -> None:
+    result = dledger(*command.split(), "--help")
+
+    assert 0 == result.exit_code
+    assert f"\n      dledger {command}" in result.stdout
+
+
+def test_help_lists_all_commands_and_version_is_told() -> None:
+    text = dledger("--help").stdout
+
+    assert all(f"\n  {name}" in text for name in ("server", "append", "get", "tail", "status", "bench", "inspect"))
+    assert dledger("--version").stdout.startswith("dledger 0.")
+
+
+def test_help_config_prints_a_configuration() -> None:
+    assert "n0" == tomllib.loads(dledger("server", "--help-config").stdout)["self_id"]
+
+
+def test_server_reports_all_faults_and_starts_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "n0.toml"
+    file.write_text("gruop = 'x'\nflush = 'x'\n")
+
+    result = dledger("server", "--config", file, "--set", "max_push_window=0")
+
+    assert 2 == result.exit_code
+    for text in ("did you mean group?", "expected 'sync' or 'async'", "max_push_window (flag)", "peers: must be set"):
+        assert text in result.stderr
+    assert "expected NAME=VALUE" in dledger("server", "--set", "nonsense").stderr
+
+
+@pytest.mark.parametrize("command", [["append"], ["get", "0"], ["tail"]])
+def test_nobody_there_is_told_with_what_to_do_next(command: list[str]) -> None:
+    result = dledger(*command, "--endpoints", NOBODY, "--deadline", "0.2", stdin=b"a\n")
+
+    assert 1 == result.exit_code
+    assert "127.0.0.1:9 is not reachable (Connection refused)" in result.stderr
+    assert "--endpoints" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_status_of_nobody_says_so_in_the_table_and_in_the_exit_code() -> None:
+    result = dledger("status", "--endpoints", NOBODY, "--timeout", "0.2")
+
+    assert 1 == result.exit_code
+    assert NOBODY in result.stdout
+    assert "no node answers at 127.0.0.1:9" in result.stderr
+    as_json = dledger("status", "--endpoints", NOBODY, "--timeout", "0.2", "--json")
+    assert NOBODY == json.loads(as_json.stdout)["endpoint"]
+
+
+@pytest.mark.parametrize("command", [["append"], ["get", "0"], ["tail"], ["status"]])
+def test_bad_endpoint_is_a_fault_of_the_call(command: list[str]) -> None:
+    result = dledger(*command, "--endpoints", "nonsense", stdin=b"")
+
+    assert 2 == result.exit_code
+    assert "bad endpoint 'nonsense'" in result.stderr
+
+
+def test_missing_input_file_is_named(tmp_path: Path) -> None:
+    result = dledger("append", tmp_path / "absent", "--endpoints", NOBODY)
+
+    assert 2 == result.exit_code
+    assert f"{tmp_path / 'absent'} cannot be read: No such file" in result.stderr
+
+
+def test_line_that_is_too_long_ends_the_command_with_advice(tmp_path: Path) -> None:
+    file = tmp_path / "input"
+    file.write_bytes(bytes(5 << 20))
+
+    result = dledger("append", file, "--endpoints", NOBODY, "--deadline", "0.2")
+
+    assert 1 == result.exit_code
+    assert "appended 0 entries" in result.stdout
+    assert f"{file}: line 1 is longer than" in result.stderr
+    assert "--block-size" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["nonsense"], "no workload is called 'nonsense'"),
+        (["--flush", "never"], "expected sync or async"),
+        (["failover", "--endpoints", NOBODY], "runs on its own nodes only"),
+    ],
+)
+def test_bench_refuses_what_it_cannot_do(arguments: list[str], text: str) -> None:
+    result = dledger("bench", *arguments)
+
+    assert 2 == result.exit_code
+    assert text in result.stderr
+
+
+def test_summary_gives_medians_and_the_spread() -> None:
+    summary = Summary("conc64", 1024, is_fsync=True)
+    summary.runs += [Run(ops, p50, 9.0, 1.0, 50.0) for ops, p50 in ((100.0, 3.0), (300.0, 1.0), (200.0, 2.0))]
+
+    figures = summary.as_object()
+
+    assert {"workload": "conc64", "ops_s": 200.0, "p50_ms": 2.0, "fsync": True, "runs": 3}.items() <= figures.items()
+    assert (100.0, 300.0, 0.205) == (figures["lowest"], figures["highest"], figures["mb_s"])
+
+
+def test_summary_of_failovers_has_times_instead_of_rates() -> None:
+    summary = Summary("failover", 1024, is_fsync=True)
+    summary.runs += [Run(None, gap, gap, None, None) for gap in (900.0, 500.0, 700.0)]
+
+    figures = summary.as_object()
+
+    assert (None, 700.0, 500.0, 900.0) == (figures["ops_s"], figures["p50_ms"], figures["lowest"], figures["highest"])
+
+
+def test_latency_is_that_of_the_given_share_of_calls() -> None:
+    load = Load(1.0, 100, [number / 1000 for number in range(100, 0, -1)])
+
+    assert (51.0, 100.0) == (pytest.approx(load.latency_ms(0.5)), pytest.approx(load.latency_ms(0.99)))
+    assert 0.0 == Load(1.0).latency_ms(0.5)
+
+
+def test_cluster_is_made_once_and_found_again(tmp_path: Path) -> None:
+    made = LocalCluster.create(tmp_path, nodes=3, options={"group": "g"})
+    found = LocalCluster.attach(tmp_path)
+
+    assert (made.endpoints, made.node_ids, "g") == (found.endpoints, found.node_ids, found.group)
+    assert () == found.running_ids
+    assert 9 == len({*made.endpoints.split(","), *map(made.metrics_of, made.node_ids)} | peers_of(made))
+    with pytest.raises(ClusterError, match="already holds a cluster"):
+        LocalCluster.create(tmp_path)
+    with pytest.raises(ClusterError, match="holds no cluster"):
+        LocalCluster.attach(tmp_path / "absent")
+
+
+def peers_of(cluster: LocalCluster) -> set[str]:
+    text = str(tomllib.loads(cluster.config_of("n0").read_text())["peers"])
+    return {peer.partition("-")[2] for peer in text.split(";")}

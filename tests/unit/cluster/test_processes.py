@@ -1,0 +1,81 @@
+"""Processes are told apart by more than their id, and only our own are ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from cluster.processes import ProcessRef, anonymous_memory_bytes_of, cpu_seconds_of, identity_of
+
+LOOP = "import time\nwhile True: time.sleep(60)"
+STUBBORN = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n{LOOP}"
+
+
+@pytest.fixture
+def start() -> Iterator[object]:
+    children: list[subprocess.Popen[bytes]] = []
+
+    def run(code: str) -> subprocess.Popen[bytes]:
+        children.append(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE))
+        return children[-1]
+
+    yield run
+    for child in children:
+        child.kill()
+        child.wait()
+        assert child.stdout is not None
+        child.stdout.close()
+
+
+def ref_of(child: subprocess.Popen[bytes]) -> ProcessRef:
+    return ProcessRef(child.pid, identity_of(child.pid) or "")
+
+
+def test_ended_process_is_seen_as_ended_even_before_it_is_reaped(start) -> None:
+    process = ref_of(start(LOOP))
+    assert process.is_running()
+
+    process.end(10)
+
+    assert not process.is_running()
+
+
+def test_process_that_took_over_the_id_is_never_signalled(start) -> None:
+    child = start(LOOP)
+    process = ProcessRef(child.pid, "another start time")
+
+    process.end(0.1)
+
+    assert not process.is_running()
+    assert ref_of(child).is_running()
+
+
+def test_process_that_does_not_obey_is_ended_by_force(start) -> None:
+    child = start(STUBBORN)
+    child.stdout.readline()
+    process = ref_of(child)
+
+    process.end(0.2)
+
+    assert not process.is_running()
+    assert -signal.SIGKILL == child.wait()
+
+
+def test_stopped_process_is_ended_too(start) -> None:
+    process = ref_of(start(LOOP))
+    process.signal(signal.SIGSTOP)
+
+    process.end(10)
+
+    assert not process.is_running()
+
+
+def test_memory_and_processor_time_are_measured() -> None:
+    assert anonymous_memory_bytes_of(os.getpid()) > 1 << 20
+    assert cpu_seconds_of(os.getpid()) > 0
+    assert (0, 0) == (anonymous_memory_bytes_of(1 << 22), cpu_seconds_of(1 << 22))
