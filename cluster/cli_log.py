@@ -96,6 +96,9 @@ def _append_all(ingest: Ingest, sources: list[Source], block_size: int) -> None:
             except ValueError as error:
                 ingest.faults.append(str(error))
                 return
+            except KeyboardInterrupt:
+                ingest.faults.append("interrupted; the batch that was under way may be appended all the same")
+                return
 
 
 def _report(ingest: Ingest, duration_s: float, endpoints: str) -> None:
