@@ -6,7 +6,7 @@ because nothing ever gets far. Each seed turns on some faults and draws their ra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 
@@ -123,6 +123,35 @@ def draw_options(seed: int, node_count: int | None = None) -> SimOptions:
         node_count: overrides the drawn number of nodes; all else stays as drawn.
     """
     random = Random(f"{seed}/options")
+    options = _draw(seed, random, node_count)
+    return with_short_reigns(options, random) if random.random() < 0.15 else options
+
+
+def with_short_reigns(options: SimOptions, random: Random) -> SimOptions:
+    """Make a run in which most leaders die within moments of their election, and the next ones too.
+
+    Entries then stay uncommitted over many terms, on changing nodes: the ground of Raft's figure 8.
+    """
+    return replace(
+        options,
+        raft=RaftConfig(
+            heart_beat_time_interval_ms=20,
+            min_election_timeout_ms=60,
+            max_election_timeout_ms=180,
+            max_push_size_bytes=64,
+            max_push_window=1,
+            max_push_time_out_ms=60,
+        ),
+        network=replace(options.network, min_latency_us=3_000, max_latency_us=15_000, is_ordered=True),
+        tick_us=5_000,
+        troubles=(Trouble.KILL, Trouble.DIE_IN_STEP),
+        trouble_interval_us=random.choice((20_000, 60_000)),
+        downtime_max_us=random.choice((50_000, 200_000)),
+        safety_us=2 * options.safety_us,
+    )
+
+
+def _draw(seed: int, random: Random, node_count: int | None) -> SimOptions:
     drawn_count = random.choice((3, 3, 5))
     is_flush_sync = random.random() < 0.85
     data_file_size_bytes = random.choice((1024, 4096, 4096, 16384))
