@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import grpc
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
     from dledger.client.outcomes import Appended
     from dledger.v1.log_pb2 import AppendResponse
+
+
+_ORDERLY_END_S = 0.5
 
 
 class Item(NamedTuple):
@@ -96,7 +100,13 @@ class AppendStream:
         self._call.cancel()
 
     async def close(self) -> None:
-        """End the call and wait until `on_lost` has been told."""
+        """End the call and wait until `on_lost` has been told: in order if nothing is under way, else at once."""
+        if not self.in_flight:
+            # A call that is cancelled leaves gRPC busy with it for a moment, and a loop that is closed meanwhile gets
+            # its complaints.
+            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await self._call.done_writing()
+            await asyncio.wait([self._reader], timeout=_ORDERLY_END_S)
         self._call.cancel()
         await asyncio.wait([self._reader])
 

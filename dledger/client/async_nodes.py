@@ -73,6 +73,8 @@ class AsyncNodes:
         finally:
             for task in waiting:
                 task.cancel()
+            if waiting:
+                await asyncio.wait(waiting)
         return answers
 
     async def find_leader(self) -> str | None:
