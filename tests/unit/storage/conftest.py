@@ -2,14 +2,22 @@
 
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.testing.faults import FaultCounts
+from dledger.testing.sim_disk import SimDisk
+from dledger.testing.sim_files import SimFiles
 from store.errors import DiskFull, StorageFailed
 from store.os_files import OsFiles
 
 CONFIG = EntryStoreConfig(data_file_size_bytes=4096, index_file_size_bytes=32 * 16)
+
+MACHINE_FILE = 2048
+MACHINE_CONFIG = EntryStoreConfig(data_file_size_bytes=MACHINE_FILE, index_file_size_bytes=32 * 8)
+MACHINE_DIRECTORY = "/n0"
 
 
 class FaultyFile:
@@ -95,6 +103,76 @@ class Log:
             stream.write(content)
 
 
+class Machine:
+    """A disk with one log; what is written to it directly is at once durable."""
+
+    def __init__(self):
+        self.random = Random(7)
+        self.disk = SimDisk(self.random, FaultCounts())
+
+    def process(self):
+        return SimFiles(self.disk, self.random, FaultCounts())
+
+    def open(self):
+        return EntryStore.open(self.process(), MACHINE_DIRECTORY, MACHINE_CONFIG)
+
+    def inode(self, name):
+        return self.disk.lookup(f"{MACHINE_DIRECTORY}/{name}")
+
+    def data(self, base=0):
+        return self.inode(f"data/{base:020d}")
+
+    def index(self, base=0):
+        return self.inode(f"index/{base:020d}")
+
+    def read(self, position, size):
+        return bytes(
+            self.data(position - position % MACHINE_FILE).cache[
+                position % MACHINE_FILE : position % MACHINE_FILE + size
+            ]
+        )
+
+    def patch(self, inode, offset, content):
+        inode.cache[offset : offset + len(content)] = content
+        inode.durable[offset : offset + len(content)] = content
+        inode.pending.clear()
+
+    def patch_data(self, position, content):
+        self.patch(self.data(position - position % MACHINE_FILE), position % MACHINE_FILE, content)
+
+    def data_image(self):
+        names = self.disk.directories[f"{MACHINE_DIRECTORY}/data"].cached
+        return {name: bytes(inode.cache) for name, inode in sorted(names.items())}
+
+    def remove(self, name):
+        files = self.process()
+        files.remove(f"{MACHINE_DIRECTORY}/{name}")
+        files.sync_directory(f"{MACHINE_DIRECTORY}/{name}".rpartition("/")[0])
+
+    def restore(self, image):
+        """Bring the data files back to `image`, and the checkpoint to nothing."""
+        for name, content in image.items():
+            inode = self.inode(f"data/{name}")
+            if inode is None:
+                self.process().create(f"{MACHINE_DIRECTORY}/data/{name}", MACHINE_FILE)
+                inode = self.inode(f"data/{name}")
+            self.patch(inode, 0, content)
+
+    @staticmethod
+    def body(index, size):
+        return bytes(1 + (index * 31 + number) % 255 for number in range(size))
+
+    def write_log(self, sizes, first_term=1):
+        """Write an entry of each size, without a close, so without a checkpoint; return (position, end) of each."""
+        store = self.open()
+        places = []
+        for index, size in enumerate(sizes):
+            (position,) = store.append([self.body(index, size)], index, first_term + index // 4)
+            places.append((position, position + 48 + size))
+        store.abandon()
+        return places
+
+
 @pytest.fixture
 def make_log(tmp_path):
     """Return a function that makes a `Log` in a directory of its own; what is open at the end is closed."""
@@ -120,3 +198,39 @@ def log(make_log):
 def faulty_files():
     """Return a file system that fails where a test says so."""
     return FaultyFiles()
+
+
+@pytest.fixture
+def fill():
+    """Return a function that appends entries one by one, with bodies that tell them apart."""
+
+    def append(store, count, size=100, term=1):
+        for _ in range(count):
+            index = store.last_index + 1
+            store.append([b"%07d" % index + bytes(size - 7)], index, term)
+
+    return append
+
+
+@pytest.fixture
+def flush():
+    """Return a function that makes everything written so far durable."""
+
+    def sync(store):
+        ticket = store.begin_flush()
+        ticket.sync()
+        store.end_flush(ticket)
+
+    return sync
+
+
+@pytest.fixture
+def names():
+    """Return a function that lists the queue files of a directory by the offsets that are their names."""
+    return lambda path: sorted(int(entry.name) for entry in Path(path).iterdir())
+
+
+@pytest.fixture
+def machine():
+    """Return a machine whose disk is the simulator's, so that thousands of openings take no time."""
+    return Machine()

@@ -1,98 +1,16 @@
-"""What opening a log makes of every kind of damage: torn tails are cut, corruption is refused, the index is rebuilt.
-
-The disk is the simulator's, so that thousands of openings take no time.
-"""
+"""What opening a log makes of damage: torn tails are cut, corruption is refused."""
 
 from itertools import pairwise
 from random import Random
 
 import pytest
 
-from dledger.entry import BLANK, HEADER, INDEX_UNIT
-from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk
-from dledger.testing.sim_files import SimFiles
+from dledger.entry import HEADER
 from store.errors import CorruptData
 
 FILE = 2048
-CONFIG = EntryStoreConfig(data_file_size_bytes=FILE, index_file_size_bytes=32 * 8)
 DIRECTORY = "/n0"
-
-
-class Machine:
-    """A disk with one log; what is written to it directly is at once durable."""
-
-    def __init__(self):
-        self.random = Random(7)
-        self.disk = SimDisk(self.random, FaultCounts())
-
-    def process(self):
-        return SimFiles(self.disk, self.random, FaultCounts())
-
-    def open(self):
-        return EntryStore.open(self.process(), DIRECTORY, CONFIG)
-
-    def inode(self, name):
-        return self.disk.lookup(f"{DIRECTORY}/{name}")
-
-    def data(self, base=0):
-        return self.inode(f"data/{base:020d}")
-
-    def index(self, base=0):
-        return self.inode(f"index/{base:020d}")
-
-    def read(self, position, size):
-        return bytes(self.data(position - position % FILE).cache[position % FILE : position % FILE + size])
-
-    def patch(self, inode, offset, content):
-        inode.cache[offset : offset + len(content)] = content
-        inode.durable[offset : offset + len(content)] = content
-        inode.pending.clear()
-
-    def patch_data(self, position, content):
-        self.patch(self.data(position - position % FILE), position % FILE, content)
-
-    def data_image(self):
-        names = self.disk.directories[f"{DIRECTORY}/data"].cached
-        return {name: bytes(inode.cache) for name, inode in sorted(names.items())}
-
-    def remove(self, name):
-        files = self.process()
-        files.remove(f"{DIRECTORY}/{name}")
-        files.sync_directory(f"{DIRECTORY}/{name}".rpartition("/")[0])
-
-    def restore(self, image):
-        """Bring the data files back to `image`, and the checkpoint to nothing."""
-        for name, content in image.items():
-            inode = self.inode(f"data/{name}")
-            if inode is None:
-                self.process().create(f"{DIRECTORY}/data/{name}", FILE)
-                inode = self.inode(f"data/{name}")
-            self.patch(inode, 0, content)
-
-
-def body(index, size):
-    return bytes(1 + (index * 31 + number) % 255 for number in range(size))
-
-
-def write_log(machine, sizes, first_term=1):
-    """Write an entry of each size, without a close, so without a checkpoint; return (position, end) of each."""
-    store = machine.open()
-    places = []
-    for index, size in enumerate(sizes):
-        (position,) = store.append([body(index, size)], index, first_term + index // 4)
-        places.append((position, position + 48 + size))
-    store.abandon()
-    return places
-
-
 SIZES = [60, 0, 300, 1, 700, 500, 90, 400, 33]
-
-
-@pytest.fixture
-def machine():
-    return Machine()
 
 
 def holder_of(places, position):
@@ -103,7 +21,7 @@ def holder_of(places, position):
 
 
 def test_any_byte_changed_is_corruption_except_in_the_last_entry(machine):
-    places = write_log(machine, SIZES)
+    places = machine.write_log(SIZES)
     image = machine.data_image()
     last = len(SIZES) - 1
     blank_at = next(end for (_, end), (begin, _) in pairwise(places) if begin != end)
@@ -129,7 +47,7 @@ def test_any_byte_changed_is_corruption_except_in_the_last_entry(machine):
 
 
 def test_any_byte_changed_below_the_checkpoint_is_corruption_also_in_the_last_entry(machine):
-    places = write_log(machine, SIZES)
+    places = machine.write_log(SIZES)
     machine.open().close()
     image = machine.data_image()
 
@@ -143,7 +61,7 @@ def test_any_byte_changed_below_the_checkpoint_is_corruption_also_in_the_last_en
 @pytest.mark.parametrize("filler", ["zeros", "noise"])
 def test_tail_torn_at_any_byte_leaves_the_whole_entries_before_it(machine, filler):
     sizes = [size for size in SIZES if size]  # an empty body has no byte that could be missing
-    places = write_log(machine, sizes)
+    places = machine.write_log(sizes)
     image = machine.data_image()
     noise = Random(3).randbytes(2 * FILE)
     end = places[-1][1]
@@ -159,7 +77,9 @@ def test_tail_torn_at_any_byte_leaves_the_whole_entries_before_it(machine, fille
         kept = sum(entry_end <= torn_at for _, entry_end in places)
         assert store.last_index == kept - 1, torn_at
         assert store.end_position == (places[kept - 1][1] if kept else 0)
-        assert [store.get(index).body for index in range(kept)] == [body(i, s) for i, s in enumerate(sizes[:kept])]
+        assert [store.get(index).body for index in range(kept)] == [
+            machine.body(i, s) for i, s in enumerate(sizes[:kept])
+        ]
         behind = machine.data_image()
         assert not any(behind[f"{0:020d}"][min(store.end_position, FILE) :]) or store.end_position > FILE
         store.append([b"new"], kept, 9)
@@ -170,7 +90,7 @@ def test_tail_torn_at_any_byte_leaves_the_whole_entries_before_it(machine, fille
 
 
 def test_tail_torn_below_the_checkpoint_is_corruption(machine):
-    places = write_log(machine, SIZES)
+    places = machine.write_log(SIZES)
     machine.open().close()
     position = places[-1][0]
     machine.patch_data(position, bytes(places[-1][1] - position))
@@ -185,7 +105,7 @@ def test_tail_torn_below_the_checkpoint_is_corruption(machine):
 @pytest.mark.parametrize("sector", range(6))
 def test_lost_sector_among_unsynced_ones_is_a_torn_tail(machine, sector):
     """A power cut may lose any sector of what was not synced, also with good entries behind it."""
-    places = write_log(machine, SIZES)
+    places = machine.write_log(SIZES)
     position = sector * 512
     assert position < places[-1][1]
     machine.patch_data(position, bytes(512))
@@ -200,7 +120,7 @@ def test_lost_sector_among_unsynced_ones_is_a_torn_tail(machine, sector):
 
 def test_lost_end_of_a_sector_is_a_torn_tail(machine):
     """The sector reached the disk before the later of two writes to it."""
-    places = write_log(machine, [100, 100, 100, 100, 100, 100])
+    places = machine.write_log([100, 100, 100, 100, 100, 100])
     position = places[2][0]
     machine.patch_data(position, bytes(512 - position % 512))
 
@@ -209,7 +129,7 @@ def test_lost_end_of_a_sector_is_a_torn_tail(machine):
 
 @pytest.mark.parametrize("size", [8, 48, 100, 148])
 def test_zeros_that_end_inside_a_sector_are_damage(machine, size):
-    places = write_log(machine, [100, 100, 100, 100, 100, 100])
+    places = machine.write_log([100, 100, 100, 100, 100, 100])
     machine.patch_data(places[1][0], bytes(size))
 
     with pytest.raises(CorruptData, match="a good entry follows"):
@@ -218,7 +138,7 @@ def test_zeros_that_end_inside_a_sector_are_damage(machine, size):
 
 def test_lost_blank_is_a_torn_tail(machine):
     """The next file's entries are on the disk, the blank before them is not."""
-    places = write_log(machine, [900, 900, 900, 900])
+    places = machine.write_log([900, 900, 900, 900])
     machine.patch_data(places[1][1], bytes(8))
 
     store = machine.open()
@@ -309,141 +229,3 @@ def test_java_positions_that_are_all_off_by_the_same_are_accepted(machine):
 
     with pytest.raises(CorruptData):
         machine.open()
-
-
-# --------------------------------------------------------------------------------------------------- the index files
-
-
-def all_bodies(store):
-    return [store.get(index).body for index in range(store.begin_index, store.last_index + 1)]
-
-
-INDEX_DAMAGE = {
-    "all files gone": lambda machine: [machine.remove(f"index/{base:020d}") for base in (0, 256, 512)],
-    "first file gone": lambda machine: machine.remove(f"index/{0:020d}"),
-    "middle file gone": lambda machine: machine.remove(f"index/{256:020d}"),
-    "last file gone": lambda machine: machine.remove(f"index/{512:020d}"),
-    "zeros": lambda machine: machine.patch(machine.index(256), 0, bytes(256)),
-    "noise": lambda machine: machine.patch(machine.index(0), 0, Random(1).randbytes(256)),
-    "one unit": lambda machine: machine.patch(machine.index(0), 32 * 3 + 7, b"\x01"),
-    "last unit": lambda machine: machine.patch(machine.index(512), 32 + 27, b"\x01"),
-    "units behind the end": lambda machine: machine.patch(machine.index(512), 64, Random(1).randbytes(192)),
-    "no-op written as normal": lambda machine: machine.patch(machine.index(0), 32 * 2, bytes.fromhex("00000001")),
-}
-
-
-@pytest.mark.parametrize("is_closed", [False, True])
-@pytest.mark.parametrize("damage", INDEX_DAMAGE)
-def test_index_is_rebuilt_from_the_data(machine, damage, is_closed):
-    store = machine.open()
-    for index in range(18):
-        store.append([body(index, 500)], index, index // 5, magic=2 if index == 2 else 1)
-    bodies, state = all_bodies(store), store.log_state()
-    image = [bytes(machine.index(base).cache) for base in (0, 256, 512)]
-    store.close() if is_closed else store.abandon()
-    INDEX_DAMAGE[damage](machine)
-
-    store = machine.open()
-
-    assert all_bodies(store) == bodies
-    assert store.log_state() == state
-    if damage != "no-op written as normal":  # as Java leaders write them: accepted, for nothing depends on it
-        assert [bytes(machine.index(base).cache) for base in (0, 256, 512)] == image
-    store.append([b"more"], 18, 9)
-    store.abandon()
-    assert machine.open().get(18).body == b"more"
-
-
-# ----------------------------------------------------------------------------------------------- beginnings and ends
-
-
-def test_blank_without_an_entry_behind_it_is_taken_back(machine):
-    """The crash came between the blank and the next file's first entry; the next entry may fit where the blank is."""
-    places = write_log(machine, [900, 900])
-    end = places[-1][1]
-    for with_next_file in (False, True):
-        machine.patch_data(end, BLANK.pack(-1, FILE - end))
-        if with_next_file:
-            files = machine.process()
-            files.create(f"{DIRECTORY}/data/{FILE:020d}", FILE)
-
-        store = machine.open()
-
-        assert (store.last_index, store.end_position) == (1, end)
-        assert machine.read(end, 8) == bytes(8)
-        store.abandon()
-
-
-def test_empty_files_made_ahead_are_kept_and_used(machine):
-    places = write_log(machine, [100])
-    store = machine.open()
-    store.reserve([1500, 1500, 1500])
-    store.abandon()
-
-    store = machine.open()
-
-    assert (store.last_index, store.end_position, store.recovery_notes) == (0, places[0][1], ())
-    assert store.append([bytes(1500)] * 3, 1, 1) == [places[0][1], FILE, 2 * FILE]
-
-
-@pytest.mark.parametrize("begin_file", [1, 2])
-def test_log_whose_head_was_deleted_begins_with_its_first_entry(machine, begin_file):
-    write_log(machine, [600] * 12)  # three to a file
-    for number in range(begin_file):
-        machine.remove(f"data/{number * FILE:020d}")
-
-    store = machine.open()
-
-    assert (store.begin_index, store.begin_position, store.last_index) == (3 * begin_file, begin_file * FILE, 11)
-    assert all_bodies(store) == [body(index, 600) for index in range(3 * begin_file, 12)]
-    store.truncate(3 * begin_file)
-    assert (store.last_index, store.end_position) == (3 * begin_file - 1, begin_file * FILE)
-
-
-def test_blank_at_the_head_of_the_first_file_is_stepped_over(machine):
-    """DLedger deletes a log's head inside a file by a blank over it."""
-    places = write_log(machine, [200, 200, 200, 200])
-    position = places[2][0]
-    machine.patch_data(0, BLANK.pack(-1, position) + bytes(position - 8))
-    machine.patch(machine.index(), 0, BLANK.pack(-1, 64) + bytes(56))
-
-    store = machine.open()
-
-    assert (store.begin_index, store.begin_position, store.last_index) == (2, position, 3)
-    assert INDEX_UNIT.unpack_from(machine.index().cache, 64)[3] == 2
-    store.append([b"more"], 4, 9)
-    assert store.get(4).body == b"more"
-
-
-def test_deleted_data_is_not_an_empty_log_when_the_checkpoint_knows_better(machine):
-    write_log(machine, SIZES)
-    machine.open().close()
-    for name in list(machine.data_image()):
-        machine.remove(f"data/{name}")
-
-    with pytest.raises(CorruptData, match="expected entries up to 8, durable here, found no entries"):
-        machine.open()
-
-
-def test_files_before_the_checkpoint_are_not_read_at_opening_but_their_damage_is_found_when_read(machine):
-    places = write_log(machine, [600] * 30)
-    machine.open().close()
-    machine.patch_data(places[4][0] + 100, b"\0")
-
-    store = machine.open()
-
-    assert store.last_index == 29
-    with pytest.raises(CorruptData, match="index 4"):
-        store.get(4)
-    assert store.get(5).body == body(5, 600)
-
-
-def test_recovered_log_survives_a_power_cut_at_once(machine):
-    """What a killed process left in the page cache is synced before anybody may count on it."""
-    write_log(machine, SIZES)
-    store = machine.open()
-    assert store.durable_index == len(SIZES) - 1
-    store.abandon()
-    machine.disk.cut_power()
-
-    assert machine.open().last_index == len(SIZES) - 1
