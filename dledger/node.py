@@ -230,7 +230,7 @@ class Node:
             return future
         pending = PendingAppend(future, len(sizes), size_bytes, perf_counter())
         self._appends.take(pending)
-        self._turns.propose(Proposal(bodies, stamp_at, pending))
+        self._turns.propose(Proposal(bodies, stamp_at, pending), size_bytes)
         return future
 
     def _refusal_of(self, sizes: list[int], size_bytes: int) -> AppendResult | None:

@@ -2,7 +2,7 @@
 
 Messages, ticks, finished syncs, proposals and reads are collected here and handed on once per turn of the event loop;
 what comes while a turn runs joins the next. So a lone append waits for nobody, and many share one write, one push and
-one sync.
+one sync (see `dledger.proposal_queue`).
 
 Invariant: the driver is called from here only, in the loop's thread, and never again after the first error.
 """
@@ -23,12 +23,11 @@ from dledger.node_observer import NodeObserver
 from dledger.node_status import position_behind
 from dledger.pending_appends import PendingAppends
 from dledger.pending_reads import PendingReads
+from dledger.proposal_queue import ProposalQueue
 from dledger.storage_thread import StorageThread
 from store.errors import DiskFull
 
 _TICK_S = 0.01
-# Bodies that one turn gives to the driver: more would keep heartbeats waiting for too long.
-_TURN_SIZE_BYTES_MAX = 8 << 20
 # Up to so much a sync on the loop delays nobody noticeably (see `dledger.syncer`).
 _LIGHT_APPENDS_MAX = 8
 _LIGHT_SIZE_BYTES_MAX = 256 * 1024
@@ -72,7 +71,7 @@ class NodeTurns:
         self._loop = asyncio.get_running_loop()
         self._driver: Driver | None = None
         self._inbox: list[Event] = []
-        self._proposals: list[Proposal] = []
+        self._proposals = ProposalQueue()
         self._is_turn_due = False
         self._is_checkpointing = False
         self._last_checkpoint = (-1, -1)
@@ -94,9 +93,9 @@ class NodeTurns:
             timer.cancel()
         self._timers.clear()
 
-    def propose(self, proposal: Proposal) -> None:
-        """Take a proposal into the next turn."""
-        self._proposals.append(proposal)
+    def propose(self, proposal: Proposal, size_bytes: int) -> None:
+        """Take a proposal with bodies of `size_bytes` into the next turn, or the one after a batch is committed."""
+        self._proposals.add(proposal, size_bytes)
         self.ask_turn()
 
     def ask_turn(self) -> None:
@@ -127,6 +126,9 @@ class NodeTurns:
         """Report a finished sync to the driver."""
         self._metrics.fsync_latency_s.observe(duration_s)
         self._run(lambda driver: driver.synced(ticket))
+        if self._proposals:
+            # A commit may have let them go.
+            self.ask_turn()
 
     def on_sync_failed(self, error: Exception) -> None:
         """Stop: what reached the disk is not known."""
@@ -146,24 +148,15 @@ class NodeTurns:
         if self._inbox:
             events, self._inbox = self._inbox, []
             driver.process(events)
-        if self._proposals:
-            driver.propose(self._next_batch())
-
-    def _next_batch(self) -> list[Proposal]:
-        """Take proposals for one batch; what is too much for one turn waits for the next."""
-        batch, self._proposals = self._proposals, []
-        entries_count = size_bytes = 0
-        for number, proposal in enumerate(batch):
-            pending = proposal.token
-            if number and size_bytes + pending.size_bytes > _TURN_SIZE_BYTES_MAX:
-                batch, self._proposals = batch[:number], batch[number:]
+        batch, size_bytes = self._proposals.take(driver.raft.commit_index)
+        if batch:
+            driver.propose(batch)
+            self._proposals.proposed(driver.raft.last_index)
+            self._metrics.append_batch_entries.observe(sum(len(proposal.bodies) for proposal in batch))
+            self._metrics.append_batch_bytes.observe(size_bytes)
+            if self._proposals:
+                # What was too much for one batch.
                 self.ask_turn()
-                break
-            entries_count += pending.entries_count
-            size_bytes += pending.size_bytes
-        self._metrics.append_batch_entries.observe(entries_count)
-        self._metrics.append_batch_bytes.observe(size_bytes)
-        return batch
 
     def _run(self, step: Callable[[Driver], None]) -> None:
         if self._driver is None:
@@ -194,6 +187,8 @@ class NodeTurns:
         self._appends.expire(now_s)
         self._reads.expire(now_s)
         self._inbox.append(Tick(int(self._loop.time() * 1000)))
+        # Whatever became of the batches in flight, nothing waits for them longer than a tick.
+        self._proposals.forget_in_flight()
         self._turn()
 
     def _look_for_room(self) -> None:
