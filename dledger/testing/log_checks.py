@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dledger.testing.faults import Violation
 
 if TYPE_CHECKING:
+    from dledger.entry import Entry
     from dledger.testing.log_view import LogView, Record
 
 
@@ -100,6 +101,12 @@ class LogChecks:
         ]
         if len(holders) < self._quorum:
             raise Violation("durable commit", f"{node_id} committed {index} of term {record.term}, held by {holders}")
+
+    def served(self, node_id: str, entry: Entry) -> None:
+        """Hear what a node's store gives for a committed index."""
+        record = self.committed[entry.index]
+        if (entry.term, entry.position) != (record.term, record.position) or record.body != entry.body:
+            raise Violation("served entry", f"{node_id} serves another entry {entry.index} than was committed")
 
     def truncate(self, node_id: str, first_index: int) -> None:
         """Hear that a node cut off `first_index` and all behind it."""

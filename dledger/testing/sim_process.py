@@ -15,7 +15,7 @@ from dledger.core.events import Event, PeerUnreachable, ReadIndex, Received, Rol
 from dledger.core.messages import PushAccepted
 from dledger.core.raft import Raft
 from dledger.driver import Driver, Proposal
-from dledger.entry_store import CorruptPush, EntryStore, EntryStoreConfig, FlushTicket
+from dledger.entry_store import CheckpointTicket, CorruptPush, EntryStore, EntryStoreConfig, FlushTicket
 from dledger.errors import ResponseCode
 from dledger.hard_state import HardStateFile
 from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
@@ -142,7 +142,7 @@ class SimProcess:
         """Begin to tick."""
         options, after = self._world.options, self._world.scheduler.after
         after(int(self._random.random() * options.tick_us), self._tick)
-        after(options.checkpoint_interval_us, self._save_checkpoint)
+        after(options.checkpoint_interval_us, self._begin_checkpoint)
         if not options.is_flush_sync:
             after(FLUSH_INTERVAL_US, self._flush)
 
@@ -244,12 +244,19 @@ class SimProcess:
         if self._world.options.is_flush_sync:
             checks.log.promise(self.node_id, store.durable_index)
 
-    def _save_checkpoint(self) -> None:
+    def _begin_checkpoint(self) -> None:
         if self.is_dead:
             return
-        self._world.scheduler.after(self._world.options.checkpoint_interval_us, self._save_checkpoint)
+        after = self._world.scheduler.after
+        after(self._world.options.checkpoint_interval_us, self._begin_checkpoint)
         if not self.is_paused:
-            self._guard(lambda: self.store.save_checkpoint(self.raft.commit_index))
+            # It is saved in another thread while turns go on: log and term may be others by then.
+            ticket = self.store.begin_checkpoint(self.raft.commit_index)
+            after(int(self._random.random() * self._world.options.sync_max_us), self._save_checkpoint, ticket)
+
+    def _save_checkpoint(self, ticket: CheckpointTicket) -> None:
+        if not self.is_dead and not self.is_paused:
+            self._guard(ticket.save)
 
     def _flush(self) -> None:
         if self.is_dead:
@@ -342,7 +349,10 @@ class SimProcess:
         """Serve the read: everything up to `index` must be committed here."""
         if index > self.raft.commit_index:
             raise Violation("read", f"{self.node_id} serves up to {index}, commit index {self.raft.commit_index}")
-        self._world.checks.clients.end_read(read_id, index)
+        checks = self._world.checks
+        checks.clients.end_read(read_id, index)
+        if index >= 0:
+            checks.log.served(self.node_id, self.store.get(index))
         self._reads.pop(read_id)(True)
 
     def on_read_refused(self, read_id: int) -> None:
