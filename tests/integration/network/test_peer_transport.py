@@ -12,6 +12,7 @@ import pytest
 
 from dledger.config import NodeConfig
 from dledger.core.messages import Heartbeat, HeartbeatResponse, Message, Push, PushAccepted, VoteRequest, VoteResponse
+from dledger.peer_connection import SILENCE_TIMEOUT_MS
 from dledger.peer_frames import FRAME_HEAD, encode_hello
 from dledger.peer_handshake import Handshake
 from dledger.peer_transport import PeerTransport
@@ -75,6 +76,42 @@ def test_every_kind_of_message_arrives_with_its_sender(run: Run, configs: Config
         assert n1.client_address_of("n0") == str(configs["n0"].client_address)
         await n0.stop()
         await n1.stop()
+
+    run(main())
+
+
+def test_connections_notice_a_peer_that_is_gone_without_a_word(
+    run: Run, configs: Configs, eventually: Eventually
+) -> None:
+    """The kernel ends half-open connections; that needs a cable to be pulled, so only its orders are checked."""
+
+    async def main() -> None:
+        n0, _ = await started(configs["n0"])
+        n1, _ = await started(configs["n1"])
+        await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
+        for connection in filter(None, n0._links["n1"].slots + n1._links["n0"].slots):
+            wire = connection._transport.get_extra_info("socket")
+            assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == SILENCE_TIMEOUT_MS
+        await n0.stop()
+        await n1.stop()
+
+    run(main())
+
+
+def test_silent_stranger_is_shown_out(run: Run, configs: Configs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dledger.peer_connection.HELLO_TIMEOUT_S", 0.05)
+
+    async def main() -> None:
+        n0, _ = await started(configs["n0"])
+        address = configs["n0"].self_address
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await reader.readexactly(1)
+        writer.close()
+        await n0.stop()
 
     run(main())
 
