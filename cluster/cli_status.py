@@ -6,7 +6,9 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from cluster.cli_common import (
@@ -77,64 +79,68 @@ def _leader_of(answers: dict[str, StatusResponse | str]) -> StatusResponse | Non
 
 
 def _as_object(endpoint: str, answer: StatusResponse | str) -> dict[str, Any]:
-    if isinstance(answer, str):
-        return {"endpoint": endpoint, "error": answer}
-    # Protobuf's JSON writes 64-bit numbers as text; every number here is one that JSON can hold.
-    fields = MessageToDict(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-    return {"endpoint": endpoint, **_with_numbers(fields)}
+    return (
+        {"endpoint": endpoint, "error": answer}
+        if isinstance(answer, str)
+        else {"endpoint": endpoint, **_fields(answer)}
+    )
 
 
-def _with_numbers(fields: dict[str, Any]) -> dict[str, Any]:
-    texts = {"group", "self_id", "role", "message", "id", "address"}
-    return {name: value if name in texts else _as_number(value) for name, value in fields.items()}
+def _fields(message: Message) -> dict[str, Any]:
+    """Return all fields of a message by name, in the order of its definition, set or not."""
+    return {field.name: _plain(getattr(message, field.name)) for field in message.DESCRIPTOR.fields}
 
 
-def _as_number(value: Any) -> Any:
-    if isinstance(value, dict):
-        return _with_numbers(value)
-    if isinstance(value, list):
-        return [_as_number(item) for item in value]
-    return int(value) if isinstance(value, str) else value
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold: protobuf's own conversion would write 64-bit numbers as text."""
+    if isinstance(value, Message):
+        return _fields(value)
+    return value if isinstance(value, str | int | bool) else [_plain(item) for item in value]
 
 
 def _table(answers: dict[str, StatusResponse | str], leader: StatusResponse | None) -> Table:
-    table = Table(title=None if leader is None else f"group {leader.group}, term {leader.term}")
-    for name, justify in (("node", "left"), ("endpoint", "left"), ("role", "left")):
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for name in ("term", "entries", "committed", "behind"):
-        table.add_column(name, justify="right")
-    table.add_column("state")
+    title = None if leader is None else f"group {leader.group}, term {leader.term}, leader {leader.self_id}"
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("node", "endpoint", "role"):
+        table.add_column(name, no_wrap=True)
+    for name in ("term", "log", "commit", "behind"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("state", overflow="fold")
     peers = {} if leader is None else {peer.id: peer for peer in leader.peers}
     for endpoint, answer in answers.items():
-        table.add_row(*_row(endpoint, answer, leader, peers))
+        if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
+            text = answer if isinstance(answer, str) else answer.message
+            table.add_row(
+                "?", endpoint, "-", "-", "-", "-", "-", f"[red]{escape(text.removeprefix(endpoint).strip())}[/]"
+            )
+        else:
+            table.add_row(*_row(endpoint, answer, leader, peers.pop(answer.self_id, None)))
+    for peer in peers.values():
+        table.add_row(*_row_of_peer(peer))
     return table
 
 
 def _row(
-    endpoint: str, answer: StatusResponse | str, leader: StatusResponse | None, peers: dict[str, PeerStatus]
+    endpoint: str, answer: StatusResponse, leader: StatusResponse | None, peer: PeerStatus | None
 ) -> tuple[str, ...]:
-    if isinstance(answer, str):
-        return ("?", endpoint, "-", "-", "-", "-", "-", f"[red]{answer.removeprefix(endpoint).strip()}[/red]")
-    if answer.code != ResponseCode.SUCCESS:
-        return (answer.self_id or "?", endpoint, "-", "-", "-", "-", "-", f"[red]{answer.message}[/red]")
-    entries = f"{answer.begin_index}..{answer.end_index}" if answer.end_index >= answer.begin_index else "none"
-    behind = "-" if leader is None else f"{max(leader.end_index - answer.end_index, 0)}"
-    role = f"[green]{answer.role}[/green]" if answer.role == "LEADER" else answer.role
+    behind = "-" if leader is None else str(max(leader.end_index - answer.end_index, 0))
     return (
         answer.self_id,
         endpoint,
-        role,
+        f"[green]{answer.role}[/]" if answer.role == "LEADER" else answer.role,
         str(answer.term),
-        entries,
+        f"{answer.begin_index}..{answer.end_index}" if answer.end_index >= answer.begin_index else "empty",
         str(answer.commit_index),
         behind,
-        _state(answer, peers.get(answer.self_id)),
+        "[red]disk full[/]" if answer.is_disk_full else _liveness(peer),
     )
 
 
-def _state(answer: StatusResponse, peer: PeerStatus | None) -> str:
-    if answer.is_disk_full:
-        return "[red]disk full[/red]"
-    if peer is not None and not peer.is_live:
-        return "[yellow]cut off from the leader[/yellow]"
-    return "ok"
+def _row_of_peer(peer: PeerStatus) -> tuple[str, ...]:
+    """Return what the leader says of a node that was not asked: its client address was not given."""
+    log = "-" if peer.match_index < 0 else f"..{peer.match_index}"
+    return (peer.id, "not given", "-", "-", log, "-", str(peer.lag_entries), _liveness(peer))
+
+
+def _liveness(peer: PeerStatus | None) -> str:
+    return "ok" if peer is None or peer.is_live else "[yellow]silent[/]"

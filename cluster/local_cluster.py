@@ -361,9 +361,11 @@ def _choose_ports(count: int, base_port: int | None) -> list[int]:
         if taken:
             raise ClusterError(f"port {taken[0]} is taken: choose another base port, or let free ones be chosen")
         return ports
+    # Not the shared generator: programs that seed it alike would choose alike.
+    draw = random.SystemRandom()
     chosen: set[int] = set()
     for _ in range(_PORT_TRIES_MAX):
-        port = random.choice(_PORTS)
+        port = draw.choice(_PORTS)
         if port not in chosen and _is_free(port):
             chosen.add(port)
         if len(chosen) == count:
