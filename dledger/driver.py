@@ -288,5 +288,5 @@ class Driver:
 
     def _read(self, span: Span) -> bytes:
         if self._last_read is None or self._last_read[0] != span:
-            self._last_read = (span, self._store.read_range(span.first_index, span.last_index))
+            self._last_read = (span, self._store.read_span(span))
         return self._last_read[1]

@@ -40,8 +40,7 @@ class EntryReader:
 
     def unit(self, index: int) -> IndexUnit:
         """Return where and what entry `index` is."""
-        if not self.begin_index <= index <= self.last_index:
-            raise EntryNotFound(f"with index {index}", self.begin_index, self.last_index)
+        self._check_held(index)
         return self._index.unit(index)
 
     def term_runs(self) -> tuple[TermRun, ...]:
@@ -58,31 +57,37 @@ class EntryReader:
         """Return what the consensus core starts from."""
         return LogState(self.begin_index, NO_TERM, self.last_index, self.term_runs())
 
-    def fit(self, first_index: int, last_index_max: int, size_bytes_max: int) -> int:
+    def fit(self, first_index: int, last_index_max: int, size_bytes_max: int) -> Span:
         """See `EntryStore.fit`."""
-        first = self.unit(first_index)
-        file_end = first.position - first.position % self._file_size + self._file_size
-        end_max = min(first.position + max(size_bytes_max, first.size), file_end)
+        self._check_held(first_index)
+        last_index = min(last_index_max, self.last_index)
+        fields = self._index.fields
+        _, position, size, _, term = fields(first_index)
+        file_end = position - position % self._file_size + self._file_size
+        end_max = min(position + max(size_bytes_max, size), file_end)
 
         def belongs(unit: IndexUnit) -> bool:
-            return unit.term == first.term and unit.position + unit.size <= end_max
+            return unit.term == term and unit.position + unit.size <= end_max
 
-        last_index_max = min(last_index_max, self.last_index)
+        _, last_position, last_size, _, last_term = fields(last_index)
         # Most often all that is there belongs.
-        if belongs(self._index.unit(last_index_max)):
-            return last_index_max
-        return self._index.last_where(first_index + 1, last_index_max - 1, belongs)
+        if last_term != term or last_position + last_size > end_max:
+            last_index = self._index.last_where(first_index + 1, last_index - 1, belongs)
+            _, last_position, last_size, _, _ = fields(last_index)
+        return Span(first_index, last_index, term, position, last_position + last_size - position)
 
     def span_of(self, first_index: int, last_index: int) -> Span:
         """See `EntryStore.span_of`."""
-        first, last = self.unit(first_index), self.unit(last_index)
-        assert first.term == last.term, (first, last)
-        assert first.position // self._file_size == last.position // self._file_size, (first, last)
-        return Span(first_index, last_index, first.term, first.position, last.position + last.size - first.position)
+        self._check_held(first_index)
+        self._check_held(last_index)
+        _, position, _, _, term = self._index.fields(first_index)
+        _, last_position, last_size, _, last_term = self._index.fields(last_index)
+        assert term == last_term, (first_index, term, last_index, last_term)
+        assert position // self._file_size == last_position // self._file_size, (position, last_position)
+        return Span(first_index, last_index, term, position, last_position + last_size - position)
 
-    def read_range(self, first_index: int, last_index: int) -> bytes:
-        """See `EntryStore.read_range`."""
-        span = self.span_of(first_index, last_index)
+    def read_span(self, span: Span) -> bytes:
+        """See `EntryStore.read_span`."""
         return self._data.read(span.position, span.length)
 
     def read_entries(self, first_index: int, last_index: int) -> list[Entry]:
@@ -125,6 +130,10 @@ class EntryReader:
         file = self._file_at(position)
         chain_crc: int = HEADER.unpack_from(file.view(), position - file.begin_offset)[6]
         return chain_crc
+
+    def _check_held(self, index: int) -> None:
+        if not self.begin_index <= index <= self.last_index:
+            raise EntryNotFound(f"with index {index}", self.begin_index, self.last_index)
 
     def _last_of_term(self, index: int, term: int) -> int:
         return self._index.last_where(index, self.last_index, lambda unit: unit.term == term)

@@ -319,11 +319,11 @@ class EntryStore:
 
     # --------------------------------------------------------------------------------------------------- reading
 
-    def fit(self, first_index: int, last_index_max: int, size_bytes_max: int) -> int:
-        """Return the last index, up to `last_index_max`, that can travel in one span with `first_index`.
+    def fit(self, first_index: int, last_index_max: int, size_bytes_max: int) -> Span:
+        """Return the longest span from `first_index` to at most `last_index_max` that can travel together.
 
-        That is: of the same term, in the same data file, and all together at most `size_bytes_max` bytes; but the
-        first entry always counts.
+        That is: of one term, in one data file, and all together at most `size_bytes_max` bytes; but the first entry
+        always counts.
 
         Raises:
             EntryNotFound: `first_index` is not in the log.
@@ -334,9 +334,9 @@ class EntryStore:
         """Return the span of these entries, which must `fit`; raises as `fit`."""
         return self._reader.span_of(first_index, last_index)
 
-    def read_range(self, first_index: int, last_index: int) -> bytes:
-        """Return these entries, which must `fit`, as they stand in the file; not checked; raises as `fit`."""
-        return self._reader.read_range(first_index, last_index)
+    def read_span(self, span: Span) -> bytes:
+        """Return the entries of a span that `fit` or `span_of` returned, as they stand in the file; not checked."""
+        return self._reader.read_span(span)
 
     def read_entries(self, first_index: int, last_index: int) -> list[Entry]:
         """Return these entries, which must `fit`, checked and decoded.

@@ -128,7 +128,7 @@ class LogCursor:
             span = self._next_span(last_index)
             if span is None:
                 return b""
-            encoded = self._store.read_range(span.first_index, span.last_index)
+            encoded = self._store.read_span(span)
             state = WalkState(span.first_index, span.term, UNKNOWN)
             count = span.last_index - span.first_index + 1
             if walk(memoryview(encoded), 0, span.length, span.position, state, count).offset != span.length:
@@ -152,7 +152,7 @@ class LogCursor:
 
     def _fit(self, last_index_max: int, size_max: int) -> Span:
         store = self._store
-        return store.span_of(self.next_index, store.fit(self.next_index, last_index_max, size_max))
+        return store.fit(self.next_index, last_index_max, size_max)
 
     def _advance(self, span: Span) -> None:
         self._is_begun = True

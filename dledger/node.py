@@ -33,7 +33,7 @@ from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
 from dledger.pending_reads import CommitWaiters, PendingReads, RequestRefused
 from dledger.storage_thread import StorageThread
 from dledger.syncer import GroupSyncer
-from dledger.types import Role, Span
+from dledger.types import Role
 from store.errors import StoreError
 from store.files import Files
 from store.os_files import OsFiles
@@ -146,7 +146,7 @@ class Node:
             voters=tuple(peer.id for peer in config.peers),
             hard_state=hard_state.load(),
             log_state=store.log_state(),
-            fit=self._fit,
+            fit=store.fit,
             draw=random.Random().randrange,
             now_ms=int(self._loop.time() * 1000),
         )
@@ -159,10 +159,6 @@ class Node:
             observer=self._observer,
             is_flush_sync=config.is_flush_sync,
         )
-
-    def _fit(self, first_index: int, last_index_max: int, size_bytes_max: int) -> Span:
-        store = self._store
-        return store.span_of(first_index, store.fit(first_index, last_index_max, size_bytes_max))
 
     async def stop(self) -> None:
         """Leave the group: wait a moment for appends under way, make everything durable, give the files back.

@@ -23,7 +23,7 @@ from dledger.testing.checks import Checks, node_directory
 from dledger.testing.client_checks import Operation, Outcome
 from dledger.testing.faults import Fault, SimulatedCrash, Violation
 from dledger.testing.sim_reply import SimReply
-from dledger.types import Role, Span
+from dledger.types import Role
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -124,7 +124,7 @@ class SimProcess:
             voters=options.node_ids,
             hard_state=saved,
             log_state=self.store.log_state(),
-            fit=self._fit,
+            fit=self.store.fit,
             draw=self._random.randrange,
             now_ms=self._now_ms(),
         )
@@ -268,9 +268,6 @@ class SimProcess:
     def close(self) -> None:
         """Stop in good order."""
         self._guard(self.store.close)
-
-    def _fit(self, first_index: int, last_index_max: int, size_bytes_max: int) -> Span:
-        return self.store.span_of(first_index, self.store.fit(first_index, last_index_max, size_bytes_max))
 
     def _now_ms(self) -> int:
         return self._world.scheduler.now_us * self._rate_ppm // 1_000_000_000

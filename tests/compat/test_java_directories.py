@@ -127,8 +127,11 @@ def test_entries_of_java_travel_to_a_new_follower(java, tmp_path):
 
     while follower.last_index < leader.last_index:
         first_index = follower.last_index + 1
-        last_index = leader.fit(first_index, leader.last_index, 8192)
-        span, payload = leader.span_of(first_index, last_index), leader.read_range(first_index, last_index)
+        last_index = leader.fit(first_index, leader.last_index, 8192).last_index
+        span, payload = (
+            leader.span_of(first_index, last_index),
+            leader.read_span(leader.span_of(first_index, last_index)),
+        )
         prev_term = leader.term_at(first_index - 1) if first_index else -1
         follower.check_push(span, payload, prev_term)
         follower.append_encoded(span, payload, first_index)

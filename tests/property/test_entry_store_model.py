@@ -92,10 +92,13 @@ class TwoStores(RuleBasedStateMachine):
         while target.last_index < source.last_index:
             next_index = target.last_index + 1
             first_index = max(0, next_index - overlap)
-            last_index = source.fit(first_index, source.last_index, push_size)
+            last_index = source.fit(first_index, source.last_index, push_size).last_index
             if last_index < next_index:
-                first_index, last_index = next_index, source.fit(next_index, source.last_index, push_size)
-            span, payload = source.span_of(first_index, last_index), source.read_range(first_index, last_index)
+                first_index, last_index = next_index, source.fit(next_index, source.last_index, push_size).last_index
+            span, payload = (
+                source.span_of(first_index, last_index),
+                source.read_span(source.span_of(first_index, last_index)),
+            )
             target.check_push(span, payload, source.term_at(first_index - 1) if first_index else -1)
             target.reserve_span(span)
             target.append_encoded(span, payload, next_index)

@@ -102,15 +102,15 @@ def test_span_ends_at_term_file_and_size(log, fill):
     fill(store, 10, size=52)  # 100 bytes each
     fill(store, 60, size=52, term=2)
 
-    assert store.fit(0, 69, 1 << 20) == 9
-    assert store.fit(0, 5, 1 << 20) == 5
-    assert store.fit(0, 69, 399) == 2
-    assert store.fit(0, 69, 400) == 3
-    assert store.fit(0, 69, 1) == 0
-    assert store.fit(10, 10**9, 1 << 20) == 39  # the last in the first file
-    assert store.fit(40, 10**9, 1 << 20) == 69
+    assert store.fit(0, 69, 1 << 20).last_index == 9
+    assert store.fit(0, 5, 1 << 20).last_index == 5
+    assert store.fit(0, 69, 399).last_index == 2
+    assert store.fit(0, 69, 400).last_index == 3
+    assert store.fit(0, 69, 1).last_index == 0
+    assert store.fit(10, 10**9, 1 << 20).last_index == 39  # the last in the first file
+    assert store.fit(40, 10**9, 1 << 20).last_index == 69
     assert store.span_of(10, 39) == Span(10, 39, 2, 1000, 3000)
-    assert store.read_range(10, 39) == store._data.read(1000, 3000)
+    assert store.read_span(store.span_of(10, 39)) == store._data.read(1000, 3000)
     assert [entry.index for entry in store.read_entries(10, 39)] == list(range(10, 40))
 
 
