@@ -80,14 +80,6 @@ def with_elections(options):
     return with_troubles(options, Trouble.KILL, Trouble.ISOLATE, Trouble.SPLIT, Trouble.PAUSE, Trouble.CUT_ONE_WAY)
 
 
-def with_short_reigns_and_power_cuts(options):
-    """Logs full of no-ops, of which many were not synced when the power went."""
-    shaped = with_short_reigns(replace(options, is_flush_sync=True, network=NetworkOptions()), Random(options.seed))
-    return replace(
-        shaped, troubles=(Trouble.CUT_POWER, Trouble.CUT_POWER_OF_ALL), sync_max_us=30_000, body_size_max_bytes=200
-    )
-
-
 def with_figure_8(options):
     calm = replace(options, is_flush_sync=True, bodies_max=1, body_size_max_bytes=40, network=NetworkOptions())
     return with_short_reigns(calm, Random(options.seed))
@@ -246,11 +238,6 @@ def start_without_syncing_directories(monkeypatch):
     monkeypatch.setattr(SimFiles, "sync_directory", sync_directory)
 
 
-def take_a_torn_no_op_for_an_entry_without_checksums(monkeypatch):
-    no_magic_begins_so = b"\x7f"
-    monkeypatch.setattr(dledger.entry_walk, "_END", no_magic_begins_so)
-
-
 def cut_without_a_terminator(monkeypatch):
     original = MappedFileQueue.truncate
 
@@ -350,12 +337,6 @@ MUTANTS = {
         (*NOT_DURABLE, "Violation: term"),
         with_power_cuts,
         60,
-    ),
-    "torn no-op passes for an entry without checksums": Mutant(
-        take_a_torn_no_op_for_an_entry_without_checksums,
-        ("Violation: log matching", "Violation: format", "Violation: push"),
-        with_short_reigns_and_power_cuts,
-        100,
     ),
     "cut leaves no terminator": Mutant(cut_without_a_terminator, ("Violation", "CorruptData"), with_elections, 100),
     "recovery does not check checksums": Mutant(

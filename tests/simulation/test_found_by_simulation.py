@@ -1,0 +1,123 @@
+"""Bugs that simulated runs found, each as the shortest test that shows it; the seed is of the run that found it."""
+
+from random import Random
+
+import pytest
+
+from dledger.entry import ENTRY_NOOP, HEADER_SIZE
+from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.hard_state import HardStateFile
+from dledger.testing.faults import FaultCounts, SimulatedCrash
+from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, SimDisk
+from dledger.testing.sim_files import SimFiles
+from dledger.types import HardState
+
+DIRECTORY = "/store/dledger-n0"
+CONFIG = EntryStoreConfig(data_file_size_bytes=1024, index_file_size_bytes=512)
+
+
+class Machine:
+    """A disk, and the processes that come and go on it."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = Random(seed)
+        self.disk = SimDisk(self.random, FaultCounts())
+
+    def new_process(self) -> SimFiles:
+        return SimFiles(self.disk, self.random, FaultCounts())
+
+    def open_store(self, files: SimFiles | None = None) -> EntryStore:
+        return EntryStore.open(files or self.new_process(), DIRECTORY, CONFIG)
+
+
+def flush(store: EntryStore) -> None:
+    ticket = store.begin_flush()
+    ticket.sync()
+    store.end_flush(ticket)
+
+
+@pytest.mark.parametrize("visible", [20, 24, 32, 33, 36])
+def test_no_op_that_was_torn_before_its_checksums_is_cut(visible):
+    """Seeds 255 and 422: it read as an entry of the Java program, which gives no checksums."""
+    machine = Machine()
+    store = machine.open_store()
+    no_op_at = SECTOR_SIZE_BYTES - visible
+    store.append([bytes([1]) * (no_op_at - HEADER_SIZE)], 0, 1)
+    flush(store)
+    store.append([b""], 1, 2, magic=ENTRY_NOOP)
+    data = machine.disk.lookup(f"{DIRECTORY}/data/{0:020d}")
+    data.durable[:SECTOR_SIZE_BYTES] = data.cache[:SECTOR_SIZE_BYTES]
+    data.pending.clear()
+    machine.disk.cut_power()
+
+    recovered = machine.open_store()
+
+    assert recovered.last_index == 0
+    assert recovered.append([b""], 1, 3, magic=ENTRY_NOOP) == [no_op_at]
+
+
+def test_no_op_at_the_end_is_kept_when_it_is_whole():
+    machine = Machine()
+    store = machine.open_store()
+    store.append([b"x"], 0, 1)
+    store.append([b""], 1, 2, magic=ENTRY_NOOP)
+    flush(store)
+    machine.disk.cut_power()
+
+    assert machine.open_store().last_index == 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_power_cut_behind_a_burst_over_several_files_leaves_a_beginning_of_the_log(seed):
+    """Seed 10280 of the mutants: a later file survived, the end of an earlier one did not, and recovery trusted it."""
+    machine = Machine(seed)
+    store = machine.open_store()
+    bodies = [bytes([number]) * machine.random.randint(100, 400) for number in range(1, 25)]
+    store.append(bodies, 0, 1)
+    machine.disk.cut_power()
+
+    recovered = machine.open_store()
+
+    kept = [recovered.get(index).body for index in range(recovered.last_index + 1)]
+    assert kept == bodies[: len(kept)]
+
+
+@pytest.mark.parametrize("operations", range(1, 12))
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_found_after_a_kill_survives_a_power_cut(seed, operations):
+    """Seeds 157, 252 and 749: the name of a data file was known to the page cache only."""
+    machine = Machine(seed)
+    files = machine.new_process()
+    store = machine.open_store(files)
+    store.append([b"x" * 900], 0, 1)
+    flush(store)
+    files.crash_point.arm(operations)
+    try:
+        store.append([b"y" * 900], 1, 1)
+        flush(store)
+    except SimulatedCrash:
+        pass
+
+    second = machine.open_store()
+    second.append([b"z" * 900], second.last_index + 1, 2)
+    flush(second)
+    machine.disk.cut_power()
+
+    assert machine.open_store().last_index == second.last_index
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_vote_that_is_found_after_a_kill_survives_a_power_cut(seed):
+    """Seed 371: a node showed a term of which the power cut knew nothing."""
+    machine = Machine(seed)
+    files = machine.new_process()
+    hard_state = HardStateFile.open(files, DIRECTORY)
+    hard_state.save(HardState(1, "n1"))
+    files.crash_point.arm(2)
+    with pytest.raises(SimulatedCrash):
+        hard_state.save(HardState(2, "n2"))
+    found = HardStateFile.open(machine.new_process(), DIRECTORY).load()
+
+    machine.disk.cut_power()
+
+    assert HardStateFile.open(machine.new_process(), DIRECTORY).load() == found
