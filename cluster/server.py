@@ -8,6 +8,7 @@ to standard error. Exit codes: 0 stopped by SIGTERM or SIGINT, 1 something faile
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -72,6 +73,7 @@ async def _serve(config: ServerConfig) -> int:
         await node.start()
         server = await start_server(node, config.node.client_address)
         stack.push_async_callback(server.stop, _GRACE_S)
+        _calm_garbage_collector()
         _say_ready(config)
         ends: list[asyncio.Future[Any]] = [stopped, node.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -79,6 +81,13 @@ async def _serve(config: ServerConfig) -> int:
             raise node.failed.result()
         logger.info("stopping signal=%s", stopped.result().name)
     return EXIT_STOPPED
+
+
+def _calm_garbage_collector() -> None:
+    """Look for reference cycles seldom: appends make none, and a search through everything stops the loop."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _on_signals() -> asyncio.Future[signal.Signals]:

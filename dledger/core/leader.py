@@ -37,8 +37,9 @@ def tick(state: State) -> None:
     if state.now_ms >= state.heartbeat_due_ms:
         _broadcast_heartbeat(state)
     for peer, progress in state.progress.items():
-        if progress.commit_sent < min(progress.match_index, state.commit_index):
+        if progress.commit_sent < progress.commit_due:
             _send_heartbeat(state, peer, progress)
+        progress.commit_due = min(progress.match_index, state.commit_index)
         if progress.is_overdue(state.now_ms, state.config.max_push_time_out_ms):
             progress.retry()
             _push(state, peer)

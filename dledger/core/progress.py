@@ -28,6 +28,7 @@ class Progress:
         contact_ms: when it last answered in this term.
         round: the last heartbeat round that it answered.
         commit_sent: the last commit index that it was told.
+        commit_due: what it could have been told at the last tick; pushes mostly tell it before the next one.
     """
 
     next_index: int
@@ -40,6 +41,7 @@ class Progress:
     paused_until_ms: int = 0
     round: int = 0
     commit_sent: int = NO_INDEX
+    commit_due: int = NO_INDEX
 
     def retry(self) -> None:
         """Take what is under way for lost and ask anew where the logs meet, from what is known to match."""
