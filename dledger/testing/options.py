@@ -179,7 +179,7 @@ def _draw(seed: int, random: Random, node_count: int | None) -> SimOptions:
         trouble_interval_us=random.choice((50_000, 150_000, 400_000)),
         downtime_max_us=random.choice((50_000, 400_000, 1_500_000)),
         safety_us=3_000_000,
-        liveness_us=10_000_000,
+        liveness_us=5_000_000,
         # Last, so that the number of nodes does not change what is drawn for the rest.
         clock_rates_ppm=tuple(random.choice((950_000, 1_000_000, 1_000_000, 1_050_000)) for _ in range(count)),
     )
