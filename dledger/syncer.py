@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from dledger.entry_store import FlushTicket
     from dledger.storage_thread import StorageThread
 
-_FAST_S = 0.0004
+# Well above a thread change, so that syncs that queue behind those of other nodes on the same disk stay inline; far
+# below a heartbeat.
+_FAST_S = 0.001
 _STALL_S = 0.02
 _STALL_PENALTY_S = 5.0
-# How much of the maximum is kept at each sync: after one of 5 ms, 24 fast syncs bring it back below `_FAST_S`.
+# How much of the maximum is kept at each sync: after one of 5 ms, 16 fast syncs bring it back below `_FAST_S`.
 _KEPT = 0.9
 
 
