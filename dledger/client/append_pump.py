@@ -1,7 +1,7 @@
 """Takes what callers append, joins it into batches, and keeps a few of them under way to the leader.
 
 What is queued when a batch may leave leaves in it: callers that append in the same turn of the event loop share a
-batch, and so do those that come while `BATCHES_MAX` are under way. A lone append leaves at once.
+batch, and so do those that come while enough batches are under way. A lone append leaves at once.
 
 Every item ends in exactly one way: places (answered 200), `NotAppended` (refused for good, or its deadline passed
 while it was queued), or `AppendUnknown` (its stream broke or stayed silent while it was under way). An item that
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from dledger.client.append_stream import AppendStream, Batch, Item
 from dledger.client.failures import failure_of_append
-from dledger.client.limits import BATCH_ENTRIES_MAX, BATCH_SIZE_BYTES_MAX, QUEUE_ENTRIES_MAX, QUEUE_SIZE_BYTES_MAX
+from dledger.client.limits import BATCH_ENTRIES_MAX, QUEUE_ENTRIES_MAX, QUEUE_SIZE_BYTES_MAX
 from dledger.client.outcomes import AppendUnknown, NotAppended, Refused, places_of, raise_outcome
 from dledger.client.retry import HOPS_MAX, Backoff
 from dledger.errors import ResponseCode
@@ -31,8 +31,13 @@ if TYPE_CHECKING:
     from dledger.client.outcomes import Appended
     from dledger.v1.log_pb2 import AppendResponse
 
-# Enough to keep the wire, the leader's disk and the followers busy at the same time; more only makes batches smaller.
+# Batches under way. Four keep the wire, the leader's disk and the followers busy at the same time, and more would only
+# make them smaller; but as many again may go if they are full: they are worth their overhead anyhow.
 BATCHES_MAX = 4
+FULL_BATCHES_MAX = 8
+# What is joined into one request: small enough that the leader's loop is not held up by it, that one batch is written
+# while the next one arrives. A call of `append_many` that is larger goes alone.
+FULL_SIZE_BYTES = 256 << 10
 _SWEEP_S = 0.05
 
 
@@ -125,11 +130,14 @@ class AppendPump:
         while True:
             await self._wakeup.wait()
             self._wakeup.clear()
-            while self._queue and self._batches < BATCHES_MAX:
+            while self._queue and self._batches < self._batches_max():
                 try:
                     await self._send_one()
                 except Refused as refusal:
                     await self._wait_after(refusal)
+
+    def _batches_max(self) -> int:
+        return FULL_BATCHES_MAX if self._queued_bytes >= FULL_SIZE_BYTES else BATCHES_MAX
 
     async def _send_one(self) -> None:
         """Send one batch to the leader, if the queue still holds anything when the stream is open.
@@ -170,7 +178,7 @@ class AppendPump:
             item = queue[0]
             entries += len(item.bodies)
             size_bytes += item.size_bytes
-            if items and (entries > BATCH_ENTRIES_MAX or size_bytes > BATCH_SIZE_BYTES_MAX):
+            if items and (entries > BATCH_ENTRIES_MAX or size_bytes > FULL_SIZE_BYTES):
                 break
             self._pop()
             if item.future.done():
