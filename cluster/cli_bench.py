@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
 from rich.table import Table
 
 from cluster.cli_common import DEFAULT_GROUP, EXIT_USAGE, Group, fail, notes, output
@@ -102,10 +103,11 @@ def _measure(plan: Bench, chosen: list[str], runs: int) -> list[Summary]:
 def _table(summaries: list[Summary]) -> Table:
     flushes = {True: "fsync before acknowledgement", False: "no fsync before acknowledgement", None: "nodes of others"}
     size = summaries[0].body_size_bytes
-    table = Table(title=f"{size}-byte entries, {flushes[summaries[0].is_fsync]}; median (lowest to highest)")
+    title = f"{size}-byte entries, {flushes[summaries[0].is_fsync]}; medians, spread of entries/s or of failover times"
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("workload", no_wrap=True)
-    for name in ("entries/s", "MB/s", "p50 ms", "p99 ms", "cpu s", "MiB"):
-        table.add_column(name, justify="right")
+    for name in ("entries/s", "spread", "MB/s", "p50 ms", "p99 ms", "cpu s", "MiB"):
+        table.add_column(name, justify="right", no_wrap=True)
     for summary in summaries:
         table.add_row(*_row(summary))
     return table
@@ -113,17 +115,12 @@ def _table(summaries: list[Summary]) -> Table:
 
 def _row(summary: Summary) -> tuple[str, ...]:
     figures = summary.as_object()
-    rate, latency = _number(figures["ops_s"], 0), _number(figures["p50_ms"], 2)
-    spread = f" ({_number(figures['lowest'], 0)} to {_number(figures['highest'], 0)})"
-    if figures["ops_s"] is None:
-        latency += spread
-    else:
-        rate += spread
     return (
         summary.workload,
-        rate,
+        _number(figures["ops_s"], 0),
+        f"{_number(figures['lowest'], 0)} to {_number(figures['highest'], 0)}",
         _number(figures["mb_s"], 1),
-        latency,
+        _number(figures["p50_ms"], 2),
         _number(figures["p99_ms"], 2),
         _number(figures["cpu_s"], 1),
         _number(figures["rss_mb"], 0),

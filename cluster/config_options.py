@@ -192,19 +192,19 @@ class NodeOptions(BaseModel):
         default=_RAFT.min_election_timeout_ms,
         ge=2,
         le=_HOUR_MS,
-        description="A follower that hears nothing of its leader stands for election after a random time from here "
-        "... Also the time after which a leader without a majority steps down.",
+        description="A follower that hears nothing of its leader stands for election after a random time from here ...",
     )
     max_election_timeout_ms: int = Field(
         default=_RAFT.max_election_timeout_ms,
         ge=3,
         le=_HOUR_MS,
-        description="... up to here, in milliseconds.",
+        description="... up to here, in milliseconds. Also the time after which a leader that hears no majority "
+        "steps down.",
     )
     max_push_size_bytes: int = Field(
         default=_RAFT.max_push_size_bytes,
         ge=1024,
-        le=64 << 20,
+        le=16 << 20,
         description="Bytes of entries in one message to a follower; one entry goes whatever its size.",
     )
     max_push_window: int = Field(

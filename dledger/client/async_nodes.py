@@ -96,6 +96,22 @@ class AsyncNodes:
             raise refusal_without_leader(answers)
         return self.tracker.follow(leader)
 
+    async def status_of_leader(self, timeout_s: float) -> tuple[str, StatusResponse | str]:
+        """Return the leader's address, and what it says of itself or in words why it does not.
+
+        Who was taken for the leader may be gone, or deposed: then it is looked for once more.
+
+        Raises:
+            Refused: as `leader`.
+        """
+        address = await self.leader()
+        answer = await self.ask(address, timeout_s)
+        if isinstance(answer, str) or answer.role != "LEADER":
+            self.tracker.forget(address)
+            address = await self.leader()
+            answer = await self.ask(address, timeout_s)
+        return address, answer
+
     async def anyone(self) -> str:
         """Return a node that answers, for reads that every node serves.
 

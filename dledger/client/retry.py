@@ -12,7 +12,7 @@ from dledger.client.outcomes import Refused
 
 # An election takes about half a second to a second: the first pauses are short against it, the last ones never so
 # long that a new leader waits noticeably for its first append.
-_PAUSES = wait_exponential(multiplier=0.015, max=0.2) + wait_random(0, 0.02)
+_PAUSES = wait_exponential(multiplier=0.015, max=0.1) + wait_random(0, 0.02)
 
 # A refusal that names another leader is followed at once, so many times in a row; then there is a pause, for nodes
 # that do not agree yet send a client in circles.

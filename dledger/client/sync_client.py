@@ -153,7 +153,8 @@ class LogClient:
         """Read committed entries in order of index; checksums are checked here. Nothing is skipped or repeated.
 
         Args:
-            begin: first index. Behind the end nothing is delivered (or, with `follow`, not yet).
+            begin: first index. Just behind the end nothing is delivered (with `follow`: not yet); further behind is
+                refused with 410, in mode "local" also by a node that lags.
             position: byte position at which to begin instead; an entry must begin there.
             max_entries: deliver at most so many; 0 = all that is committed when the read begins.
             max_bytes: the same in encoded bytes; at least one entry is delivered.
@@ -226,12 +227,13 @@ class LogClient:
         Raises:
             ReadFailed: it does not answer, or refuses; or no node knows a leader.
         """
+        if endpoint:
+            address = parse_endpoints(endpoint)[0]
+            return checked_status(address, self._nodes.ask(address, self._deadline_s))
         try:
-            address = parse_endpoints(endpoint)[0] if endpoint else self._nodes.leader()
+            return checked_status(*self._nodes.status_of_leader(self._deadline_s))
         except Refused as refusal:
             raise ReadFailed(refusal.code, refusal.message) from refusal
-        answer = self._nodes.ask(address, self._deadline_s)
-        return checked_status(address, answer)
 
     def statuses(self, timeout_s: float = STATUS_TIMEOUT_S) -> dict[str, StatusResponse | str]:
         """Ask all nodes at once; return, by endpoint, what each says of itself, or in words why it does not."""

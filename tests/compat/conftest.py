@@ -16,7 +16,9 @@ def unpack(tmp_path):
 
     def unpack_one(name):
         with tarfile.open(FIXTURES / f"{name}.tar.xz") as archive:
-            archive.extractall(tmp_path, filter="data")
+            # Python before 3.11.4 has no filters, and no argument for them.
+            archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+            archive.extractall(tmp_path)
         return tmp_path / name
 
     return unpack_one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import threading
 import time
@@ -32,6 +33,13 @@ def bodies_at(log: LogClient, places: list[Appended], **options: object) -> list
     return [entry.body for entry in entries]
 
 
+def wait_for_commit(log: LogClient, endpoint: str, index: int) -> None:
+    """Wait until a node has heard, with the next message of its leader, that `index` is committed."""
+    deadline = time.monotonic() + 10
+    while log.status(endpoint).commit_index < index:
+        assert time.monotonic() < deadline, f"{endpoint} does not hear of the commit of {index}"
+
+
 def test_appended_is_read_back_as_it_was(log: LogClient) -> None:
     bodies = [b"", b"\x00\xff\n", b"x" * 70_000, "naïve".encode()]
 
@@ -56,8 +64,8 @@ def test_every_node_serves_what_is_committed(cluster: LocalCluster, log: LogClie
 
     for node_id in cluster.node_ids:
         endpoint = cluster.endpoint_of(node_id)
-        # A follower hears of the commit with the next message of its leader.
-        first = next(log.read(places[0].index, mode="local", endpoint=endpoint, follow=True))
+        wait_for_commit(log, endpoint, places[-1].index)
+        first = next(log.read(places[0].index, mode="local", endpoint=endpoint))
         assert (places[0].index, b"0") == (first.index, first.body)
 
 
@@ -184,6 +192,22 @@ def test_reader_that_follows_skips_and_repeats_nothing_when_the_leader_is_killed
     assert set(acknowledged) <= set(seen)
     everything = [(entry.index, entry.body) for entry in log.read(begin) if entry.index <= end]
     assert everything == seen
+
+
+def test_status_finds_the_new_leader_when_the_known_one_is_gone(cluster: LocalCluster, log: LogClient) -> None:
+    killed = log.status().self_id
+    cluster.kill(killed)
+    deadline = time.monotonic() + 20
+    status = None
+    while status is None:
+        assert time.monotonic() < deadline, "the client never asks anybody but the dead leader"
+        with contextlib.suppress(ReadFailed):
+            status = log.status()
+
+    assert status.self_id != killed
+    assert status.role == "LEADER"
+
+    cluster.start_node(killed)
 
 
 def wait_for_growth(acknowledged: list[tuple[int, bytes]]) -> None:
