@@ -159,6 +159,8 @@ class LogView:
             blank = bytes(cache[offset : offset + _BLANK.size])
             position += size
             cache, offset = self._cache_at(position), 0
+        if offset + HEADER_SIZE_BYTES > self._file_size:
+            raise Violation("format", f"{self.node_id}: expected index {index} at {position}, found the file's end")
         header = _HEADER.unpack_from(cache, offset)
         if header[2] != index or header[4] != position or header[1] != HEADER_SIZE_BYTES + header[8]:
             raise Violation("format", f"{self.node_id}: expected index {index} at {position}, found {header}")
