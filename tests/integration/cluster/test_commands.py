@@ -58,7 +58,11 @@ def test_get_prints_exactly_the_body(cluster: LocalCluster) -> None:
 def test_tail_follows_until_it_is_interrupted(cluster: LocalCluster) -> None:
     with LogClient(cluster.endpoints) as log:
         log.append(b"before")
-        command = [sys.executable, "-m", "cluster.cli", "tail", "-n", "1", "-f", "--endpoints", cluster.endpoints]
+        # Whoever starts the tests in the background has them ignore the signal, and children inherit that.
+        program = (
+            "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import cluster.cli as c; c.main()"
+        )
+        command = [sys.executable, "-c", program, "tail", "-n", "1", "-f", "--endpoints", cluster.endpoints]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tail:
             assert tail.stdout is not None
             assert b"before\n" == tail.stdout.readline()
