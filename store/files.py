@@ -145,7 +145,3 @@ class Files(Protocol):
             DirectoryLocked: somebody else holds it.
         """
         ...
-
-    def free_bytes(self, path: str) -> int:
-        """Return how many bytes an ordinary process may still write on the file system of `path`."""
-        ...

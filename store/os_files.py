@@ -243,14 +243,6 @@ class OsFiles:
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return OsDirectoryLock(descriptor)
 
-    def free_bytes(self, path: str) -> int:
-        """See `Files.free_bytes`."""
-        try:
-            status = os.statvfs(path)
-        except OSError as error:
-            raise StorageFailed(path, "read free space", error) from error
-        return status.f_bavail * status.f_frsize
-
 
 def _prepare_spare(spare: str) -> None:
     descriptor = _open_spare(spare)

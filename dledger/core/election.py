@@ -31,7 +31,7 @@ def _stand(state: State, *, is_pre_vote: bool, request_term: int) -> None:
     state.role = Role.CANDIDATE
     state.leader_id = None
     state.is_pre_vote = is_pre_vote
-    state.votes = {}
+    state.votes = set()
     reset_election_deadline(state)
     request = VoteRequest(
         term=request_term, is_pre_vote=is_pre_vote, last_index=state.log.last_index, last_term=state.log.last_term
@@ -42,7 +42,7 @@ def _stand(state: State, *, is_pre_vote: bool, request_term: int) -> None:
 
 
 def _count_vote(state: State, voter: str) -> None:
-    state.votes[voter] = True
+    state.votes.add(voter)
     if len(state.votes) < state.quorum:
         return
     if state.is_pre_vote:

@@ -48,7 +48,7 @@ def tick(state: State) -> None:
 def _has_quorum(state: State) -> bool:
     """Say whether a majority, with us, answered within an election timeout (dissertation §6.2: check-quorum)."""
     time_out_ms = state.config.max_election_timeout_ms
-    live = sum(state.now_ms - progress.contact_ms < time_out_ms for progress in state.progress.values())
+    live = sum(progress.is_live(state.now_ms, time_out_ms) for progress in state.progress.values())
     return live + 1 >= state.quorum
 
 

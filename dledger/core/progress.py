@@ -79,3 +79,7 @@ class Progress:
     def is_overdue(self, now_ms: int, time_out_ms: int) -> bool:
         """Say whether what is under way has been without an answer for too long."""
         return (self.is_waiting or bool(self.in_flight)) and now_ms - self.sent_ms >= time_out_ms
+
+    def is_live(self, now_ms: int, time_out_ms: int) -> bool:
+        """Say whether the follower answered, in this term, less than `time_out_ms` ago."""
+        return now_ms - self.contact_ms < time_out_ms

@@ -223,4 +223,4 @@ class Raft:
         """On a leader: whether `peer` answered within the longest election timeout."""
         progress = self.state.progress.get(peer)
         time_out_ms = self.state.config.max_election_timeout_ms
-        return progress is not None and self.state.now_ms - progress.contact_ms < time_out_ms
+        return progress is not None and progress.is_live(self.state.now_ms, time_out_ms)

@@ -71,7 +71,7 @@ class State:
     matched_index: int = NO_INDEX
     owes_acknowledgement: bool = False
     is_pre_vote: bool = False
-    votes: dict[str, bool] = field(default_factory=dict)
+    votes: set[str] = field(default_factory=set)
     progress: dict[str, Progress] = field(default_factory=dict)
     term_start_index: int = NO_INDEX
     heartbeat_due_ms: int = 0

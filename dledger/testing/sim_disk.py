@@ -53,12 +53,6 @@ class Inode:
         self.pending.append((position, data))
         self.written_count += 1
 
-    def resize(self, size: int) -> None:
-        """Give the file its allocated size; the file system's journal makes that durable with the allocation."""
-        assert not self.pending
-        self.cache = bytearray(size)
-        self.durable = bytearray(size)
-
     def make_durable(self, written_count: int) -> None:
         """Make the first `written_count` writes since creation durable: those that a sync found when it began."""
         covered = written_count - (self.written_count - len(self.pending))

@@ -271,11 +271,6 @@ class SimFiles:
         self.locked[path] = None
         return SimLock(self, path)
 
-    def free_bytes(self, path: str) -> int:
-        """Return the room that is left on the disk."""
-        assert path
-        return max(0, self._disk.capacity_bytes - self._disk.used_bytes)
-
     def _parent(self, path: str) -> tuple[Directory, str]:
         parent, name = posixpath.split(path)
         directory = self._disk.directories.get(parent)

@@ -103,10 +103,6 @@ class SimNetwork:
         self._old.clear()
         self.options = NetworkOptions(is_ordered=self.options.is_ordered)
 
-    def is_blocked(self, source: str, target: str) -> bool:
-        """Return whether this direction is cut now."""
-        return self._blocks.get((source, target), 0) > 0
-
     def _carry(self, source: str, target: str, message: Message) -> None:
         options, random = self.options, self._random
         # random() is several times faster than randrange(), and this line runs for every message.
