@@ -1,10 +1,13 @@
 """Directories of the Java program open in place, are read entry by entry, and are written on; its entries stay."""
 
 import hashlib
+import json
 import shutil
 
 import pytest
+from typer.testing import CliRunner
 
+from cluster.cli import app
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.hard_state import HardStateFile
 from dledger.types import HardState
@@ -49,6 +52,17 @@ def described(store, index):
 
 def images(directory):
     return {path.relative_to(directory): path.read_bytes() for path in sorted(directory.glob("*/*"))}
+
+
+def test_inspect_prints_the_manifest_key_for_key_and_changes_nothing(java):
+    directory, entries, _ = java
+    before = images(directory)
+
+    result = CliRunner().invoke(app, ["inspect", "entries", str(directory), "--format", "jsonl"])
+
+    assert result.exit_code == 0, result.output
+    assert [list(json.loads(line).items()) for line in result.output.splitlines()] == [list(e.items()) for e in entries]
+    assert images(directory) == before
 
 
 def test_every_entry_is_what_java_wrote(java):
