@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from dledger.entry import Entry
 
+_TOO_LATE = "the deadline passed before the append could be sent"
+
 
 class LogClient:
     """Appends to and reads from one replicated log.
@@ -105,10 +107,23 @@ class LogClient:
     def _append_with_retries(self, bodies: Sequence[bytes], deadline: float) -> AppendResponse:
         """Append until it succeeds, the outcome is unknown, or the deadline passes."""
         request = AppendRequest(group=self._group, bodies=bodies)
+        trouble = "the leader took nothing"
+
+        def attempt() -> AppendResponse:
+            nonlocal trouble
+            try:
+                return self._attempt(request, deadline)
+            except Refused as refusal:
+                if refusal.message != _TOO_LATE:
+                    trouble = refusal.message
+                raise
+
         try:
-            return retrying(deadline - time.monotonic())(self._attempt, request, deadline)
+            return retrying(deadline - time.monotonic())(attempt)
         except Refused as refusal:
-            raise NotAppended(refusal.code, refusal.message) from refusal
+            # That time ran out says nothing of why; the attempt before does.
+            message = f"{_TOO_LATE}; {trouble}" if refusal.message == _TOO_LATE else refusal.message
+            raise NotAppended(refusal.code, message) from refusal
 
     def _attempt(self, request: AppendRequest, deadline: float) -> AppendResponse:
         """Send the request to the leader, or at once to whom it names instead; no pause here."""
@@ -127,7 +142,7 @@ class LogClient:
     def _call(self, address: str, request: AppendRequest, deadline: float) -> AppendResponse:
         timeout_s = min(deadline - time.monotonic(), self._answer_timeout_s)
         if timeout_s <= 0:
-            raise Refused(ResponseCode.NETWORK_ERROR, "the deadline passed before the append could be sent")
+            raise Refused(ResponseCode.NETWORK_ERROR, _TOO_LATE)
         try:
             response = self._nodes.stub(address).Append(request, timeout=timeout_s)
         except grpc.RpcError as error:
