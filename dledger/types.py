@@ -47,10 +47,86 @@ class TermRun:
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What must survive a crash before any answer leaves (Raft figure 2): the term, and whom it was voted for."""
+    """What must survive a crash before any answer leaves (Raft figure 2), and what the node knows of its own past.
+
+    Attributes:
+        term, voted_for: the current term, and who got this node's vote in it.
+        is_founding: the node began with nothing on its disk and has met no group yet: either the group is new, or the
+            disk was wiped. It votes only for candidates that are founding, too (ADR 7).
+        incarnation: 0 for a node that has kept its disk since the group was founded; else the random number that it
+            drew when it began with nothing and met a group that had begun before. Its voice counts when the committed
+            membership names this incarnation.
+    """
 
     term: int = 0
     voted_for: str | None = None
+    is_founding: bool = False
+    incarnation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of the group.
+
+    Attributes:
+        id: unique in the group.
+        address: host:port of its peer transport; empty where nobody needs it (simulation).
+        is_voter: False for a learner, which receives the log and neither votes nor counts.
+        incarnation: see `HardState.incarnation`.
+    """
+
+    id: str
+    address: str = ""
+    is_voter: bool = True
+    incarnation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who belongs to the group, in a fixed order (by id)."""
+
+    members: tuple[Member, ...] = ()
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """Ids of the members that vote."""
+        return tuple(member.id for member in self.members if member.is_voter)
+
+    def get(self, member_id: str) -> Member | None:
+        """Return a member; None for a stranger."""
+        return next((member for member in self.members if member.id == member_id), None)
+
+    def with_member(self, changed: Member) -> Membership:
+        """Return the membership with `changed` added, or in place of the member with its id."""
+        others = [member for member in self.members if member.id != changed.id]
+        return Membership(tuple(sorted([*others, changed], key=lambda member: member.id)))
+
+    def without(self, member_id: str) -> Membership:
+        """Return the membership without a member."""
+        return Membership(tuple(member for member in self.members if member.id != member_id))
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipEntry:
+    """A membership and the index of the entry that brought it; -1 for the one that the settings gave the group."""
+
+    index: int
+    membership: Membership
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """A saved state of the state machine.
+
+    Attributes:
+        index, term: of the last entry that went into it.
+        size_bytes, checksum: of the file; CRC-32C.
+    """
+
+    index: int
+    term: int
+    size_bytes: int
+    checksum: int
 
 
 @dataclass(frozen=True, slots=True)

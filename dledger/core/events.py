@@ -7,10 +7,12 @@ order*. An effect of one step is done before the next event is fed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-from dledger.core.messages import Message, Push
-from dledger.types import Role
+from dledger.core.messages import Message, Push, SnapshotChunk
+from dledger.errors import ResponseCode
+from dledger.types import MembershipEntry, Role, SnapshotInfo
 
 # ---------------------------------------------------------------------------------------------------- events in
 
@@ -69,22 +71,99 @@ class PeerUnreachable:
 
 @dataclass(frozen=True, slots=True)
 class ReadIndex:
-    """Ask for an index up to which a linearizable read may be served (dissertation §6.4)."""
+    """Ask for an index up to which a linearizable read may be served (dissertation §6.4); any member may be asked.
+
+    `is_lease_allowed`: the leader may answer without asking around while its lease lasts (dissertation §6.4.1).
+    """
 
     read_id: int
+    is_lease_allowed: bool = False
 
 
-Event = Tick | Received | Propose | Written | Persisted | PushNotTaken | PeerUnreachable | ReadIndex
+@dataclass(frozen=True, slots=True)
+class TransferLeadership:
+    """Hand the leadership to `target`; `request_id` comes back in `RequestEnded`."""
+
+    request_id: int
+    target: str
+
+
+class MembershipAction(StrEnum):
+    """What `ChangeMembership` does."""
+
+    ADD = "add"
+    PROMOTE = "promote"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMembership:
+    """Add `member_id` (at `address`) as a learner, make a learner a voter, or remove a member."""
+
+    request_id: int
+    action: MembershipAction
+    member_id: str
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskHealth:
+    """The disk stalls, or does its work again."""
+
+    is_sick: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeadDeleted:
+    """The store deleted all entries before `begin_index`; `prev_term` is the term of the last of them."""
+
+    begin_index: int
+    prev_term: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSaved:
+    """The state machine saved its state; it may be sent to followers that need it."""
+
+    snapshot: SnapshotInfo
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStored:
+    """The last chunk of a snapshot was written: all of it is verified and durable, or (not `is_good`) dropped."""
+
+    snapshot: SnapshotInfo
+    is_good: bool
+
+
+Event = (
+    Tick
+    | Received
+    | Propose
+    | Written
+    | Persisted
+    | PushNotTaken
+    | PeerUnreachable
+    | ReadIndex
+    | TransferLeadership
+    | ChangeMembership
+    | DiskHealth
+    | HeadDeleted
+    | SnapshotSaved
+    | SnapshotStored
+)
 
 # ---------------------------------------------------------------------------------------------------- effects out
 
 
 @dataclass(frozen=True, slots=True)
 class SaveHardState:
-    """Make term and vote durable before any later effect."""
+    """Make the hard state durable before any later effect."""
 
     term: int
     voted_for: str | None
+    is_founding: bool = False
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +207,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The proposal was not taken: this node does not lead. Nothing of it was written."""
+    """The proposal was not taken: this node does not lead, or hands its leadership on. Nothing of it was written."""
 
     proposal: Any
+    code: ResponseCode = ResponseCode.NOT_LEADER
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +226,53 @@ class ReadRefused:
     """The read cannot be served: this node does not lead, or lost its leadership while it asked."""
 
     read_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendMembership:
+    """Write the entry that brings `entry.membership` at `entry.index` in `term`."""
+
+    entry: MembershipEntry
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveMemberships:
+    """Make durable, before any later effect, which memberships the log holds.
+
+    The first is committed or the oldest known, the last one is in force; ascending in index.
+    """
+
+    memberships: tuple[MembershipEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEnded:
+    """A `TransferLeadership` or `ChangeMembership` came to its end: 200, or why not (`message` is for people)."""
+
+    request_id: int
+    code: ResponseCode
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSnapshotChunk:
+    """Write a chunk of an incoming snapshot; behind the last one feed `SnapshotStored`."""
+
+    chunk: SnapshotChunk
+
+
+@dataclass(frozen=True, slots=True)
+class ResetStore:
+    """Drop the whole log, durably, and begin anew.
+
+    The state machine goes on from the snapshot up to `snapshot_index`; -1: there is none.
+    """
+
+    begin_index: int
+    begin_position: int
+    prev_term: int
+    snapshot_index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,5 +294,10 @@ Effect = (
     | Refuse
     | ReadReady
     | ReadRefused
+    | AppendMembership
+    | SaveMemberships
+    | RequestEnded
+    | WriteSnapshotChunk
+    | ResetStore
     | RoleChanged
 )

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dledger.types import Span
+from dledger.types import MembershipEntry, SnapshotInfo, Span
 
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """Ask for a vote, or (pre-vote) whether one would be given (Raft §5.2, §5.4.1; dissertation §9.6)."""
+    """Ask for a vote, or (pre-vote) whether one would be given (Raft §5.2, §5.4.1; dissertation §9.6).
+
+    Attributes:
+        is_founding: the sender has met no group yet (`HardState.is_founding`).
+        is_transfer: the leader asked the sender to stand (dissertation §3.10): voters need not wait for its silence.
+    """
 
     term: int
     is_pre_vote: bool
     last_index: int
     last_term: int
+    is_founding: bool = False
+    is_transfer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +40,32 @@ class VoteResponse:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Show that the leader lives. `commit_index` never exceeds what the receiver is known to hold."""
+    """Show that the leader lives. `commit_index` never exceeds what the receiver is known to hold.
+
+    Attributes:
+        is_founding: the group was founded by this leader's election, in which the receiver has promised nothing yet:
+            a founding receiver belongs to it from now on.
+    """
 
     term: int
     commit_index: int
     round: int
+    is_founding: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResponse:
-    """Echo the round: in this term the sender still followed the leader when the round reached it."""
+    """Echo the round: in this term the sender still followed the leader when the round reached it.
+
+    Attributes:
+        incarnation: of the sender (`HardState.incarnation`).
+        is_healthy: its disk does its work; an ill node is not made leader.
+    """
 
     term: int
     round: int
+    incarnation: int = 0
+    is_healthy: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +74,8 @@ class Push:
 
     `span` is None in a probe, which only asks whether the logs agree at `prev_index`. `payload` holds the encoded
     entries, `span.length` bytes as they stand in the leader's file; in a `Send` effect it is None, and the driver
-    reads it from the store.
+    reads it from the store. `prev_term` is -1 when the leader no longer knows it. `memberships` never travels: the
+    receiver's driver finds them in the payload. `is_founding` is as in `Heartbeat`.
     """
 
     term: int
@@ -63,14 +84,20 @@ class Push:
     commit_index: int
     span: Span | None
     payload: bytes | None = None
+    is_founding: bool = False
+    memberships: tuple[MembershipEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PushAccepted:
-    """The follower's log equals the leader's up to `match_index`, and that is durable there."""
+    """The follower's log equals the leader's up to `match_index`, and that is durable there.
+
+    `incarnation` is the sender's (`HardState.incarnation`).
+    """
 
     term: int
     match_index: int
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +120,83 @@ class PushRefused:
     is_disk_full: bool = False
 
 
-Message = VoteRequest | VoteResponse | Heartbeat | HeartbeatResponse | Push | PushAccepted | PushRefused
+@dataclass(frozen=True, slots=True)
+class TimeoutNow:
+    """Ask the receiver, which has caught up, to stand for election at once (dissertation §3.10)."""
+
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadIndexRequest:
+    """Ask the leader for an index up to which the sender may serve a linearizable read (dissertation §6.4)."""
+
+    term: int
+    read_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadIndexResponse:
+    """Answer `ReadIndexRequest`; `index` -1: no longer the leader, ask anew."""
+
+    term: int
+    read_id: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotChunk:
+    """Carry `length` bytes of a snapshot from `offset`; in a `Send` effect `payload` is None, the driver reads it."""
+
+    term: int
+    snapshot: SnapshotInfo
+    offset: int
+    length: int
+    payload: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotProgress:
+    """Say how many bytes of the snapshot up to entry `index` are here; all of them: it is verified and durable."""
+
+    term: int
+    index: int
+    received_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetLog:
+    """Have the receiver, which lacks what the leader no longer keeps, begin its log anew where the leader's begins.
+
+    It answers with `PushAccepted(match_index=begin_index - 1)` when that is durable.
+
+    Attributes:
+        begin_index, begin_position: where the leader's log begins; everything before was committed.
+        prev_term: term of the entry before; -1 before index 0.
+        membership: the one in force before `begin_index`, and the index of its entry.
+        snapshot_index: last entry in the snapshot that was sent before; -1 without one.
+    """
+
+    term: int
+    begin_index: int
+    begin_position: int
+    prev_term: int
+    membership: MembershipEntry
+    snapshot_index: int = -1
+
+
+Message = (
+    VoteRequest
+    | VoteResponse
+    | Heartbeat
+    | HeartbeatResponse
+    | Push
+    | PushAccepted
+    | PushRefused
+    | TimeoutNow
+    | ReadIndexRequest
+    | ReadIndexResponse
+    | SnapshotChunk
+    | SnapshotProgress
+    | ResetLog
+)
