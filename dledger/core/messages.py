@@ -19,6 +19,8 @@ class VoteRequest:
     Attributes:
         is_founding: the sender has met no group yet (`HardState.is_founding`).
         is_transfer: the leader asked the sender to stand (dissertation §3.10): voters need not wait for its silence.
+        voter_incarnation: the incarnation of the receiver that has a vote, as far as the sender knows: a receiver
+            with another one was wiped since, and what it promised before is lost.
     """
 
     term: int
@@ -27,6 +29,7 @@ class VoteRequest:
     last_term: int
     is_founding: bool = False
     is_transfer: bool = False
+    voter_incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
