@@ -81,16 +81,22 @@ def run_options(
         return None, f"{type(error).__name__}: {error}\n{traceback.format_exc()}\n{story}"
 
 
-def run_seed(seed: int, node_count: int | None = None, tell: Callable[[str], None] | None = None) -> Result:
+def run_seed(
+    seed: int,
+    node_count: int | None = None,
+    tell: Callable[[str], None] | None = None,
+    parts: Parts | None = None,
+) -> Result:
     """Run one seed.
 
     Args:
         seed: which run.
         node_count: 3 or 5; None: as the seed draws it.
         tell: gets the story line by line.
+        parts: parts to put in, such as a core that tells its history; None: production code.
     """
     options = draw_options(seed, node_count)
-    summary, failure = run_options(options, tell=tell)
+    summary, failure = run_options(options, parts, tell)
     return Result(seed=seed, node_count=node_count, shape=options.describe(), summary=summary, failure=failure)
 
 

@@ -1,0 +1,82 @@
+"""What a core was told and what it answered, as JSON lines: histories that others can check without this code.
+
+One line an event, in the order in which they happened on that node; docs/testing.md describes every key. Off, it costs
+nothing, for the core itself knows nothing of it: a node that is to be traced is built from `TracedRaft`.
+
+Not here: files. Whoever owns the node decides where the lines go.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from dledger.core.config import RaftConfig
+from dledger.core.events import Effect, Event
+from dledger.core.raft import Raft
+
+# Fields that hold what the core passes on without looking into it.
+_OPAQUE = frozenset({"proposal"})
+
+
+class TracedRaft(Raft):
+    """A core that tells its history.
+
+    Args:
+        write: gets every line, without a line feed, as soon as its event has happened.
+        config, arguments: as for `Raft`.
+    """
+
+    def __init__(self, write: Callable[[str], object], config: RaftConfig, **arguments: Any) -> None:
+        super().__init__(config, **arguments)
+        self._write = write
+        known = {name: _plain(value) for name, value in arguments.items() if not callable(value)}
+        self._tell({"kind": "Started", **known}, [])
+
+    def step(self, event: Event) -> list[Effect]:
+        """Do as `Raft.step`, then write the line; one that raises is written, too, and is the last of its node."""
+        try:
+            effects = super().step(event)
+        except Exception as error:
+            self._tell(_plain(event), [], error)
+            raise
+        self._tell(_plain(event), effects)
+        return effects
+
+    def _tell(self, event: Any, effects: list[Effect], error: Exception | None = None) -> None:
+        state = self.state
+        line = {
+            "node": state.self_id,
+            "now_ms": state.now_ms,
+            "event": event,
+            "role": state.role,
+            "term": state.term,
+            "voted_for": state.voted_for,
+            "leader_id": state.leader_id,
+            "begin_index": state.log.begin_index,
+            "last_index": state.log.last_index,
+            "persisted_index": state.persisted_index,
+            "commit_index": state.commit_index,
+            "effects": [_plain(effect) for effect in effects],
+        }
+        if error is not None:
+            line["error"] = f"{type(error).__name__}: {error}"
+        self._write(json.dumps(line, separators=(",", ":")))
+
+
+def _plain(value: Any) -> Any:
+    """Return `value` in JSON's types: objects with their kind, bytes as their count, what is opaque as true or null."""
+    if is_dataclass(value):
+        plain: dict[str, Any] = {"kind": type(value).__name__}
+        for field in fields(value):
+            content = getattr(value, field.name)
+            plain[field.name] = (content is not None or None) if field.name in _OPAQUE else _plain(content)
+        return plain
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return len(value)
+    return value.value if isinstance(value, Enum) else value
