@@ -14,6 +14,8 @@ from crc32c import crc32c
 from dledger.core.config import RaftConfig
 
 MIB = 1 << 20
+# Members of a group, voters and learners: more make a log slower and no safer. All must fit one frame of the peers.
+MEMBERS_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ from typing import Protocol, cast
 from dledger.core.messages import Message
 from dledger.errors import DLedgerError, ResponseCode
 from dledger.peer_buffer import FrameBuffer
-from dledger.peer_frames import BadFrame, Hello, decode, decode_hello, encode, encode_hello
+from dledger.peer_decoder import decode
+from dledger.peer_encoder import encode
+from dledger.peer_frames import BadFrame, Hello, decode_hello, encode_hello
 from dledger.peer_handshake import Handshake, PeerRefused
 
 # A connection whose bytes the other side does not take, or on which nothing at all is heard, ends after so long:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dledger.config import MEMBERS_MAX
 from dledger.core.messages import (
     Heartbeat,
     HeartbeatResponse,
@@ -16,47 +17,85 @@ from dledger.core.messages import (
     Push,
     PushAccepted,
     PushRefused,
+    ReadIndexRequest,
+    ReadIndexResponse,
+    ResetLog,
+    SnapshotChunk,
+    SnapshotProgress,
+    TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
 from dledger.peer_buffer import FrameBuffer
+from dledger.peer_decoder import decode
+from dledger.peer_encoder import encode
 from dledger.peer_frames import (
     CONTROL_SIZE_BYTES_MAX,
     FRAME_HEAD,
     FRAME_SIZE_BYTES_MAX,
     HELLO_FRAME_SIZE_BYTES_MAX,
+    NAME_LENGTH_MAX,
     BadFrame,
     Hello,
-    decode,
     decode_hello,
-    encode,
     encode_hello,
 )
-from dledger.types import Span
+from dledger.types import Member, Membership, MembershipEntry, SnapshotInfo, Span
 
 counts = st.integers(0, 2**62)
 indexes = st.integers(-1, 2**62)
+incarnations = st.integers(0, 2**64 - 1)
 
 
 @st.composite
 def pushes(draw: st.DrawFn) -> Push:
     term, prev_index = draw(counts), draw(st.integers(-1, 2**61))
-    payload = draw(st.binary(max_size=2000))
+    payload = draw(st.binary(max_size=500))
     span = None
     if payload:
         last_index = prev_index + draw(st.integers(1, 1000))
         span = Span(prev_index + 1, last_index, draw(st.integers(0, term)), draw(counts), len(payload))
-    return Push(term, prev_index, draw(indexes), draw(indexes), span, payload or None)
+    return Push(term, prev_index, draw(indexes), draw(indexes), span, payload or None, draw(st.booleans()))
+
+
+@st.composite
+def snapshot_chunks(draw: st.DrawFn) -> SnapshotChunk:
+    term, offset, payload = draw(counts), draw(st.integers(0, 2**61)), draw(st.binary(max_size=500))
+    size_bytes = offset + len(payload) + draw(st.integers(0, 5000))
+    snapshot = SnapshotInfo(draw(counts), draw(st.integers(0, term)), size_bytes, draw(st.integers(0, 2**32 - 1)))
+    return SnapshotChunk(term, snapshot, offset, len(payload), payload)
+
+
+@st.composite
+def resets(draw: st.DrawFn) -> ResetLog:
+    term, begin_index = draw(counts), draw(counts)
+    number = draw(st.integers(1, MEMBERS_MAX))
+    is_voter, incarnation = draw(st.booleans()), draw(incarnations)
+    members = tuple(Member(f"n{n:02}", f"host-{n}:7", is_voter, incarnation) for n in range(number))
+    return ResetLog(
+        term,
+        begin_index,
+        draw(counts),
+        draw(st.integers(-1, term)),
+        MembershipEntry(draw(st.integers(-1, begin_index - 1)), Membership(members)),
+        draw(indexes),
+    )
 
 
 messages = st.one_of(
-    st.builds(VoteRequest, counts, st.booleans(), indexes, indexes),
+    st.builds(VoteRequest, counts, st.booleans(), indexes, indexes, st.booleans(), st.booleans()),
     st.builds(VoteResponse, counts, st.booleans(), st.booleans()),
-    st.builds(Heartbeat, counts, indexes, counts),
-    st.builds(HeartbeatResponse, counts, counts),
+    st.builds(Heartbeat, counts, indexes, counts, st.booleans()),
+    st.builds(HeartbeatResponse, counts, counts, incarnations, st.booleans()),
     pushes(),
-    st.builds(PushAccepted, counts, indexes),
+    st.builds(PushAccepted, counts, indexes, incarnations),
     st.builds(PushRefused, counts, indexes, indexes, indexes, indexes, st.booleans()),
+    st.builds(TimeoutNow, counts),
+    st.builds(ReadIndexRequest, counts, counts),
+    st.builds(ReadIndexResponse, counts, counts, indexes),
+    snapshot_chunks(),
+    st.builds(SnapshotProgress, counts, counts, counts),
+    resets(),
 )
 
 
@@ -78,7 +117,7 @@ def feed(buffer: FrameBuffer, data: bytes, cuts: random.Random) -> list[tuple[by
     return frames
 
 
-@given(st.lists(messages, max_size=20), st.integers(0, 2**32))
+@given(st.lists(messages, max_size=10), st.integers(0, 2**32))
 def test_messages_come_out_as_they_went_in_however_the_reads_are_cut(sent: list[Message], seed: int) -> None:
     buffer = FrameBuffer()
     buffer.accept_messages()
@@ -155,7 +194,9 @@ def test_a_stranger_cannot_announce_more_than_a_hello() -> None:
 
 
 def test_hello_comes_out_as_it_went_in() -> None:
-    hello = Hello("group", "n0", "n1", 0xDEADBEEF, "127.0.0.1:1", is_bulk=True, code=400, message="no")
+    hello = Hello(
+        "group", "n0", "n1", 0xDEADBEEF, "127.0.0.1:1", is_bulk=True, code=400, message="no", peer_address="h:2"
+    )
     frames = feed(FrameBuffer(), encode_hello(hello), random.Random(0))
     assert [decode_hello(*frame) for frame in frames] == [hello]
 
@@ -167,9 +208,42 @@ def test_hello_with_an_endless_name_is_refused() -> None:
         decode_hello(*frames[0])
 
 
-def test_messages_that_the_core_excludes_are_refused() -> None:
-    push = Push(3, 9, 2, 9, Span(10, 12, 3, 0, 5), b"12345")
-    nonsense: list[Message] = [
+def test_what_is_not_said_costs_no_bytes() -> None:
+    for quiet, loud in (
+        (VoteRequest(1, False, 0, 0), VoteRequest(1, False, 0, 0, is_founding=True)),
+        (Heartbeat(1, 2, 3), Heartbeat(1, 2, 3, is_founding=True)),
+        (HeartbeatResponse(1, 2), HeartbeatResponse(1, 2, is_healthy=False)),
+        (PushAccepted(1, 2), PushAccepted(1, 2, incarnation=1)),
+    ):
+        assert len(joined(loud)) - len(joined(quiet)) == 2
+
+
+def test_memberships_of_a_push_do_not_travel() -> None:
+    found = MembershipEntry(10, Membership((Member("n0"),)))
+    push = Push(3, 9, 2, 9, Span(10, 12, 3, 0, 5), b"12345", memberships=(found,))
+    control, payload = encode(push)
+    assert decode(control[FRAME_HEAD.size :], payload or b"") == replace(push, memberships=())
+
+
+PUSH = Push(3, 9, 2, 9, Span(10, 12, 3, 0, 5), b"12345")
+CHUNK = SnapshotChunk(3, SnapshotInfo(9, 2, 100, 7), 95, 5, b"12345")
+MEMBERS = Membership((Member("n0", "h:1"), Member("n1", "h:2")))
+RESET = ResetLog(3, 10, 4096, 2, MembershipEntry(-1, MEMBERS), 9)
+
+
+def with_members(*members: Member) -> ResetLog:
+    return replace(RESET, membership=MembershipEntry(-1, Membership(members)))
+
+
+@pytest.mark.parametrize("message", [PUSH, CHUNK, RESET])
+def test_the_messages_that_are_spoilt_below_are_good_as_they_are(message: Message) -> None:
+    head, payload = encode(message)
+    assert decode(head[FRAME_HEAD.size :], payload or b"") == message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
         VoteRequest(-1, False, 0, 0),
         VoteRequest(1, False, -2, 0),
         Heartbeat(1, -2, 0),
@@ -177,11 +251,51 @@ def test_messages_that_the_core_excludes_are_refused() -> None:
         HeartbeatResponse(1, -1),
         PushAccepted(1, -2),
         PushRefused(1, -2, 0, 0, 0),
-        replace(push, span=Span(11, 12, 3, 0, 5)),
-        replace(push, span=Span(10, 12, 4, 0, 5)),
-        replace(push, span=Span(10, 12, 3, -1, 5)),
-    ]
-    for message in nonsense:
-        head, payload = encode(message)
-        with pytest.raises(BadFrame):
-            decode(head[FRAME_HEAD.size :], payload or b"")
+        replace(PUSH, span=Span(11, 12, 3, 0, 5)),
+        replace(PUSH, span=Span(10, 12, 4, 0, 5)),
+        replace(PUSH, span=Span(10, 12, 3, -1, 5)),
+        TimeoutNow(-1),
+        ReadIndexRequest(1, -1),
+        ReadIndexResponse(1, -1, 0),
+        ReadIndexResponse(1, 0, -2),
+        replace(CHUNK, offset=96),
+        replace(CHUNK, offset=-1),
+        replace(CHUNK, snapshot=SnapshotInfo(-1, 2, 100, 7)),
+        replace(CHUNK, snapshot=SnapshotInfo(9, 4, 100, 7)),
+        replace(CHUNK, snapshot=SnapshotInfo(9, -1, 100, 7)),
+        replace(CHUNK, snapshot=SnapshotInfo(9, 2, -1, 7)),
+        SnapshotProgress(1, -1, 0),
+        SnapshotProgress(1, 0, -1),
+        replace(RESET, begin_index=-1),
+        replace(RESET, begin_position=-1),
+        replace(RESET, prev_term=-2),
+        replace(RESET, prev_term=4),
+        replace(RESET, snapshot_index=2**63 - 1, membership=MembershipEntry(10, MEMBERS)),
+        replace(RESET, membership=MembershipEntry(-2, MEMBERS)),
+        with_members(),
+        with_members(Member("n1"), Member("n0")),
+        with_members(Member("n0"), Member("n0")),
+        with_members(Member("")),
+        with_members(Member("n" * (NAME_LENGTH_MAX + 1))),
+        with_members(Member("n0", "h" * (NAME_LENGTH_MAX + 1))),
+        with_members(*(Member(f"n{number:02}") for number in range(MEMBERS_MAX + 1))),
+    ],
+    ids=str,
+)
+def test_message_that_the_core_excludes_is_refused(message: Message) -> None:
+    head, payload = encode(message)
+    with pytest.raises(BadFrame):
+        decode(head[FRAME_HEAD.size :], payload or b"")
+
+
+@pytest.mark.parametrize("message", [TimeoutNow(1), RESET, SnapshotProgress(1, 2, 3)], ids=str)
+def test_payload_behind_a_message_that_has_none_is_refused(message: Message) -> None:
+    head, _ = encode(message)
+    with pytest.raises(BadFrame, match="expected no payload"):
+        decode(head[FRAME_HEAD.size :], b"x")
+
+
+def test_reset_of_the_largest_group_fits_a_control_part() -> None:
+    members = [Member(f"n{number:031}", "h" * 253 + ":65535", True, 2**64 - 1) for number in range(MEMBERS_MAX)]
+    head, _ = encode(with_members(*members))
+    assert len(head) - FRAME_HEAD.size <= CONTROL_SIZE_BYTES_MAX

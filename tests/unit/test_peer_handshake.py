@@ -27,7 +27,7 @@ CASES = {
     "meant for another node": (hello_of(config("n1"), "n2"), ResponseCode.UNEXPECTED_MEMBER),
     "calls itself like me": (hello_of(config("n0")), ResponseCode.UNEXPECTED_MEMBER),
     "other members": (hello_of(config("n1", ids="n0 n1")), ResponseCode.INCONSISTENT_STATE),
-    "another version": (replace(hello_of(config("n1")), protocol_version=2), ResponseCode.UNEXPECTED_ARGUMENT),
+    "another version": (replace(hello_of(config("n1")), protocol_version=1), ResponseCode.UNEXPECTED_ARGUMENT),
 }
 
 
