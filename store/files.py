@@ -9,7 +9,11 @@ middle; a rename is atomic; a name is durable once its directory is synced.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
+
+# What a replaced file needs at most unless its owner says otherwise: one block.
+SMALL_FILE_SIZE_BYTES = 4096
 
 
 class File(Protocol):
@@ -106,6 +110,15 @@ class Files(Protocol):
         """
         ...
 
+    def create_from(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Create a file that holds `chunks`, one behind the other, and sync it; its name is not yet durable.
+
+        Raises:
+            DiskFull: nothing is left behind.
+            StorageFailed: also when the file exists already.
+        """
+        ...
+
     def open(self, path: str) -> File:
         """Open an existing file for reading and writing."""
         ...
@@ -114,8 +127,10 @@ class Files(Protocol):
         """Return the content of a small file; None when there is no such file."""
         ...
 
-    def prepare_replace(self, path: str) -> None:
+    def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> None:
         """Set the room aside that `replace` of `path` needs, so that it also works on a full disk.
+
+        A file that is always replaced by contents of the same `size` needs it only when it is opened.
 
         Raises:
             DiskFull: `replace` will then need room, too.
@@ -126,8 +141,13 @@ class Files(Protocol):
         """Replace the content of a small file, atomically and durably: after a crash it is the old or the new.
 
         Raises:
-            DiskFull: only without `prepare_replace`; the old content stands.
+            DiskFull: only without `prepare_replace`, or when the content is longer than what was prepared and the
+                last one; the old content stands.
         """
+        ...
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Give a file another name in the same directory, atomically; durable once the directory is synced."""
         ...
 
     def remove(self, path: str) -> None:
@@ -136,6 +156,14 @@ class Files(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Make creations, renames and removals in the directory durable."""
+        ...
+
+    def modified_time(self, path: str) -> float:
+        """Return when the file was last written: seconds since 1970 by the wall clock."""
+        ...
+
+    def disk_used_ratio(self, path: str) -> float:
+        """Return how full the file system is that holds `path`: used / (used + what this process may still use)."""
         ...
 
     def lock(self, path: str) -> DirectoryLock:

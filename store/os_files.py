@@ -8,12 +8,13 @@ import fcntl
 import mmap
 import os
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 from store.errors import DirectoryLocked, DiskFull, StorageFailed
+from store.files import SMALL_FILE_SIZE_BYTES
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-_SPARE_SIZE_BYTES = 4096
 _FILE_MODE = 0o644
 _DIRECTORY_MODE = 0o755
 
@@ -154,6 +155,24 @@ class OsFiles:
             self.remove(path)
             raise _no_room_or_failed(path, size, "create", error) from error
 
+    def create_from(self, path: str, chunks: Iterable[bytes]) -> None:
+        """See `Files.create_from`."""
+        descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "create")
+        size = 0
+        try:
+            for chunk in chunks:
+                _write_all(descriptor, chunk)
+                size += len(chunk)
+            os.fsync(descriptor)
+        except OSError as error:
+            self.remove(path)
+            raise _no_room_or_failed(path, size, "create", error) from error
+        except BaseException:  # whoever makes the chunks failed: that is his matter, but half a file is nobody's
+            self.remove(path)
+            raise
+        finally:
+            os.close(descriptor)
+
     def open(self, path: str) -> OsFile:
         """See `Files.open`."""
         descriptor = _open(path, os.O_RDWR, "open")
@@ -172,12 +191,12 @@ class OsFiles:
         except OSError as error:
             raise StorageFailed(path, "read", error) from error
 
-    def prepare_replace(self, path: str) -> None:
+    def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> None:
         """See `Files.prepare_replace`."""
-        _prepare_spare(path + ".spare")
+        _prepare_spare(path + ".spare", size)
         if not Path(path).exists():
             # The first replace has no old file to keep as the next spare: this one takes its place.
-            _prepare_spare(path + ".kept")
+            _prepare_spare(path + ".kept", size)
 
     def replace(self, path: str, content: bytes) -> None:
         """See `Files.replace`.
@@ -185,11 +204,10 @@ class OsFiles:
         The content goes into the spare file, which takes the name in one rename; the file that had the name becomes
         the next spare (kept by a second link meanwhile). So no block and no name is ever needed anew.
         """
-        assert len(content) <= _SPARE_SIZE_BYTES, len(content)
         spare = path + ".spare"
         descriptor = _open_spare(spare)
         try:
-            os.pwrite(descriptor, content, 0)
+            _write_all(descriptor, content)
             os.ftruncate(descriptor, len(content))
             os.fsync(descriptor)
         except OSError as error:
@@ -208,6 +226,13 @@ class OsFiles:
             raise StorageFailed(path, "replace", error) from error
         self.sync_directory(str(target.parent))
 
+    def rename(self, path: str, new_path: str) -> None:
+        """See `Files.rename`."""
+        try:
+            Path(path).rename(new_path)
+        except OSError as error:
+            raise StorageFailed(path, f"rename to {new_path}", error) from error
+
     def remove(self, path: str) -> None:
         """See `Files.remove`."""
         try:
@@ -224,6 +249,23 @@ class OsFiles:
             raise StorageFailed(path, "sync", error) from error
         finally:
             os.close(descriptor)
+
+    def modified_time(self, path: str) -> float:
+        """See `Files.modified_time`."""
+        try:
+            return Path(path).stat().st_mtime
+        except OSError as error:
+            raise StorageFailed(path, "stat", error) from error
+
+    def disk_used_ratio(self, path: str) -> float:
+        """See `Files.disk_used_ratio`. What is reserved for root counts neither as used nor as usable."""
+        try:
+            status = os.statvfs(path)
+        except OSError as error:
+            raise StorageFailed(path, "statvfs", error) from error
+        used = status.f_blocks - status.f_bfree
+        usable = used + status.f_bavail
+        return used / usable if usable else 0.0
 
     def lock(self, path: str) -> OsDirectoryLock:
         """See `Files.lock`."""
@@ -244,15 +286,16 @@ class OsFiles:
         return OsDirectoryLock(descriptor)
 
 
-def _prepare_spare(spare: str) -> None:
+def _prepare_spare(spare: str, size: int) -> None:
     descriptor = _open_spare(spare)
     try:
-        if os.fstat(descriptor).st_size == 0:
+        # One block serves any content of a small file, so a spare is as good as new.
+        if -(-os.fstat(descriptor).st_size // SMALL_FILE_SIZE_BYTES) < -(-size // SMALL_FILE_SIZE_BYTES):
             # Written, not only allocated: turning an allocated block into a written one may itself need room.
-            os.pwrite(descriptor, bytes(_SPARE_SIZE_BYTES), 0)
+            _write_all(descriptor, bytes(size))
             os.fsync(descriptor)
     except OSError as error:
-        raise _no_room_or_failed(spare, _SPARE_SIZE_BYTES, "write", error) from error
+        raise _no_room_or_failed(spare, size, "write", error) from error
     finally:
         os.close(descriptor)
 
@@ -266,6 +309,13 @@ def _open_spare(spare: str) -> int:
     os.close(descriptor)
     Path(spare).unlink()
     return _open(spare, os.O_WRONLY | os.O_CREAT, "create")
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    """Write `content` at the descriptor's place, which is the beginning of a file just opened."""
+    done = os.write(descriptor, content)
+    while done < len(content):
+        done += os.write(descriptor, memoryview(content)[done:])
 
 
 def _open(path: str, flags: int, operation: str) -> int:

@@ -77,22 +77,29 @@ class Survival(Enum):
 class Directory:
     """Names of one directory: as programs see them, as they are durable, and the changes between the two.
 
-    A change is (name, inode or None): the name now stands for the inode, or for nothing.
+    A change maps names to what each stands for from now on: an inode, or nothing (None). It happens whole or not.
     """
 
     cached: dict[str, Inode] = field(default_factory=dict)
     durable: dict[str, Inode] = field(default_factory=dict)
-    pending: list[tuple[str, Inode | None]] = field(default_factory=list)
+    pending: list[dict[str, Inode | None]] = field(default_factory=list)
 
     def change(self, name: str, inode: Inode | None) -> None:
         """Bind a name now, and durably after the next sync."""
-        _bind(self.cached, name, inode)
-        self.pending.append((name, inode))
+        self._change({name: inode})
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a file another name now, and durably after the next sync."""
+        self._change({name: None, new_name: self.cached[name]})
+
+    def _change(self, change: dict[str, Inode | None]) -> None:
+        _bind(self.cached, change)
+        self.pending.append(change)
 
     def sync(self) -> None:
         """Make all changes durable."""
-        for name, inode in self.pending:
-            _bind(self.durable, name, inode)
+        for change in self.pending:
+            _bind(self.durable, change)
         self.pending.clear()
 
 
@@ -152,8 +159,8 @@ class SimDisk:
             else:
                 kept = [change for change in pending if random.random() < 0.5]
             self._counts.add(Fault.LOST_NAME, len(pending) - len(kept))
-            for name, inode in kept:
-                _bind(directory.durable, name, inode)
+            for change in kept:
+                _bind(directory.durable, change)
             pending.clear()
         directory.cached = dict(directory.durable)
 
@@ -202,11 +209,12 @@ class SimDisk:
             self._counts.add(Fault.TORN_WRITE, 1 if 0 < lost < len(parts) else 0)
 
 
-def _bind(names: dict[str, Inode], name: str, inode: Inode | None) -> None:
-    if inode is None:
-        names.pop(name, None)
-    else:
-        names[name] = inode
+def _bind(names: dict[str, Inode], change: dict[str, Inode | None]) -> None:
+    for name, inode in change.items():
+        if inode is None:
+            names.pop(name, None)
+        else:
+            names[name] = inode
 
 
 def _parts(position: int, size: int) -> list[tuple[int, int, int]]:

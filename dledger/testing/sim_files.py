@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import errno
 import posixpath
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dledger.testing.faults import Fault, SimulatedCrash
 from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, Directory, Inode, SimDisk
 from store.errors import DirectoryLocked, DiskFull, StorageFailed
+from store.files import SMALL_FILE_SIZE_BYTES
 
 if TYPE_CHECKING:
     from random import Random
 
     from dledger.testing.faults import FaultCounts
 
-_SPARE_SIZE_BYTES = 4096
 # (file, writes it had when the sync began): what a sync that is under way will have made durable when it ends.
 SyncedWrites = list[tuple[Inode, int]]
 
@@ -198,6 +199,17 @@ class SimFiles:
             directory.change(name, Inode(size if reached == 2 else 0))
         raise SimulatedCrash
 
+    def create_from(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Create a file that holds `chunks`; a process that dies here may leave an empty or a whole one.
+
+        Raises:
+            as `create`.
+        """
+        content = b"".join(chunks)
+        inode = self.create(path, len(content))
+        inode.write(content, 0)
+        inode.sync()
+
     def open(self, path: str) -> SimFile:
         """Open an existing file for reading and writing."""
         return SimFile(self, path, self._existing(path))
@@ -207,14 +219,14 @@ class SimFiles:
         inode = self._disk.lookup(path)
         return None if inode is None else bytes(inode.cache)
 
-    def prepare_replace(self, path: str) -> None:
+    def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> None:
         """Set aside the room that `replace` needs; it is taken once for each path.
 
         Raises:
             DiskFull: there is none.
         """
         is_dying = self.crash_point.reach()
-        self._take_spare_room(path)
+        self._take_spare_room(path, size)
         if is_dying:
             raise SimulatedCrash
 
@@ -224,7 +236,7 @@ class SimFiles:
         Raises:
             DiskFull: no room was set aside and there is none.
         """
-        self._take_spare_room(path)
+        self._take_spare_room(path, max(len(content), SMALL_FILE_SIZE_BYTES))
         if self.crash_point.reach():
             raise SimulatedCrash
         directory, name = self._parent(path)
@@ -234,13 +246,23 @@ class SimFiles:
         directory.change(name, inode)
         self.sync_directory(posixpath.dirname(path))
 
-    def _take_spare_room(self, path: str) -> None:
+    def _take_spare_room(self, path: str, size: int) -> None:
         if path in self._disk.spares:
             return
-        if self._disk.used_bytes + _SPARE_SIZE_BYTES > self._disk.capacity_bytes:
+        if self._disk.used_bytes + size > self._disk.capacity_bytes:
             self._counts.add(Fault.DISK_FULL)
-            raise DiskFull(path, _SPARE_SIZE_BYTES)
+            raise DiskFull(path, size)
         self._disk.spares[path] = None
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Give a file another name in its directory, whole or not at all."""
+        self._existing(path)
+        directory, name = self._parent(path)
+        is_dying = self.crash_point.reach()
+        if not is_dying or self.random.random() < 0.5:
+            directory.rename(name, posixpath.basename(new_path))
+        if is_dying:
+            raise SimulatedCrash
 
     def remove(self, path: str) -> None:
         """Remove a file's name; its content goes with it."""
@@ -259,6 +281,16 @@ class SimFiles:
             self._disk.directories[path].sync()
         if is_dying:
             raise SimulatedCrash
+
+    def modified_time(self, path: str) -> float:
+        """Return 0: the simulated disk has no clock."""
+        self._existing(path)
+        return 0.0
+
+    def disk_used_ratio(self, path: str) -> float:
+        """Return the part of the capacity that is taken by files."""
+        assert path in self._disk.directories, path
+        return self._disk.used_bytes / self._disk.capacity_bytes
 
     def lock(self, path: str) -> SimLock:
         """Hold a directory for this process.

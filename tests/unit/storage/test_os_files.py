@@ -213,3 +213,57 @@ def test_lock_excludes_other_processes_and_names_the_holder(files, tmp_path):
     lock.release()
     assert try_elsewhere() == ""
     files.lock(path).release()
+
+
+def test_file_from_chunks_holds_them_and_leaves_nothing_when_they_fail(files, tmp_path, monkeypatch):
+    files.create_from(f"{tmp_path}/a", (b"%d," % number for number in range(5)))
+    files.create_from(f"{tmp_path}/empty", [])
+
+    assert (tmp_path / "a").read_bytes() == b"0,1,2,3,4,"
+    assert (tmp_path / "empty").read_bytes() == b""
+    with pytest.raises(StorageFailed):
+        files.create_from(f"{tmp_path}/a", [b"x"])
+    with pytest.raises(ZeroDivisionError):
+        files.create_from(f"{tmp_path}/b", (b"%d" % (1 // number) for number in (1, 0)))
+    monkeypatch.setattr(os, "fsync", no_room)
+    with pytest.raises(DiskFull):
+        files.create_from(f"{tmp_path}/c", [b"x"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "empty"]
+    assert (tmp_path / "a").read_bytes() == b"0,1,2,3,4,"
+
+
+def test_rename_replaces_what_has_the_name(files, tmp_path):
+    (tmp_path / "a").write_bytes(b"new")
+    (tmp_path / "b").write_bytes(b"old")
+
+    files.rename(f"{tmp_path}/a", f"{tmp_path}/b")
+
+    assert files.list_directory(str(tmp_path)) == ["b"]
+    assert files.read_bytes(f"{tmp_path}/b") == b"new"
+    with pytest.raises(StorageFailed, match="rename to"):
+        files.rename(f"{tmp_path}/a", f"{tmp_path}/b")
+
+
+def test_prepared_room_is_as_large_as_asked_and_serves_every_replacement(files, tmp_path):
+    path = tmp_path / "a"
+    files.prepare_replace(str(path), 10_000)
+
+    assert {name: (tmp_path / name).stat().st_size for name in ("a.spare", "a.kept")} == {
+        "a.spare": 10_000,
+        "a.kept": 10_000,
+    }
+    for number in range(4):
+        files.replace(str(path), b"%d" % number * 10_000)
+        assert path.read_bytes() == b"%d" % number * 10_000
+        assert (tmp_path / "a.spare").stat().st_size == 10_000
+
+
+def test_age_of_a_file_and_fullness_of_its_disk_are_told(files, tmp_path):
+    (tmp_path / "a").write_bytes(b"")
+    os.utime(tmp_path / "a", (1_000, 2_000.5))
+
+    assert files.modified_time(f"{tmp_path}/a") == 2_000.5
+    assert 0 < files.disk_used_ratio(str(tmp_path)) <= 1
+    for ask in (files.modified_time, files.disk_used_ratio):
+        with pytest.raises(StorageFailed):
+            ask(f"{tmp_path}/missing")
