@@ -28,6 +28,18 @@ class Address:
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
+    @staticmethod
+    def parse(text: str) -> Address:
+        """Return the address that `host:port` names.
+
+        Raises:
+            ValueError: it names none; the message shows it.
+        """
+        host, _, port = text.rpartition(":")
+        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+            raise ValueError(f"expected host:port with a port of 1 to 65535, found {text!r}")
+        return Address(host, int(port))
+
 
 @dataclass(frozen=True, slots=True)
 class Peer:
@@ -93,6 +105,5 @@ class NodeConfig:
 
     def cluster_digest(self) -> int:
         """Return a CRC-32C over the cluster part: equal on nodes that may talk to one another."""
-        ids = ",".join(sorted(peer.id for peer in self.peers))
         sizes = f"{self.mapped_file_size_for_entry_data}/{self.mapped_file_size_for_entry_index}"
-        return crc32c(f"{self.group}|{ids}|{sizes}".encode())
+        return crc32c(f"{self.group}|{sizes}".encode())

@@ -104,6 +104,7 @@ class Node:
         try:
             driver = self._compose(HardStateFile.open(self._files, directory))
             await self._transport.start()
+            self._transport.set_members({peer.id: peer.address for peer in self.config.peers})
         except (StoreError, OSError):
             self._store.abandon()
             raise

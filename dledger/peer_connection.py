@@ -40,7 +40,7 @@ class ConnectionOwner(Protocol):
     """Hears what a connection brings. Calls come from the event loop, never from within `send`."""
 
     def on_open(self, connection: PeerConnection) -> None:
-        """Hear that both sides agreed to talk: `peer_id`, `is_bulk` and `client_address` of `connection` are known."""
+        """Hear that both sides agreed to talk: ids and addresses of `connection` are known."""
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Hear all messages of one read; there is at least one."""
@@ -70,6 +70,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.peer_id, self.is_bulk = dialled or ("", False)
         self.is_dialled = dialled is not None
         self.client_address = ""
+        self.peer_address = ""
         self.is_open = False
         self.is_full = False
         self._handshake = handshake
@@ -156,7 +157,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             return
         if self._hello_timer is not None:
             self._hello_timer.cancel()
-        self.client_address = hello.client_address
+        self.client_address, self.peer_address = hello.client_address, hello.peer_address
         self.is_open = True
         self._buffer.accept_messages()
         self._owner.on_open(self)

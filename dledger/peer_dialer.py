@@ -45,11 +45,13 @@ class Dialer:
         self._new_connection = new_connection
         self._on_failed = on_failed
         self._random = random.Random(seed)
+        self._connection: PeerConnection | None = None
         self._ended: asyncio.Event = asyncio.Event()
 
-    def ended(self) -> None:
-        """Take note that the connection of the present attempt ended."""
-        self._ended.set()
+    def ended(self, connection: PeerConnection) -> None:
+        """Take note that `connection` ended, in case it is the one of the present attempt."""
+        if connection is self._connection:
+            self._ended.set()
 
     async def run(self) -> None:
         """Dial until cancelled."""
@@ -70,8 +72,12 @@ class Dialer:
         self.attempts_count += 1
         try:
             async with asyncio.timeout(_DIAL_TIMEOUT_S):
-                await loop.create_connection(self._new_connection, self._address.host, self._address.port)
+                await loop.create_connection(self._connect, self._address.host, self._address.port)
         except (OSError, TimeoutError) as error:
             self._on_failed(ConnectionLost(f"cannot connect to {self._address}: {str(error) or 'timeout'}"))
             return
         await self._ended.wait()
+
+    def _connect(self) -> PeerConnection:
+        self._connection = self._new_connection()
+        return self._connection

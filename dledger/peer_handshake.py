@@ -8,9 +8,10 @@ connection instead, plus the settings that DLedger never compares.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from dledger.config import NodeConfig
+from dledger.config import Address, NodeConfig
 from dledger.errors import DLedgerError, ResponseCode
 from dledger.peer_frames import PROTOCOL_VERSION, Hello
 
@@ -32,15 +33,17 @@ class Handshake:
     """This node's side of the greeting.
 
     Args:
-        config: says who this node is, who its peers are and what the cluster agrees on.
+        config: says who this node is and what the cluster agrees on.
+        has_place_for: whether a node of this id may come in: a peer, or a guest while there are few.
     """
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, has_place_for: Callable[[str], bool]) -> None:
         self._self_id = config.self_id
         self._group = config.group
-        self._other_ids = frozenset(config.other_ids)
+        self._has_place_for = has_place_for
         self._cluster_digest = config.cluster_digest()
         self._client_address = str(config.client_address)
+        self._peer_address = str(config.self_address)
 
     def hello(self, peer_id: str, *, is_bulk: bool) -> Hello:
         """Return the greeting to `peer_id`."""
@@ -51,6 +54,7 @@ class Handshake:
             cluster_digest=self._cluster_digest,
             client_address=self._client_address,
             is_bulk=is_bulk,
+            peer_address=self._peer_address,
         )
 
     def answer(self, asked: Hello) -> Hello:
@@ -90,14 +94,18 @@ class Handshake:
             raise PeerRefused(
                 ResponseCode.UNEXPECTED_MEMBER, f"another node calls itself {self._self_id!r}, which is my id"
             )
-        if hello.self_id not in self._other_ids:
-            raise PeerRefused(
-                ResponseCode.UNKNOWN_MEMBER,
-                f"{hello.self_id!r} is none of the group's members {sorted(self._other_ids | {self._self_id})}",
-            )
         if hello.cluster_digest != self._cluster_digest:
             raise PeerRefused(
                 ResponseCode.INCONSISTENT_STATE,
-                f"cluster settings differ (members, mapped file sizes): expected digest "
+                f"cluster settings differ (group, mapped file sizes): expected digest "
                 f"{self._cluster_digest:#010x}, found {hello.cluster_digest:#010x}",
+            )
+        try:
+            Address.parse(hello.peer_address)
+        except ValueError as error:
+            raise PeerRefused(ResponseCode.UNEXPECTED_ARGUMENT, f"peer address: {error}") from None
+        if not hello.self_id or not self._has_place_for(hello.self_id):
+            raise PeerRefused(
+                ResponseCode.UNKNOWN_MEMBER,
+                f"{hello.self_id!r} is none of the group's members, and too many such nodes are here; stop them",
             )

@@ -1,14 +1,20 @@
 """The transport port over TCP: four connections to every peer, each message on the one it belongs to.
 
-Every node dials every other node twice: one connection for bulk (pushes), one for control (heartbeats and votes),
-so that these never queue behind bulk. An answer goes back on the connection that its request came by:
+Every node dials every other node twice: one connection for bulk (log and snapshot bytes), one for control (all that is
+short), so that heartbeats and votes never queue behind bulk. An answer goes back on the connection that its request
+came by:
 
-| message                                | travels on the connection that      |
-| -------------------------------------- | ----------------------------------- |
-| VoteRequest, Heartbeat                 | this node dialled for control       |
-| Push                                   | this node dialled for bulk          |
-| VoteResponse, HeartbeatResponse        | the peer dialled for control        |
-| PushAccepted, PushRefused              | the peer dialled for bulk           |
+| message                                             | travels on the connection that      |
+| --------------------------------------------------- | ----------------------------------- |
+| VoteRequest, Heartbeat, TimeoutNow, ReadIndexRequest | this node dialled for control      |
+| Push, SnapshotChunk, ResetLog                       | this node dialled for bulk          |
+| VoteResponse, HeartbeatResponse, ReadIndexResponse  | the peer dialled for control        |
+| PushAccepted, PushRefused, SnapshotProgress         | the peer dialled for bulk           |
+
+The members of the group change while it runs (`set_members`), and a node learns of a change later than the node that
+made it: a node that joins hears of a leader, an old follower of a new leader, before the log tells who that is. So a
+node of the same group that is no member is a *guest*: what it says is heard, it is dialled back, and forgotten when it
+falls silent. There are few guests at a time. Whether anything that a guest says counts is the core's business.
 
 Not here: retries of messages (the core's business), batching of events (`dledger.node`).
 
@@ -21,10 +27,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Protocol
 
-from dledger.config import NodeConfig
+from dledger.config import Address, NodeConfig
 from dledger.core.messages import (
     Heartbeat,
     HeartbeatResponse,
@@ -32,6 +38,12 @@ from dledger.core.messages import (
     Push,
     PushAccepted,
     PushRefused,
+    ReadIndexRequest,
+    ReadIndexResponse,
+    ResetLog,
+    SnapshotChunk,
+    SnapshotProgress,
+    TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
@@ -39,26 +51,36 @@ from dledger.errors import DLedgerError
 from dledger.peer_connection import PeerConnection
 from dledger.peer_dialer import Dialer
 from dledger.peer_handshake import Handshake, PeerRefused
+from dledger.peer_link import ACCEPTED_BULK, ACCEPTED_CONTROL, DIALLED_BULK, DIALLED_CONTROL, PeerLink
 
 logger = logging.getLogger(__name__)
 
-# Slots of a link, one for each connection between this node and one peer.
-_DIALLED_CONTROL, _DIALLED_BULK, _ACCEPTED_CONTROL, _ACCEPTED_BULK = range(4)
-
 _SLOT_OF: dict[type[Message], int] = {
-    VoteRequest: _DIALLED_CONTROL,
-    Heartbeat: _DIALLED_CONTROL,
-    Push: _DIALLED_BULK,
-    VoteResponse: _ACCEPTED_CONTROL,
-    HeartbeatResponse: _ACCEPTED_CONTROL,
-    PushAccepted: _ACCEPTED_BULK,
-    PushRefused: _ACCEPTED_BULK,
+    VoteRequest: DIALLED_CONTROL,
+    Heartbeat: DIALLED_CONTROL,
+    TimeoutNow: DIALLED_CONTROL,
+    ReadIndexRequest: DIALLED_CONTROL,
+    Push: DIALLED_BULK,
+    SnapshotChunk: DIALLED_BULK,
+    ResetLog: DIALLED_BULK,
+    VoteResponse: ACCEPTED_CONTROL,
+    HeartbeatResponse: ACCEPTED_CONTROL,
+    ReadIndexResponse: ACCEPTED_CONTROL,
+    PushAccepted: ACCEPTED_BULK,
+    PushRefused: ACCEPTED_BULK,
+    SnapshotProgress: ACCEPTED_BULK,
 }
 
 # Heartbeats are a few dozen bytes; so many unsent ones mean that the peer has stopped.
 _CONTROL_BUFFER_SIZE_BYTES_MAX = 64 * 1024
+_BULK_BUFFER_SIZE_BYTES_MIN = 8 * 1024 * 1024
 # Connections that have not greeted yet, from anywhere; more are closed at once.
 _STRANGERS_MAX = 64
+# Nodes of the group that are no members, as far as this node knows: a change of members concerns one node at a time.
+GUESTS_MAX = 16
+# A guest that says nothing for so long is forgotten; whoever leads shows itself far more often.
+GUEST_IDLE_S = 30.0
+_GUEST_CHECK_S = 1.0
 # Different complaints that are remembered so as not to repeat them in the log.
 _COMPLAINTS_MAX = 256
 
@@ -73,64 +95,78 @@ class PeerListener(Protocol):
         """Hear that pushes under way to `peer` may be lost."""
 
 
-@dataclass(slots=True)
-class _Link:
-    """All connections between this node and one peer."""
-
-    slots: list[PeerConnection | None] = field(default_factory=lambda: [None] * 4)
-    client_address: str = ""
-    is_reported_unreachable: bool = False
-
-
 class PeerTransport:
     """Framed TCP to all peers.
 
     Args:
-        config: addresses and identity.
+        config: own address and identity.
         listener: hears of messages and of broken connections.
+
+    Attributes:
+        dropped_messages_count: messages that were not sent because their peer could not be reached, or took too little.
     """
 
     def __init__(self, config: NodeConfig, listener: PeerListener) -> None:
         self.dropped_messages_count = 0
         self._config = config
         self._listener = listener
-        self._handshake = Handshake(config)
-        self._links = {peer_id: _Link() for peer_id in config.other_ids}
-        self._dialers: dict[tuple[str, bool], Dialer] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._handshake = Handshake(config, self._has_place_for)
+        self._links: dict[str, PeerLink] = {}
+        self._ending: set[asyncio.Task[None]] = set()
         self._strangers: set[PeerConnection] = set()
         self._complaints: set[tuple[str, str]] = set()
         self._server: asyncio.Server | None = None
+        self._guest_timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
         # What the window of pushes lets the core have under way fits; only more than that is dropped.
         raft = config.raft
-        self._bulk_buffer_size_bytes_max = max(raft.max_push_window * raft.max_push_size_bytes, 8 << 20)
+        self._bulk_buffer_size_bytes_max = max(
+            raft.max_in_flight_size_bytes + raft.max_push_size_bytes, _BULK_BUFFER_SIZE_BYTES_MIN
+        )
 
     async def start(self) -> None:
-        """Listen, and begin to dial all peers in the background.
+        """Listen. Nobody is dialled before `set_members` says who is there.
 
         Raises:
             OSError: the address cannot be listened on; choose another one.
         """
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         address = self._config.self_address
-        self._server = await loop.create_server(self._accept, address.host, address.port)
-        for peer_id in self._config.other_ids:
-            for is_bulk in (False, True):
-                dialer = self._new_dialer(peer_id, is_bulk)
-                self._dialers[peer_id, is_bulk] = dialer
-                self._tasks.append(loop.create_task(dialer.run()))
+        self._server = await self._loop.create_server(self._accept, address.host, address.port)
+        self._guest_timer = self._loop.call_later(_GUEST_CHECK_S, self._forget_silent_guests)
+
+    def set_members(self, addresses: Mapping[str, Address]) -> None:
+        """Dial these members from now on, in the background; only after `start`.
+
+        A node that is no member any more stays as a guest, so that it can still hear of its removal.
+
+        Args:
+            addresses: where each member listens; this node itself may be among them.
+        """
+        if self._is_stopped:
+            return
+        for peer_id, link in list(self._links.items()):
+            if peer_id not in addresses:
+                link.is_member = False
+            elif link.address != addresses[peer_id]:
+                self._forget(peer_id, DLedgerError(f"{peer_id} listens at {addresses[peer_id]} now"))
+        for peer_id, address in addresses.items():
+            if peer_id == self._config.self_id:
+                continue
+            if peer_id in self._links:
+                self._links[peer_id].is_member = True
+            else:
+                self._begin(peer_id, address, is_member=True)
+        self._forget_silent_guests()
 
     def abort(self) -> None:
         """Fall silent at once: end all connections, dial and listen no more; the listener hears nothing more."""
         self._is_stopped = True
-        for task in self._tasks:
-            task.cancel()
+        if self._guest_timer is not None:
+            self._guest_timer.cancel()
         ended = DLedgerError("this node stops")
-        for link in self._links.values():
-            for connection in filter(None, link.slots):
-                connection.close(ended)
-            link.slots = [None] * 4
+        for peer_id in list(self._links):
+            self._forget(peer_id, ended)
         for connection in list(self._strangers):
             connection.close(ended)
         if self._server is not None:
@@ -139,23 +175,25 @@ class PeerTransport:
     async def stop(self) -> None:
         """Abort, and wait until everything has ended."""
         self.abort()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._ending, return_exceptions=True)
         if self._server is not None:
             await self._server.wait_closed()
 
     def send(self, peer: str, message: Message) -> None:
         """Send `message` to `peer` if it can be reached now; else it is lost."""
-        link = self._links[peer]
+        link = self._links.get(peer)
         slot = _SLOT_OF[type(message)]
-        connection = link.slots[slot]
-        if connection is not None and connection.send(message):
-            if slot == _DIALLED_BULK:
+        connection = link.at(slot) if link is not None else None
+        if link is not None and connection is not None and connection.send(message):
+            if slot == DIALLED_BULK:
                 link.is_reported_unreachable = False
             return
         self.dropped_messages_count += 1
-        if slot == _DIALLED_BULK and connection is not None and not link.is_reported_unreachable:
+        if link is None or connection is None:
+            return
+        if slot == DIALLED_BULK and not link.is_reported_unreachable:
             link.is_reported_unreachable = True
-            asyncio.get_running_loop().call_soon(self._report_unreachable, peer)
+            self._loop.call_soon(self._report_unreachable, peer)
 
     def client_address_of(self, peer: str) -> str:
         """Return host:port of the peer's LogService; empty while it has not told us."""
@@ -164,8 +202,13 @@ class PeerTransport:
 
     def is_connected_to(self, peer: str) -> bool:
         """Return whether both connections that this node dials to `peer` are open."""
-        slots = self._links[peer].slots
-        return slots[_DIALLED_CONTROL] is not None and slots[_DIALLED_BULK] is not None
+        link = self._links.get(peer)
+        return link is not None and link.at(DIALLED_CONTROL) is not None and link.at(DIALLED_BULK) is not None
+
+    @property
+    def guests(self) -> list[str]:
+        """Ids of the nodes that are connected, or dialled, and are no members."""
+        return [peer_id for peer_id, link in self._links.items() if not link.is_member]
 
     # ----------------------------------------------------------------------------------------- from the connections
 
@@ -173,20 +216,25 @@ class PeerTransport:
         """Use a connection whose two ends agreed; it replaces an older one of the same kind."""
         self._strangers.discard(connection)
         peer_id = connection.peer_id
+        if peer_id not in self._links:
+            if connection.is_dialled:
+                connection.close(DLedgerError(f"{peer_id} is not dialled any more"))
+                return
+            # The handshake let it in: it has an address, and there is a place for it.
+            self._begin(peer_id, Address.parse(connection.peer_address), is_member=False)
         link = self._links[peer_id]
+        link.heard_at = self._loop.time()
         link.client_address = connection.client_address
-        slot = _slot_of(connection)
-        older, link.slots[slot] = link.slots[slot], connection
-        if older is not None:
-            older.close(DLedgerError("replaced by a newer connection"))
+        link.put(connection)
         self._complaints = {complaint for complaint in self._complaints if complaint[0] != peer_id}
         logger.info("peer_connected peer=%s dialled=%s bulk=%s", peer_id, connection.is_dialled, connection.is_bulk)
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Hand on what a peer sent."""
-        link = self._links[connection.peer_id]
-        if link.slots[_slot_of(connection)] is not connection:
+        link = self._links.get(connection.peer_id)
+        if link is None or not link.holds(connection):
             return
+        link.heard_at = self._loop.time()
         self._listener.on_messages(connection.peer_id, messages)
 
     def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:
@@ -197,12 +245,14 @@ class PeerTransport:
         peer_id = connection.peer_id
         self._complain(peer_id, connection, error)
         link = self._links.get(peer_id)
-        if link is not None and link.slots[_slot_of(connection)] is connection:
-            link.slots[_slot_of(connection)] = None
+        if link is None:
+            return
+        if link.holds(connection):
+            link.drop(connection)
             if connection.is_dialled and connection.is_bulk:
                 self._report_unreachable(peer_id)
         if connection.is_dialled:
-            self._dialers[peer_id, connection.is_bulk].ended()
+            link.dial_again(connection)
 
     # -------------------------------------------------------------------------------------------------------- parts
 
@@ -211,13 +261,39 @@ class PeerTransport:
         self._strangers.add(connection)
         if len(self._strangers) > _STRANGERS_MAX:
             full = DLedgerError(f"more than {_STRANGERS_MAX} connections that have not greeted")
-            asyncio.get_running_loop().call_soon(connection.close, full)
+            self._loop.call_soon(connection.close, full)
         return connection
 
-    def _new_dialer(self, peer_id: str, is_bulk: bool) -> Dialer:
+    def _has_place_for(self, peer_id: str) -> bool:
+        return peer_id in self._links or len(self.guests) < GUESTS_MAX
+
+    def _begin(self, peer_id: str, address: Address, *, is_member: bool) -> None:
+        link = self._links[peer_id] = PeerLink(address, is_member=is_member, heard_at=self._loop.time())
+        link.begin(*(self._new_dialer(peer_id, address, is_bulk) for is_bulk in (False, True)))
+        if not is_member:
+            logger.info("guest peer=%r address=%s", peer_id, address)
+
+    def _forget(self, peer_id: str, error: DLedgerError) -> None:
+        for task in self._links.pop(peer_id).end(error):
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def _forget_silent_guests(self) -> None:
+        """Forget guests that are silent, and those beyond the bound, which members that left may exceed."""
+        if self._guest_timer is not None:
+            self._guest_timer.cancel()
+        self._guest_timer = self._loop.call_later(_GUEST_CHECK_S, self._forget_silent_guests)
+        now = self._loop.time()
+        longest_silent_first = sorted(self.guests, key=lambda peer_id: self._links[peer_id].heard_at)
+        too_many = len(longest_silent_first) - GUESTS_MAX
+        for number, peer_id in enumerate(longest_silent_first):
+            if number < too_many or now - self._links[peer_id].heard_at > GUEST_IDLE_S:
+                self._forget(peer_id, DLedgerError(f"{peer_id} is no member and says nothing"))
+
+    def _new_dialer(self, peer_id: str, address: Address, is_bulk: bool) -> Dialer:
         size_bytes_max = self._bulk_buffer_size_bytes_max if is_bulk else _CONTROL_BUFFER_SIZE_BYTES_MAX
         return Dialer(
-            self._config.peer(peer_id).address,
+            address,
             lambda: PeerConnection(
                 self._handshake, self, buffer_size_bytes_max=size_bytes_max, dialled=(peer_id, is_bulk)
             ),
@@ -226,7 +302,8 @@ class PeerTransport:
         )
 
     def _report_unreachable(self, peer_id: str) -> None:
-        if not self._is_stopped:
+        link = self._links.get(peer_id)
+        if link is not None and link.is_member:
             self._listener.on_unreachable(peer_id)
 
     def _complain(self, peer_id: str, connection: PeerConnection, error: DLedgerError) -> None:
@@ -241,9 +318,3 @@ class PeerTransport:
             return
         self._complaints.add(complaint)
         logger.warning("peer_not_connected peer=%r reason=%r", peer_id, text)
-
-
-def _slot_of(connection: PeerConnection) -> int:
-    if connection.is_dialled:
-        return _DIALLED_BULK if connection.is_bulk else _DIALLED_CONTROL
-    return _ACCEPTED_BULK if connection.is_bulk else _ACCEPTED_CONTROL

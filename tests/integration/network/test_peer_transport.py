@@ -11,13 +11,28 @@ from typing import Any
 
 import pytest
 
-from dledger.config import NodeConfig
-from dledger.core.messages import Heartbeat, HeartbeatResponse, Message, Push, PushAccepted, VoteRequest, VoteResponse
+from dledger.config import Address, NodeConfig, Peer
+from dledger.core.messages import (
+    Heartbeat,
+    HeartbeatResponse,
+    Message,
+    Push,
+    PushAccepted,
+    PushRefused,
+    ReadIndexRequest,
+    ReadIndexResponse,
+    ResetLog,
+    SnapshotChunk,
+    SnapshotProgress,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
 from dledger.peer_connection import SILENCE_TIMEOUT_MS
 from dledger.peer_frames import FRAME_HEAD, encode_hello
 from dledger.peer_handshake import Handshake
 from dledger.peer_transport import PeerTransport
-from dledger.types import Span
+from dledger.types import Member, Membership, MembershipEntry, SnapshotInfo, Span
 
 Configs = dict[str, NodeConfig]
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -46,7 +61,16 @@ async def started(config: NodeConfig) -> tuple[PeerTransport, Recorder]:
     recorder = Recorder()
     transport = PeerTransport(config, recorder)
     await transport.start()
+    transport.set_members(members_of(config))
     return transport, recorder
+
+
+def members_of(config: NodeConfig) -> dict[str, Address]:
+    return {peer.id: peer.address for peer in config.peers}
+
+
+def greeting(config: NodeConfig, peer_id: str) -> bytes:
+    return encode_hello(Handshake(config, lambda _: True).hello(peer_id, is_bulk=True))
 
 
 def is_linked(one: PeerTransport, one_id: str, other: PeerTransport, other_id: str) -> bool:
@@ -63,6 +87,13 @@ def test_every_kind_of_message_arrives_with_its_sender(run: Run, configs: Config
         HeartbeatResponse(1, 1),
         push,
         PushAccepted(1, 9),
+        PushRefused(1, 9, 8, 1, 0),
+        TimeoutNow(1),
+        ReadIndexRequest(1, 5),
+        ReadIndexResponse(1, 5, 9),
+        SnapshotChunk(1, SnapshotInfo(9, 1, len(payload), 7), 0, len(payload), payload),
+        SnapshotProgress(1, 9, 5),
+        ResetLog(1, 10, 4096, 1, MembershipEntry(-1, Membership((Member("n0"), Member("n1")))), 9),
     ]
 
     async def main() -> None:
@@ -90,7 +121,7 @@ def test_connections_notice_a_peer_that_is_gone_without_a_word(
         n0, _ = await started(configs["n0"])
         n1, _ = await started(configs["n1"])
         await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
-        for connection in filter(None, n0._links["n1"].slots + n1._links["n0"].slots):
+        for connection in n0._links["n1"].connections() + n1._links["n0"].connections():
             wire = connection._transport.get_extra_info("socket")
             assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -166,8 +197,8 @@ def test_node_of_another_group_is_refused_and_the_reason_logged_once(
     async def main() -> None:
         n0, heard = await started(configs["n0"])
         n1, heard_by_stranger = await started(replace(configs["n1"], group="other"))
-        dialled = n1._dialers["n0", True]
-        await eventually(lambda: dialled.attempts_count >= 4)
+        _, dialer = n1._links["n0"]._dialers
+        await eventually(lambda: dialer.attempts_count >= 4)
         assert not n0.is_connected_to("n1")
         assert not n1.is_connected_to("n0")
         assert not heard.messages
@@ -189,7 +220,7 @@ def test_garbage_ends_the_connection_and_not_the_node(
         address = configs["n0"].self_address
         reader, writer = await asyncio.open_connection(address.host, address.port)
         if is_greeted:
-            writer.write(encode_hello(Handshake(configs["n1"]).hello("n0", is_bulk=True)))
+            writer.write(greeting(configs["n1"], "n0"))
             assert await reader.readexactly(FRAME_HEAD.size)
         writer.write(b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n")
         rest = await reader.read()
@@ -213,7 +244,7 @@ def test_peer_that_takes_nothing_is_dropped_from_and_reported_once(
 
     async def main() -> None:
         async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(encode_hello(Handshake(configs["n1"]).hello("n0", is_bulk=True)))
+            writer.write(greeting(configs["n1"], "n0"))
             writer.transport.pause_reading()
 
         address = configs["n1"].self_address
@@ -234,5 +265,113 @@ def test_peer_that_takes_nothing_is_dropped_from_and_reported_once(
         assert heard.unreachable == ["n1"]
         server.close()
         await n0.stop()
+
+    run(main())
+
+
+# --------------------------------------------------------------------------------------------- members that change
+
+
+def test_member_that_is_added_is_dialled_and_one_that_left_is_a_guest_until_it_is_silent(
+    run: Run, configs: Configs, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        addresses = members_of(configs["n0"])
+        n0, n1 = PeerTransport(configs["n0"], Recorder()), PeerTransport(configs["n1"], Recorder())
+        for transport in (n0, n1):
+            await transport.start()
+            transport.set_members({})
+        n0.send("n1", Heartbeat(1, -1, 1))
+        assert n0.dropped_messages_count == 1
+        for transport in (n0, n1):
+            transport.set_members(addresses)
+        await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
+        assert n0.guests == n1.guests == []
+
+        n0.set_members({"n0": addresses["n0"]})
+        assert n0.guests == ["n1", "n2"]
+        n0.send("n1", Heartbeat(1, -1, 2))
+        assert n0.dropped_messages_count == 1, "what leaves still hears"
+        await n1.stop()
+        monkeypatch.setattr("dledger.peer_transport.GUEST_IDLE_S", 0.0)
+        await eventually(lambda: n0.guests == [])
+        await n0.stop()
+
+    run(main())
+
+
+def test_member_that_moved_is_dialled_at_its_new_address(
+    run: Run, configs: Configs, eventually: Eventually, free_address: Callable[[], Address]
+) -> None:
+    async def main() -> None:
+        n0, _ = await started(configs["n0"])
+        n1, _ = await started(configs["n1"])
+        await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
+        await n1.stop()
+        peers = tuple(
+            Peer(peer.id, free_address() if peer.id == "n1" else peer.address) for peer in configs["n1"].peers
+        )
+        moved = replace(configs["n1"], peers=peers)
+        n1, heard = await started(moved)
+        n0.set_members(members_of(moved))
+        await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
+        n0.send("n1", Heartbeat(1, -1, 2))
+        await eventually(lambda: heard.messages)
+        await n0.stop()
+        await n1.stop()
+
+    run(main())
+
+
+def test_node_of_the_group_that_is_not_known_is_heard_and_dialled_back(
+    run: Run, configs: Configs, eventually: Eventually, free_address: Callable[[], Address]
+) -> None:
+    newcomer = replace(
+        configs["n0"],
+        self_id="n9",
+        peers=(*configs["n0"].peers, Peer("n9", free_address())),
+        client_address=free_address(),
+    )
+
+    async def main() -> None:
+        n0, heard = await started(configs["n0"])
+        n9, heard_by_newcomer = await started(newcomer)
+        await eventually(lambda: is_linked(n0, "n0", n9, "n9"))
+        assert n0.guests == ["n9"]
+        assert n0.client_address_of("n9") == str(newcomer.client_address)
+        n9.send("n0", Heartbeat(1, -1, 1))
+        n0.send("n9", ReadIndexRequest(1, 1))
+        await eventually(lambda: heard.messages and heard_by_newcomer.messages)
+        assert heard.messages == [("n9", Heartbeat(1, -1, 1))]
+        assert heard_by_newcomer.messages == [("n0", ReadIndexRequest(1, 1))]
+
+        n0.set_members(members_of(newcomer))
+        assert n0.guests == []
+        assert n0.is_connected_to("n9"), "becoming a member breaks no connection"
+        await n0.stop()
+        await n9.stop()
+
+    run(main())
+
+
+def test_there_are_few_guests_and_the_next_one_is_told_so(
+    run: Run,
+    configs: Configs,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("dledger.peer_transport.GUESTS_MAX", 1)
+
+    async def main() -> None:
+        n0 = PeerTransport(configs["n0"], Recorder())
+        await n0.start()
+        n1, _ = await started(configs["n1"])
+        await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
+        n2, _ = await started(configs["n2"])
+        await eventually(lambda: "too many such nodes" in caplog.text)
+        assert n0.guests == ["n1"]
+        for transport in (n0, n1, n2):
+            await transport.stop()
 
     run(main())

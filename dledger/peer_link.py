@@ -1,0 +1,88 @@
+"""All connections between this node and one other node, and the dialers that keep half of them.
+
+Not here: which nodes have a link, and which message takes which connection (`dledger.peer_transport`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from dledger.config import Address
+from dledger.errors import DLedgerError
+from dledger.peer_connection import PeerConnection
+from dledger.peer_dialer import Dialer
+
+# Slots of a link, one for each connection between the two nodes.
+DIALLED_CONTROL, DIALLED_BULK, ACCEPTED_CONTROL, ACCEPTED_BULK = range(4)
+
+
+class PeerLink:
+    """The connections of this node and one other; it dials from `begin` to `end`.
+
+    Attributes:
+        address: where the other node listens.
+        is_member: it belongs to the group as this node knows it; a guest otherwise.
+        heard_at: when it last said anything, in seconds of the event loop's clock.
+        client_address: of its LogService; empty while it has not told us.
+        is_reported_unreachable: the listener knows that it does not take what is sent.
+    """
+
+    def __init__(self, address: Address, *, is_member: bool, heard_at: float) -> None:
+        self.address = address
+        self.is_member = is_member
+        self.heard_at = heard_at
+        self.client_address = ""
+        self.is_reported_unreachable = False
+        self._slots: list[PeerConnection | None] = [None] * 4
+        self._dialers: tuple[Dialer, ...] = ()
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+
+    def begin(self, *dialers: Dialer) -> None:
+        """Dial for ever with `dialers`."""
+        loop = asyncio.get_running_loop()
+        self._dialers = dialers
+        self._tasks = tuple(loop.create_task(dialer.run()) for dialer in dialers)
+
+    def end(self, error: DLedgerError) -> tuple[asyncio.Task[None], ...]:
+        """Dial no more and end all connections; return the dialers' tasks, which are about to end."""
+        for task in self._tasks:
+            task.cancel()
+        connections, self._slots = self._slots, [None] * 4
+        for connection in filter(None, connections):
+            connection.close(error)
+        return self._tasks
+
+    def connections(self) -> list[PeerConnection]:
+        """Return the open ones."""
+        return list(filter(None, self._slots))
+
+    def at(self, slot: int) -> PeerConnection | None:
+        """Return the connection in `slot`, if it is open."""
+        return self._slots[slot]
+
+    def holds(self, connection: PeerConnection) -> bool:
+        """Return whether `connection` is the one in use of its kind."""
+        return self._slots[slot_of(connection)] is connection
+
+    def put(self, connection: PeerConnection) -> None:
+        """Use `connection` from now on; it replaces an older one of its kind."""
+        slot = slot_of(connection)
+        older, self._slots[slot] = self._slots[slot], connection
+        if older is not None:
+            older.close(DLedgerError("replaced by a newer connection"))
+
+    def drop(self, connection: PeerConnection) -> None:
+        """Use `connection`, which ended, no more."""
+        self._slots[slot_of(connection)] = None
+
+    def dial_again(self, connection: PeerConnection) -> None:
+        """Have the dialer of `connection`, which ended, make another."""
+        for dialer in self._dialers:
+            dialer.ended(connection)
+
+
+def slot_of(connection: PeerConnection) -> int:
+    """Return the slot that a connection belongs in."""
+    if connection.is_dialled:
+        return DIALLED_BULK if connection.is_bulk else DIALLED_CONTROL
+    return ACCEPTED_BULK if connection.is_bulk else ACCEPTED_CONTROL
