@@ -22,7 +22,7 @@ SCRIPTS := $(wildcard scripts/*.py)
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts proto verify-proto unit sim chaos bench \
+.PHONY: help setup demo test check lint format type contracts proto verify-proto unit sim crashpoints chaos bench \
 	cluster-up cluster-down cluster-status clean distclean
 
 ##@ Start here
@@ -86,6 +86,9 @@ unit: $(READY) ## The quick tests only
 
 sim: $(READY) ## Simulated runs of three and five nodes with crashes and partitions (SEEDS=1000 SEED=1)
 	@$(BIN)/python -m dledger.testing --seed $(SEED) --seeds $(SEEDS) --jobs $(WORKERS)
+
+crashpoints: $(READY) ## A crash at every file operation with every class of lost writes; the long form
+	@DLEDGER_CRASH_POINTS=long $(BIN)/python -m pytest -q -n $(WORKERS) -s tests/crashpoints
 
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes
 	@$(BIN)/python -m pytest -q tests/chaos

@@ -1,0 +1,234 @@
+"""What a disk may hold after a crash: every class of what was not yet synced, as disks of their own.
+
+A crash leaves, of the writes that no sync has covered, any sectors, each in the state after some of the writes that
+touched it; of the names that no directory sync has covered, any. That is too much to try out, so classes are tried
+(docs/testing.md lists them). Method: ALICE (Pillai et al., OSDI 2014), CrashMonkey (Mohan et al., OSDI 2018).
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+from dledger.testing.faults import FaultCounts
+from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, Directory, Inode, SimDisk
+
+# Where headers, checksums and bodies begin and end: the bytes at which a torn write is most telling.
+TELLING_BYTES = (1, 4, 8, 16, 36, 40, 44, 47, 48, 49, 56)
+
+
+@dataclass(frozen=True)
+class Image:
+    """One possible disk; `label` says which class of which operations it is."""
+
+    label: str
+    disk: SimDisk
+
+
+class Settled:
+    """Contents of all files after a crash: as durable, except where a class says otherwise."""
+
+    def __init__(self, inodes):
+        self.inodes = inodes
+
+    def lost(self):
+        return {}
+
+    def kept(self):
+        return {id(inode): bytes(inode.cache) for inode in self.inodes}
+
+    def sectors(self, is_kept, *, is_older_kept):
+        """Settle each sector by which of the writes to it are kept.
+
+        A sector holds what all writes up to some point made of it: up to the last one that is kept (`is_older_kept`),
+        or up to the first one that is not.
+        """
+        return {id(inode): _settle(inode, is_kept, is_older_kept=is_older_kept) for inode in self.inodes}
+
+
+def _settle(inode, is_kept, *, is_older_kept):
+    content = bytearray(inode.durable)
+    by_sector = {}
+    for number, (position, data) in enumerate(inode.pending):
+        for sector, begin, end in parts(position, len(data)):
+            by_sector.setdefault(sector, []).append((is_kept(inode, number, sector), begin, end, position, data))
+    for touches in by_sector.values():
+        kept = [is_there for is_there, *_ in touches]
+        if is_older_kept:
+            count = len(kept) - kept[::-1].index(True) if True in kept else 0
+        else:
+            count = kept.index(False) if False in kept else len(kept)
+        for _, begin, end, position, data in touches[:count]:
+            content[begin:end] = data[begin - position : end - position]
+    return bytes(content)
+
+
+def parts(position, size):
+    """Cut a write at the boundaries of sectors: (sector, begin, end)."""
+    at, end = position, position + size
+    while at < end:
+        sector = at // SECTOR_SIZE_BYTES
+        upto = min(end, (sector + 1) * SECTOR_SIZE_BYTES)
+        yield sector, at, upto
+        at = upto
+
+
+def write_classes(disk, *, is_every_byte=False):
+    """Yield (label, contents by id of inode) for each class of waiting writes."""
+    inodes = [inode for inode in reachable(disk) if inode.pending]
+    settled = Settled(inodes)
+    writes = [(inode, number) for inode in inodes for number in range(len(inode.pending))]
+    yield "no write", settled.lost()
+    if not writes:
+        return
+    yield "all writes", settled.kept()
+    numbers = {(id(inode), number): at for at, (inode, number) in enumerate(writes)}
+
+    def at(inode, number):
+        return numbers[id(inode), number]
+
+    if len(writes) > 1:
+        for one in range(len(writes)):
+            yield (
+                f"all but write {one}",
+                settled.sectors(lambda inode, number, _, one=one: at(inode, number) != one, is_older_kept=False),
+            )
+            yield (
+                f"only write {one}",
+                settled.sectors(lambda inode, number, _, one=one: at(inode, number) == one, is_older_kept=True),
+            )
+        half = len(writes) // 2
+        yield "first half", settled.sectors(lambda inode, number, _: at(inode, number) < half, is_older_kept=False)
+        yield "second half", settled.sectors(lambda inode, number, _: at(inode, number) >= half, is_older_kept=True)
+    yield from _torn_at_sectors(settled, writes, at)
+    yield from _torn_at_bytes(settled, inodes, is_every_byte=is_every_byte)
+
+
+def _torn_at_sectors(settled, writes, at):
+    for one, (inode, number) in enumerate(writes):
+        position, data = inode.pending[number]
+        sectors = [sector for sector, _, _ in parts(position, len(data))]
+        for boundary in sectors[1:]:
+            for name, is_in in (("before", lambda s, b=boundary: s < b), ("from", lambda s, b=boundary: s >= b)):
+                yield (
+                    f"write {one} only {name} sector {boundary}",
+                    settled.sectors(
+                        lambda inode, number, sector, one=one, is_in=is_in: at(inode, number) != one or is_in(sector),
+                        is_older_kept=False,
+                    ),
+                )
+
+
+def _torn_at_bytes(settled, inodes, *, is_every_byte):
+    """Tear the newest write of each file, if it appends; a process that is killed within a write leaves this."""
+    for inode in inodes:
+        position, data = inode.pending[-1]
+        if not any(data):
+            continue
+        sizes = range(1, len(data)) if is_every_byte else (*TELLING_BYTES, len(data) // 2, len(data) - 1)
+        for size in sorted({size for size in sizes if 0 < size < len(data)}):
+            contents = settled.kept()
+            content = bytearray(inode.durable)
+            for older_position, older in inode.pending[:-1]:
+                content[older_position : older_position + len(older)] = older
+            content[position : position + size] = data[:size]
+            contents[id(inode)] = bytes(content)
+            yield f"newest write torn at byte {size}", contents
+
+
+def name_classes(disk):
+    """Yield (label, names by directory) for each class of waiting names; a name stands for (inode, is_empty)."""
+    waiting = [(path, number) for path, entries in disk.directories.items() for number in range(len(entries.pending))]
+    yield "no name", _names(disk, lambda _: False)
+    if not waiting:
+        return
+    yield "all names", _names(disk, lambda _: True)
+    yield "all names, sizes lost", _names(disk, lambda _: True, is_size_lost=True)
+    if len(waiting) > 1:
+        for number, one in enumerate(waiting):
+            yield f"names before {number}", _names(disk, lambda change, kept=waiting[:number]: change in kept)
+            yield f"all names but {number}", _names(disk, lambda change, one=one: change != one)
+
+
+def _names(disk, is_kept, *, is_size_lost=False):
+    names = {}
+    for path, entries in disk.directories.items():
+        bound = {name: (inode, False) for name, inode in entries.durable.items()}
+        for number, (name, inode) in enumerate(entries.pending):
+            if not is_kept((path, number)):
+                continue
+            bound.pop(name, None)
+            if inode is not None:
+                bound[name] = (inode, is_size_lost and inode.written_count == 0)
+        names[path] = bound
+    return names
+
+
+def reachable(disk):
+    """Return every file that may have a name after a crash, once, in an order that is always the same."""
+    found = {}
+    for _, entries in sorted(disk.directories.items()):
+        for _, inode in [*sorted(entries.durable.items(), key=_first), *entries.pending]:
+            if inode is not None:
+                found[id(inode)] = inode
+    return list(found.values())
+
+
+def _first(pair):
+    return pair[0]
+
+
+def crash_images(disk, *, is_every_byte=False):
+    """Yield the different disks that a power cut may leave of `disk`, which stays as it is."""
+    seen = set()
+    for name_label, names in name_classes(disk):
+        for write_label, contents in write_classes(disk, is_every_byte=is_every_byte):
+            label = f"{write_label}, {name_label}"
+            image, key = _build(disk, names, contents)
+            if key not in seen:
+                seen.add(key)
+                yield Image(label, image)
+
+
+def _build(disk, names, contents):
+    image = SimDisk(Random(0), FaultCounts())
+    copies, key = {}, []
+    for path, bound in names.items():
+        directory = image.directories[path] = Directory()
+        for name, (inode, is_empty) in bound.items():
+            content = b"" if is_empty else contents.get(id(inode), bytes(inode.durable))
+            if id(inode) not in copies:
+                copies[id(inode)] = _inode(content)
+            directory.durable[name] = directory.cached[name] = copies[id(inode)]
+            key.append((path, name, content))
+    image.spares = dict(disk.spares)
+    return image, hash(tuple(sorted(key)))
+
+
+def _inode(content):
+    inode = Inode(len(content))
+    inode.cache[:] = content
+    inode.durable[:] = content
+    return inode
+
+
+def killed(disk):
+    """Return the disk as the death of the process leaves it: programs see everything, and nothing more is durable."""
+    image = SimDisk(Random(0), FaultCounts())
+    copies = {}
+
+    def copy(inode):
+        if id(inode) not in copies:
+            twin = copies[id(inode)] = Inode(len(inode.cache))
+            twin.cache[:] = inode.cache
+            twin.durable[:] = inode.durable
+            twin.pending[:] = inode.pending
+            twin.written_count = inode.written_count
+        return copies[id(inode)]
+
+    for path, entries in disk.directories.items():
+        image.directories[path] = Directory(
+            {name: copy(inode) for name, inode in entries.cached.items()},
+            {name: copy(inode) for name, inode in entries.durable.items()},
+            [(name, None if inode is None else copy(inode)) for name, inode in entries.pending],
+        )
+    image.spares = dict(disk.spares)
+    return Image("process killed", image)

@@ -1,0 +1,80 @@
+"""After every operation on files and every class of lost writes, the log opens and holds all that was promised.
+
+The short form runs every operation with every class; a second crash, within the recovery from the first, only for a
+sample. `make crashpoints` runs the long form: every byte of the newest write, more second crashes.
+"""
+
+import os
+from collections import Counter
+from functools import partial
+
+import pytest
+
+from dledger.entry_store import EntryStore
+from dledger.hard_state import HardStateFile
+from tests.crashpoints.images import crash_images, killed
+from tests.crashpoints.workload import CONFIG, DIRECTORY, WORKLOADS, Workload, files_on
+
+IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
+# One in so many images is also crashed within its recovery.
+SECOND_CRASH_STRIDE = 5 if IS_LONG else 17
+
+
+def nothing(_number):
+    """Hear of an operation."""
+
+
+class Inspector:
+    """Opens every image that it is shown, and compares with the promises."""
+
+    def __init__(self):
+        self.counts = Counter()
+
+    def see(self, place, disk, promises):
+        self.counts["operations"] += 1
+        for image in crash_images(disk, is_every_byte=IS_LONG):
+            self._try(f"{place}: {image.label}", image.disk, promises)
+        self._try(f"{place}: process killed", killed(disk).disk, promises)
+
+    def _try(self, place, disk, promises):
+        self.counts["images"] += 1
+        is_crashed_again = self.counts["images"] % SECOND_CRASH_STRIDE == 0
+        try:
+            self.open(disk, promises, partial(self._crash_again, disk, promises) if is_crashed_again else nothing)
+        except Exception as error:
+            raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
+
+    def _crash_again(self, disk, promises, _number):
+        for image in crash_images(disk):
+            self.counts["images of a second crash"] += 1
+            self.open(image.disk, promises)
+
+    def open(self, disk, promises, before_operation=nothing):
+        files = files_on(disk, before_operation)
+        store = EntryStore.open(files, DIRECTORY, CONFIG)
+        found = []
+        for index in range(store.last_index + 1):
+            entry = store.get(index)
+            assert store.index_at_position(store.position_of(index)) == index
+            found.append((entry.term, entry.magic, entry.body))
+        assert store.last_index >= promises.durable_index, f"{store.last_index} < {promises.durable_index}"
+        assert any(tuple(found) == log[: len(found)] for log in promises.logs), f"entries up to {store.last_index}"
+        assert store.durable_index == store.last_index
+        hard_state = HardStateFile.open(files, DIRECTORY).load()
+        assert hard_state in promises.hard_states, (hard_state, promises.hard_states)
+        self.counts["entries"] += len(found)
+        self.counts["repairs"] += bool(store.recovery_notes)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200 if IS_LONG else 300)
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_nothing_promised_is_missing_after_a_crash(name, capsys):
+    inspector = Inspector()
+    work = Workload(inspector.see)
+    WORKLOADS[name](work)
+    work.end()
+
+    with capsys.disabled():
+        print(f"\ncrash points of {name}: {dict(inspector.counts)}")
+    assert inspector.counts["images"] > inspector.counts["operations"]
