@@ -152,12 +152,11 @@ def _names(disk, is_kept, *, is_size_lost=False):
     names = {}
     for path, entries in disk.directories.items():
         bound = {name: (inode, False) for name, inode in entries.durable.items()}
-        for number, (name, inode) in enumerate(entries.pending):
-            if not is_kept((path, number)):
-                continue
-            bound.pop(name, None)
-            if inode is not None:
-                bound[name] = (inode, is_size_lost and inode.written_count == 0)
+        for number, change in enumerate(entries.pending):
+            for name, inode in change.items() if is_kept((path, number)) else ():
+                bound.pop(name, None)
+                if inode is not None:
+                    bound[name] = (inode, is_size_lost and inode.written_count == 0)
         names[path] = bound
     return names
 
@@ -166,14 +165,11 @@ def reachable(disk):
     """Return every file that may have a name after a crash, once, in an order that is always the same."""
     found = {}
     for _, entries in sorted(disk.directories.items()):
-        for _, inode in [*sorted(entries.durable.items(), key=_first), *entries.pending]:
+        waiting = [inode for change in entries.pending for inode in change.values()]
+        for inode in [*(entries.durable[name] for name in sorted(entries.durable)), *waiting]:
             if inode is not None:
                 found[id(inode)] = inode
     return list(found.values())
-
-
-def _first(pair):
-    return pair[0]
 
 
 def crash_images(disk, *, is_every_byte=False):
@@ -228,7 +224,7 @@ def killed(disk):
         image.directories[path] = Directory(
             {name: copy(inode) for name, inode in entries.cached.items()},
             {name: copy(inode) for name, inode in entries.durable.items()},
-            [(name, None if inode is None else copy(inode)) for name, inode in entries.pending],
+            [{name: inode and copy(inode) for name, inode in change.items()} for change in entries.pending],
         )
     image.spares = dict(disk.spares)
     return Image("process killed", image)
