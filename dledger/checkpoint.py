@@ -3,6 +3,8 @@
     committedIndex=149
     endIndex=149
 
+with a checksum (see `dledger.properties`).
+
 `endIndex` is a promise about the past: entries up to it were synced here, so one of them that is missing or bad was
 damaged, not lost in a crash. It also bounds the work of recovery. The promise is only ever too low, never too high:
 a truncation below it withdraws the file first. A checkpoint that is missing or unreadable promises nothing.
@@ -16,7 +18,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dledger.properties import format_properties, parse_properties
+from dledger.properties import format_checked, parse_checked
 from dledger.types import NO_INDEX
 from store.errors import DiskFull
 
@@ -63,7 +65,7 @@ class CheckpointFile:
         """Return what was saved; no promise when there is nothing, or nothing readable."""
         content = self._files.read_bytes(self._path)
         try:
-            properties = parse_properties(content or b"")
+            properties = parse_checked(content or b"")
             end_index = int(properties[_END_KEY])
             committed_index = int(properties.get(_COMMITTED_KEY, NO_INDEX))
         except (ValueError, KeyError):
@@ -81,7 +83,7 @@ class CheckpointFile:
         lines = {_COMMITTED_KEY: str(checkpoint.committed_index), _END_KEY: str(checkpoint.end_index)}
         with self._lock:
             if generation == self._generation:
-                self._files.replace(self._path, format_properties(lines))
+                self._files.replace(self._path, format_checked(lines))
                 self._saved_end_index = checkpoint.end_index
 
     def withdraw(self, first_index: int) -> None:

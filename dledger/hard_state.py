@@ -3,6 +3,8 @@
     currTerm=7
     voteLeader=n1
 
+with a checksum (see `dledger.properties`).
+
 An empty `voteLeader` means that no vote was given in this term. No file at all means a node that never took part. A
 file that cannot be read is different: it may have held a vote, and whoever votes twice in one term can elect two
 leaders, so the node refuses to start.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from dledger.properties import format_properties, parse_properties
+from dledger.properties import format_checked, parse_checked
 from dledger.types import HardState
 from store.errors import StoreError
 
@@ -76,7 +78,7 @@ class HardStateFile:
         if content is None:
             return self._load_absent()
         try:
-            properties = parse_properties(content)
+            properties = parse_checked(content)
             term = int(properties[_TERM_KEY])
         except (ValueError, KeyError) as error:
             raise HardStateUnreadable(self._path, f"lines {_TERM_KEY}=... and {_VOTE_KEY}=...", repr(error)) from error
@@ -91,7 +93,7 @@ class HardStateFile:
             store.errors.StorageFailed: the node must stop without sending the answer that waited for this.
         """
         lines = {_TERM_KEY: str(state.term), _VOTE_KEY: state.voted_for or ""}
-        self._files.replace(self._path, format_properties(lines))
+        self._files.replace(self._path, format_checked(lines))
 
     def _load_absent(self) -> HardState:
         for ending in _JAVA_LEFTOVERS:

@@ -1,14 +1,29 @@
 """Small text files of `key=value` lines, as DLedger writes them (`IOUtils.properties2String`, read by Java Properties).
 
 Only what such files hold is read: blank lines and comments are skipped, nothing is unescaped.
+
+What must not be believed when the disk has changed it is written *checked*: between two comments, which Java skips,
+
+    #checked
+    currTerm=7
+    voteLeader=n1
+    #crc32c=c376aa5d
+
+Either comment alone says that there is a checksum, so that damage to one of them is noticed, too.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+
+from crc32c import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_CHECKED_HEAD = b"#checked\n"
+_CHECKED_END = re.compile(rb"#crc32c=([0-9a-f]{8})\n\Z")
 
 
 def format_properties(properties: Mapping[str, str]) -> bytes:
@@ -16,6 +31,27 @@ def format_properties(properties: Mapping[str, str]) -> bytes:
     for key, value in properties.items():
         assert (key + value).isprintable(), (key, value)
     return "".join(f"{key}={value}\n" for key, value in properties.items()).encode()
+
+
+def format_checked(properties: Mapping[str, str]) -> bytes:
+    """Return the lines between head and checksum; see `format_properties`."""
+    content = _CHECKED_HEAD + format_properties(properties)
+    return content + b"#crc32c=%08x\n" % crc32c(content)
+
+
+def parse_checked(content: bytes) -> dict[str, str]:
+    """Return the pairs of `content`; its checksum must be right if it has one (files of Java have none).
+
+    Raises:
+        ValueError: as `parse_properties`, or the checksum is wrong.
+    """
+    end = _CHECKED_END.search(content)
+    if end is not None or content.startswith(_CHECKED_HEAD):
+        expected = f"{crc32c(content[: -len(end[0])] if end else content):08x}"
+        found = end[1].decode() if end else "none"
+        if found != expected:
+            raise ValueError(f"expected checksum {expected}, found {found}")
+    return parse_properties(content)
 
 
 def parse_properties(content: bytes) -> dict[str, str]:

@@ -177,6 +177,9 @@ class OsFiles:
         """See `Files.open`."""
         descriptor = _open(path, os.O_RDWR, "open")
         try:
+            # After a failed sync Linux calls the pages clean that it could not write. A process that reads them, and
+            # syncs them with success, would count on what is nowhere on the disk; so clean pages are read anew.
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             return OsFile(path, descriptor)
         except OSError as error:
             os.close(descriptor)
