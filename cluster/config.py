@@ -33,6 +33,9 @@ ENVIRONMENT_PREFIX = "DLEDGER_"
 _OTHER_VARIABLES = frozenset({"DLEDGER_ENDPOINTS"})
 _EXPECTED = {
     "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a number",
+    "bool_type": "true or false",
     "string_type": "text",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",
@@ -78,10 +81,12 @@ class ServerConfig:
     Attributes:
         node: settings of the node itself.
         metrics_address: where `/metrics` is served.
+        trace_file: takes the events of the core; empty for none.
     """
 
     node: NodeConfig
     metrics_address: Address
+    trace_file: str = ""
 
 
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ServerConfig:
@@ -133,13 +138,16 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[Any, st
     }
 
 
-def _parse(name: str, text: str) -> int | str:
-    """Return the number that `text` stands for where the option wants one; the text itself otherwise."""
+def _parse(name: str, text: str) -> float | str:
+    """Return the number or truth that `text` stands for where the option wants one; the text itself otherwise."""
     field = NodeOptions.model_fields.get(name)
-    if field is None or field.annotation is not int:
+    wanted = field.annotation if field is not None else str
+    if wanted is bool:
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
+    if wanted not in (int, float):
         return text
     try:
-        return int(text)
+        return int(text) if wanted is int else float(text)
     except ValueError:
         return text
 
@@ -179,4 +187,4 @@ def _config_of(options: NodeOptions) -> ServerConfig:
     raft = RaftConfig(**{name: getattr(options, name) for name in raft_names})
     settings = {name: getattr(options, name) for name in node_names}
     node = NodeConfig(**settings, is_flush_sync=options.flush == "sync", raft=raft)
-    return ServerConfig(node, options.metrics_address)
+    return ServerConfig(node, options.metrics_address, options.trace_file)

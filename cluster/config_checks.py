@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from dledger.config import MEMBERS_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
@@ -35,6 +37,16 @@ def _self_is_a_peer(options: NodeOptions) -> Iterator[tuple[str, str]]:
     ids = [peer.id for peer in options.peers]
     if options.self_id not in ids:
         yield "self_id", f"expected one of the ids in peers ({', '.join(ids)}), found {options.self_id!r}"
+
+
+def _joining_node_knows_others(options: NodeOptions) -> Iterator[tuple[str, str]]:
+    if options.is_joining and len(options.peers) < 2:
+        yield "is_joining", "expected members of the group in peers beside this node: name all that you know"
+
+
+def _peers_are_few(options: NodeOptions) -> Iterator[tuple[str, str]]:
+    if len(options.peers) > MEMBERS_MAX:
+        yield "peers", f"expected at most {MEMBERS_MAX} peers, found {len(options.peers)}"
 
 
 def _peers_differ(options: NodeOptions) -> Iterator[tuple[str, str]]:
@@ -75,10 +87,28 @@ def _timeouts_spread(options: NodeOptions) -> Iterator[tuple[str, str]]:
         yield "max_election_timeout_ms", f"{expected}, {found}"
 
 
+def _clean_after_check(options: NodeOptions) -> Iterator[tuple[str, str]]:
+    check, force = options.disk_space_ratio_to_check_expired, options.disk_space_ratio_to_force_clean
+    if check > force:
+        text = f"expected at most disk_space_ratio_to_force_clean ({force}), found {check}: old files go first"
+        yield "disk_space_ratio_to_check_expired", text
+
+
+def _bounds_nest(options: NodeOptions) -> Iterator[tuple[str, str]]:
+    one, total = options.max_in_flight_size_bytes, options.max_in_flight_total_size_bytes
+    if one > total:
+        expected = f"expected at most max_in_flight_total_size_bytes ({total})"
+        yield "max_in_flight_size_bytes", f"{expected}, found {one}"
+
+
 _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"self_id", "peers"}), _self_is_a_peer),
+    (frozenset({"is_joining", "peers"}), _joining_node_knows_others),
+    (frozenset({"peers"}), _peers_are_few),
     (frozenset({"peers"}), _peers_differ),
     (frozenset({"peers", "client_address", "metrics_address"}), _ports_differ),
     (frozenset({"heart_beat_time_interval_ms", "min_election_timeout_ms"}), _heartbeats_fit),
     (frozenset({"min_election_timeout_ms", "max_election_timeout_ms"}), _timeouts_spread),
+    (frozenset({"disk_space_ratio_to_check_expired", "disk_space_ratio_to_force_clean"}), _clean_after_check),
+    (frozenset({"max_in_flight_size_bytes", "max_in_flight_total_size_bytes"}), _bounds_nest),
 )

@@ -31,4 +31,9 @@ def _comment(text: str) -> list[str]:
 
 
 def _toml(value: object) -> str:
-    return str(value) if isinstance(value, int) else f'"{value}"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        # Ids, or hours of the day.
+        value = ";".join(f"{item:02}" if isinstance(item, int) else str(item) for item in value)
+    return str(value) if isinstance(value, int | float) else f'"{value}"'

@@ -5,11 +5,11 @@ Names are DLedger's (`DLedgerConfig`) in snake_case where it has them; defaults 
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from cluster.config_values import parse_address, parse_group, parse_hours, parse_id, parse_ids, parse_peers
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 
@@ -19,82 +19,6 @@ _HOUR_MS = 3_600_000
 _GIB = 1 << 30
 
 ADDRESS_HELP = "Addresses are host:port, the host a name or an IPv4 address that the others can reach."
-# Names come near paths (`dledger-<self_id>`), so they are checked against what is allowed, not what is not.
-_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,31}")
-_GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.%-]{0,127}")
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
-
-
-def parse_address(value: object) -> Address:
-    """Return the address that `host:port` names.
-
-    Raises:
-        ValueError: it names none; the message shows it.
-    """
-    if isinstance(value, Address):
-        return value
-    host, _, port = _text(value, "host:port").rpartition(":")
-    if not _HOST.fullmatch(host) or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
-        raise ValueError(f"expected host:port with a port of 1 to 65535, found {value!r}")
-    if host == "0.0.0.0":  # noqa: S104 - refused here
-        raise ValueError(f"expected a host that others can reach, found {value!r}: name one interface of this machine")
-    return Address(host, int(port))
-
-
-def parse_peers(value: object) -> tuple[Peer, ...]:
-    """Return the peers that `n0-host:port;n1-host:port` names, in DLedger's notation.
-
-    Raises:
-        ValueError: with everything that is wrong in it.
-    """
-    peers: list[Peer] = []
-    faults: list[str] = []
-    for text in filter(None, (part.strip() for part in _text(value, "id-host:port;id-host:port;...").split(";"))):
-        try:
-            peers.append(_parse_peer(text))
-        except ValueError as error:
-            faults.append(f"{text!r}: {error}")
-    if not peers and not faults:
-        faults.append("expected at least one peer, found none")
-    if faults:
-        raise ValueError("; ".join(faults))
-    return tuple(peers)
-
-
-def _parse_peer(text: str) -> Peer:
-    peer_id, dash, address = text.partition("-")
-    if not dash:
-        raise ValueError("expected an id, a dash and an address")
-    return Peer(parse_id(peer_id), parse_address(address))
-
-
-def _text(value: object, expected: str) -> str:
-    if isinstance(value, str):
-        return value.strip()
-    # What pydantic reports as a fault of the option, which a TypeError is not.
-    raise ValueError(f"expected {expected} as text, found {value!r}")
-
-
-def parse_id(value: object) -> str:
-    """Return a node's id.
-
-    Raises:
-        ValueError: it is not made of 1 to 32 letters, digits, "_" and ".".
-    """
-    if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise ValueError(f"expected an id of 1 to 32 letters, digits, '_' or '.', found {value!r}")
-    return value
-
-
-def parse_group(value: object) -> str:
-    """Return a group's name.
-
-    Raises:
-        ValueError: it is not made of 1 to 128 letters, digits, "_", ".", "%" and "-".
-    """
-    if not isinstance(value, str) or not _GROUP.fullmatch(value):
-        raise ValueError(f"expected a name of 1 to 128 letters, digits, '_', '.', '%' or '-', found {value!r}")
-    return value
 
 
 class NodeOptions(BaseModel):
@@ -113,8 +37,15 @@ class NodeOptions(BaseModel):
     )
     peers: Annotated[tuple[Peer, ...], BeforeValidator(parse_peers)] = Field(
         examples=["n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913"],
-        description="All nodes of the group, this one among them: id, dash and address where its peers reach it, "
-        "separated by semicolons. Three nodes survive the loss of one, five of two. Equal on all nodes.",
+        description="The nodes of the group when it was founded, this one among them: id, dash and address where its "
+        "peers reach it, separated by semicolons. Three nodes survive the loss of one, five of two. Equal on all nodes "
+        "that found a group. Later changes are made by `dledger members`, and the log keeps them.",
+    )
+    is_joining: bool = Field(
+        default=_NODE.is_joining,
+        description="true: this node joins a group that exists: peers names some of its members and this node, which "
+        "takes part once `dledger members add` has made it known. Without effect once the log has said who the "
+        "members are.",
     )
     store_base_dir: str = Field(
         min_length=1,
@@ -130,6 +61,12 @@ class NodeOptions(BaseModel):
     metrics_address: Annotated[Address, BeforeValidator(parse_address)] = Field(
         default=Address("127.0.0.1", 40931),
         description="Where the page /metrics is served to Prometheus.",
+    )
+    read_mode: Literal["read_index", "lease"] = Field(
+        default=_NODE.read_mode,
+        description="How a leader makes sure that it still leads before it serves a linearizable read. read_index: it "
+        "asks a majority. lease: it trusts the answers of the last moments, which is quicker and holds only while "
+        "clocks keep to max_clock_drift_ppm.",
     )
     flush: Literal["sync", "async"] = Field(
         default="sync",
@@ -218,4 +155,92 @@ class NodeOptions(BaseModel):
         ge=10,
         le=_HOUR_MS,
         description="A message with entries that is not answered after so many milliseconds is sent again.",
+    )
+    max_in_flight_size_bytes: int = Field(
+        default=_RAFT.max_in_flight_size_bytes,
+        ge=4096,
+        le=_GIB,
+        description="Bytes of entries under way to one follower without an answer.",
+    )
+    max_in_flight_total_size_bytes: int = Field(
+        default=_RAFT.max_in_flight_total_size_bytes,
+        ge=4096,
+        le=16 * _GIB,
+        description="The same to all followers together; one message to each is always allowed.",
+    )
+    peer_push_quota: int = Field(
+        default=_RAFT.peer_push_quota,
+        ge=64 << 10,
+        le=64 * _GIB,
+        description="Bytes a second to a follower that is far behind: its catching up leaves room for the others.",
+    )
+    snapshot_chunk_size_bytes: int = Field(
+        default=_RAFT.snapshot_chunk_size_bytes,
+        ge=1024,
+        le=16 << 20,
+        description="Bytes of a snapshot in one message.",
+    )
+    snapshot_threshold: int = Field(
+        default=_NODE.snapshot_threshold,
+        ge=1,
+        le=1 << 40,
+        description="With a state machine: entries applied since the last snapshot until the next one is saved.",
+    )
+    preferred_leader_ids: Annotated[tuple[str, ...], BeforeValidator(parse_ids)] = Field(
+        default=_RAFT.preferred_leader_ids,
+        description="Ids of the nodes that should lead, separated by semicolons, the best first; empty: any. Another "
+        "leader hands over as soon as one of them has caught up and its disk is well.",
+    )
+    preferred_leader_interval_ms: int = Field(
+        default=_RAFT.preferred_leader_interval_ms,
+        ge=10,
+        le=_HOUR_MS,
+        description="How often a leader that is not preferred looks for one that is, in milliseconds.",
+    )
+    max_leadership_transfer_wait_index: int = Field(
+        default=_RAFT.max_leadership_transfer_wait_index,
+        ge=1,
+        le=1 << 40,
+        description="Leadership is handed only to a follower that lacks at most so many entries.",
+    )
+    max_clock_drift_ppm: int = Field(
+        default=_RAFT.max_clock_drift_ppm,
+        ge=0,
+        le=499_999,
+        description="How much a node's clock may run faster or slower than true time, in parts per million; a leader's "
+        "lease is shortened by it.",
+    )
+    file_reserved_hours: int = Field(
+        default=_NODE.file_reserved_hours,
+        ge=1,
+        le=24 * 366 * 100,
+        description="A data file whose last entry is so old may be deleted, at the hours of delete_when or when the "
+        "disk fills.",
+    )
+    delete_when: Annotated[tuple[int, ...], BeforeValidator(parse_hours)] = Field(
+        default=_NODE.delete_when,
+        description="Hours of the day, local time, in which data files that are old enough are deleted; several are "
+        "separated by semicolons.",
+    )
+    disk_space_ratio_to_check_expired: float = Field(
+        default=_NODE.disk_space_ratio_to_check_expired,
+        ge=0.1,
+        le=0.95,
+        description="When the disk is fuller than this, files that are old enough are deleted at any hour.",
+    )
+    disk_space_ratio_to_force_clean: float = Field(
+        default=_NODE.disk_space_ratio_to_force_clean,
+        ge=0.1,
+        le=0.95,
+        description="When the disk is fuller than this, the oldest files are deleted though they are not old enough; "
+        "0.05 above it (at most 0.95), appends are refused.",
+    )
+    enable_disk_force_clean: bool = Field(
+        default=_NODE.enable_disk_force_clean,
+        description="false: files that are not old enough are never deleted, however full the disk.",
+    )
+    trace_file: str = Field(
+        default="",
+        description="File that takes a line of JSON for every event of the consensus core, up to 1 GiB; empty: none. "
+        "For the study of faults: it costs speed.",
     )

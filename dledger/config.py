@@ -1,13 +1,15 @@
 """Settings of one node, already checked: the shell (`cluster.config`) reads and validates them, this package uses them.
 
 The *cluster part* must be equal on all nodes, for it shapes the log's bytes and the group's identity; its digest is
-compared when nodes meet. The rest may differ from node to node and change at a restart. Names are DLedger's
+compared when nodes meet. The rest may differ from node to node and change at a restart. Who the members are is said
+here for the first start only; afterwards the log says it. Names are DLedger's
 (`DLedgerConfig`) in snake_case where it has them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from crc32c import crc32c
 
@@ -43,7 +45,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A voter of the group: its id and where its peer transport listens."""
+    """A member of the group: its id and where its peer transport listens."""
 
     id: str
     address: Address
@@ -56,7 +58,7 @@ class NodeConfig:
     Attributes:
         group: name of the replication group; clients and peers of another group are refused.
         self_id: this node's id; one of `peers`.
-        peers: all voters, this node among them.
+        peers: the voters that found the group, this node among them; with `is_joining`, some members and this node.
         store_base_dir: the node keeps its files in `<store_base_dir>/dledger-<self_id>`.
         client_address: where the gRPC LogService listens; also handed to clients as the leader hint.
         mapped_file_size_for_entry_data: bytes of one data file; cluster part.
@@ -68,6 +70,16 @@ class NodeConfig:
         max_pending_size_bytes: the same bound in bytes of bodies.
         max_wait_ack_time_ms: an append not committed by then is answered with 502, outcome unknown.
         checkpoint_interval_ms: how often the checkpoint file is written; bounds the work of a recovery.
+        is_joining: this node joins a group that exists: it is no member until the log says so.
+        read_mode: how a leader makes sure that it leads before it serves a linearizable read: by asking around, or by
+            its lease (dissertation §6.4, §6.4.1).
+        snapshot_threshold: with a state machine, entries applied since the last snapshot until the next is saved.
+        file_reserved_hours: a data file whose last change is older may be deleted ...
+        delete_when: ... in these hours of the day, local time, ...
+        disk_space_ratio_to_check_expired: ... or at any hour when the disk is fuller than this.
+        disk_space_ratio_to_force_clean: when the disk is fuller than this, the oldest files go, however young; 0.05
+            above it (at most 0.95) appends are refused.
+        enable_disk_force_clean: False: files that are young enough are never deleted.
         raft: timings and limits of the consensus core.
     """
 
@@ -84,6 +96,14 @@ class NodeConfig:
     max_pending_size_bytes: int = 64 * MIB
     max_wait_ack_time_ms: int = 2_500
     checkpoint_interval_ms: int = 3_000
+    is_joining: bool = False
+    read_mode: Literal["read_index", "lease"] = "read_index"
+    snapshot_threshold: int = 100_000
+    file_reserved_hours: int = 72
+    delete_when: tuple[int, ...] = (4,)
+    disk_space_ratio_to_check_expired: float = 0.70
+    disk_space_ratio_to_force_clean: float = 0.85
+    enable_disk_force_clean: bool = True
     raft: RaftConfig = field(default_factory=RaftConfig)
 
     @property
@@ -93,11 +113,11 @@ class NodeConfig:
 
     @property
     def other_ids(self) -> tuple[str, ...]:
-        """Ids of all voters but this node, in the order of `peers`."""
+        """Ids of all `peers` but this node, in their order."""
         return tuple(peer.id for peer in self.peers if peer.id != self.self_id)
 
     def peer(self, peer_id: str) -> Peer:
-        """Return the voter `peer_id`; KeyError for a stranger."""
+        """Return the peer `peer_id`; KeyError for a stranger."""
         for peer in self.peers:
             if peer.id == peer_id:
                 return peer

@@ -87,6 +87,7 @@ def _vote_request(term: int, message: peer_pb2.PeerMessage) -> VoteRequest:
         last_term=vote.last_term,
         is_founding=vote.is_founding,
         is_transfer=vote.is_transfer,
+        voter_incarnation=vote.voter_incarnation,
     )
 
 

@@ -42,6 +42,7 @@ def _vote_request(message: VoteRequest) -> peer_pb2.PeerMessage:
         last_term=message.last_term,
         is_founding=message.is_founding,
         is_transfer=message.is_transfer,
+        voter_incarnation=message.voter_incarnation,
     )
     return peer_pb2.PeerMessage(term=message.term, vote_request=vote)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -83,7 +84,7 @@ def resets(draw: st.DrawFn) -> ResetLog:
 
 
 messages = st.one_of(
-    st.builds(VoteRequest, counts, st.booleans(), indexes, indexes, st.booleans(), st.booleans()),
+    st.builds(VoteRequest, counts, st.booleans(), indexes, indexes, st.booleans(), st.booleans(), incarnations),
     st.builds(VoteResponse, counts, st.booleans(), st.booleans()),
     st.builds(Heartbeat, counts, indexes, counts, st.booleans()),
     st.builds(HeartbeatResponse, counts, counts, incarnations, st.booleans()),
@@ -235,10 +236,33 @@ def with_members(*members: Member) -> ResetLog:
     return replace(RESET, membership=MembershipEntry(-1, Membership(members)))
 
 
-@pytest.mark.parametrize("message", [PUSH, CHUNK, RESET])
-def test_the_messages_that_are_spoilt_below_are_good_as_they_are(message: Message) -> None:
+FULL: list[Message] = [
+    VoteRequest(1, True, 2, 3, is_founding=True, is_transfer=True, voter_incarnation=4),
+    VoteResponse(1, True, True),
+    Heartbeat(1, 2, 3, is_founding=True),
+    HeartbeatResponse(1, 2, incarnation=3, is_healthy=False),
+    replace(PUSH, is_founding=True),
+    PushAccepted(1, 2, incarnation=3),
+    PushRefused(1, 2, 3, 4, 5, is_disk_full=True),
+    TimeoutNow(1),
+    ReadIndexRequest(1, 2),
+    ReadIndexResponse(1, 2, 3),
+    CHUNK,
+    SnapshotProgress(1, 2, 3),
+    RESET,
+]
+
+
+@pytest.mark.parametrize("message", FULL, ids=lambda message: type(message).__name__)
+def test_every_field_of_a_message_travels(message: Message) -> None:
     head, payload = encode(message)
     assert decode(head[FRAME_HEAD.size :], payload or b"") == message
+    silent = [field.name for field in fields(message) if getattr(message, field.name) == field.default]
+    assert silent == (["memberships"] if isinstance(message, Push) else []), "a field is not tried here"
+
+
+def test_there_is_a_frame_for_every_message_of_the_core() -> None:
+    assert {type(message) for message in FULL} == set(get_args(Message))
 
 
 @pytest.mark.parametrize(

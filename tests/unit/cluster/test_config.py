@@ -77,6 +77,20 @@ def test_every_setting_of_the_node_can_be_set() -> None:
         ({"mapped_file_size_for_entry_data": 100}, "expected at least 4096, found 100"),
         ({"heart_beat_time_interval_ms": 500}, "expected less than min_election_timeout_ms (500)"),
         ({"min_election_timeout_ms": 1000}, "expected more than min_election_timeout_ms (1000)"),
+        ({"is_joining": "yes"}, "expected true or false, found 'yes'"),
+        ({"is_joining": True, "peers": "n0-127.0.0.1:1001"}, "expected members of the group in peers beside this"),
+        ({"peers": ";".join(f"n{n}-127.0.0.1:{n + 1}" for n in range(33))}, "expected at most 32 peers, found 33"),
+        ({"preferred_leader_ids": "n1;n1"}, "expected each id once"),
+        ({"preferred_leader_ids": "n1,n2"}, "expected an id"),
+        ({"read_mode": "hope"}, "expected 'read_index' or 'lease', found 'hope'"),
+        ({"delete_when": "24"}, "expected hours of the day from 00 to 23"),
+        ({"delete_when": ""}, "expected hours of the day from 00 to 23"),
+        ({"delete_when": 4}, "as text, found 4"),
+        ({"disk_space_ratio_to_check_expired": 1.5}, "expected at most 0.95, found 1.5"),
+        ({"disk_space_ratio_to_check_expired": "full"}, "expected a number, found 'full'"),
+        ({"disk_space_ratio_to_check_expired": 0.9}, "expected at most disk_space_ratio_to_force_clean (0.85)"),
+        ({"max_in_flight_size_bytes": 1 << 30}, "expected at most max_in_flight_total_size_bytes"),
+        ({"max_clock_drift_ppm": 500_000}, "expected at most 499999, found 500000"),
     ],
 )
 def test_fault_is_named_with_what_was_expected_and_found(
@@ -122,6 +136,27 @@ def test_flag_wins_over_environment_and_environment_over_file(tmp_path: Path) ->
         config.node.store_base_dir,
         config.node.raft.max_push_window,
         config.node.raft.max_push_size_bytes,
+    )
+
+
+def test_numbers_truths_and_lists_are_read_from_text() -> None:
+    flags = {
+        **GOOD,
+        "is_joining": "True",
+        "disk_space_ratio_to_check_expired": "0.5",
+        "delete_when": "16; 04;4",
+        "preferred_leader_ids": "n2;n0",
+        "trace_file": "trace.jsonl",
+    }
+
+    config = load_config(None, {}, flags)
+
+    assert (True, 0.5, (4, 16), ("n2", "n0"), "trace.jsonl") == (
+        config.node.is_joining,
+        config.node.disk_space_ratio_to_check_expired,
+        config.node.delete_when,
+        config.node.raft.preferred_leader_ids,
+        config.trace_file,
     )
 
 
