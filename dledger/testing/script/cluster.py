@@ -1,0 +1,150 @@
+"""The machines of a script and the moves between them: time, delivery, and the checks behind each command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dledger.core.events import PeerUnreachable, Received
+from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.hard_state import HardStateFile
+from dledger.testing.checks import node_directory
+from dledger.testing.script.links import Letter, Links
+from dledger.testing.script.machine import Machine, Settings, Surroundings
+from dledger.testing.script.safety import Safety
+from dledger.testing.script.story import Arrow, ScriptError, Story
+from dledger.types import HardState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+TICK_MS = 10
+# A command after which messages still run to and fro is taken for one that never ends.
+DELIVERIES_MAX = 2_000
+
+
+class Cluster:
+    """All machines of one script.
+
+    Attributes:
+        story: what happens is told here.
+        machines: by id, in order.
+        links: what is under way between them.
+        has_begun: the nodes were started; until then logs and terms may be laid down.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.story = Story()
+        self.links = Links(self.story)
+        self.has_begun = False
+        self._settings = settings
+        self._ids_count = 0
+        self._safety = Safety()
+        self._around = Surroundings(settings, self.story, self.links, self._safety)
+        self.machines: dict[str, Machine] = {}
+        for node_id in settings.node_ids:
+            self.add_machine(node_id)
+
+    def add_machine(self, node_id: str) -> Machine:
+        """Set up one more machine; nothing runs on it yet."""
+        machine = Machine(self._around, node_id, len(self.machines) + 1)
+        self.machines[node_id] = machine
+        return machine
+
+    def machine(self, node_id: str) -> Machine:
+        """Return a machine.
+
+        Raises:
+            ScriptError: there is none of this name.
+        """
+        if node_id not in self.machines:
+            raise ScriptError(f"no node {node_id}; there are {' '.join(self.machines)}")
+        return self.machines[node_id]
+
+    def next_id(self) -> int:
+        """Return a new number for a request of a client."""
+        self._ids_count += 1
+        return self._ids_count
+
+    # ------------------------------------------------------------------------------------- before the nodes begin
+
+    def lay_log(self, node_id: str, terms: Iterable[int]) -> None:
+        """Write a log of entries with these terms, and the last one as current term, before the node starts."""
+        machine = self._untouched(node_id)
+        sizes = EntryStoreConfig(self._settings.data_file_size_bytes, self._settings.index_file_size_bytes)
+        store = EntryStore.open(machine.files, node_directory(node_id), sizes)
+        last_term = 0
+        for index, term in enumerate(terms):
+            store.append([f"{term}.{index}".encode()], index, term)
+            last_term = term
+        store.close()
+        self.lay_hard_state(node_id, HardState(last_term))
+
+    def lay_hard_state(self, node_id: str, state: HardState) -> None:
+        """Write term and vote before the node starts."""
+        HardStateFile.open(self._untouched(node_id).files, node_directory(node_id)).save(state)
+
+    def _untouched(self, node_id: str) -> Machine:
+        if self.has_begun:
+            raise ScriptError("logs and terms are laid down before anything else happens")
+        return self.machine(node_id)
+
+    def begin(self) -> None:
+        """Start all nodes, untold, if they were not started yet."""
+        if not self.has_begun:
+            self.has_begun = True
+            for machine in self.machines.values():
+                machine.start()
+
+    # ------------------------------------------------------------------------------------------------------- time
+
+    def pass_time(self, machines: list[Machine], elapsed_ms: int, after_tick: Callable[[], None] | None = None) -> None:
+        """Let time pass on some machines, in steps as the nodes look at their clocks."""
+        for _ in range(0, elapsed_ms, TICK_MS):
+            for machine in machines:
+                machine.now_ms += TICK_MS
+                machine.guard(lambda node: node.tick())
+            if after_tick is not None:
+                after_tick()
+
+    # --------------------------------------------------------------------------------------------------- messages
+
+    def deliver(self, is_wanted: Callable[[Letter], bool], count_max: int = DELIVERIES_MAX) -> int:
+        """Deliver wanted messages, oldest first, and what comes of them; return how many.
+
+        Raises:
+            ScriptError: they never end.
+        """
+        count = 0
+        while count < count_max:
+            letter = self.links.take(is_wanted)
+            if letter is None:
+                return count
+            count += 1
+            self.machine(letter.target).feed(Received(letter.source, letter.message))
+        if count_max == DELIVERIES_MAX:
+            raise ScriptError(f"after {count} messages there are still more: the nodes never come to rest")
+        return count
+
+    def settle(self, node_ids: Iterable[str]) -> None:
+        """Deliver all messages between some nodes until none is left."""
+        among = list(node_ids)
+        self.deliver(lambda letter: letter.source in among and letter.target in among)
+
+    def tell(self, *arrows: Arrow) -> None:
+        """From now on tell only these fates of messages."""
+        self.story.shown = frozenset(arrows)
+
+    def break_connections(self, node_id: str) -> None:
+        """Have all others notice that their connection to a node broke; what was under way to it is lost."""
+        self.links.forget(node_id)
+        for machine in self.machines.values():
+            if machine.id != node_id:
+                machine.feed(PeerUnreachable(node_id))
+
+    def check(self) -> None:
+        """Look at the whole cluster.
+
+        Raises:
+            Violation: Raft's promises do not hold.
+        """
+        self._safety.look(list(self.machines.values()))

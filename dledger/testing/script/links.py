@@ -1,0 +1,80 @@
+"""The links of a script: messages wait until the script delivers, drops or cuts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.testing.script.story import Arrow, Story
+from dledger.testing.script.words import describe, is_heartbeat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.core.messages import Message
+
+WAITING_MAX = 2_000
+Link = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A message on its way."""
+
+    source: str
+    target: str
+    message: Message
+
+
+class Links:
+    """All messages under way, oldest first; a link is one direction between two nodes.
+
+    Args:
+        story: hears what becomes of each message.
+
+    Attributes:
+        cut: links on which messages are lost when they are sent.
+    """
+
+    def __init__(self, story: Story) -> None:
+        self.cut: dict[Link, None] = {}
+        self._story = story
+        self._waiting: list[Letter] = []
+
+    def send(self, source: str, target: str, message: Message) -> None:
+        """Take a message of a node."""
+        letter = Letter(source, target, message)
+        if (source, target) in self.cut:
+            self._tell(Arrow.IS_LOST, letter)
+            return
+        assert len(self._waiting) < WAITING_MAX, "nobody delivers"
+        self._waiting.append(letter)
+        self._tell(Arrow.LEAVES, letter)
+
+    def take(self, is_wanted: Callable[[Letter], bool]) -> Letter | None:
+        """Take the oldest wanted message off its link, to be delivered."""
+        for place, letter in enumerate(self._waiting):
+            if is_wanted(letter):
+                del self._waiting[place]
+                self._tell(Arrow.ARRIVES, letter)
+                return letter
+        return None
+
+    def drop(self, is_wanted: Callable[[Letter], bool]) -> None:
+        """Lose all wanted messages."""
+        for letter in self._waiting:
+            if is_wanted(letter):
+                self._tell(Arrow.IS_LOST, letter)
+        self._waiting = [letter for letter in self._waiting if not is_wanted(letter)]
+
+    def forget(self, node_id: str) -> None:
+        """Lose what is under way to a node that is gone, untold; what it sent before still arrives."""
+        self._waiting = [letter for letter in self._waiting if letter.target != node_id]
+
+    def waiting(self) -> list[Letter]:
+        """Return what is under way, oldest first."""
+        return list(self._waiting)
+
+    def _tell(self, arrow: Arrow, letter: Letter) -> None:
+        if self._story.are_heartbeats_shown or not is_heartbeat(letter.message):
+            self._story.message(arrow, letter.source, letter.target, describe(letter.message))

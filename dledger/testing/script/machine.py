@@ -1,0 +1,137 @@
+"""A machine of a script: its disk and its clock stay, the nodes that run on it come and go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from dledger.core.config import RaftConfig
+from dledger.errors import InvariantBroken
+from dledger.testing.faults import FaultCounts
+from dledger.testing.script.node import ScriptNode
+from dledger.testing.sim_disk import Inode, SimDisk
+from dledger.testing.sim_files import SimFiles
+from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.core.events import Event
+    from dledger.testing.script.links import Links
+    from dledger.testing.script.safety import Safety
+    from dledger.testing.script.story import Story
+
+# A range wider than this is not one of waiting times: an incarnation is drawn from it.
+_TIMES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a script chose in its first line."""
+
+    node_ids: tuple[str, ...]
+    raft: RaftConfig = field(default_factory=RaftConfig)
+    data_file_size_bytes: int = 4096
+    index_file_size_bytes: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all machines of a script share."""
+
+    settings: Settings
+    story: Story
+    links: Links
+    checks: Safety
+
+
+class Machine:
+    """One machine.
+
+    Attributes:
+        id: its name, and that of the node on it.
+        node: the running node; None while it is down.
+        now_ms: its clock.
+        is_sync_held: syncs begin, and do not end.
+        is_sync_failing: syncs end with an error of the disk.
+        disk: what is stored here.
+    """
+
+    def __init__(self, surroundings: Surroundings, node_id: str, number: int) -> None:
+        self.id = node_id
+        self.node: ScriptNode | None = None
+        self.now_ms = 0
+        self.is_sync_held = False
+        self.is_sync_failing = False
+        self._around = surroundings
+        self._number = number
+        self._drawn_count = 0
+        self.wipe()
+
+    def draw(self, begin: int, end: int) -> int:
+        """Return a number in [begin, end) that a reader can foresee: of all nodes, 1 waits the shortest."""
+        self._drawn_count += 1
+        if end - begin > _TIMES_MAX:
+            return begin + 100 * self._number + self._drawn_count
+        return begin + (end - begin) * self._number // (len(self._around.settings.node_ids) + 2)
+
+    @property
+    def files(self) -> SimFiles:
+        """The disk as a new process sees it."""
+        return SimFiles(self.disk, Random(0), FaultCounts())
+
+    def start(self) -> None:
+        """Start a node; the story tells when it refuses."""
+        try:
+            self.node = ScriptNode(self._around, self, self.files)
+        except StoreError as error:
+            self._around.story.say(self.id, f"does not start: {_short(error)}")
+
+    def guard(self, work: Callable[[ScriptNode], None]) -> None:
+        """Have the node do something, if it runs; a node that must stop stops here."""
+        if self.node is None:
+            return
+        try:
+            work(self.node)
+        except (InvariantBroken, StoreError) as error:
+            self._around.story.say(self.id, f"stops: {_short(error)}")
+            self.node = None
+
+    def feed(self, event: Event) -> None:
+        """Let an event happen to the node, if it runs."""
+        self.guard(lambda node: node.feed(event))
+
+    def crash(self, torn_bytes: int | None) -> None:
+        """End the node as by a power cut; None: as by kill -9, which takes nothing from the page cache.
+
+        `torn_bytes` of what waits to be synced survive in each file; names that were not synced are gone.
+        """
+        self.node = None
+        if torn_bytes is None:
+            return
+        for directory in self.disk.directories.values():
+            directory.pending.clear()
+            directory.cached = dict(directory.durable)
+            for inode in directory.cached.values():
+                _lose_unsynced(inode, torn_bytes)
+
+    def wipe(self) -> None:
+        """Put in a new, empty disk."""
+        self.node = None
+        self.disk = SimDisk(Random(0), FaultCounts())
+
+
+def _lose_unsynced(inode: Inode, torn_bytes: int) -> None:
+    left = torn_bytes
+    for position, data in inode.pending:
+        kept = data[:left]
+        inode.durable[position : position + len(kept)] = kept
+        left -= len(kept)
+    inode.pending.clear()
+    inode.cache = bytearray(inode.durable)
+
+
+def _short(error: Exception) -> str:
+    """Return the name of an error and its first sentence."""
+    return f"{type(error).__name__}: {str(error).partition('. ')[0]}"

@@ -1,0 +1,179 @@
+"""One running node of a script: the production core, driver, entry store and hard state on a simulated disk.
+
+It stands where `dledger.node.Node` stands in production, without a clock or a network of its own: the script feeds
+it events, what it sends waits on links, and its syncs end at once unless the script holds them.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from dledger.core.events import Event, ReadIndex, Tick
+from dledger.core.raft import Raft
+from dledger.driver import Driver, Proposal
+from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.hard_state import HardStateFile
+from dledger.testing.checks import node_directory
+from dledger.testing.script.words import run
+from dledger.types import Role
+from store.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from dledger.core.events import RoleChanged
+    from dledger.core.messages import Message
+    from dledger.entry_store import CorruptPush, FlushTicket
+    from dledger.errors import ResponseCode
+    from dledger.testing.script.machine import Machine, Surroundings
+    from dledger.testing.sim_files import SimFiles, SyncedWrites
+
+
+class ScriptNode:
+    """A node from its start to its end.
+
+    Raises:
+        store.errors.StoreError: from the constructor: it refuses to start on what its disk holds.
+    """
+
+    def __init__(self, surroundings: Surroundings, machine: Machine, files: SimFiles) -> None:
+        self._around = surroundings
+        self._machine = machine
+        self._files = files
+        self._syncs: list[tuple[FlushTicket, SyncedWrites]] = []
+        self._appends: list[tuple[str, int, int]] = []
+        self._reads: dict[int, int] = {}
+        self._role = Role.FOLLOWER
+        self._open()
+
+    def _open(self) -> None:
+        settings, machine = self._around.settings, self._machine
+        directory = node_directory(machine.id)
+        sizes = EntryStoreConfig(settings.data_file_size_bytes, settings.index_file_size_bytes)
+        self.store = EntryStore.open(self._files, directory, sizes)
+        hard_state = HardStateFile.open(self._files, directory)
+        self.raft = Raft(
+            settings.raft,
+            self_id=machine.id,
+            voters=settings.node_ids,
+            hard_state=hard_state.load(),
+            log_state=self.store.log_state(),
+            fit=self.store.fit,
+            draw=machine.draw,
+            now_ms=machine.now_ms,
+        )
+        self._driver = Driver(
+            self.raft, store=self.store, hard_state=hard_state, transport=self, syncer=self, observer=self
+        )
+
+    # ---------------------------------------------------------------------------------------------- what comes in
+
+    def feed(self, event: Event) -> None:
+        """Let one event happen, and all that its syncs bring about."""
+        self._driver.process([event])
+        self.finish_syncs()
+
+    def tick(self) -> None:
+        """Let the node look at its machine's clock."""
+        self.feed(Tick(self._machine.now_ms))
+
+    def append(self, bodies: list[tuple[str, bytes]]) -> None:
+        """Take a client's append of some bodies, each with the name that the story gives it."""
+        self._driver.propose([Proposal([body for _, body in bodies], token=[name for name, _ in bodies])])
+        self.finish_syncs()
+
+    def read(self, read_id: int, *, is_lease_allowed: bool) -> None:
+        """Take a client's linearizable read."""
+        self._reads[read_id] = self._around.checks.acknowledged_index
+        self.feed(ReadIndex(read_id, is_lease_allowed))
+
+    def finish_syncs(self) -> None:
+        """End the syncs that are under way, unless the script holds them."""
+        while self._syncs and not self._machine.is_sync_held:
+            ticket, covered = self._syncs.pop(0)
+            for inode, written_count in covered:
+                inode.make_durable(written_count)
+            self._driver.synced(ticket)
+
+    # ---------------------------------------------------------------------------------------------- Transport
+
+    def send(self, peer: str, message: Message) -> None:
+        """Put a message of the driver on its link."""
+        self._around.links.send(self._machine.id, peer, message)
+
+    # ---------------------------------------------------------------------------------------------- Syncer
+
+    def start(self, ticket: FlushTicket) -> None:
+        """Begin a sync of the driver; it ends in `finish_syncs`."""
+        if self._machine.is_sync_failing:
+            raise StorageFailed(node_directory(self._machine.id), "sync", OSError(errno.EIO, "input/output error"))
+        covered: SyncedWrites = []
+        self._files.open_sync = covered
+        try:
+            ticket.sync()
+        finally:
+            self._files.open_sync = None
+        self._syncs.append((ticket, covered))
+
+    # ---------------------------------------------------------------------------------------------- Observer
+
+    def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
+        """Wait for the commit of a client's entries."""
+        for offset, name in enumerate(proposal.token):
+            self._appends.append((name, first_index + offset, term))
+        last_index = first_index + len(positions) - 1
+        self._say(f"appends {' '.join(proposal.token)} at {run(first_index, last_index)}")
+
+    def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
+        """Tell the client's refusal."""
+        self._say(f"refuses {' '.join(proposal.token)}: {code.name}")
+
+    def on_commit(self, commit_index: int) -> None:
+        """Tell what is committed and which clients are answered now."""
+        settled = [append for append in self._appends if append[1] <= commit_index]
+        self._appends = [append for append in self._appends if append[1] > commit_index]
+        kept = [name for name, index, term in settled if self.store.term_at(index) == term]
+        lost = [name for name, index, term in settled if self.store.term_at(index) != term]
+        if kept:
+            self._around.checks.acknowledge(max(index for name, index, _ in settled if name in kept))
+        answers = f", acknowledges {' '.join(kept)}" if kept else ""
+        answers += f", answers that {' '.join(lost)} was not appended" if lost else ""
+        self._say(f"commits up to {commit_index}{answers}")
+
+    def on_truncated(self, first_index: int) -> None:
+        """Tell what was cut."""
+        self._say(f"cuts {first_index} and all behind it")
+
+    def on_role(self, change: RoleChanged) -> None:
+        """Tell a new role or leader; that a follower heard of a higher term is no news."""
+        before, self._role = self._role, change.role
+        term, text = change.term, ""
+        if change.role is Role.LEADER:
+            self._around.checks.lead(self._machine.id, term)
+            text = f"leads term {term}"
+        elif change.role is Role.CANDIDATE:
+            text = (
+                f"asks for pre-votes in term {term}" if self.raft.state.is_pre_vote else f"is candidate in term {term}"
+            )
+        elif change.leader_id is not None:
+            text = f"follows {change.leader_id} in term {term}"
+        elif before is not Role.FOLLOWER:
+            text = f"is no longer {before.value.lower()}, term {term}"
+        if text:
+            self._around.story.say_first(self._machine.id, text)
+
+    def on_read_ready(self, read_id: int, index: int) -> None:
+        """Tell that a read is served; it must see all that was acknowledged before it began."""
+        self._around.checks.serve(self._machine.id, index, self._reads.pop(read_id), self.raft.commit_index)
+        self._say(f"serves read {read_id} up to {index}")
+
+    def on_read_refused(self, read_id: int) -> None:
+        """Tell that a read is refused."""
+        del self._reads[read_id]
+        self._say(f"refuses read {read_id}")
+
+    def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
+        """Tell that a push was dropped because its bytes do not verify."""
+        self._say(f"drops a push of {peer}: {error}")
+
+    def _say(self, text: str) -> None:
+        self._around.story.say(self._machine.id, text)

@@ -1,0 +1,94 @@
+"""What must hold whenever a script pauses: it is looked at after every command, on all logs, entry by entry.
+
+The logs of a script are short, so nothing is skipped and nothing is remembered but what is committed. (The simulator
+checks much longer runs, incrementally: `dledger.testing.log_checks`.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dledger.testing.faults import Violation
+from dledger.types import NO_INDEX, Role
+
+if TYPE_CHECKING:
+    from dledger.entry import Entry
+    from dledger.testing.script.machine import Machine
+    from dledger.testing.script.node import ScriptNode
+
+
+class Safety:
+    """Election safety, log matching, leader completeness, state-machine safety, linearizable reads.
+
+    Attributes:
+        acknowledged_index: the last entry that a client was told to be committed.
+    """
+
+    def __init__(self) -> None:
+        self.acknowledged_index = NO_INDEX
+        self._leaders: dict[int, str] = {}
+        self._entries: dict[tuple[int, int], Entry] = {}
+        self._before: dict[tuple[int, int], int] = {}
+        self._committed: dict[int, tuple[Entry, int]] = {}
+
+    def lead(self, node_id: str, term: int) -> None:
+        """Hear that a node leads: nobody else ever led this term (Raft figure 3, election safety)."""
+        other = self._leaders.setdefault(term, node_id)
+        if other != node_id:
+            raise Violation("election safety", f"{node_id} and {other} both lead term {term}")
+
+    def acknowledge(self, index: int) -> None:
+        """Hear that a client was told that its entry is committed."""
+        self.acknowledged_index = max(self.acknowledged_index, index)
+
+    def serve(self, node_id: str, index: int, floor: int, commit_index: int) -> None:
+        """Hear that a node serves a read up to `index`; `floor` was acknowledged before the read began."""
+        if not floor <= index <= commit_index:
+            raise Violation("read", f"{node_id} serves up to {index}; acknowledged {floor}, committed {commit_index}")
+
+    def look(self, machines: list[Machine]) -> None:
+        """Look at all that run.
+
+        Raises:
+            Violation: which rule is broken, by whom.
+        """
+        running = [(machine.id, machine.node) for machine in machines if machine.node is not None]
+        logs = {node_id: _log_of(node) for node_id, node in running}
+        for node_id, log in logs.items():
+            self._match(node_id, log)
+        for node_id, node in running:
+            self._commit(node_id, node, logs[node_id])
+        for node_id, node in running:
+            if node.raft.role is Role.LEADER:
+                self._complete(node_id, node, logs[node_id])
+
+    def _match(self, node_id: str, log: dict[int, Entry]) -> None:
+        """An entry of one index and term is one entry, behind one prefix (log matching)."""
+        before = None
+        for index, entry in log.items():
+            key = (index, entry.term)
+            if self._entries.setdefault(key, entry) != entry:
+                raise Violation("log matching", f"{node_id} holds {index} of term {entry.term} with other bytes")
+            if before is not None and self._before.setdefault(key, before) != before:
+                raise Violation("log matching", f"{node_id} holds {index} of term {entry.term} behind another prefix")
+            before = entry.term
+
+    def _commit(self, node_id: str, node: ScriptNode, log: dict[int, Entry]) -> None:
+        """What one node committed, no other node commits otherwise (state machine safety)."""
+        commit_index = node.raft.commit_index
+        if commit_index > node.store.last_index:
+            raise Violation("commit index", f"{node_id} has {commit_index}, its log ends at {node.store.last_index}")
+        for index, entry in log.items():
+            if index <= commit_index and self._committed.setdefault(index, (entry, node.raft.term))[0] != entry:
+                raise Violation("state machine safety", f"{node_id} committed another entry {index}")
+
+    def _complete(self, node_id: str, node: ScriptNode, log: dict[int, Entry]) -> None:
+        """A leader holds all that was committed in terms before its own, or a begin behind it (leader completeness)."""
+        for index, (entry, term) in self._committed.items():
+            if term < node.raft.term and index >= node.store.begin_index and log.get(index) != entry:
+                raise Violation("leader completeness", f"{node_id} leads term {node.raft.term} without entry {index}")
+
+
+def _log_of(node: ScriptNode) -> dict[int, Entry]:
+    store = node.store
+    return {index: store.get(index) for index in range(store.begin_index, store.last_index + 1)}

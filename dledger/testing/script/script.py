@@ -1,0 +1,112 @@
+"""Reads a script, runs it block by block, and puts the story under each block, as etcd's data-driven tests do.
+
+    # What it is about
+    # Source: where it comes from
+
+    nodes 3
+    campaign 1
+    ----
+    n1            stands for election, term 0
+    ...
+
+A block is some commands, a line `----`, and the story up to the next empty line. Lines that begin with `#` are for
+readers. Not here: what the verbs do (`verbs`), and files (the caller reads and writes them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dledger.testing.script import verbs
+from dledger.testing.script.cluster import Cluster
+from dledger.testing.script.story import Arrow, ScriptError
+
+DIVIDER = "----"
+NOTHING = "(nothing)"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Lines that come before `DIVIDER` (commands and remarks), and the expected story behind it."""
+
+    lines: tuple[str, ...]
+    story: tuple[str, ...]
+
+
+def parse(text: str) -> tuple[list[Block], list[str]]:
+    """Return the blocks of a script, and the lines behind the last one.
+
+    Raises:
+        ScriptError: title or source are missing.
+    """
+    lines = text.splitlines()
+    if len(lines) < 2 or not lines[0].startswith("# ") or not lines[1].startswith("# Source: "):
+        raise ScriptError("a script begins with `# title` and `# Source: where it comes from`")
+    blocks: list[Block] = []
+    before: list[str] = []
+    place = 0
+    while place < len(lines):
+        if lines[place] != DIVIDER:
+            before.append(lines[place])
+            place += 1
+            continue
+        end = place + 1
+        while end < len(lines) and lines[end]:
+            end += 1
+        blocks.append(Block(tuple(before), tuple(lines[place + 1 : end])))
+        before = []
+        place = end
+    return blocks, before
+
+
+def run(text: str) -> str:
+    """Run a script and return it with the story that really happens.
+
+    Raises:
+        ScriptError: it cannot be run as it is written.
+        Violation: Raft's promises do not hold.
+    """
+    blocks, rest = parse(text)
+    runner = _Runner()
+    lines: list[str] = []
+    for block in blocks:
+        story = runner.run([line for line in block.lines if line and not line.startswith("#")])
+        lines += [*block.lines, DIVIDER, *(story or [NOTHING])]
+    return "\n".join([*lines, *rest]).rstrip("\n") + "\n"
+
+
+class _Runner:
+    def __init__(self) -> None:
+        self._cluster: Cluster | None = None
+
+    def run(self, commands: list[str]) -> list[str]:
+        is_delivered = any(command.split()[0] in verbs.DELIVERING for command in commands)
+        shown = frozenset(Arrow) - ({Arrow.LEAVES} if is_delivered else set())
+        for command in commands:
+            try:
+                self._command(command, shown)
+            except ScriptError as error:
+                raise ScriptError(f"{command!r}: {error}") from error
+            except (ValueError, IndexError) as error:
+                raise ScriptError(f"{command!r}: cannot be read ({error})") from error
+        return [] if self._cluster is None else self._cluster.story.take()
+
+    def _command(self, command: str, shown: frozenset[Arrow]) -> None:
+        verb, *words = command.split()
+        if self._cluster is None:
+            if verb != "nodes":
+                raise ScriptError("the first command is `nodes`")
+            self._cluster = verbs.make_cluster(words)
+            return
+        cluster = self._cluster
+        if verb in verbs.SCENE:
+            verbs.SCENE[verb](cluster, words)
+            return
+        if verb not in verbs.ACTIONS:
+            raise ScriptError(f"no such verb; there are {' '.join([*verbs.SCENE, *verbs.ACTIONS])}")
+        cluster.begin()
+        cluster.tell(*shown)
+        cluster.story.are_heartbeats_shown = False
+        cluster.story.begin_command()
+        verbs.ACTIONS[verb](cluster, words)
+        cluster.check()

@@ -1,0 +1,115 @@
+"""The story of a script: what happened, in aligned lines; what several nodes say or hear alike is one line.
+
+n1 -> n2 n3  t2  push 3..5 of term 2 behind 2 of term 1, commit 2       left, in the sender's term 2
+n1 => n2     t2  push 3..5 of term 2 behind 2 of term 1, commit 2       arrived
+n1 -x n3     t2  push 3..5 of term 2 behind 2 of term 1, commit 2       lost on a link that is cut
+n2 n3        commits up to 2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+LINES_MAX = 400
+_WHO_WIDTH = 14
+
+
+class Arrow(Enum):
+    """What becomes of a message; the value is its sign."""
+
+    LEAVES = "->"
+    ARRIVES = "=>"
+    IS_LOST = "-x"
+
+
+@dataclass(slots=True)
+class _Line:
+    """A line; `arrow` and `targets` are those of a message."""
+
+    who: list[str]
+    text: str
+    arrow: Arrow | None = None
+    targets: list[str] = field(default_factory=list)
+
+    def joins(self, other: _Line) -> bool:
+        """Take `other` in if it says the same of other nodes."""
+        if (self.arrow, self.text) != (other.arrow, other.text):
+            return False
+        if self.targets == other.targets:
+            self.who += other.who
+        elif self.who == other.who:
+            self.targets += other.targets
+        else:
+            return False
+        return True
+
+    @property
+    def head(self) -> str:
+        words = self.who if self.arrow is None else [*self.who, self.arrow.value, *self.targets]
+        return " ".join(words)
+
+
+class Story:
+    """Collects the lines of one block.
+
+    Attributes:
+        shown: messages of which kinds of fate are told.
+        are_heartbeats_shown: whether heartbeats and their answers are told, too.
+    """
+
+    def __init__(self) -> None:
+        self.shown: frozenset[Arrow] = frozenset(Arrow)
+        self.are_heartbeats_shown = False
+        self._lines: list[_Line] = []
+        self._command_begin = 0
+
+    def begin_command(self) -> None:
+        """Begin with what the next command brings about: it gets lines of its own."""
+        self._command_begin = len(self._lines)
+
+    def say(self, who: str, text: str) -> None:
+        """Tell that something happened to `who`."""
+        self._add(_Line([who], text))
+
+    def say_first(self, who: str, text: str) -> None:
+        """Tell that something happened to `who`, in front of the messages that it just sent because of it."""
+        place = len(self._lines)
+        while (
+            place > self._command_begin
+            and self._lines[place - 1].arrow is Arrow.LEAVES
+            and self._lines[place - 1].who == [who]
+        ):
+            place -= 1
+        sent, self._lines = self._lines[place:], self._lines[:place]
+        self.say(who, text)
+        self._lines += sent
+
+    def row(self, text: str) -> None:
+        """Add a line of a table as it is."""
+        self._add(_Line([text], ""))
+
+    def message(self, arrow: Arrow, source: str, target: str, text: str) -> None:
+        """Tell what became of a message."""
+        if arrow in self.shown:
+            self._add(_Line([source], text, arrow, [target]))
+
+    def take(self) -> list[str]:
+        """Return the lines so far and begin anew."""
+        lines, self._lines = self._lines, []
+        self._command_begin = 0
+        width = max([_WHO_WIDTH, *(len(line.head) + 2 for line in lines if line.text)])
+        return [f"{line.head:{width}}{line.text}".rstrip() for line in lines]
+
+    def _add(self, line: _Line) -> None:
+        """Add a line; what says the same as the line before, of other nodes, joins it."""
+        has_neighbour = len(self._lines) > self._command_begin
+        if line.text and has_neighbour and self._lines[-1].joins(line):
+            return
+        if len(self._lines) >= LINES_MAX:
+            raise ScriptError(f"more than {LINES_MAX} lines in one block: do the nodes never come to rest?")
+        self._lines.append(line)
+
+
+class ScriptError(Exception):
+    """The script cannot be run as it is written; the text says which line and what would be right."""
