@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dledger.testing.script import script
+from dledger.testing.script import script, verbs
+from dledger.testing.script.story import ScriptError
 
 FOLDER = Path(__file__).resolve().parent
 SCRIPTS = sorted(FOLDER.glob("*.txt"))
@@ -24,3 +25,29 @@ def test_story_is_the_one_that_is_written(path: Path, request: pytest.FixtureReq
         return
 
     assert written == happened
+
+
+def test_folder_page_names_every_verb() -> None:
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    known = {"nodes", *verbs.SCENE, *verbs.ACTIONS}
+
+    assert set() == {verb for verb in known if f"`{verb}`" not in page}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param("nodes 3\n", "title", id="no title"),
+        pytest.param("# t\n# Source: s\ncampaign 1\n----\n", "first command", id="no nodes"),
+        pytest.param("# t\n# Source: s\nnodes 3\njump 1\n----\n", "no such verb", id="unknown verb"),
+        pytest.param("# t\n# Source: s\nnodes 3\ncampaign x\n----\n", "number of a node", id="unknown node"),
+        pytest.param("# t\n# Source: s\nnodes 3\ncampaign 7\n----\n", "no node n7", id="missing node"),
+        pytest.param(
+            "# t\n# Source: s\nnodes 3\ndeliver 1->2\n----\n", "nothing is under way", id="nothing to deliver"
+        ),
+        pytest.param("# t\n# Source: s\nnodes 3\ntick 1\nlog 1 1x2\n----\n", "before anything", id="late scene"),
+    ],
+)
+def test_script_that_makes_no_sense_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(ScriptError, match=reason):
+        script.run(text)
