@@ -122,13 +122,16 @@ def encode_batch(
         first_index: index of the first entry.
         term: of all of them.
         position: of the first entry in the log.
-        chain_crc: what stands in the chain_crc field of the entry before; 0 at the beginning.
+        chain_crc: what stands in the chain_crc field of the entry before; 0 at the beginning; -1: not known, and so
+            the chain begins anew, with a first entry that gives none (0).
         magic: of all of them.
         stamp_at: where in each body its physical offset (entry position + 48) is written before the checksums are
             taken; None: nowhere. Source: DLedger `AppendHook` as RocketMQ uses it.
     """
     if stamp_at is not None:
         bodies = _stamp(bodies, position, stamp_at)
+    if chain_crc < 0:
+        return _encode_without_past(bodies, first_index, term, position, magic)
     # The hot loop of the leader: names are bound once, nothing is computed twice.
     parts: list[bytes] = []
     units: list[bytes] = []
@@ -165,6 +168,24 @@ def decode(buffer: bytes | memoryview, offset: int) -> Entry:
     magic, size, index, term, position, channel, chain_crc, body_crc, _ = HEADER.unpack_from(buffer, offset)
     body = bytes(buffer[offset + HEADER_SIZE : offset + size])
     return Entry(index, term, position, magic, channel, chain_crc, body_crc, body)
+
+
+def _encode_without_past(
+    bodies: Sequence[bytes], first_index: int, term: int, position: int, magic: int
+) -> EncodedBatch:
+    body = bodies[0]
+    size = len(body) + HEADER_SIZE
+    header = HEADER.pack(magic, size, first_index, term, position, 0, NO_CHAIN, crc32c(body), len(body))
+    unit = INDEX_UNIT.pack(magic, position, size, first_index, term)
+    rest = encode_batch(
+        bodies[1:],
+        first_index=first_index + 1,
+        term=term,
+        position=position + size,
+        chain_crc=NO_CHAIN,
+        magic=magic,
+    )
+    return EncodedBatch(header + body + rest.data, unit + rest.units, [position, *rest.positions], rest.chain_crc)
 
 
 def _stamp(bodies: Sequence[bytes], position: int, stamp_at: int) -> list[bytes]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from dledger.types import NO_INDEX
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -77,3 +79,9 @@ class FlushProgress:
         self._durable_index = min(self._durable_index, first_index - 1)
         for ticket in self._open:
             ticket.last_index = min(ticket.last_index, first_index - 1)
+
+    def reset(self, durable_index: int) -> None:
+        """Take all entries up to `durable_index`, which are not here, for durable, and forget what is under way."""
+        self._durable_index = durable_index
+        for ticket in self._open:
+            ticket.last_index = NO_INDEX

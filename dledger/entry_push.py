@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from dledger.entry import BLANK_SIZE_MIN, CHAIN, HEADER, INDEX_UNIT
+from dledger.entry import BLANK_SIZE_MIN, CHAIN, HEADER, INDEX_UNIT, decode
 from dledger.entry_errors import CorruptPush
 from dledger.entry_placement import place
 from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
-
-if TYPE_CHECKING:
-    from dledger.types import Span
+from dledger.membership_codec import MembershipCodec
+from dledger.types import MembershipEntry, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +22,29 @@ class CheckedPush:
         span: what the peer said of them.
         payload: their bytes.
         units: an index unit for each.
+        special: the numbers of those whose magic is not 1.
         chain_crc: of the last one.
     """
 
     span: Span
     payload: bytes
     units: list[bytes]
+    special: list[int]
     chain_crc: int
+
+    def memberships(self, codec: MembershipCodec) -> tuple[MembershipEntry, ...]:
+        """Return the memberships that the entries bring, nearly always none.
+
+        Raises:
+            MembershipUnreadable: the node must stop.
+        """
+        found: list[MembershipEntry] = []
+        for number in self.special:
+            entry = decode(self.payload, INDEX_UNIT.unpack(self.units[number])[1] - self.span.position)
+            membership = codec.decode(entry.magic, entry.body)
+            if membership is not None:
+                found.append(MembershipEntry(entry.index, membership))
+        return tuple(found)
 
     def position_of(self, index: int) -> int:
         """Return where entry `index` of the span stands in the log."""
@@ -71,7 +85,7 @@ def check_payload(span: Span, payload: bytes, data_file_size: int) -> CheckedPus
         raise CorruptPush(done.state.index, f"{count} entries", f"{len(view) - done.offset} more bytes")
     if done.state.term != span.term:
         raise CorruptPush(span.last_index, f"term {span.term}", f"term {done.state.term}")
-    return CheckedPush(span, payload, done.units, done.state.chain_crc)
+    return CheckedPush(span, payload, done.units, done.special, done.state.chain_crc)
 
 
 def check_follows(push: CheckedPush, index: int, before: Predecessor, data_file_size: int) -> None:

@@ -11,35 +11,38 @@ from typing import TYPE_CHECKING
 from dledger.entry import HEADER, Entry, decode
 from dledger.entry_errors import EntryNotFound
 from dledger.entry_push import Predecessor
-from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
-from dledger.types import NO_TERM, LogState, Span, TermRun
+from dledger.entry_walk import WalkState, chain_before, describe_fault, walk
+from dledger.types import LogState, Span, TermRun
 from store.errors import CorruptData
 
 if TYPE_CHECKING:
     from dledger.entry_index import EntryIndex, IndexUnit
+    from dledger.entry_recovery import RecoveredLog
     from store.mapped_file import MappedFile
     from store.mapped_file_queue import MappedFileQueue
 
 
 class EntryReader:
-    """Finds and reads entries; whoever writes keeps the bounds up to date.
+    """Finds and reads entries; `EntryStore` is one, and keeps the bounds up to date.
 
     Attributes:
-        begin_index: the first entry that may be read.
-        last_index: the last one.
+        begin_index: the first entry, or the one that an empty log will begin with.
+        begin_position: where that stands, or will.
+        begin_prev_term: term of the entry before; -1 when there is none or it is not known.
+        last_index: the last entry; `begin_index - 1` when there is none.
     """
 
-    __slots__ = ("_data", "_file_size", "_index", "begin_index", "last_index")
-
-    def __init__(self, data: MappedFileQueue, index: EntryIndex, begin_index: int, last_index: int) -> None:
+    def __init__(self, data: MappedFileQueue, index: EntryIndex, log: RecoveredLog) -> None:
         self._data = data
         self._index = index
         self._file_size = data.file_size
-        self.begin_index = begin_index
-        self.last_index = last_index
+        self.begin_index = log.begin_index
+        self.begin_position = log.begin_position
+        self.begin_prev_term = log.begin_prev_term
+        self.last_index = log.last_index
 
     def unit(self, index: int) -> IndexUnit:
-        """Return where and what entry `index` is."""
+        """Return where and what an entry is; raises as `fit`."""
         self._check_held(index)
         return self._index.unit(index)
 
@@ -55,10 +58,17 @@ class EntryReader:
 
     def log_state(self) -> LogState:
         """Return what the consensus core starts from."""
-        return LogState(self.begin_index, NO_TERM, self.last_index, self.term_runs())
+        return LogState(self.begin_index, self.begin_prev_term, self.last_index, self.term_runs())
 
     def fit(self, first_index: int, last_index_max: int, size_bytes_max: int) -> Span:
-        """See `EntryStore.fit`."""
+        """Return the longest span from `first_index` to at most `last_index_max` that can travel together.
+
+        That is: of one term, in one data file, and all together at most `size_bytes_max` bytes; but the first entry
+        always counts.
+
+        Raises:
+            EntryNotFound: `first_index` is not in the log.
+        """
         self._check_held(first_index)
         last_index = min(last_index_max, self.last_index)
         fields = self._index.fields
@@ -77,7 +87,7 @@ class EntryReader:
         return Span(first_index, last_index, term, position, last_position + last_size - position)
 
     def span_of(self, first_index: int, last_index: int) -> Span:
-        """See `EntryStore.span_of`."""
+        """Return the span of these entries, which must `fit`; raises as `fit`."""
         self._check_held(first_index)
         self._check_held(last_index)
         _, position, _, _, term = self._index.fields(first_index)
@@ -87,11 +97,16 @@ class EntryReader:
         return Span(first_index, last_index, term, position, last_position + last_size - position)
 
     def read_span(self, span: Span) -> bytes:
-        """See `EntryStore.read_span`."""
+        """Return the entries of a span that `fit` or `span_of` returned, as they stand in the file; not checked."""
         return self._data.read(span.position, span.length)
 
     def read_entries(self, first_index: int, last_index: int) -> list[Entry]:
-        """See `EntryStore.read_entries`."""
+        """Return these entries, which must `fit`, checked and decoded.
+
+        Raises:
+            EntryNotFound: they are not all in the log.
+            store.errors.CorruptData: the file does not hold what was written; answer nothing from it.
+        """
         span = self.span_of(first_index, last_index)
         file = self._file_at(span.position)
         view, offset = file.view(), span.position - file.begin_offset
@@ -108,24 +123,45 @@ class EntryReader:
             offset += entry.size
         return entries
 
+    def get(self, index: int) -> Entry:
+        """Return one entry, checked; raises as `read_entries`."""
+        return self.read_entries(index, index)[0]
+
+    def term_at(self, index: int) -> int:
+        """Return the term of an entry; raises as `fit`."""
+        return self.unit(index).term
+
+    def position_of(self, index: int) -> int:
+        """Return where an entry begins; raises as `fit`."""
+        return self.unit(index).position
+
+    def end_position_of(self, index: int) -> int:
+        """Return the position behind an entry; raises as `fit`."""
+        unit = self.unit(index)
+        return unit.position + unit.size
+
     def index_at_position(self, position: int) -> int:
-        """See `EntryStore.index_at_position`."""
+        """Return the index of the entry that begins at `position`.
+
+        Raises:
+            EntryNotFound: none begins there.
+        """
         index = self._index.last_where(self.begin_index, self.last_index, lambda unit: unit.position <= position)
         if index < self.begin_index or self._index.unit(index).position != position:
             raise EntryNotFound(f"at position {position}", self.begin_index, self.last_index)
         return index
 
-    def predecessor(self, index: int, begin_position: int) -> Predecessor:
+    def predecessor(self, index: int) -> Predecessor:
         """Return what an entry behind `index` must agree with; `index` may be `begin_index - 1`."""
         if index < self.begin_index:
-            return Predecessor(begin_position, self.chain_crc_before(self.begin_index))
+            return Predecessor(self.begin_position, self.chain_crc_before(self.begin_index))
         unit = self.unit(index)
         return Predecessor(unit.position + unit.size, self.chain_crc_before(index + 1))
 
     def chain_crc_before(self, index: int) -> int:
         """Return the chain checksum that entry `index` starts from; UNKNOWN (-1) when the entry before was deleted."""
         if index <= self.begin_index:
-            return UNKNOWN if index else 0
+            return chain_before(index)
         position = self._index.unit(index - 1).position
         file = self._file_at(position)
         chain_crc: int = HEADER.unpack_from(file.view(), position - file.begin_offset)[6]

@@ -1,6 +1,7 @@
 """Finds out, when a log is opened, which entries it holds, and makes the files say just that.
 
-1. Begin: the first entry, behind the blank that a deletion of the log's head may have left (DLedger `resetOffset`).
+1. Begin: where `loghead` says; without one, the first entry, behind the blank that a deletion of the log's head may
+   have left (DLedger `resetOffset`).
 2. Start: the data file that holds the checkpoint's end index, else the third last (DLedger's rule). Entries before it
    were durable with their index units when the next file was begun, so only the units are compared with one another;
    if they disagree, everything is checked and the index is rebuilt.
@@ -20,13 +21,14 @@ from typing import TYPE_CHECKING
 from dledger.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, HEADER, INDEX_UNIT, NO_CHAIN
 from dledger.entry_index import IndexUnit
 from dledger.entry_tail import BadPlace, find_good_behind, holds_data, is_lost_write
-from dledger.entry_walk import UNKNOWN, WALK_COUNT_MAX, WalkState, describe_fault, walk
+from dledger.entry_walk import UNKNOWN, WALK_COUNT_MAX, WalkState, chain_before, describe_fault, walk
 from dledger.types import NO_INDEX, NO_TERM
 from store.errors import CorruptData
 
 if TYPE_CHECKING:
     from dledger.checkpoint import Checkpoint
     from dledger.entry_index import EntryIndex
+    from dledger.log_head import LogHead
     from store.mapped_file_queue import MappedFileQueue
 
 # Without a checkpoint, so many of the last data files are checked entry by entry (DLedger's number).
@@ -41,14 +43,17 @@ class RecoveredLog:
     Attributes:
         begin_index: the first entry, or the one that an empty log will begin with.
         begin_position: where that stands, or will.
+        begin_prev_term: term of the entry before; -1 when there is none or it is not known.
         last_index: the last entry; `begin_index - 1` when there is none.
         last_term: its term; -1 when there is none.
         end_position: behind it.
-        chain_crc: its chain checksum; what the next entry's chain starts from.
+        chain_crc: its chain checksum; what the next entry's chain starts from; UNKNOWN (-1) in an empty log whose
+            beginning is gone.
     """
 
     begin_index: int
     begin_position: int
+    begin_prev_term: int
     last_index: int
     last_term: int
     end_position: int
@@ -72,13 +77,16 @@ class _Cursor:
     end_position: int
 
 
-def recover(data: MappedFileQueue, index: EntryIndex, checkpoint: Checkpoint, notes: list[str]) -> RecoveredLog:
+def recover(
+    data: MappedFileQueue, index: EntryIndex, checkpoint: Checkpoint, head: LogHead | None, notes: list[str]
+) -> RecoveredLog:
     """Bring data files and index files into agreement.
 
     Args:
         data: the loaded data files.
         index: the loaded index files.
         checkpoint: what was promised to be durable.
+        head: where the log begins, in the first data file; None: not known.
         notes: takes what is repaired or cut, one sentence each.
 
     Raises:
@@ -86,28 +94,53 @@ def recover(data: MappedFileQueue, index: EntryIndex, checkpoint: Checkpoint, no
         store.errors.DiskFull: no room for an index file that must be rebuilt.
         store.errors.StorageFailed: a file cannot be written or synced.
     """
-    begin = _find_begin(data)
+    begin = _find_begin(data, head)
     if begin.number == len(data.mapped_files):
         if checkpoint.end_index != NO_INDEX:
             raise CorruptData(data.directory, 0, f"entries up to {checkpoint.end_index}, durable here", "no entries")
         index.queue.remove_all()
-        return RecoveredLog(0, begin.end_position, NO_INDEX, NO_TERM, begin.end_position, NO_CHAIN)
+        return RecoveredLog(0, begin.end_position, NO_TERM, NO_INDEX, NO_TERM, begin.end_position, NO_CHAIN)
     first = _entry_at(data, begin)
-    begin_index = 0 if first is None else first.index
-    if index.queue.begin_offset > begin_index * INDEX_UNIT.size:
+    begin_index = max(begin.state.index, 0) if first is None else first.index
+    if not index.queue.begin_offset <= begin_index * INDEX_UNIT.size <= index.queue.end_offset:
         index.queue.remove_all()
     start = begin if first is None else _choose_start(data, index, checkpoint, begin, begin_index)
     end = _scan(data, index, start, notes)
-    _settle(data, index, end, checkpoint, notes)
+    _settle(data, index, begin_index, end, checkpoint, notes)
     data.sync_all()
     index.queue.sync_all()
     last_index = max(end.state.index, begin_index) - 1
-    last_term, chain_crc = (end.state.term, end.state.chain_crc) if last_index >= begin_index else (NO_TERM, NO_CHAIN)
-    return RecoveredLog(begin_index, begin.end_position, last_index, last_term, end.end_position, chain_crc)
+    is_head_right = head is not None and head.begin_index == begin_index
+    return RecoveredLog(
+        begin_index=begin_index,
+        begin_position=begin.end_position,
+        begin_prev_term=head.prev_term if head is not None and is_head_right else NO_TERM,
+        last_index=last_index,
+        last_term=end.state.term if last_index >= begin_index else NO_TERM,
+        end_position=end.end_position,
+        chain_crc=chain_before(begin_index) if last_index < begin_index else end.state.chain_crc,
+    )
 
 
-def _find_begin(data: MappedFileQueue) -> _Cursor:
+def _find_begin(data: MappedFileQueue, head: LogHead | None) -> _Cursor:
     """Return where the first entry stands or will stand; file number = count of files: behind all of them."""
+    begin = _skip_blanks(data)
+    if head is None:
+        return begin
+    first_file = data.mapped_files[0]
+    offset = head.begin_position - first_file.begin_offset
+    if begin.end_position < head.begin_position:
+        raise CorruptData(first_file.path, begin.offset, f"blanks up to byte {offset}", "something else")
+    if begin.end_position > head.begin_position and begin.number < len(data.mapped_files):
+        # The first entry did not fit behind the beginning, and stands in the next file; or somebody else deleted more.
+        first = _entry_at(data, begin)
+        if first is not None and first.index != head.begin_index:
+            return begin
+    state = WalkState(head.begin_index, max(head.prev_term, 0), chain_before(head.begin_index))
+    return _Cursor(0, offset, state, head.begin_position)
+
+
+def _skip_blanks(data: MappedFileQueue) -> _Cursor:
     for number, file in enumerate(data.mapped_files):
         offset = 0
         while offset <= data.file_size - BLANK_SIZE_MIN:
@@ -179,15 +212,25 @@ def _rewrite_units(index: EntryIndex, first_index: int, units: bytes) -> bool:
     return True
 
 
-def _settle(data: MappedFileQueue, index: EntryIndex, end: _Cursor, checkpoint: Checkpoint, notes: list[str]) -> None:
+def _settle(
+    data: MappedFileQueue,
+    index: EntryIndex,
+    begin_index: int,
+    end: _Cursor,
+    checkpoint: Checkpoint,
+    notes: list[str],
+) -> None:
     """Cut a torn tail, refuse corruption, and clear what lies behind the log's end."""
-    place = BadPlace(data.mapped_files[end.number :], end.offset, end.state, _displacement(data, index, end))
+    place = BadPlace(
+        data.mapped_files[end.number :], end.offset, end.state, _displacement(data, index, begin_index, end)
+    )
     has_data = holds_data(place)
     if max(end.state.index, 0) <= checkpoint.end_index:
         raise _corrupt(place, f"; entries up to {checkpoint.end_index} were durable here")
     if has_data:
         good = find_good_behind(place)
-        # Of a log whose head was deleted, at least one entry was durable: its first one cannot be a lost write.
+        # Of a log whose head was deleted, and which does not say where it begins, at least one entry was durable: its
+        # first one cannot be a lost write.
         is_cut_allowed = good is None or (end.state.index != UNKNOWN and is_lost_write(place))
         if not is_cut_allowed:
             raise _corrupt(place, f"; a good entry follows at position {good}")
@@ -201,9 +244,9 @@ def _settle(data: MappedFileQueue, index: EntryIndex, end: _Cursor, checkpoint: 
     index.clear_behind(max(end.state.index, 0) - 1)
 
 
-def _displacement(data: MappedFileQueue, index: EntryIndex, end: _Cursor) -> int:
-    """Return how far the position field of the last good entry is off its place."""
-    if end.state.index <= 0:
+def _displacement(data: MappedFileQueue, index: EntryIndex, begin_index: int, end: _Cursor) -> int:
+    """Return how far the position field of the last good entry is off its place; 0 when there is none."""
+    if end.state.index <= begin_index:
         return 0
     unit = index.unit(end.state.index - 1)
     file = data.find(unit.position)

@@ -1,4 +1,4 @@
-"""The log on disk: appends, reads, cuts and counts what is durable.
+"""The log on disk: appends, cuts at both ends and counts what is durable; reads as `EntryReader` does.
 
 Data files hold the entries, index files say where each one stands; no state is kept per entry in memory. A batch is
 joined once and written with one call for each file that it touches. Writes go to the page cache; `begin_flush` hands
@@ -19,20 +19,23 @@ from dledger.checkpoint import Checkpoint, CheckpointTicket
 from dledger.entry import (
     BLANK_SIZE_MIN,
     ENTRY_NORMAL,
+    HEADER_SIZE,
     INDEX_UNIT_SIZE,
-    NO_CHAIN,
-    Entry,
     encode_batch,
     encode_blank,
 )
 from dledger.entry_errors import CorruptPush, EntryNotFound, EntryTooLarge
 from dledger.entry_flush import FlushProgress, FlushTicket
 from dledger.entry_placement import Run, lay_out
-from dledger.entry_push import CheckedPush, Predecessor, check_follows, check_payload
+from dledger.entry_push import CheckedPush, check_follows, check_payload
 from dledger.entry_reader import EntryReader
 from dledger.entry_store_config import EntryStoreConfig
 from dledger.entry_store_open import OpenLog, open_log
-from dledger.types import NO_INDEX, NO_TERM, LogState, Span
+from dledger.entry_walk import chain_before
+from dledger.log_head import LogHead, begin_anew
+from dledger.membership_codec import RAW_MEMBERSHIP_CODEC, MembershipCodec
+from dledger.types import NO_INDEX, NO_TERM, MembershipEntry, Span
+from store.errors import DiskFull
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,16 +55,14 @@ __all__ = [
 _UNSYNCED_UNITS_MAX = 1 << 17  # 4 MiB of index
 
 
-class EntryStore:
-    """An append-only log of entries that can be cut at its end. Construct it by `open`."""
+class EntryStore(EntryReader):
+    """An append-only log of entries that can be cut at both ends. Construct it by `open`."""
 
-    def __init__(self, config: EntryStoreConfig, parts: OpenLog) -> None:
+    def __init__(self, config: EntryStoreConfig, codec: MembershipCodec, parts: OpenLog) -> None:
+        super().__init__(parts.data, parts.index, parts.log)
         self._config = config
-        self._file_size = config.data_file_size_bytes
+        self._codec = codec
         self._parts = parts
-        self._data = parts.data
-        self._index = parts.index
-        self._reader = EntryReader(parts.data, parts.index, parts.log.begin_index, parts.log.last_index)
         self._last_term = parts.log.last_term
         self._end_position = parts.log.end_position
         self._chain_crc = parts.log.chain_crc
@@ -74,16 +75,19 @@ class EntryStore:
     # ------------------------------------------------------------------------------------------ opening and closing
 
     @classmethod
-    def open(cls, files: Files, directory: str, config: EntryStoreConfig) -> Self:
-        """Lock and recover the log in `directory`, which is created if need be.
+    def open(
+        cls, files: Files, directory: str, config: EntryStoreConfig, codec: MembershipCodec = RAW_MEMBERSHIP_CODEC
+    ) -> Self:
+        """Lock and recover the log in `directory`, which is created if need be; finish an interrupted deletion.
 
         Raises:
             store.errors.DirectoryLocked: another process has it open.
             store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see their messages; nothing was lost.
-            store.errors.DiskFull: no room to rebuild the index.
+            dledger.log_head.LogHeadUnreadable: see its message; nothing was lost.
+            store.errors.DiskFull: no room to rebuild the index, or for the first file of a log that is begun anew.
             store.errors.StorageFailed: a file cannot be opened, written or synced.
         """
-        return cls(config, open_log(files, directory, config))
+        return cls(config, codec, open_log(files, directory, config))
 
     def close(self) -> None:
         """Make everything durable, leave a checkpoint, and give the directory back.
@@ -94,8 +98,8 @@ class EntryStore:
         try:
             self._data.sync_all()
             self._index.queue.sync_all()
-            committed_index = min(self._committed_index, self._reader.last_index)
-            CheckpointTicket(self._parts.checkpoint_file, Checkpoint(self._reader.last_index, committed_index)).save()
+            committed_index = min(self._committed_index, self.last_index)
+            CheckpointTicket(self._parts.checkpoint_file, Checkpoint(self.last_index, committed_index)).save()
         finally:
             self.abandon()
 
@@ -108,24 +112,9 @@ class EntryStore:
     # ---------------------------------------------------------------------------------------------- what it holds
 
     @property
-    def begin_index(self) -> int:
-        """The first entry, or the one that an empty log will begin with."""
-        return self._reader.begin_index
-
-    @property
-    def last_index(self) -> int:
-        """The last entry; `begin_index - 1` when there is none."""
-        return self._reader.last_index
-
-    @property
     def last_term(self) -> int:
         """The term of the last entry; -1 when there is none."""
         return self._last_term
-
-    @property
-    def begin_position(self) -> int:
-        """Where the first entry stands, or will."""
-        return self._parts.log.begin_position
 
     @property
     def end_position(self) -> int:
@@ -151,10 +140,6 @@ class EntryStore:
     def recovered_checkpoint(self) -> Checkpoint:
         """The checkpoint that was found at opening."""
         return self._parts.checkpoint
-
-    def log_state(self) -> LogState:
-        """Return what the consensus core starts from; found by bisecting the index, for terms never fall."""
-        return self._reader.log_state()
 
     # ------------------------------------------------------------------------------------------------- appending
 
@@ -207,8 +192,8 @@ class EntryStore:
             positions += batch.positions
         return positions
 
-    def check_push(self, span: Span, payload: bytes, prev_term: int | None = None) -> None:
-        """Check entries of a peer, before the core may decide to take them.
+    def check_push(self, span: Span, payload: bytes, prev_term: int | None = None) -> tuple[MembershipEntry, ...]:
+        """Check entries of a peer, before the core may decide to take them; return the memberships that they bring.
 
         Args:
             span: what the peer says of them.
@@ -218,12 +203,13 @@ class EntryStore:
 
         Raises:
             CorruptPush: drop the push.
+            MembershipUnreadable: stop the node.
         """
         self._checked = check_payload(span, payload, self._file_size)
         prev_index = span.first_index - 1
-        is_here = prev_term is not None and self.begin_index <= prev_index <= self.last_index
-        if is_here and self._index.term_at(prev_index) == prev_term:
-            check_follows(self._checked, span.first_index, self._predecessor(prev_index), self._file_size)
+        if prev_term is not None and prev_term == self._term_before(span.first_index):
+            check_follows(self._checked, span.first_index, self.predecessor(prev_index), self._file_size)
+        return self._checked.memberships(self._codec) if self._checked.special else ()
 
     def reserve_span(self, span: Span) -> None:
         """Make room for entries of a peer.
@@ -256,7 +242,7 @@ class EntryStore:
         if push is None or push.payload is not payload or push.span != span:
             push = check_payload(span, payload, self._file_size)
         self._checked = None
-        check_follows(push, first_index, self._predecessor(self.last_index), self._file_size)
+        check_follows(push, first_index, self.predecessor(self.last_index), self._file_size)
         self.reserve_span(span)
         position, done = push.position_of(first_index), first_index - span.first_index
         data = memoryview(payload)[position - span.position :]
@@ -278,7 +264,7 @@ class EntryStore:
         self._data.write(position, data)
         self._index.write(self.last_index + 1, units)
         self._end_position = position + len(data)
-        self._reader.last_index += len(units) // INDEX_UNIT_SIZE
+        self.last_index += len(units) // INDEX_UNIT_SIZE
         self._last_term = term
         self._chain_crc = chain_crc
 
@@ -289,9 +275,6 @@ class EntryStore:
         end_index = self.last_index + 1
         self._index.queue.sync(self._rolled_index * INDEX_UNIT_SIZE, end_index * INDEX_UNIT_SIZE)
         self._rolled_index = self._flushed_index = end_index
-
-    def _predecessor(self, index: int) -> Predecessor:
-        return self._reader.predecessor(index, self.begin_position)
 
     # --------------------------------------------------------------------------------------------------- cutting
 
@@ -304,7 +287,7 @@ class EntryStore:
         assert self.begin_index <= first_index <= self.last_index + 1, (first_index, self.last_index)
         if first_index > self.last_index:
             return
-        before = self._predecessor(first_index - 1)
+        before = self.predecessor(first_index - 1)
         self._parts.checkpoint_file.withdraw(first_index)
         self._flush.cut(first_index)
         self._data.truncate(before.end_position, self._end_position, is_durable=True)
@@ -312,65 +295,81 @@ class EntryStore:
         self._rolled_index = min(self._rolled_index, first_index)
         self._flushed_index = min(self._flushed_index, first_index)
         self._checked = None
-        self._reader.last_index = first_index - 1
+        self.last_index = first_index - 1
         self._last_term = NO_TERM if first_index == self.begin_index else self.term_at(first_index - 1)
         self._end_position = before.end_position
-        self._chain_crc = max(before.chain_crc, NO_CHAIN)
+        self._chain_crc = before.chain_crc
 
-    # --------------------------------------------------------------------------------------------------- reading
+    def delete_before(self, index: int) -> None:
+        """Delete, durably, those data files all of whose entries are below `index`, and the index files of these.
 
-    def fit(self, first_index: int, last_index_max: int, size_bytes_max: int) -> Span:
-        """Return the longest span from `first_index` to at most `last_index_max` that can travel together.
-
-        That is: of one term, in one data file, and all together at most `size_bytes_max` bytes; but the first entry
-        always counts.
+        The file that holds the last entry stays in any case. `begin_index` follows: it is at most `index`. Memory that
+        readers hold of a deleted file stays valid as long as they hold it.
 
         Raises:
-            EntryNotFound: `first_index` is not in the log.
+            store.errors.DiskFull: nothing was deleted (only when room for the note was never found).
+            store.errors.StorageFailed: the node must stop.
         """
-        return self._reader.fit(first_index, last_index_max, size_bytes_max)
+        if not self.begin_index < index or self.last_index < self.begin_index:
+            return
+        position = self.position_of(min(index, self.last_index))
+        begin_position = position - position % self._file_size
+        if begin_position <= self.begin_position:
+            return
+        begin_index = self.index_at_position(begin_position)
+        if begin_index == self.begin_index:  # the first entry did not fit into the first file, which holds none
+            return
+        head = LogHead(begin_index, begin_position, self.term_at(begin_index - 1))
+        self._parts.head_file.save(head)
+        self._begin_at(head)
+        self._data.remove_before(begin_position)
+        self._index.queue.remove_before(begin_index * INDEX_UNIT_SIZE)
 
-    def span_of(self, first_index: int, last_index: int) -> Span:
-        """Return the span of these entries, which must `fit`; raises as `fit`."""
-        return self._reader.span_of(first_index, last_index)
+    def reset(self, begin_index: int, begin_position: int, prev_term: int) -> None:
+        """Drop all entries, durably, and begin an empty log.
 
-    def read_span(self, span: Span) -> bytes:
-        """Return the entries of a span that `fit` or `span_of` returned, as they stand in the file; not checked."""
-        return self._reader.read_span(span)
-
-    def read_entries(self, first_index: int, last_index: int) -> list[Entry]:
-        """Return these entries, which must `fit`, checked and decoded.
+        Args:
+            begin_index: of its first entry.
+            begin_position: where that will stand, as on the node that has it: at the head of a data file, or behind
+                at least one entry's room, which a blank fills.
+            prev_term: of the entry before; -1 when it is not known.
 
         Raises:
-            EntryNotFound: they are not all in the log.
-            store.errors.CorruptData: the file does not hold what was written; answer nothing from it.
+            store.errors.DiskFull: nothing was dropped, or (when somebody else took the room that the old files gave
+                back) the node must stop; opening the log again completes the reset.
+            store.errors.StorageFailed: the node must stop; the same holds.
         """
-        return self._reader.read_entries(first_index, last_index)
+        assert begin_index >= 0, begin_index
+        offset = begin_position % self._file_size
+        assert offset == 0 or HEADER_SIZE <= offset <= self._file_size - BLANK_SIZE_MIN, begin_position
+        self._parts.checkpoint_file.withdraw(0)
+        head = LogHead(begin_index, begin_position, prev_term)
+        is_without_files, head_file = not self._data.mapped_files, self._parts.head_file
+        old_head = head_file.load()
+        try:
+            begin_anew(head_file, self._data, self._index.queue, head)
+        except DiskFull:
+            if is_without_files:
+                head_file.restore(old_head)
+            raise
+        self._begin_at(head)
+        self._flush.reset(begin_index - 1)
+        self._rolled_index = self._flushed_index = begin_index
+        self._committed_index = self.last_index = begin_index - 1
+        self._last_term = NO_TERM
+        self._end_position = begin_position
+        self._chain_crc = chain_before(begin_index)
+        self._checked = None
 
-    def get(self, index: int) -> Entry:
-        """Return one entry, checked; raises as `read_entries`."""
-        return self._reader.read_entries(index, index)[0]
+    def _term_before(self, index: int) -> int | None:
+        """Return the term of the entry before `index`; None when the log neither holds it nor begins behind it."""
+        if index == self.begin_index:
+            return self.begin_prev_term
+        return self.term_at(index - 1) if self.begin_index < index <= self.last_index + 1 else None
 
-    def term_at(self, index: int) -> int:
-        """Return the term of an entry; raises as `fit`."""
-        return self._reader.unit(index).term
-
-    def position_of(self, index: int) -> int:
-        """Return where an entry begins; raises as `fit`."""
-        return self._reader.unit(index).position
-
-    def end_position_of(self, index: int) -> int:
-        """Return the position behind an entry; raises as `fit`."""
-        unit = self._reader.unit(index)
-        return unit.position + unit.size
-
-    def index_at_position(self, position: int) -> int:
-        """Return the index of the entry that begins at `position`.
-
-        Raises:
-            EntryNotFound: none begins there.
-        """
-        return self._reader.index_at_position(position)
+    def _begin_at(self, head: LogHead) -> None:
+        self.begin_index, self.begin_position = head.begin_index, head.begin_position
+        self.begin_prev_term = head.prev_term
 
     # -------------------------------------------------------------------------------------------------- flushing
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dledger.checkpoint import CheckpointFile
 from dledger.entry_index import EntryIndex
 from dledger.entry_recovery import RecoveredLog, recover
+from dledger.log_head import LogHeadFile, complete
 from store.errors import DiskFull, MissingFile
 from store.mapped_file_queue import MappedFileQueue
 
@@ -27,6 +28,7 @@ class OpenLog:
         index: the index files.
         checkpoint_file: where checkpoints go.
         checkpoint: the one that was found.
+        head_file: where the log's beginning is noted.
         lock: held until the store is closed.
         log: what recovery found.
         notes: what opening repaired or cut, one sentence each.
@@ -36,6 +38,7 @@ class OpenLog:
     index: EntryIndex
     checkpoint_file: CheckpointFile
     checkpoint: Checkpoint
+    head_file: LogHeadFile
     lock: DirectoryLock
     log: RecoveredLog
     notes: tuple[str, ...]
@@ -57,6 +60,7 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig) -> OpenLog:
         checkpoint = checkpoint_file.load()
         with suppress(DiskFull):  # then checkpoints have to wait for room, which harms nothing
             files.prepare_replace(checkpoint_file.path)
+        head_file = LogHeadFile.open(files, directory)
         data = MappedFileQueue(files, data_directory, config.data_file_size_bytes)
         on_failure.callback(data.close)
         notes += data.load()
@@ -64,9 +68,10 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig) -> OpenLog:
         on_failure.callback(index.close)
         _load_index(files, index, notes)
         entry_index = EntryIndex(index)
-        log = recover(data, entry_index, checkpoint, notes)
+        head = complete(head_file, data, index, notes)
+        log = recover(data, entry_index, checkpoint, head, notes)
         on_failure.pop_all()
-    return OpenLog(data, entry_index, checkpoint_file, checkpoint, lock, log, tuple(notes))
+    return OpenLog(data, entry_index, checkpoint_file, checkpoint, head_file, lock, log, tuple(notes))
 
 
 def _load_index(files: Files, index: MappedFileQueue, notes: list[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from dledger.entry import CHAIN, ENTRY_MAGICS, HEADER, HEADER_SIZE, INDEX_UNIT, NO_CHAIN
+from dledger.entry import CHAIN, ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE, INDEX_UNIT, NO_CHAIN
 
 UNKNOWN: Final = -1
 # Entries in one walk over a file: bounds the memory that their index units take meanwhile (128 KiB).
@@ -47,15 +47,22 @@ class Walk:
 
     Attributes:
         units: index units of the good entries.
+        special: the numbers, among them, of entries whose magic is not 1.
         offset: behind the last good entry, in the buffer.
         state: what the next entry must agree with.
         is_stopped: the bytes at `offset` are not a good entry. False: the end or the count was reached.
     """
 
     units: list[bytes]
+    special: list[int]
     offset: int
     state: WalkState
     is_stopped: bool
+
+
+def chain_before(begin_index: int) -> int:
+    """Return what the chain of a log's first entry starts from: 0 for entry 0, else UNKNOWN, for the past is gone."""
+    return UNKNOWN if begin_index else NO_CHAIN
 
 
 def walk(
@@ -73,9 +80,10 @@ def walk(
     """
     index, term, chain_crc = state.index, state.term, state.chain_crc
     units: list[bytes] = []
+    special: list[int] = []
     # The hot loop of followers and of recovery: names are bound once, nothing is computed twice.
     add_unit, pack_unit, unpack_header, pack_chain = units.append, INDEX_UNIT.pack, HEADER.unpack_from, CHAIN.pack
-    checksum, magics, header_size, unknown = crc32c, ENTRY_MAGICS, HEADER_SIZE, UNKNOWN
+    checksum, normal, header_size, unknown = crc32c, ENTRY_NORMAL, HEADER_SIZE, UNKNOWN
     header_end, displacement = end - header_size, position - offset
     is_index_known = index != unknown
     while offset <= header_end and count_max:
@@ -85,8 +93,12 @@ def walk(
             break
         if at_term < term or body_size < 0 or size != body_size + header_size or next_offset > end:
             break
-        if magic not in magics or channel or at_index < 0:
+        if channel or at_index < 0:
             break
+        if magic != normal:
+            if magic not in ENTRY_MAGICS:
+                break
+            special.append(len(units))
         if body_crc and body_crc != checksum(buffer[offset + header_size : next_offset]):
             break
         if (
@@ -110,8 +122,10 @@ def walk(
         is_index_known = True
         offset = next_offset
         count_max -= 1
+    if special and special[-1] == len(units):  # the bad entry
+        special.pop()
     is_stopped = offset < end and count_max > 0
-    return Walk(units, offset, WalkState(index, term, chain_crc), is_stopped)
+    return Walk(units, special, offset, WalkState(index, term, chain_crc), is_stopped)
 
 
 def describe_fault(buffer: memoryview, offset: int, end: int, position: int, state: WalkState) -> tuple[str, str]:

@@ -1,0 +1,190 @@
+"""Where the log begins: the small file `loghead`, written before old files go, and the intent that opening completes.
+
+    beginIndex=1000
+    beginPosition=1073741824
+    prevTerm=7
+    checksum=89abcdef
+
+Entries below `beginIndex` are no part of the log, whatever files are left of them; its first entry stands at
+`beginPosition`, or will, or at the head of the next data file if it did not fit there. `prevTerm` is the term of the
+entry before (-1: not known), which nothing else tells once that entry is gone. `isReset=true` stands there while the
+whole log is dropped. `checksum` is the CRC-32C of the lines above it. No file: the data files tell where the log
+begins, as DLedger's do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from crc32c import crc32c
+
+from dledger.entry import BLANK_SIZE_MIN, INDEX_UNIT_SIZE, encode_blank
+from dledger.properties import format_properties, parse_properties
+from dledger.types import NO_TERM
+from store.errors import CorruptData, StoreError
+from store.files import Files
+from store.mapped_file_queue import MappedFileQueue
+
+FILE_NAME = "loghead"
+_INDEX_KEY = "beginIndex"
+_POSITION_KEY = "beginPosition"
+_TERM_KEY = "prevTerm"
+_RESET_KEY = "isReset"
+_CHECKSUM_KEY = "checksum"
+
+
+class LogHeadUnreadable(StoreError):
+    """The file that says where the log begins is there and cannot be read."""
+
+    def __init__(self, path: str, found: str) -> None:
+        super().__init__(
+            f"{path}: expected lines {_INDEX_KEY}, {_POSITION_KEY}, {_TERM_KEY} and their {_CHECKSUM_KEY}, found "
+            f"{found}. Nothing was changed. Keep a copy of the directory, then restore the file from a backup, or give "
+            "the node an empty directory: it is filled again"
+        )
+        self.path = path
+        self.found = found
+
+
+@dataclass(frozen=True, slots=True)
+class LogHead:
+    """The beginning of a log; see the module's text."""
+
+    begin_index: int
+    begin_position: int
+    prev_term: int = NO_TERM
+    is_reset: bool = False
+
+
+class LogHeadFile:
+    """Loads and saves the head of one log."""
+
+    __slots__ = ("_directory", "_files", "_path")
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._path = f"{directory}/{FILE_NAME}"
+
+    @classmethod
+    def open(cls, files: Files, directory: str) -> Self:
+        """Prepare the file in `directory`, which exists; room for the next save is set aside.
+
+        Raises:
+            store.errors.DiskFull: without that room, old files could not be deleted when room is needed most.
+        """
+        head_file = cls(files, directory)
+        files.prepare_replace(head_file._path)
+        return head_file
+
+    def load(self) -> LogHead | None:
+        """Return what was saved last; None when nothing ever was.
+
+        Raises:
+            LogHeadUnreadable: do not start.
+        """
+        content = self._files.read_bytes(self._path)
+        if content is None:
+            return None
+        try:
+            properties = parse_properties(content)
+            head = LogHead(
+                begin_index=int(properties[_INDEX_KEY]),
+                begin_position=int(properties[_POSITION_KEY]),
+                prev_term=int(properties[_TERM_KEY]),
+                is_reset=_RESET_KEY in properties,
+            )
+        except (ValueError, KeyError) as error:
+            raise LogHeadUnreadable(self._path, repr(error)) from error
+        if content != _content_of(head) or min(head.begin_index, head.begin_position, head.prev_term - NO_TERM) < 0:
+            raise LogHeadUnreadable(self._path, f"{properties}, which is not what was written")
+        return head
+
+    def save(self, head: LogHead) -> None:
+        """Make `head` durable before returning; it works on a full disk, too.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop, and must delete nothing.
+        """
+        self._files.replace(self._path, _content_of(head))
+
+    def restore(self, head: LogHead | None) -> None:
+        """Bring back, durably, what `load` returned before.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        if head is not None:
+            self.save(head)
+        elif self._files.exists(self._path):
+            self._files.remove(self._path)
+            self._files.sync_directory(self._directory)
+
+
+def begin_anew(head_file: LogHeadFile, data: MappedFileQueue, index: MappedFileQueue, head: LogHead) -> None:
+    """Drop all files and begin an empty log at `head`; a crash in between is made good by `complete`.
+
+    The file that holds the beginning is made at once, so that a log without it is known to have lost it.
+
+    Raises:
+        store.errors.DiskFull: the old log is gone; the new one is begun when the log is opened and there is room.
+        store.errors.StorageFailed: the node must stop.
+    """
+    head_file.save(replace(head, is_reset=True))
+    data.remove_all()
+    index.remove_all()
+    blank_size = head.begin_position % data.file_size
+    file_begin = head.begin_position - blank_size
+    data.reserve(file_begin, head.begin_position + BLANK_SIZE_MIN)
+    if blank_size:
+        data.write(file_begin, encode_blank(blank_size))
+    data.sync_all()
+    head_file.save(replace(head, is_reset=False))
+
+
+def complete(head_file: LogHeadFile, data: MappedFileQueue, index: MappedFileQueue, notes: list[str]) -> LogHead | None:
+    """Finish what a crash left of a reset or of a deletion; return where the log begins, None when not known.
+
+    Args:
+        head_file: of this log.
+        data: the loaded data files.
+        index: the loaded index files.
+        notes: takes what was done, one sentence each.
+
+    Raises:
+        LogHeadUnreadable: do not start.
+        store.errors.CorruptData: the file in which the log begins is gone.
+        store.errors.DiskFull: no room for the first file of a log that is begun anew.
+        store.errors.StorageFailed: a file cannot be removed, written or synced.
+    """
+    head = head_file.load()
+    if head is None:
+        return None
+    if head.is_reset:
+        begin_anew(head_file, data, index, head)
+        notes.append(f"{data.directory}: a crash interrupted a reset; the log now begins at entry {head.begin_index}")
+        return replace(head, is_reset=False)
+    old_begin = data.begin_offset
+    data.remove_before(head.begin_position)
+    index.remove_before(head.begin_index * INDEX_UNIT_SIZE)
+    if data.begin_offset != old_begin:
+        notes.append(f"{data.directory}: a crash interrupted a deletion; files before {data.begin_offset} are removed")
+    if data.end_offset <= head.begin_position:
+        expected = f"the file that holds position {head.begin_position}, where the log begins"
+        raise CorruptData(data.directory, 0, expected, f"files up to {data.end_offset}")
+    if data.begin_offset > head.begin_position:
+        notes.append(f"{data.directory}: somebody else deleted what stood before position {data.begin_offset}")
+        return None
+    return head
+
+
+def _content_of(head: LogHead) -> bytes:
+    lines = {
+        _INDEX_KEY: str(head.begin_index),
+        _POSITION_KEY: str(head.begin_position),
+        _TERM_KEY: str(head.prev_term),
+    }
+    if head.is_reset:
+        lines[_RESET_KEY] = "true"
+    return format_properties(lines | {_CHECKSUM_KEY: f"{crc32c(format_properties(lines)):08x}"})

@@ -1,0 +1,137 @@
+"""Which memberships the log holds: the small file `membership`, saved before an entry that brings one is written.
+
+    dledger-membership 1 89abcdef
+    [{"index":-1,"membership":{...}},{"index":41,"membership":{...}}]
+
+The number in the first line is the CRC-32C of the second. Spaces fill the file up to a fixed size, whose room is set
+aside when it is opened, so that it can be saved on a full disk. A file that cannot be read stops the node: without it,
+a log whose head is gone does not say who belongs to the group.
+
+Because the file is saved first, it may name an entry that a crash kept from being written, or that was cut off:
+`drop_unheld` finds those when the node starts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Self
+
+from crc32c import crc32c
+
+from dledger.entry_reader import EntryReader
+from dledger.membership_codec import (
+    MembershipCodec,
+    MembershipUnreadable,
+    membership_from_object,
+    membership_to_object,
+    to_json,
+)
+from dledger.types import MembershipEntry
+from store.files import Files
+
+FILE_NAME = "membership"
+FILE_SIZE_BYTES = 64 << 10
+_TITLE = "dledger-membership 1"
+# One that is committed and one that is not: no log ever needs more, for changes are made one at a time.
+_ENTRIES_MIN = 2
+
+
+class MembershipFile:
+    """Loads and saves the memberships of one log."""
+
+    __slots__ = ("_files", "_path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+
+    @classmethod
+    def open(cls, files: Files, directory: str) -> Self:
+        """Prepare the file in `directory`, which is created; room for the next save is set aside.
+
+        Raises:
+            store.errors.DiskFull: a node that has no room for a membership must not start; free some.
+        """
+        files.make_directory(directory)
+        path = f"{directory}/{FILE_NAME}"
+        # A process that was killed inside `save` may have left a file that only the page cache knows.
+        files.sync_directory(directory)
+        files.prepare_replace(path, FILE_SIZE_BYTES)
+        return cls(files, path)
+
+    @property
+    def exists(self) -> bool:
+        """Whether memberships were ever saved here: a node ran in this directory."""
+        return self._files.exists(self._path)
+
+    def load(self) -> tuple[MembershipEntry, ...] | None:
+        """Return what was saved, ascending in index and at least one; None when nothing ever was.
+
+        Raises:
+            MembershipUnreadable: do not start.
+        """
+        content = self._files.read_bytes(self._path)
+        if content is None:
+            return None
+        try:
+            title, text, rest = content.decode().split("\n", 2)
+            if rest.strip() or title != f"{_TITLE} {crc32c(text.encode()):08x}":
+                raise ValueError(f"the first line {title!r}")  # noqa: TRY301  (one place says what to do)
+            return _entries_from(json.loads(text))
+        except (ValueError, KeyError, TypeError) as error:
+            expected = f"'{_TITLE}' with the checksum of the next line, and memberships in JSON"
+            raise MembershipUnreadable(self._path, expected, repr(error)) from error
+
+    def save(self, entries: Sequence[MembershipEntry]) -> None:
+        """Make `entries` (ascending in index, at least one) durable before returning; it works on a full disk, too.
+
+        When they do not all fit, the oldest are left out: what is committed before another one is not needed.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop without writing the entry.
+        """
+        assert entries
+        kept = list(entries)
+        while len(content := _content_of(kept)) > FILE_SIZE_BYTES and len(kept) > _ENTRIES_MIN:
+            del kept[0]
+        self._files.replace(self._path, content.ljust(FILE_SIZE_BYTES))
+
+
+def drop_unheld(
+    entries: Sequence[MembershipEntry], log: EntryReader, codec: MembershipCodec
+) -> tuple[MembershipEntry, ...]:
+    """Return those of `entries` that hold: whose entry is in the log, and the newest from before its beginning.
+
+    Args:
+        entries: what the file says, ascending in index.
+        log: recovered.
+        codec: of the log.
+
+    Raises:
+        MembershipUnreadable, store.errors.CorruptData: the log holds what cannot be read; do not start.
+    """
+    before = [entry for entry in entries if entry.index < log.begin_index]
+    inside = [entry for entry in entries if log.begin_index <= entry.index <= log.last_index]
+    return (*before[-1:], *(entry for entry in inside if _is_held(entry, log, codec)))
+
+
+def _is_held(entry: MembershipEntry, log: EntryReader, codec: MembershipCodec) -> bool:
+    (found,) = log.read_entries(entry.index, entry.index)
+    return codec.decode(found.magic, found.body) == entry.membership
+
+
+def _content_of(entries: Sequence[MembershipEntry]) -> bytes:
+    values = [{"index": entry.index, "membership": membership_to_object(entry.membership)} for entry in entries]
+    text = to_json(values)
+    return f"{_TITLE} {crc32c(text.encode()):08x}\n{text}\n".encode()
+
+
+def _entries_from(values: Any) -> tuple[MembershipEntry, ...]:
+    entries = tuple(
+        MembershipEntry(int(value["index"]), membership_from_object(value["membership"])) for value in values
+    )
+    indexes = [entry.index for entry in entries]
+    if not entries or indexes != sorted(set(indexes)):
+        raise ValueError(f"entries {indexes} that do not ascend")
+    return entries

@@ -1,0 +1,152 @@
+"""Memberships in log entries, in pushes and in their file."""
+
+import pytest
+
+from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
+from dledger.membership_codec import RAW_MEMBERSHIP_CODEC, MembershipUnreadable
+from dledger.membership_file import FILE_SIZE_BYTES, MembershipFile, drop_unheld
+from dledger.types import Member, Membership, MembershipEntry
+from store.os_files import OsFiles
+
+TWO = Membership((Member("n1", "h:1"), Member("ñ2", "h:2", is_voter=False, incarnation=2**63)))
+ONE = Membership((Member("n1", "h:1"),))
+
+
+def test_raw_codec_writes_one_sorted_object():
+    magic, body = RAW_MEMBERSHIP_CODEC.encode(ONE)
+
+    assert magic == ENTRY_CONFIG_CHANGE
+    assert body == b'{"members":[{"address":"h:1","id":"n1","incarnation":0,"isVoter":true}],"version":1}'
+
+
+@pytest.mark.parametrize("membership", [TWO, ONE, Membership()])
+def test_codec_gives_back_what_it_took(membership):
+    assert RAW_MEMBERSHIP_CODEC.decode(*RAW_MEMBERSHIP_CODEC.encode(membership)) == membership
+
+
+def test_other_entries_bring_no_membership():
+    assert RAW_MEMBERSHIP_CODEC.decode(1, RAW_MEMBERSHIP_CODEC.encode(ONE)[1]) is None
+    assert RAW_MEMBERSHIP_CODEC.decode(2, b"") is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b'{"members":[],"version":2}',
+        b'{"members":[],"version":1,"more":1}',
+        b'{"members":{},"version":1}',
+        b'{"members":[1],"version":1}',
+        b'{"members":[{"address":"h","id":"n","incarnation":0}],"version":1}',
+        b'{"members":[{"address":"h","id":"","incarnation":0,"isVoter":true}],"version":1}',
+        b'{"members":[{"address":"h","id":"n","incarnation":-1,"isVoter":true}],"version":1}',
+        b'{"members":[{"address":"h","id":"n","incarnation":true,"isVoter":true}],"version":1}',
+        RAW_MEMBERSHIP_CODEC.encode(Membership(ONE.members * 2))[1],
+    ],
+)
+def test_body_that_cannot_be_read_is_named(body):
+    with pytest.raises(MembershipUnreadable, match="entry of magic 3: expected a membership in JSON, found"):
+        RAW_MEMBERSHIP_CODEC.decode(ENTRY_CONFIG_CHANGE, body)
+
+
+def write_with_memberships(store):
+    """Write 0: normal, 1: TWO, 2: no-op, 3: ONE, 4: normal, all of term 1."""
+    for membership, body, magic in (
+        (None, b"a", 1),
+        (TWO, b"", 0),
+        (None, b"", ENTRY_NOOP),
+        (ONE, b"", 0),
+        (None, b"b", 1),
+    ):
+        content = (magic, body) if membership is None else RAW_MEMBERSHIP_CODEC.encode(membership)
+        store.append([content[1]], store.last_index + 1, 1, magic=content[0])
+
+
+def test_check_of_a_push_finds_its_memberships(make_log):
+    source, target = make_log("n0").open(), make_log("n1").open()
+    write_with_memberships(source)
+
+    def check(first_index, last_index):
+        span = source.span_of(first_index, last_index)
+        return target.check_push(span, source.read_span(span), None)
+
+    assert check(0, 4) == (MembershipEntry(1, TWO), MembershipEntry(3, ONE))
+    assert check(2, 3) == (MembershipEntry(3, ONE),)
+    assert check(0, 0) == check(2, 2) == check(4, 4) == ()
+
+
+def test_push_with_an_unreadable_membership_stops_the_node(make_log):
+    source, target = make_log("n0").open(), make_log("n1").open()
+    source.append([b"{}"], 0, 1, magic=ENTRY_CONFIG_CHANGE)
+    span = source.span_of(0, 0)
+
+    with pytest.raises(MembershipUnreadable):
+        target.check_push(span, source.read_span(span), -1)
+    assert target.last_index == -1
+
+
+@pytest.fixture
+def file(tmp_path):
+    return MembershipFile.open(OsFiles(), f"{tmp_path}/n0")
+
+
+def test_nothing_saved_is_nothing_known(file):
+    assert not file.exists
+    assert file.load() is None
+
+
+def test_what_is_saved_comes_back_and_its_room_is_fixed(file, tmp_path):
+    for entries in ((MembershipEntry(-1, ONE),), (MembershipEntry(-1, ONE), MembershipEntry(7, TWO))):
+        file.save(entries)
+        assert file.exists
+        assert MembershipFile.open(OsFiles(), f"{tmp_path}/n0").load() == entries
+        for name in ("membership", "membership.spare"):
+            assert (tmp_path / "n0" / name).stat().st_size == FILE_SIZE_BYTES
+
+
+def test_oldest_memberships_make_room_for_the_newest(file):
+    many = [MembershipEntry(index, TWO) for index in range(400)]
+
+    file.save(many)
+
+    kept = file.load()
+    assert 100 < len(kept) < 400
+    assert list(kept) == many[-len(kept) :]
+
+
+def test_a_flipped_bit_in_any_byte_of_the_content_is_noticed(file, tmp_path):
+    file.save([MembershipEntry(3, ONE)])
+    path = tmp_path / "n0" / "membership"
+    good = path.read_bytes()
+
+    for position in range(len(good.rstrip())):
+        path.write_bytes(good[:position] + bytes([good[position] ^ 1 << position % 8]) + good[position + 1 :])
+        with pytest.raises(MembershipUnreadable, match="membership: expected 'dledger-membership 1'"):
+            file.load()
+    for content in (b"", good[:40]):
+        path.write_bytes(content)
+        with pytest.raises(MembershipUnreadable):
+            file.load()
+
+
+def test_only_what_the_log_holds_is_kept(log):
+    store = log.open()
+    write_with_memberships(store)
+    base, two, one = MembershipEntry(-1, ONE), MembershipEntry(1, TWO), MembershipEntry(3, ONE)
+
+    def kept(*entries):
+        return drop_unheld(entries, store, RAW_MEMBERSHIP_CODEC)
+
+    assert kept(base, two, one) == (base, two, one)
+    assert kept(base, two, MembershipEntry(3, TWO), MembershipEntry(5, ONE)) == (base, two)
+    assert kept(base, MembershipEntry(0, ONE), MembershipEntry(2, ONE)) == (base,)
+
+
+def test_of_those_before_the_log_the_newest_stays_in_force(log):
+    store = log.open()
+    store.reset(100, 0, 3)
+    old, newer, beyond = MembershipEntry(-1, ONE), MembershipEntry(80, TWO), MembershipEntry(100, ONE)
+
+    assert drop_unheld((old, newer, beyond), store, RAW_MEMBERSHIP_CODEC) == (newer,)
