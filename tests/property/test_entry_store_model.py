@@ -2,6 +2,9 @@
 
 `local` leads now and then and `peer` the other times; each takes the other's entries by pushes. A power cut may take
 what was not synced, sector by sector; what was durable must be there, and what is there must be a prefix of the list.
+
+Each store deletes old files, or begins anew where the other one has entries, by itself; the process may die in the
+middle of it. Both hold the list from where they begin. Only what was durable in both is ever deleted.
 """
 
 from random import Random
@@ -20,7 +23,7 @@ from hypothesis.stateful import (
 
 from dledger.entry import ENTRY_NOOP, ENTRY_NORMAL
 from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.testing.faults import FaultCounts
+from dledger.testing.faults import FaultCounts, SimulatedCrash
 from dledger.testing.sim_disk import SimDisk
 from dledger.testing.sim_files import SimFiles
 from dledger.types import TermRun
@@ -41,11 +44,25 @@ class Node:
 
     def start(self):
         self.tickets.clear()
-        self.store = EntryStore.open(SimFiles(self.disk, self.random, FaultCounts()), DIRECTORY, CONFIG)
+        self.files = SimFiles(self.disk, self.random, FaultCounts())
+        self.store = EntryStore.open(self.files, DIRECTORY, CONFIG)
 
-    def data(self):
+    def data(self, begin_position):
+        """Return what the data files hold from a position on."""
         names = self.disk.directories[f"{DIRECTORY}/data"].cached
-        return b"".join(bytes(inode.cache) for _, inode in sorted(names.items())).rstrip(b"\0")
+        parts = [
+            bytes(inode.cache[max(0, begin_position - int(name)) :])
+            for name, inode in sorted(names.items())
+            if int(name) + len(inode.cache) > begin_position
+        ]
+        return b"".join(parts).rstrip(b"\0")
+
+    def flush(self):
+        """Make everything durable, with all tickets that are out."""
+        for ticket in [*self.tickets, self.store.begin_flush()]:
+            ticket.sync()
+            self.store.end_flush(ticket)
+        self.tickets.clear()
 
 
 class TwoStores(RuleBasedStateMachine):
@@ -57,6 +74,8 @@ class TwoStores(RuleBasedStateMachine):
         self.nodes = [Node(self.random), Node(self.random)]
         self.model = []
         self.term = 1
+        self.floor = 0  # entries below were durable in both stores: a group would have committed them
+        self.begins = [0, 0]
 
     def body(self, size):
         """Make a body; some hold long runs of zeros, which look like what never reached the disk."""
@@ -91,7 +110,7 @@ class TwoStores(RuleBasedStateMachine):
         source, target = self.nodes[leader].store, self.nodes[1 - leader].store
         while target.last_index < source.last_index:
             next_index = target.last_index + 1
-            first_index = max(0, next_index - overlap)
+            first_index = max(source.begin_index, next_index - overlap)
             last_index = source.fit(first_index, source.last_index, push_size).last_index
             if last_index < next_index:
                 first_index, last_index = next_index, source.fit(next_index, source.last_index, push_size).last_index
@@ -99,14 +118,17 @@ class TwoStores(RuleBasedStateMachine):
                 source.span_of(first_index, last_index),
                 source.read_span(source.span_of(first_index, last_index)),
             )
-            target.check_push(span, payload, source.term_at(first_index - 1) if first_index else -1)
+            target.check_push(span, payload, self.term_before(first_index))
             target.reserve_span(span)
             target.append_encoded(span, payload, next_index)
+
+    def term_before(self, index):
+        return self.model[index - 1][0] if index else -1
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())
     def truncate(self, data):
-        first_index = data.draw(st.integers(max(0, len(self.model) - 40), len(self.model)))
+        first_index = data.draw(st.integers(max(self.floor, len(self.model) - 40), len(self.model)))
         self.cut(first_index)
 
     def cut(self, first_index):
@@ -130,6 +152,73 @@ class TwoStores(RuleBasedStateMachine):
             ticket = node.tickets.pop(data.draw(st.integers(0, len(node.tickets) - 1)))
             ticket.sync()
             node.store.end_flush(ticket)
+
+    @rule()
+    def flush_all(self):
+        for node in self.nodes:
+            node.flush()
+
+    def raise_floor(self):
+        self.floor = max(self.floor, min(node.store.durable_index for node in self.nodes) + 1)
+
+    @rule(number=st.integers(0, 1), data=st.data(), dies_in=st.integers(0, 12), is_power_cut=st.booleans())
+    def delete_before(self, number, data, dies_in, is_power_cut):
+        self.raise_floor()
+        node, index = self.nodes[number], data.draw(st.integers(0, self.floor))
+        self.begins[number] = self.begin_of_deletion(node.store, index)
+        old_begin = node.store.begin_index
+        if self.survives(node, lambda: node.store.delete_before(index), dies_in, is_power_cut):
+            assert node.store.begin_index == self.begins[number]
+        else:
+            assert node.store.begin_index in (old_begin, self.begins[number])
+            self.begins[number] = node.store.begin_index
+            self.cut(node.store.last_index + 1)
+
+    def begin_of_deletion(self, store, index):
+        """Return the first entry of the last data file before which all entries are below `index`."""
+        heads = [
+            at
+            for at in range(store.begin_index + 1, store.last_index + 1)
+            if store.position_of(at) % CONFIG.data_file_size_bytes == 0 and at <= index
+        ]
+        return heads[-1] if heads else store.begin_index
+
+    @rule(number=st.integers(0, 1), data=st.data(), dies_in=st.integers(0, 25), is_power_cut=st.booleans())
+    def reset(self, number, data, dies_in, is_power_cut):
+        """Begin anew at any entry that the other store has and that is not needed any more, and catch up."""
+        self.raise_floor()
+        node, other = self.nodes[number], self.nodes[1 - number].store
+        if self.begins[1 - number] > self.floor:
+            return
+        index = data.draw(st.integers(self.begins[1 - number], self.floor))
+        position = other.position_of(index) if index <= other.last_index else other.end_position
+        head = (index, position, self.term_before(index))
+        is_done = self.survives(node, lambda: node.store.reset(*head), dies_in, is_power_cut)
+        store = node.store
+        if not is_done and (store.begin_index, store.last_index, store.begin_position) != (index, index - 1, position):
+            self.cut(store.last_index + 1)  # it did not happen
+            return
+        assert (store.begin_index, store.last_index) == (index, index - 1)
+        assert (store.begin_position, store.end_position) == (position, position)
+        self.begins[number] = index
+        self.replicate(1 - number, 500, 0)
+        node.flush()
+
+    def survives(self, node, operation, dies_in, is_power_cut):
+        """Run `operation`; return whether it ended. If the process died (`dies_in` > 0), another one runs then."""
+        durable_index = node.store.durable_index
+        if dies_in:
+            node.files.crash_point.arm(dies_in)
+        try:
+            operation()
+        except SimulatedCrash:
+            if is_power_cut:
+                node.disk.cut_power()
+            node.start()
+            assert node.store.last_index >= durable_index or node.store.last_index < node.store.begin_index
+            return False
+        node.files.crash_point.disarm()
+        return True
 
     @rule(number=st.integers(0, 1))
     def save_checkpoint(self, number):
@@ -157,7 +246,7 @@ class TwoStores(RuleBasedStateMachine):
         node.disk.cut_power()
         node.start()
         assert durable_index <= node.store.last_index < len(self.model)
-        self.check(node, self.model[: node.store.last_index + 1])
+        self.check(node, self.model[: node.store.last_index + 1], self.begins[number])
         self.cut(node.store.last_index + 1)
 
     @rule(number=st.integers(0, 1))
@@ -171,27 +260,36 @@ class TwoStores(RuleBasedStateMachine):
 
     @invariant()
     def stores_hold_the_model(self):
-        for node in getattr(self, "nodes", ()):
-            self.check(node, self.model)
+        for number, node in enumerate(getattr(self, "nodes", ())):
+            self.check(node, self.model, self.begins[number])
 
     @invariant()
     def data_files_are_the_same_bytes(self):
         if hasattr(self, "nodes"):
-            assert self.nodes[0].data() == self.nodes[1].data()
+            begin_position = max(node.store.begin_position for node in self.nodes)
+            assert self.nodes[0].data(begin_position) == self.nodes[1].data(begin_position)
 
-    def check(self, node, model):
+    def check(self, node, model, begin):
         store = node.store
-        assert (store.begin_index, store.last_index) == (0, len(model) - 1)
-        assert store.last_term == (model[-1][0] if model else -1)
+        assert (store.begin_index, store.last_index) == (begin, len(model) - 1)
+        is_empty = len(model) == begin
+        assert store.last_term == (-1 if is_empty else model[-1][0])
         assert store.durable_index <= store.last_index
-        assert store.end_position == (store.end_position_of(len(model) - 1) if model else 0)
-        for index in {0, len(model) // 2, *range(max(0, len(model) - 12), len(model))} if model else ():
-            entry = store.get(index)
-            assert (entry.index, entry.term, entry.magic, entry.body) == (index, *model[index])
-            assert store.index_at_position(entry.position) == index
+        assert store.end_position == (store.begin_position if is_empty else store.end_position_of(len(model) - 1))
+        for index in sorted({begin, (begin + len(model)) // 2, *range(max(begin, len(model) - 12), len(model))}):
+            if index < len(model):
+                entry = store.get(index)
+                assert (entry.index, entry.term, entry.magic, entry.body) == (index, *model[index])
+                assert store.index_at_position(entry.position) == index
         terms = [term for term, _, _ in model]
-        runs = [TermRun(index, term) for index, term in enumerate(terms) if index == 0 or terms[index - 1] != term]
-        assert list(store.log_state().term_runs) == runs
+        runs = [
+            TermRun(index, terms[index])
+            for index in range(begin, len(terms))
+            if index == begin or terms[index - 1] != terms[index]
+        ]
+        state = store.log_state()
+        assert (state.begin_index, state.begin_prev_term) == (begin, self.term_before(begin))
+        assert list(state.term_runs) == runs
 
 
 @pytest.mark.slow
@@ -199,7 +297,7 @@ def test_stores_hold_what_the_model_holds():
     run_state_machine_as_test(
         TwoStores,
         settings=settings(
-            max_examples=120,
+            max_examples=200,
             stateful_step_count=40,
             deadline=None,
             derandomize=True,
