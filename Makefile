@@ -22,7 +22,8 @@ SCRIPTS := $(wildcard scripts/*.py)
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts proto verify-proto unit sim crashpoints chaos bench \
+.PHONY: help setup demo test check lint format type contracts proto verify-proto unit sim crashpoints bit-flips chaos \
+	bench \
 	cluster-up cluster-down cluster-status clean distclean
 
 ##@ Start here
@@ -88,7 +89,10 @@ sim: $(READY) ## Simulated runs of three and five nodes with crashes and partiti
 	@$(BIN)/python -m dledger.testing --seed $(SEED) --seeds $(SEEDS) --jobs $(WORKERS)
 
 crashpoints: $(READY) ## A crash at every file operation with every class of lost writes; the long form
-	@DLEDGER_CRASH_POINTS=long $(BIN)/python -m pytest -q -n $(WORKERS) -s tests/crashpoints
+	@DLEDGER_CRASH_POINTS=long $(BIN)/python -m pytest -q -n $(WORKERS) -s tests/crashpoints/test_crash_points.py
+
+bit-flips: $(READY) ## Change every byte of a store in every bit; the long form
+	@DLEDGER_BIT_FLIPS=long $(BIN)/python -m pytest -q -s tests/crashpoints/test_bit_flips.py
 
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes
 	@$(BIN)/python -m pytest -q tests/chaos

@@ -63,7 +63,7 @@ class EntryIndex:
             unit: tuple[int, int, int, int, int] = INDEX_UNIT.unpack_from(file.file.view(), offset - file.begin_offset)
             if unit[3] == index:
                 return unit
-        raise self._corrupt(index)
+        raise self.corrupt(index)
 
     def unit(self, index: int) -> IndexUnit:
         """Return the unit of an entry that is in the log; raises as `fields`."""
@@ -158,7 +158,12 @@ class EntryIndex:
                 high = middle - 1
         return low
 
-    def _corrupt(self, index: int) -> CorruptData:
+    def last_of_term(self, first_index: int, last_index: int, term: int) -> int:
+        """Return the last index of `[first_index, last_index]` with `term`, which `first_index` has."""
+        return self.last_where(first_index, last_index, lambda unit: unit.term == term)
+
+    def corrupt(self, index: int) -> CorruptData:
+        """Return the error that says: the unit of this entry is not what was written."""
         offset = index * INDEX_UNIT_SIZE
         file = self._queue.find(offset)
         if file is None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dledger.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, HEADER, INDEX_UNIT, NO_CHAIN
+from dledger.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, HEADER, HEADER_SIZE, INDEX_UNIT, NO_CHAIN
 from dledger.entry_index import IndexUnit
 from dledger.entry_tail import BadPlace, find_good_behind, holds_data, is_lost_write
 from dledger.entry_walk import UNKNOWN, WALK_COUNT_MAX, WalkState, chain_before, describe_fault, walk
@@ -165,8 +165,32 @@ def _choose_start(
         head = _entry_at(data, _Cursor(number, 0, _ANY, position))
         if head is not None and begin_index < head.index and not (is_bounded and head.index > checkpoint.end_index):
             is_sound = index.is_sound(begin_index, head.index, begin.end_position, data.file_size)
+            is_sound = is_sound and _are_terms_right(data, index, begin_index, head.index - 1)
             return (_head_cursor(data, index, number, head.index) if is_sound else None) or begin
     return begin
+
+
+def _are_terms_right(data: MappedFileQueue, index: EntryIndex, first_index: int, last_index: int) -> bool:
+    """Return whether each run of one term in the index begins and ends as the entries do; terms never fall.
+
+    The core believes these terms: one wrong unit at the end of a run would be a wrong vote.
+    """
+    while first_index <= last_index:
+        term = index.term_at(first_index)
+        end_index = index.last_of_term(first_index, last_index, term)
+        if not all(_is_unit_right(data, index.unit(at)) for at in (first_index, end_index)):
+            return False
+        first_index = end_index + 1
+    return True
+
+
+def _is_unit_right(data: MappedFileQueue, unit: IndexUnit) -> bool:
+    """Return whether the header of an entry says what its index unit says."""
+    file = data.find(unit.position)
+    if file is None or unit.position + HEADER_SIZE > file.end_offset:
+        return False
+    _, size, index, term, *_ = HEADER.unpack_from(file.view(), unit.position - file.begin_offset)
+    return (size, index, term) == (unit.size, unit.index, unit.term)
 
 
 def _head_cursor(data: MappedFileQueue, index: EntryIndex, number: int, head_index: int) -> _Cursor | None:

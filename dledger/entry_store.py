@@ -42,15 +42,8 @@ if TYPE_CHECKING:
 
     from store.files import Files
 
-__all__ = [
-    "CheckpointTicket",
-    "CorruptPush",
-    "EntryNotFound",
-    "EntryStore",
-    "EntryStoreConfig",
-    "EntryTooLarge",
-    "FlushTicket",
-]
+__all__ = ["CheckpointTicket", "CorruptPush", "EntryNotFound", "EntryStore", "EntryStoreConfig"]
+__all__ += ["EntryTooLarge", "FlushTicket"]
 
 _UNSYNCED_UNITS_MAX = 1 << 17  # 4 MiB of index
 
@@ -370,6 +363,14 @@ class EntryStore(EntryReader):
     def _begin_at(self, head: LogHead) -> None:
         self.begin_index, self.begin_position = head.begin_index, head.begin_position
         self.begin_prev_term = head.prev_term
+
+    # ------------------------------------------------------------------------------------------ reading for peers
+
+    def read_span(self, span: Span) -> bytes:
+        """Return a span as `read_checked`; what was written a moment ago, and is not durable yet, is not checked."""
+        if span.last_index > self._flush.durable_index:
+            return self._data.read(span.position, span.length)
+        return self.read_checked(span)
 
     # -------------------------------------------------------------------------------------------------- flushing
 

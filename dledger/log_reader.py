@@ -10,7 +10,6 @@ from __future__ import annotations
 from dledger.entry import Entry
 from dledger.entry_errors import EntryNotFound
 from dledger.entry_store import EntryStore
-from dledger.entry_walk import UNKNOWN, WalkState, walk
 from dledger.errors import ResponseCode
 from dledger.node_status import position_behind
 from dledger.pending_reads import RequestRefused
@@ -128,12 +127,7 @@ class LogCursor:
             span = self._next_span(last_index)
             if span is None:
                 return b""
-            encoded = self._store.read_span(span)
-            state = WalkState(span.first_index, span.term, UNKNOWN)
-            count = span.last_index - span.first_index + 1
-            if walk(memoryview(encoded), 0, span.length, span.position, state, count).offset != span.length:
-                # It names file, position, expected and found.
-                self._store.read_entries(span.first_index, span.last_index)
+            encoded = self._store.read_checked(span)
         except (EntryNotFound, CorruptData) as error:
             raise self._refusal(error) from error
         self._advance(span)

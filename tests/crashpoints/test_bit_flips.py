@@ -1,0 +1,192 @@
+"""One byte of a store is not what was written: it is never served, never pushed, and takes no promise with it.
+
+Every byte of every file, in several patterns, before the store is opened and while it is open. The short form flips
+one bit of each byte and sets the byte to 0 and to 0xff; `make bit-flips` runs the long form with every bit.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+
+from dledger.entry_push import check_payload
+from dledger.entry_store import EntryStore
+from dledger.hard_state import HardStateFile
+from dledger.log_reader import LogReader
+from dledger.pending_reads import RequestRefused
+from dledger.types import HardState
+from store.errors import CorruptData, StoreError
+from tests.crashpoints.images import killed
+from tests.crashpoints.workload import CONFIG, DIRECTORY, Workload, files_on
+
+IS_LONG = os.environ.get("DLEDGER_BIT_FLIPS") == "long"
+CHECKPOINT_INDEX = 11
+KINDS = ("data", "index", "currterm", "checkpoint")
+
+
+class SmallStore:
+    """Fifteen entries of three terms in two data files; a checkpoint in the second; all of it durable."""
+
+    def __init__(self):
+        work = Workload(lambda *_: None)
+        work.vote(7, "n1")
+        work.append(60, 200, 0, 90, 400)
+        work.term = 5
+        work.append(100, 700, 30)
+        work.flush()
+        work.term = 7
+        work.append(600, 0, 40, 500)
+        work.flush()
+        work.checkpoint()
+        work.append(50, 300, 20)
+        work.flush()
+        self.log = work.log
+        self.hard_state = HardState(7, "n1")
+        work.kill()
+        self.disk = work.disk
+
+    def places(self, kind):
+        """Yield (directory, name, position, new byte) for each way to change one byte of the files of a kind."""
+        for path, directory in sorted(self.disk.directories.items()):
+            for name, inode in sorted(directory.cached.items()):
+                if kind in (name, path.rpartition("/")[2]):
+                    for position, byte in enumerate(inode.cache):
+                        for value in patterns(position, byte):
+                            yield path, name, position, value
+
+
+def patterns(position, byte):
+    bits = range(8) if IS_LONG else (position % 8,)
+    return sorted({*(byte ^ 1 << bit for bit in bits), 0, 0xFF} - {byte})
+
+
+def flip(disk, path, name, position, value):
+    inode = disk.directories[path].cached[name]
+    inode.cache[position] = inode.durable[position] = value
+
+
+def open_damaged(disk):
+    """Return what production code makes of a disk: (store, hard state), or the error with which it refuses."""
+    files = files_on(disk)
+    try:
+        return EntryStore.open(files, DIRECTORY, CONFIG), HardStateFile.open(files, DIRECTORY).load()
+    except StoreError as error:
+        return error
+
+
+def terms_of(store):
+    state = store.log_state()
+    terms = []
+    for number, run in enumerate(state.term_runs):
+        is_last = number + 1 == len(state.term_runs)
+        end = state.last_index + 1 if is_last else state.term_runs[number + 1].first_index
+        terms += [run.term] * (end - run.first_index)
+    return terms
+
+
+def read_in_every_way(store, log):
+    """Read all that clients and peers can get; return how often that was refused.
+
+    Raises:
+        AssertionError: something else than what was written was served.
+    """
+    refused = 0
+    for index in range(store.last_index + 1):
+        try:
+            entry = store.get(index)
+            assert (entry.term, entry.magic, entry.body) == log[index], index
+        except CorruptData:
+            refused += 1
+        refused += not (is_read_by_client(store, index, log) and is_pushed(store, index, log))
+    return refused
+
+
+def is_read_by_client(store, index, log):
+    cursor = LogReader(store).cursor(index)
+    try:
+        entries = cursor.read_entries(store.last_index)
+        encoded = LogReader(store).cursor(index).read_encoded(store.last_index)
+    except RequestRefused:
+        return False
+    assert [(entry.term, entry.magic, entry.body) for entry in entries] == log[index : index + len(entries)]
+    assert sum(entry.size for entry in entries) == len(encoded)
+    return True
+
+
+def is_pushed(store, index, log):
+    """Say whether the entries from `index` on would leave for a peer."""
+    try:
+        span = store.fit(index, store.last_index, 1 << 20)
+        payload = store.read_span(span)
+    except CorruptData:
+        return False
+    check_payload(span, payload, CONFIG.data_file_size_bytes)
+    assert span.term == log[span.first_index][0]
+    bodies = b"".join(bytes(48) + body for _, _, body in log[span.first_index : span.last_index + 1])
+    assert len(payload) == len(bodies)
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600 if IS_LONG else 300)
+@pytest.mark.parametrize("kind", KINDS)
+def test_changed_byte_of_a_stopped_node_is_refused_or_repaired(kind, capsys):
+    small = SmallStore()
+    counts = Counter()
+    for place in small.places(kind):
+        disk = killed(small.disk).disk
+        flip(disk, *place)
+        try:
+            counts[judge(open_damaged(disk), small)] += 1
+        except Exception as error:
+            raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
+
+    with capsys.disabled():
+        print(f"\nchanged bytes of {kind}, {counts.total()}: {dict(counts)}")
+    if kind in ("index", "checkpoint"):
+        assert set(counts) == {"all served"}
+    elif kind == "currterm":
+        assert set(counts) == {"start refused"}
+
+
+def judge(opened, small):
+    """Return what became of the damage.
+
+    Raises:
+        AssertionError: a promise was broken.
+    """
+    if isinstance(opened, StoreError):
+        assert opened.path.startswith(DIRECTORY), opened
+        assert 0 <= getattr(opened, "position", 0) <= CONFIG.data_file_size_bytes, opened
+        return "start refused"
+    store, hard_state = opened
+    assert hard_state == small.hard_state
+    assert store.last_index >= CHECKPOINT_INDEX, "cut below what was durable"
+    assert terms_of(store) == [term for term, _, _ in small.log[: store.last_index + 1]]
+    is_cut = store.last_index < len(small.log) - 1
+    assert not is_cut or any("cut" in note for note in store.recovery_notes)
+    if read_in_every_way(store, small.log):
+        return "read and push refused"
+    return "cut above the checkpoint" if is_cut else "all served"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600 if IS_LONG else 300)
+@pytest.mark.parametrize("kind", ["data", "index"])
+def test_changed_byte_of_a_running_node_is_not_served_and_not_pushed(kind, capsys):
+    small = SmallStore()
+    counts = Counter()
+    disk = killed(small.disk).disk
+    store, _ = open_damaged(disk)
+    for path, name, position, value in small.places(kind):
+        cache = disk.directories[path].cached[name].cache
+        before, cache[position] = cache[position], value
+        try:
+            counts["refused" if read_in_every_way(store, small.log) else "all served"] += 1
+        except Exception as error:
+            raise AssertionError(f"{path}/{name} {position}, {value}: {type(error).__name__}: {error}") from error
+        cache[position] = before
+
+    with capsys.disabled():
+        print(f"\nchanged bytes of {kind} while open, {counts.total()}: {dict(counts)}")
+    assert counts["refused"] > 0
