@@ -1,0 +1,86 @@
+"""The bytes of a snapshot file: a header, then what the state machine gave. Big-endian; checksums are CRC-32C.
+
+| offset | size | field       | meaning |
+| -----: | ---: | ----------- | ------- |
+|      0 |    8 | magic       | `dlsnaps` and a line feed |
+|      8 |    4 | version     | 1 |
+|     12 |    4 | header_size | 48: where the body begins |
+|     16 |    8 | index       | of the last entry that went into it |
+|     24 |    8 | term        | of that entry |
+|     32 |    8 | body_size   | bytes of the body |
+|     40 |    4 | body_crc    | of the body |
+|     44 |    4 | header_crc  | of the 44 bytes before: through body_crc it stands for the whole file |
+
+Applied index and state are one file, so that no crash can part them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+from crc32c import crc32c
+
+from dledger.types import SnapshotInfo
+
+HEADER = struct.Struct(">8siiqqqII")
+HEADER_SIZE = 48
+_CHECKSUM = struct.Struct(">I")
+_MAGIC = b"dlsnaps\n"
+_VERSION = 1
+
+assert HEADER.size == HEADER_SIZE
+
+
+class BodySum:
+    """Passes the chunks of a body through and sums them up.
+
+    Attributes:
+        size, checksum: of what passed.
+    """
+
+    __slots__ = ("checksum", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.checksum = 0
+
+    def pass_through(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield room for the header, and then `chunks`."""
+        yield bytes(HEADER_SIZE)
+        for chunk in chunks:
+            self.size += len(chunk)
+            self.checksum = crc32c(chunk, self.checksum)
+            yield chunk
+
+
+def encode_header(index: int, term: int, body: BodySum) -> tuple[bytes, SnapshotInfo]:
+    """Return the header of the file that holds `body`, and what is to be known of that file."""
+    fields = HEADER.pack(_MAGIC, _VERSION, HEADER_SIZE, index, term, body.size, body.checksum, 0)[: -_CHECKSUM.size]
+    checksum = crc32c(fields)
+    return fields + _CHECKSUM.pack(checksum), SnapshotInfo(index, term, HEADER_SIZE + body.size, checksum)
+
+
+def read_header(content: memoryview) -> SnapshotInfo | str:
+    """Return what the header at the beginning of a file, `content`, says of the file; or what is wrong with it."""
+    if len(content) < HEADER_SIZE:
+        return f"{len(content)} bytes"
+    magic, version, header_size, index, term, body_size, _, checksum = HEADER.unpack_from(content)
+    found = crc32c(content[: HEADER_SIZE - _CHECKSUM.size])
+    if magic != _MAGIC or checksum != found:
+        return f"magic {magic!r}, header checksum {checksum:#010x} where {found:#010x} is right"
+    if (version, header_size) != (_VERSION, HEADER_SIZE) or min(index, term, body_size) < 0:
+        return f"version {version}, header of {header_size} bytes, index {index}, term {term}"
+    if len(content) != HEADER_SIZE + body_size:
+        return f"{len(content)} bytes where the header says {HEADER_SIZE + body_size}"
+    return SnapshotInfo(index, term, len(content), checksum)
+
+
+def check(content: memoryview, info: SnapshotInfo) -> str | None:
+    """Return what is wrong with a file's `content`, which should be that of `info`; None when nothing is."""
+    found = read_header(content)
+    if found != info:
+        return found if isinstance(found, str) else f"{found}, not {info}"
+    expected = HEADER.unpack_from(content)[6]
+    checksum = crc32c(content[HEADER_SIZE:])
+    return None if checksum == expected else f"body checksum {checksum:#010x} where {expected:#010x} is right"

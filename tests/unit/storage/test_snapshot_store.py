@@ -1,0 +1,250 @@
+"""Snapshots: saved whole or not at all, kept by threes, sent and received in chunks, refused when damaged."""
+
+from random import Random
+
+import pytest
+
+from dledger.snapshot_file import HEADER_SIZE
+from dledger.snapshot_store import SnapshotDamaged, SnapshotGone, SnapshotStore
+from dledger.testing.faults import SimulatedCrash
+from dledger.types import SnapshotInfo
+from store.errors import DiskFull
+from store.os_files import OsFiles
+
+STATE = Random(5).randbytes(10_000)
+
+
+@pytest.fixture
+def open_store(tmp_path):
+    stores = []
+
+    def make(name="n0"):
+        stores.append(SnapshotStore.open(OsFiles(), f"{tmp_path}/{name}"))
+        return stores[-1]
+
+    yield make
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store):
+    return open_store()
+
+
+def send(source, target, info, chunk_size=1024, until=None):
+    """Send a snapshot from where the target is; return whether it is whole there."""
+    coming = target.incoming()
+    offset = coming[1] if coming is not None and coming[0] == info else 0
+    while offset < (info.size_bytes if until is None else until):
+        offset = target.write_chunk(info, offset, source.read_chunk(info, offset, chunk_size))
+    return offset == info.size_bytes and target.finish(info)
+
+
+def test_new_store_has_nothing(store):
+    assert store.latest() is None
+    assert store.snapshots == store.damaged == ()
+    assert store.incoming() is None
+
+
+@pytest.mark.parametrize("content", [STATE, [STATE[:1], b"", STATE[1:7000], STATE[7000:]], b"", []])
+def test_saved_state_comes_back_also_in_a_new_process(store, open_store, content):
+    expected = content if isinstance(content, bytes) else b"".join(content)
+
+    info = store.save(41, 7, iter(content) if isinstance(content, list) else content)
+
+    assert (info.index, info.term, info.size_bytes) == (41, 7, HEADER_SIZE + len(expected))
+    for opened in (store, open_store()):
+        assert opened.latest() == info
+        assert opened.load(info) == expected
+
+
+def test_header_is_as_documented(store, tmp_path):
+    store.save(41, 7, b"123456789")
+
+    content = (tmp_path / "n0/snapshot/00000000000000000041").read_bytes()
+    assert content[:44].hex() == (
+        b"dlsnaps\n".hex() + "00000001" + "00000030" + f"{41:016x}" + f"{7:016x}" + f"{9:016x}" + "e3069283"
+    )
+    assert content[48:] == b"123456789"
+
+
+def test_newest_three_are_kept(store, open_store, tmp_path):
+    saved = [store.save(index, 1, b"%d" % index) for index in (3, 10, 20, 100, 1000)]
+
+    for opened in (store, open_store()):
+        assert opened.snapshots == tuple(saved[:1:-1])
+    assert sorted(int(path.name) for path in (tmp_path / "n0/snapshot").iterdir()) == [20, 100, 1000]
+    with pytest.raises(SnapshotGone, match="newer snapshots"):
+        store.load(saved[0])
+
+
+def test_state_that_cannot_be_made_leaves_the_older_one(store, open_store):
+    info = store.save(3, 1, b"old")
+
+    with pytest.raises(ZeroDivisionError):
+        store.save(4, 1, (b"%d" % (1 // number) for number in (1, 0)))
+
+    assert store.save(5, 1, b"new").index == 5
+    assert open_store().load(info) == b"old"
+
+
+def test_a_flipped_bit_in_any_byte_is_noticed_and_the_older_one_is_offered(store, open_store, tmp_path):
+    older, newer = store.save(3, 1, b"old"), store.save(9, 2, b"new")
+    path = tmp_path / "n0/snapshot" / f"{9:020d}"
+    good = path.read_bytes()
+
+    for position in range(len(good)):
+        path.write_bytes(good[:position] + bytes([good[position] ^ 1 << position % 8]) + good[position + 1 :])
+        opened = open_store()
+        if opened.latest() == newer:
+            for use in (opened.load, lambda info, at=opened: at.read_chunk(info, 0, 1)):
+                with pytest.raises((SnapshotDamaged, SnapshotGone)):
+                    use(newer)
+        assert opened.snapshots == (older,)
+        assert [fault.path for fault in opened.damaged] == [str(path)]
+    assert opened.load(older) == b"old"
+    opened.save(10, 2, b"newest")
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("size", [0, 1, 47, 48, 50])
+def test_snapshot_that_is_too_short_is_damaged(store, open_store, tmp_path, size):
+    store.save(9, 2, b"new")
+    path = tmp_path / "n0/snapshot" / f"{9:020d}"
+    path.write_bytes(path.read_bytes()[:size])
+
+    opened = open_store()
+
+    assert opened.latest() is None
+    assert "give the node an empty one" in str(opened.damaged[0])
+
+
+@pytest.mark.parametrize("chunk_size", [1, 1000, 10_047, 10_048, 1 << 20])
+def test_snapshot_travels_in_chunks(store, open_store, chunk_size):
+    info, target = store.save(41, 7, STATE[:500] if chunk_size == 1 else STATE), open_store("n1")
+
+    assert send(store, target, info, chunk_size)
+
+    assert target.incoming() is None
+    for opened in (target, open_store("n1")):
+        assert opened.latest() == info
+        assert opened.load(info) == store.load(info)
+
+
+def test_transfer_goes_on_after_a_restart(store, open_store, monkeypatch):
+    monkeypatch.setattr("dledger.snapshot_store._SYNC_EVERY_BYTES", 4000)
+    info, target = store.save(41, 7, STATE), open_store("n1")
+    send(store, target, info, until=7000)
+    assert target.incoming() == (info, 7168)
+
+    target.close()
+    target = open_store("n1")
+
+    assert target.incoming() == (info, 4096)
+    assert send(store, target, info)
+    assert target.load(info) == STATE
+
+
+def test_chunk_out_of_order_changes_nothing(store, open_store):
+    info, target = store.save(41, 7, STATE), open_store("n1")
+    send(store, target, info, until=3000)
+
+    assert target.write_chunk(info, 0, store.read_chunk(info, 0, 1000)) == 3072
+    assert target.write_chunk(info, 5000, store.read_chunk(info, 5000, 1000)) == 3072
+    assert target.write_chunk(info, 3072, bytes(info.size_bytes)) == 3072
+    assert send(store, target, info)
+
+
+def test_other_snapshot_takes_the_place_of_the_one_that_came_in(store, open_store):
+    first, second, target = store.save(41, 7, STATE), store.save(42, 7, STATE[::-1]), open_store("n1")
+    send(store, target, first, until=3000)
+
+    assert send(store, target, second)
+
+    assert target.snapshots == (second,)
+    assert target.incoming() is None
+
+
+def test_damage_on_the_way_is_found_at_the_end(store, open_store):
+    info, target = store.save(41, 7, STATE), open_store("n1")
+    send(store, target, info, until=3000)
+    target.write_chunk(info, 3072, bytes(1000))
+
+    assert not send(store, target, info)
+
+    assert target.incoming() is target.latest() is None
+    assert send(store, target, info)
+
+
+def test_snapshot_that_is_being_sent_can_be_read_to_its_end_though_deleted(store, open_store):
+    info, target = store.save(1, 7, STATE), open_store("n1")
+    send(store, target, info, until=3000)
+    for index in range(2, 6):
+        store.save(index, 7, b"")
+
+    assert send(store, target, info)
+    with pytest.raises(SnapshotGone):
+        store.read_chunk(info, 0, 1)
+
+
+def crashes_in(machine, operation):
+    """Yield the store as the next process finds it, after a death in each file operation of `operation`."""
+    for number in range(1, 60):
+        for is_power_cut in (False, True):
+            fresh = type(machine)()
+            fresh.random.seed(number)
+            files = fresh.process()
+            store = SnapshotStore.open(files, "/n0")
+            store.save(5, 1, b"old" * 400)
+            files.crash_point.arm(number)
+            try:
+                operation(store)
+            except SimulatedCrash:
+                if is_power_cut:
+                    fresh.disk.cut_power()
+            else:
+                assert number > 4
+                return
+            yield SnapshotStore.open(fresh.process(), "/n0")
+
+
+def test_save_that_dies_anywhere_happened_or_not(machine):
+    found = set()
+    for store in crashes_in(machine, lambda store: store.save(8, 2, [b"new", b"er"] * 300)):
+        assert store.damaged == ()
+        content = store.load(store.latest())
+        assert content == {5: b"old" * 400, 8: b"newer" * 300}[store.latest().index]
+        found.add(store.latest().index)
+        assert store.save(9, 2, b"newest") == store.latest()
+    assert found == {5, 8}
+
+
+def test_transfer_that_dies_anywhere_can_go_on(machine, open_store, monkeypatch):
+    monkeypatch.setattr("dledger.snapshot_store._SYNC_EVERY_BYTES", 600)
+    source = open_store("source")
+    info = source.save(8, 2, STATE[:2000])
+    starts = set()
+
+    for store in crashes_in(machine, lambda store: send(source, store, info, 250)):
+        assert store.damaged == ()
+        starts.add(store.incoming()[1] if store.incoming() else -1)
+        assert store.latest() == info or send(source, store, info, 250)
+        assert store.load(info) == STATE[:2000]
+
+    assert {-1, 0, 750, 1500} <= starts
+
+
+def test_no_room_for_an_incoming_snapshot_leaves_nothing(machine):
+    store = SnapshotStore.open(machine.process(), "/n0")
+    info = SnapshotInfo(5, 1, 1 << 20, 7)
+    machine.disk.capacity_bytes = machine.disk.used_bytes + 10_000
+
+    with pytest.raises(DiskFull):
+        store.write_chunk(info, 0, b"x")
+
+    assert store.incoming() is None
+    assert store.save(3, 1, b"x" * 100).index == 3
+    with pytest.raises(DiskFull):
+        store.save(4, 1, bytes(20_000))
+    assert store.latest().index == 3
