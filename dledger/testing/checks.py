@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dledger.testing.client_checks import ClientChecks
+from dledger.testing.damage import Damage
 from dledger.testing.election_checks import ElectionChecks
 from dledger.testing.log_checks import LogChecks
 from dledger.testing.log_view import LogBook, LogView
@@ -24,11 +25,12 @@ def node_directory(node_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What is checked of the logs, of elections, and of what clients were told."""
+    """What is checked of the logs, of elections, of what clients were told; and which disks are damaged."""
 
     log: LogChecks
     elections: ElectionChecks
     clients: ClientChecks
+    damage: Damage
 
 
 def make_checks(options: SimOptions, disks: dict[str, SimDisk]) -> Checks:
@@ -40,4 +42,4 @@ def make_checks(options: SimOptions, disks: dict[str, SimDisk]) -> Checks:
     }
     log = LogChecks(views, is_flush_sync=options.is_flush_sync)
     elections = ElectionChecks(disks, {node_id: f"{node_directory(node_id)}/currterm" for node_id in disks})
-    return Checks(log, elections, ClientChecks(log.committed))
+    return Checks(log, elections, ClientChecks(log.committed), Damage(disks, log))

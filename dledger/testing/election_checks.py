@@ -91,6 +91,6 @@ class ElectionChecks:
         inode = self._disks[node_id].lookup_durable(self._paths[node_id])
         if inode is None:
             return 0, ""
-        lines = inode.durable.decode("ascii").splitlines()
+        lines = inode.written_durable().decode("ascii").splitlines()
         pairs = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
         return int(pairs["currTerm"]), pairs["voteLeader"]

@@ -22,12 +22,21 @@ class Fault(StrEnum):
     LOST_NAME = "lost_name"
     DISK_FULL = "disk_full"
     SLOW_SYNC = "slow_sync"
+    STUCK_SYNC = "stuck_sync"
+    WRITE_ERROR = "write_error"
+    SYNC_ERROR = "sync_error"
+    NODE_FAILED = "node_failed"
+    BIT_FLIP = "bit_flip"
+    DAMAGE_FOUND = "damage_found"
     PAUSE = "pause"
+    CLOCK_STOPPED = "clock_stopped"
     PARTITIONED = "partitioned"
     DROPPED = "dropped"
     DUPLICATED = "duplicated"
     REORDERED = "reordered"
     REPLAYED = "replayed"
+    REPLAYED_AFTER_RESTART = "replayed_after_restart"
+    CLOGGED = "clogged"
 
 
 class FaultCounts:

@@ -102,6 +102,22 @@ class LogChecks:
         if len(holders) < self._quorum:
             raise Violation("durable commit", f"{node_id} committed {index} of term {record.term}, held by {holders}")
 
+    def can_spare(self, node_id: str, others: list[str]) -> bool:
+        """Say whether a majority without `node_id` holds, durably, all that it holds, and all of that is committed."""
+        view = self._views[node_id]
+        last_index = view.last_index
+        if last_index >= len(self.committed) or self._promised_index[node_id] > last_index:
+            return False
+        if last_index < 0:
+            return True
+        record = view.records[last_index]
+        holders = [
+            other
+            for other in (self._views[other] for other in others)
+            if other.last_index >= last_index and other.records[last_index] is record and other.is_durable(last_index)
+        ]
+        return record is self.committed[last_index] and len(holders) >= self._quorum
+
     def served(self, node_id: str, entry: Entry) -> None:
         """Hear what a node's store gives for a committed index."""
         record = self.committed[entry.index]
@@ -127,7 +143,9 @@ class LogChecks:
         if needed >= 0 and (view.last_index < needed or view.records[needed] is not self.committed[needed]):
             raise Violation("leader completeness", f"{node_id} leads term {term} without committed entry {needed}")
 
-    def recovered(self, node_id: str, *, last_index: int, is_in_step: bool, is_power_cut: bool) -> None:
+    def recovered(
+        self, node_id: str, *, last_index: int, is_in_step: bool, is_power_cut: bool, is_damaged: bool = False
+    ) -> None:
         """Look at the log that a node found at its start.
 
         Args:
@@ -135,6 +153,7 @@ class LogChecks:
             last_index: where its store says that the log ends.
             is_in_step: it had died inside an operation, so that the last change may be there or not.
             is_power_cut: unsynced writes may be gone; else everything must be there.
+            is_damaged: bits of its disk are flipped; what it lost by that, enough others hold.
         """
         view = self._views[node_id]
         before = list(view.records)
@@ -145,7 +164,7 @@ class LogChecks:
         promised = self._promised_index[node_id]
         self._promised_index[node_id] = min(promised, last_index)
         owed = self._owed(before, promised, is_in_step=is_in_step, is_power_cut=is_power_cut)
-        if owed is not None and (last_index < owed.index or found[owed.index] is not owed):
+        if owed is not None and not is_damaged and (last_index < owed.index or found[owed.index] is not owed):
             raise Violation("recovery", f"{node_id} came back with {last_index + 1} entries and without {owed.index}")
         if not is_in_step and last_index >= 0 and (len(before) <= last_index or before[last_index] is not found[-1]):
             raise Violation("recovery", f"{node_id} came back with entries that it did not hold: {last_index}")

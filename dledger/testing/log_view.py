@@ -4,7 +4,8 @@
 logs with the same last entry are the same log: prefixes are compared by identity, in no time (log matching, Raft
 §5.3, is checked when an entry is first met on a node). `LogView` follows one node's log by reading only what is new.
 
-The walk below is a second, independent reading of the format: entry after entry, blank fillers hopped over.
+The walk below is a second, independent reading of the format: entry after entry, blank fillers hopped over. It sees
+through flipped bits to what the node wrote: noticing them is the node's business.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from crc32c import crc32c
 from dledger.testing.faults import Violation
 
 if TYPE_CHECKING:
-    from dledger.testing.sim_disk import Inode, SimDisk
+    from dledger.testing.sim_disk import SimDisk
+    from dledger.testing.sim_inode import Inode
 
 # magic, size, index, term, pos, channel, chainCrc, bodyCrc, bodyLen (big-endian).
 _HEADER = struct.Struct(">iiqqqiIIi")
@@ -174,7 +176,7 @@ class LogView:
             self._base = base
             if self._inode is None:
                 raise Violation("format", f"{self.node_id}: no data file at {base}")
-        return self._inode.cache
+        return self._inode.written_cache()
 
     def _stands_durable(self, record: Record) -> bool:
         if not self._is_durable_at(record.position, record.content):
@@ -187,8 +189,10 @@ class LogView:
     def _is_durable_at(self, position: int, content: bytes) -> bool:
         base = position - position % self._file_size
         inode = self._disk.lookup_durable(self._path(base))
+        if inode is None:
+            return False
         offset = position - base
-        return inode is not None and inode.durable[offset : offset + len(content)] == content
+        return inode.written_durable()[offset : offset + len(content)] == content
 
     def _path(self, base: int) -> str:
         return f"{self._data_directory}/{base:020d}"

@@ -14,6 +14,13 @@ from dledger.core.config import RaftConfig
 from dledger.testing.sim_network import NetworkOptions
 
 _INDEX_UNIT_SIZE_BYTES = 32
+# True clocks, clocks that are off by as much as bad hardware is, and clocks that nothing may depend on.
+_CLOCK_RATES_PPM = (
+    (1_000_000,),
+    (950_000, 1_000_000, 1_050_000),
+    (950_000, 1_000_000, 1_050_000),
+    (600_000, 1_000_000, 1_600_000),
+)
 
 
 class Trouble(StrEnum):
@@ -33,9 +40,17 @@ class Trouble(StrEnum):
     PAUSE = "pause"
     SLOW_DISK = "slow_disk"
     FILL_DISK = "fill_disk"
+    STICK_SYNC = "stick_sync"
+    FAIL_WRITE = "fail_write"
+    FAIL_SYNC = "fail_sync"
+    FLIP_BITS = "flip_bits"
+    STOP_CLOCK = "stop_clock"
+    CLOG = "clog"
+    SWIZZLE_CLOG = "swizzle_clog"
 
 
-_POWER_TROUBLES = (Trouble.CUT_POWER, Trouble.CUT_POWER_OF_ALL)
+# What is acknowledged from the page cache does not outlive these.
+_DURABILITY_TROUBLES = (Trouble.CUT_POWER, Trouble.CUT_POWER_OF_ALL, Trouble.FAIL_SYNC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +60,7 @@ class SimOptions:
     Attributes:
         seed: everything random follows from it.
         node_count: 3 or 5.
-        is_flush_sync: acknowledge after the sync; without it there are no power cuts.
+        is_flush_sync: acknowledge after the sync; without it there are no power cuts, and no sync fails.
         data_file_size_bytes, index_file_size_bytes: tiny, so that files roll all the time.
         raft: timings of the core, some ten times faster than in production, so that idle time is short.
         tick_us: how often a node looks at its clock.
@@ -111,6 +126,7 @@ class SimOptions:
             f"files={self.data_file_size_bytes}/{self.index_file_size_bytes} clients={self.client_count} "
             f"bodies<={self.bodies_max}x{self.body_size_max_bytes} "
             f"order={'kept' if network.is_ordered else 'free'} network={rates or 'calm'} "
+            f"clocks={'/'.join(f'{rate / 1_000_000:g}' for rate in self.clock_rates_ppm)} "
             f"troubles={','.join(self.troubles) or 'none'}"
         )
 
@@ -156,6 +172,7 @@ def _draw(seed: int, random: Random, node_count: int | None) -> SimOptions:
     is_flush_sync = random.random() < 0.85
     data_file_size_bytes = random.choice((1024, 4096, 4096, 16384))
     count = drawn_count if node_count is None else node_count
+    clock_rates_ppm = random.choice(_CLOCK_RATES_PPM)
     return SimOptions(
         seed=seed,
         node_count=count,
@@ -181,7 +198,7 @@ def _draw(seed: int, random: Random, node_count: int | None) -> SimOptions:
         safety_us=3_000_000,
         liveness_us=5_000_000,
         # Last, so that the number of nodes does not change what is drawn for the rest.
-        clock_rates_ppm=tuple(random.choice((950_000, 1_000_000, 1_000_000, 1_050_000)) for _ in range(count)),
+        clock_rates_ppm=tuple(random.choice(clock_rates_ppm) for _ in range(count)),
     )
 
 
@@ -212,5 +229,5 @@ def _draw_network(random: Random) -> NetworkOptions:
 
 
 def _draw_troubles(random: Random, *, is_flush_sync: bool) -> tuple[Trouble, ...]:
-    possible = [trouble for trouble in Trouble if is_flush_sync or trouble not in _POWER_TROUBLES]
+    possible = [trouble for trouble in Trouble if is_flush_sync or trouble not in _DURABILITY_TROUBLES]
     return tuple(trouble for trouble in possible if random.random() < 0.4)

@@ -6,6 +6,9 @@ thing by the seed: the disk may have written a 512-byte sector at any time since
 survives in the state after any number of the writes that touched it, each sector on its own, in no common order.
 Directory changes survive as a prefix (a journal) or as any part (POSIX promises no more).
 
+After a failed sync the writes that it covered wait no more, as on Linux: some reached the disk, the others are only in
+the page cache, and the next sync succeeds without them ("fsyncgate").
+
 What stands on this disk outlives the simulated processes; `sim_files` is how one process sees it.
 """
 
@@ -17,51 +20,16 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from dledger.testing.faults import Fault
+from dledger.testing.sim_inode import Inode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from random import Random
 
     from dledger.testing.faults import FaultCounts
 
 SECTOR_SIZE_BYTES = 512
 UNLIMITED_BYTES = 1 << 60
-
-
-class Inode:
-    """One file without its name: equal sizes of page cache and durable copy, and the writes between the two.
-
-    Attributes:
-        cache: the content that programs see.
-        durable: the content after a power cut, were every waiting write lost.
-        pending: (position, bytes) of writes that no sync has covered, oldest first.
-        written_count: writes since creation; `written_count - len(pending)` of them are durable.
-    """
-
-    __slots__ = ("cache", "durable", "pending", "written_count")
-
-    def __init__(self, size: int) -> None:
-        self.cache = bytearray(size)
-        self.durable = bytearray(size)
-        self.pending: list[tuple[int, bytes]] = []
-        self.written_count = 0
-
-    def write(self, data: bytes, position: int) -> None:
-        """Change the page cache; `data` must lie within the file."""
-        end = position + len(data)
-        assert 0 <= position <= end <= len(self.cache), (position, end, len(self.cache))
-        self.cache[position:end] = data
-        self.pending.append((position, data))
-        self.written_count += 1
-
-    def make_durable(self, written_count: int) -> None:
-        """Make the first `written_count` writes since creation durable: those that a sync found when it began."""
-        covered = written_count - (self.written_count - len(self.pending))
-        if covered <= 0:
-            return
-        durable = self.durable
-        for position, data in self.pending[:covered]:
-            durable[position : position + len(data)] = data
-        del self.pending[:covered]
 
 
 class Survival(Enum):
@@ -103,6 +71,36 @@ class Directory:
         self.pending.clear()
 
 
+class IoTrouble:
+    """Says which operations of one kind the disk refuses (EIO): none; or one to come, and perhaps all after it."""
+
+    __slots__ = ("_is_lasting", "_remaining")
+
+    def __init__(self) -> None:
+        self._remaining = 0
+        self._is_lasting = False
+
+    def arm(self, operations: int, *, is_lasting: bool) -> None:
+        """Refuse the `operations`-th (>= 1) operation from now on, and (`is_lasting`) every one after it."""
+        assert operations >= 1, operations
+        self._remaining = operations
+        self._is_lasting = is_lasting
+
+    def heal(self) -> None:
+        """Refuse nothing any more."""
+        self._remaining = 0
+
+    def strikes(self) -> bool:
+        """Count one operation and say whether it is refused."""
+        if self._remaining == 0:
+            return False
+        if self._remaining == 1:
+            self._remaining = int(self._is_lasting)
+            return True
+        self._remaining -= 1
+        return False
+
+
 class SimDisk:
     """All directories and files of one simulated machine.
 
@@ -110,9 +108,10 @@ class SimDisk:
         directories: by absolute path; creating a directory is durable at once.
         capacity_bytes: creating a file fails when the sizes of all files would exceed this.
         spares: paths for whose replacement room was set aside.
+        write_trouble, sync_trouble: decide which writes and which syncs fail.
     """
 
-    __slots__ = ("_counts", "_random", "capacity_bytes", "directories", "spares")
+    __slots__ = ("_counts", "_random", "capacity_bytes", "directories", "spares", "sync_trouble", "write_trouble")
 
     def __init__(self, random: Random, counts: FaultCounts) -> None:
         self._random = random
@@ -120,6 +119,8 @@ class SimDisk:
         self.directories: dict[str, Directory] = {}
         self.capacity_bytes = UNLIMITED_BYTES
         self.spares: dict[str, None] = {}
+        self.write_trouble = IoTrouble()
+        self.sync_trouble = IoTrouble()
 
     @property
     def used_bytes(self) -> int:
@@ -143,9 +144,33 @@ class SimDisk:
         for directory in self.directories.values():
             self._settle_names(directory)
         survival = self._draw_survival()
+        for inode in self.inodes():
+            self._settle_writes(inode, survival)
+
+    def inodes(self) -> Iterator[Inode]:
+        """Yield all files that have a durable name."""
         for directory in self.directories.values():
-            for inode in directory.durable.values():
-                self._settle_writes(inode, survival)
+            yield from directory.durable.values()
+
+    def fail_sync(self, inode: Inode, written_count: int) -> None:
+        """Lose writes of a file that a sync covered, or some sectors of them, and let nobody see it.
+
+        A sector that was written to after the sync began still waits, with all that the page cache holds of it.
+        """
+        count = max(0, written_count - (inode.written_count - len(inode.pending)))
+        covered, later = inode.pending[:count], inode.pending[count:]
+        image = bytearray(inode.durable)
+        for position, data in covered:
+            image[position : position + len(data)] = data
+        inode.pending = covered
+        self._keep_sectors(inode)
+        inode.pending = [_widened(image, position, data) for position, data in later]
+
+    def unflip(self) -> None:
+        """Give all bits that the disk changed their value back, as from a copy that somebody kept."""
+        for directory in self.directories.values():
+            for inode in (*directory.durable.values(), *directory.cached.values()):
+                inode.unflip()
 
     def _draw_survival(self) -> Survival:
         return self._random.choices(tuple(Survival), weights=(3, 1, 2, 4))[0]
@@ -177,6 +202,7 @@ class SimDisk:
                 self._counts.add(Fault.LOST_SECTOR, len(_touches(pending)))
             pending.clear()
         inode.cache = bytearray(inode.durable)
+        inode.cache_flips = dict(inode.durable_flips)
 
     def _keep_prefix(self, inode: Inode) -> None:
         """Keep the oldest writes whole, and of the next one the first sectors."""
@@ -187,7 +213,7 @@ class SimDisk:
         position, data = inode.pending[0]
         boundary = self._random.randint(position // SECTOR_SIZE_BYTES, (position + len(data)) // SECTOR_SIZE_BYTES)
         size = max(0, boundary * SECTOR_SIZE_BYTES - position)
-        inode.durable[position : position + size] = data[:size]
+        inode.put_durable(position, data[:size])
         self._counts.add(Fault.TORN_WRITE if size else Fault.LOST_SECTOR)
 
     def _keep_sectors(self, inode: Inode) -> None:
@@ -195,14 +221,13 @@ class SimDisk:
         random = self._random
         touches = _touches(inode.pending)
         kept = {sector: random.randint(0, count) for sector, count in touches.items()}
-        durable = inode.durable
         for position, data in inode.pending:
             parts = list(_parts(position, len(data)))
             lost = 0
             for sector, begin, end in parts:
                 if kept[sector] > 0:
                     kept[sector] -= 1
-                    durable[begin:end] = data[begin - position : end - position]
+                    inode.put_durable(begin, data[begin - position : end - position])
                 else:
                     lost += 1
             self._counts.add(Fault.LOST_SECTOR, lost)
@@ -226,6 +251,14 @@ def _parts(position: int, size: int) -> list[tuple[int, int, int]]:
         (sector, max(position, sector * SECTOR_SIZE_BYTES), min(end, (sector + 1) * SECTOR_SIZE_BYTES))
         for sector in range(first, last + 1)
     ]
+
+
+def _widened(image: bytearray, position: int, data: bytes) -> tuple[int, bytes]:
+    """Put a write into the image of a file and return it widened to whole sectors."""
+    end = position + len(data)
+    image[position:end] = data
+    begin = position - position % SECTOR_SIZE_BYTES
+    return begin, bytes(image[begin : end + -end % SECTOR_SIZE_BYTES])
 
 
 def _touches(pending: list[tuple[int, bytes]]) -> dict[int, int]:

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dledger.testing.faults import Fault, SimulatedCrash
-from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, Directory, Inode, SimDisk
+from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, Directory, SimDisk
+from dledger.testing.sim_inode import Inode
 from store.errors import DirectoryLocked, DiskFull, StorageFailed
 from store.files import SMALL_FILE_SIZE_BYTES
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
     from dledger.testing.faults import FaultCounts
 
-# (file, writes it had when the sync began): what a sync that is under way will have made durable when it ends.
-SyncedWrites = list[tuple[Inode, int]]
+# (path, file, writes it had when the sync began): what a sync under way will have made durable when it ends.
+SyncedWrites = list[tuple[str, Inode, int]]
 
 
 class CrashPoint:
@@ -79,6 +80,10 @@ class SimFile:
                 reached -= reached % SECTOR_SIZE_BYTES
             self._inode.write(content[: max(0, reached - position)], position)
             raise SimulatedCrash
+        if files.is_write_refused():
+            reached = position + files.random.randint(0, len(content))
+            self._inode.write(content[: max(0, reached - reached % SECTOR_SIZE_BYTES - position)], position)
+            raise StorageFailed(self.path, "write", _io_error())
         self._inode.write(content, position)
 
     def read(self, position: int, size: int) -> bytes:
@@ -108,9 +113,9 @@ class SimFile:
         files, inode = self._files, self._inode
         is_dying = files.crash_point.reach()
         if files.open_sync is not None and not is_dying:
-            files.open_sync.append((inode, inode.written_count))
+            files.open_sync.append((self.path, inode, inode.written_count))
         elif not is_dying or files.random.random() < 0.5:
-            inode.make_durable(inode.written_count)
+            files.sync(self.path, inode, inode.written_count)
         if is_dying:
             raise SimulatedCrash
 
@@ -151,6 +156,25 @@ class SimFiles:
         self._disk = disk
         self._counts = counts
 
+    def is_write_refused(self) -> bool:
+        """Count a write; say whether the disk refuses it."""
+        if not self._disk.write_trouble.strikes():
+            return False
+        self._counts.add(Fault.WRITE_ERROR)
+        return True
+
+    def sync(self, path: str, inode: Inode, written_count: int) -> None:
+        """Make the first `written_count` writes of a file durable.
+
+        Raises:
+            StorageFailed: the disk refused; what of them is durable is not known.
+        """
+        if self._disk.sync_trouble.strikes():
+            self._counts.add(Fault.SYNC_ERROR)
+            self._disk.fail_sync(inode, written_count)
+            raise StorageFailed(path, "sync", _io_error())
+        inode.make_durable(written_count)
+
     def make_directory(self, path: str) -> None:
         """Create `path` and its parents, durably."""
         is_dying = self.crash_point.reach()
@@ -177,7 +201,7 @@ class SimFiles:
         """Create a file of `size` zero bytes; a process that dies here may leave an empty one.
 
         Raises:
-            StorageFailed: there is one already.
+            StorageFailed: there is one already, or the disk refused.
             DiskFull: no room; nothing was left behind.
         """
         directory, name = self._parent(path)
@@ -185,6 +209,8 @@ class SimFiles:
             raise StorageFailed(path, "create", FileExistsError(errno.EEXIST, "file exists"))
         if self.crash_point.reach():
             self._die_creating(directory, name, size)
+        if self.is_write_refused():
+            raise StorageFailed(path, "create", _io_error())
         if self._disk.used_bytes + size > self._disk.capacity_bytes:
             self._counts.add(Fault.DISK_FULL)
             raise DiskFull(path, size)
@@ -211,8 +237,10 @@ class SimFiles:
         inode.sync()
 
     def open(self, path: str) -> SimFile:
-        """Open an existing file for reading and writing."""
-        return SimFile(self, path, self._existing(path))
+        """Open an existing file for reading and writing; pages that wait for no sync are read from the disk anew."""
+        inode = self._existing(path)
+        inode.drop_clean_pages()
+        return SimFile(self, path, inode)
 
     def read_bytes(self, path: str) -> bytes | None:
         """Return the content of a small file; None when there is no such file."""
@@ -235,14 +263,17 @@ class SimFiles:
 
         Raises:
             DiskFull: no room was set aside and there is none.
+            StorageFailed: the disk refused; the old content stands.
         """
         self._take_spare_room(path, max(len(content), SMALL_FILE_SIZE_BYTES))
         if self.crash_point.reach():
             raise SimulatedCrash
+        if self.is_write_refused():
+            raise StorageFailed(path, "replace", _io_error())
         directory, name = self._parent(path)
         inode = Inode(len(content))
         inode.write(content, 0)
-        inode.make_durable(inode.written_count)
+        self.sync(path, inode, inode.written_count)
         directory.change(name, inode)
         self.sync_directory(posixpath.dirname(path))
 
@@ -259,6 +290,8 @@ class SimFiles:
         self._existing(path)
         directory, name = self._parent(path)
         is_dying = self.crash_point.reach()
+        if not is_dying and self.is_write_refused():
+            raise StorageFailed(path, "rename", _io_error())
         if not is_dying or self.random.random() < 0.5:
             directory.rename(name, posixpath.basename(new_path))
         if is_dying:
@@ -269,14 +302,23 @@ class SimFiles:
         self._existing(path)
         directory, name = self._parent(path)
         is_dying = self.crash_point.reach()
+        if not is_dying and self.is_write_refused():
+            raise StorageFailed(path, "remove", _io_error())
         if not is_dying or self.random.random() < 0.5:
             directory.change(name, None)
         if is_dying:
             raise SimulatedCrash
 
     def sync_directory(self, path: str) -> None:
-        """Make the names in `path` durable."""
+        """Make the names in `path` durable.
+
+        Raises:
+            StorageFailed: the disk refused; the changes wait for the next sync, or for a power cut.
+        """
         is_dying = self.crash_point.reach()
+        if not is_dying and self._disk.sync_trouble.strikes():
+            self._counts.add(Fault.SYNC_ERROR)
+            raise StorageFailed(path, "sync", _io_error())
         if not is_dying or self.random.random() < 0.5:
             self._disk.directories[path].sync()
         if is_dying:
@@ -315,3 +357,7 @@ class SimFiles:
         if inode is None:
             raise StorageFailed(path, "open", FileNotFoundError(errno.ENOENT, "no such file"))
         return inode
+
+
+def _io_error() -> OSError:
+    return OSError(errno.EIO, "input/output error")

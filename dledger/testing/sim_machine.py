@@ -6,10 +6,11 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.testing.faults import Fault, SimulatedCrash
+from dledger.testing.sim_clock import SimClock
 from dledger.testing.sim_disk import UNLIMITED_BYTES, SimDisk
 from dledger.testing.sim_files import SimFiles
 from dledger.testing.sim_process import SimProcess, World
-from store.errors import DiskFull
+from store.errors import DiskFull, StorageFailed, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,7 @@ class SimMachine:
     Attributes:
         process: the running node; None while it is down.
         sync_delay_us: how much longer a sync takes now.
+        clock: its clocks; they outlive its processes.
     """
 
     def __init__(self, world: World, node_id: str, disk: SimDisk, on_down: Callable[[SimMachine], None]) -> None:
@@ -34,13 +36,14 @@ class SimMachine:
         self.disk = disk
         self.process: SimProcess | None = None
         self.sync_delay_us = 0
+        self.clock = SimClock(world.scheduler, world.options.clock_rates_ppm[world.options.node_ids.index(node_id)])
         self._world = world
         self._on_down = on_down
         self._random = Random(f"{world.options.seed}/machine/{node_id}")
         self._files: SimFiles | None = None
         self._is_death_a_power_cut = False
         self._died_in_step = False
-        self._lost_power = False
+        self._lost_writes = False
 
     def boot(self, *, die_after: int = 0) -> None:
         """Start a process if none runs; `die_after` > 0: it dies in that operation if its start has so many.
@@ -52,6 +55,7 @@ class SimMachine:
         if self.process is not None:
             return
         world = self._world
+        is_damaged = world.checks.damage.is_damaged(self.node_id)
         self._files = SimFiles(self.disk, self._random, world.counts)
         if die_after:
             self._files.crash_point.arm(die_after)
@@ -62,10 +66,8 @@ class SimMachine:
             world.counts.add(Fault.CRASH_IN_START)
             self._fall(is_in_step=True, is_power_cut=self._is_death_a_power_cut)
             return
-        except DiskFull as error:
-            # Refusing to start without room is right; the machine tries again later.
-            world.trace.note(self.node_id, "cannot start: %s", error)
-            self._fall(is_in_step=True, is_power_cut=False)
+        except StoreError as error:
+            self._cannot_start(error)
             return
         self._files.crash_point.disarm()
         world.trace.note(self.node_id, "is up: last index %d, term %d", process.store.last_index, process.raft.term)
@@ -73,11 +75,43 @@ class SimMachine:
             self.node_id,
             last_index=process.store.last_index,
             is_in_step=self._died_in_step,
-            is_power_cut=self._lost_power,
+            is_power_cut=self._lost_writes,
+            is_damaged=is_damaged,
         )
-        self._died_in_step = self._lost_power = False
+        world.checks.damage.look_again(self.node_id)
+        self._died_in_step = self._lost_writes = False
         self.process = process
+        world.network.started(self.node_id)
         process.run()
+
+    def _cannot_start(self, error: StoreError) -> None:
+        """Refusing to start on a disk that is full, failing or damaged is right; somebody sees to it, and tries again.
+
+        Raises:
+            StoreError: there is nothing wrong with the disk.
+        """
+        if not isinstance(error, (DiskFull, StorageFailed)):
+            self._found_damage(error)
+        self._lost_writes |= isinstance(error, StorageFailed)
+        self._world.trace.note(self.node_id, "cannot start: %s", error)
+        self._fall(is_in_step=True, is_power_cut=False)
+
+    def _found_damage(self, error: StoreError) -> None:
+        world = self._world
+        if not world.checks.damage.is_damaged(self.node_id):
+            raise error
+        world.counts.add(Fault.DAMAGE_FOUND)
+        world.checks.damage.repair(self.node_id)
+
+    def failed(self, error: StoreError) -> None:
+        """Hear from the process that it stopped because its disk failed it; some machines are then started anew."""
+        world = self._world
+        if not isinstance(error, StorageFailed):
+            self._found_damage(error)
+        self._lost_writes |= isinstance(error, StorageFailed)
+        world.counts.add(Fault.NODE_FAILED)
+        world.trace.note(self.node_id, "has stopped: %s", error)
+        self._fall(is_in_step=True, is_power_cut=self._may_lose_power())
 
     def stop(self) -> None:
         """Stop the process in good order."""
@@ -110,26 +144,35 @@ class SimMachine:
         self._world.counts.add(Fault.CRASH_IN_STEP)
         self._fall(is_in_step=True, is_power_cut=self._is_death_a_power_cut)
 
-    def pause(self) -> None:
-        """Stop the process in its tracks; its events wait."""
+    def pause(self, *, is_clock_stopped: bool = False) -> None:
+        """Stop the process in its tracks; its events wait, and perhaps its monotonic clock, too."""
         if self.process is not None and not self.process.is_paused:
-            self._world.counts.add(Fault.PAUSE)
+            self._world.counts.add(Fault.CLOCK_STOPPED if is_clock_stopped else Fault.PAUSE)
             self._world.trace.note(self.node_id, "is paused")
             self.process.is_paused = True
+            if is_clock_stopped:
+                self.clock.stop()
 
     def resume(self) -> None:
         """Let a paused process go on."""
+        self.clock.go_on()
         if self.process is not None and self.process.is_paused:
             self._world.trace.note(self.node_id, "goes on")
             self.process.resume()
 
     def heal(self) -> None:
-        """Repair everything and start the process if it is down."""
+        """Repair everything and start the process if it is down, or anew if its disk does not answer."""
         self.sync_delay_us = 0
         self.disk.capacity_bytes = UNLIMITED_BYTES
+        self.disk.write_trouble.heal()
+        self.disk.sync_trouble.heal()
         if self._files is not None:
             self._files.crash_point.disarm()
         self.resume()
+        is_stuck = self.process is not None and self.process.is_stuck
+        if is_stuck or self._world.checks.damage.is_damaged(self.node_id):
+            self.kill()
+        self._world.checks.damage.repair(self.node_id)
         self.boot()
 
     def _may_lose_power(self) -> bool:
@@ -138,9 +181,10 @@ class SimMachine:
     def _fall(self, *, is_in_step: bool, is_power_cut: bool) -> None:
         world = self._world
         self._died_in_step |= is_in_step
-        self._lost_power |= is_power_cut
+        self._lost_writes |= is_power_cut
         if self._files is not None:
             self._files.crash_point.is_dead = True
+        self.clock.go_on()
         was_up, self.process = self.process, None
         if was_up is not None:
             was_up.is_dead = True

@@ -1,4 +1,7 @@
-"""A simulated network: messages between nodes are lost, late, doubled, overtaken, cut off, and come back from the past.
+"""A simulated network, in which messages are lost, late, doubled, overtaken, cut off, and come back from the past.
+
+They are also held up together (a clogged link lets everything out at once when it opens). The past is also that of
+earlier lives of the nodes.
 
 A link is one direction between two nodes. Messages are immutable and handed over as they are; encoding them is the
 peer transport's business and tested there.
@@ -20,8 +23,9 @@ if TYPE_CHECKING:
     from dledger.testing.scheduler import Scheduler
 
 OLD_MESSAGES_MAX = 256
-# A replayed message is put down for so long that elections and truncations can happen meanwhile.
-REPLAY_DELAY_MAX_US = 2_000_000
+# A replayed message is put down for so long that elections and truncations can happen meanwhile; the nodes' timings are
+# some ten times faster than in production, so that this is a minute of theirs.
+REPLAY_DELAY_MAX_US = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,11 @@ class SimNetwork:
         self._deliver = deliver
         self._blocks: dict[tuple[str, str], int] = {}
         self._last_arrival_us: dict[tuple[str, str], int] = {}
-        self._old: list[tuple[str, str, Message]] = []
+        self._clogs: dict[tuple[str, str], int] = {}
+        self._held: dict[tuple[str, str], list[Message]] = {}
+        # (source, target, message, how often the two had started by then)
+        self._old: list[tuple[str, str, Message, int]] = []
+        self._starts: dict[str, int] = {}
 
     def send(self, source: str, target: str, message: Message) -> None:
         """Take a message of `source` for `target`; whether and when it arrives is the seed's business."""
@@ -97,8 +105,28 @@ class SimNetwork:
         assert self._blocks[link] > 0, link
         self._blocks[link] -= 1
 
+    def clog(self, source: str, target: str) -> None:
+        """Hold everything up in one direction; it comes out when every `clog` was undone by `unclog`."""
+        link = (source, target)
+        self._clogs[link] = self._clogs.get(link, 0) + 1
+
+    def unclog(self, source: str, target: str) -> None:
+        """Undo one `clog`."""
+        link = (source, target)
+        self._clogs[link] -= 1
+        if self._clogs[link] == 0:
+            del self._clogs[link]
+            self._release(link)
+
+    def started(self, node_id: str) -> None:
+        """Hear that a node begins a new life: what was sent before belongs to an old one."""
+        self._starts[node_id] = self._starts.get(node_id, 0) + 1
+
     def heal(self) -> None:
         """Open all links, forget the past, and lose, double and delay nothing from now on."""
+        self._clogs.clear()
+        for link in list(self._held):
+            self._release(link)
         self._blocks.clear()
         self._old.clear()
         self.options = NetworkOptions(is_ordered=self.options.is_ordered)
@@ -123,24 +151,39 @@ class SimNetwork:
         self._scheduler.after(arrival_us - self._scheduler.now_us, self._arrive, source, target, message)
 
     def _arrive(self, source: str, target: str, message: Message) -> None:
-        if self._blocks.get((source, target)):
+        link = (source, target)
+        if self._blocks.get(link):
             self._counts.add(Fault.PARTITIONED)
+        elif link in self._clogs:
+            self._counts.add(Fault.CLOGGED)
+            self._held.setdefault(link, []).append(message)
         else:
             self._deliver(target, source, message)
+
+    def _release(self, link: tuple[str, str]) -> None:
+        source, target = link
+        for message in self._held.pop(link, ()):
+            self._scheduler.after(0, self._arrive, source, target, message)
 
     def _remember(self, source: str, target: str, message: Message) -> None:
         """Keep a bounded random sample of the past, and now and then send some of it again."""
         old, random = self._old, self._random
         if len(old) < OLD_MESSAGES_MAX:
-            old.append((source, target, message))
+            old.append((source, target, message, self._starts_of(source, target)))
         elif random.random() < 0.1:
-            old[int(random.random() * OLD_MESSAGES_MAX)] = (source, target, message)
+            slot = int(random.random() * OLD_MESSAGES_MAX)
+            old[slot] = (source, target, message, self._starts_of(source, target))
         if random.random() < self.options.replay_rate:
             again = old[int(random.random() * len(old))]
             delay_us = int(random.random() * REPLAY_DELAY_MAX_US)
             self._scheduler.after(delay_us, self._replay, *again)
 
-    def _replay(self, source: str, target: str, message: Message) -> None:
+    def _replay(self, source: str, target: str, message: Message, starts: int) -> None:
         if self._old and not self._blocks.get((source, target)):
             self._counts.add(Fault.REPLAYED)
+            if starts != self._starts_of(source, target):
+                self._counts.add(Fault.REPLAYED_AFTER_RESTART)
             self._deliver(target, source, message)
+
+    def _starts_of(self, source: str, target: str) -> int:
+        return self._starts.get(source, 0) + self._starts.get(target, 0)

@@ -1,44 +1,42 @@
 """One life of a simulated node: the production core, driver, entry store and hard state, from start to death.
 
-Stands where `dledger.node.Node` stands in production: it owns the inbox, the clock and the pending appends, and is
-the driver's transport, syncer and observer. Everything that it does to its disk and to the network passes the crash
-point of its `SimFiles`, so that it can die between any two effects of a step.
+Stands where `dledger.node.Node` stands in production: it owns the inbox and the timers, and is the driver's transport;
+its syncer and observer are `sim_syncer` and `sim_observer`. Everything that it does to its disk and to the network
+passes the crash point of its `SimFiles`, so that it can die between any two effects of a step.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from random import Random
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
-from dledger.core.events import Event, PeerUnreachable, ReadIndex, Received, RoleChanged, Tick
+from dledger.core.events import Event, PeerUnreachable, ReadIndex, Received, Tick
 from dledger.core.messages import PushAccepted
 from dledger.core.raft import Raft
 from dledger.driver import Driver, Proposal
-from dledger.entry_store import CheckpointTicket, CorruptPush, EntryStore, EntryStoreConfig, FlushTicket
-from dledger.errors import ResponseCode
+from dledger.entry_store import CheckpointTicket, EntryStore, EntryStoreConfig, FlushTicket
 from dledger.hard_state import HardStateFile
-from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
 from dledger.testing.checks import Checks, node_directory
-from dledger.testing.client_checks import Operation, Outcome
-from dledger.testing.faults import Fault, SimulatedCrash, Violation
-from dledger.testing.sim_reply import SimReply
-from dledger.types import Role
+from dledger.testing.faults import SimulatedCrash
+from dledger.testing.sim_observer import SimObserver
+from dledger.testing.sim_syncer import SimSyncer
+from store.errors import StoreError
 
 if TYPE_CHECKING:
-    from asyncio import Future
     from collections.abc import Callable
+    from random import Random
 
     from dledger.core.messages import Message
+    from dledger.testing.client_checks import Operation, Outcome
     from dledger.testing.faults import FaultCounts
     from dledger.testing.options import SimOptions
     from dledger.testing.scheduler import Scheduler
-    from dledger.testing.sim_files import SimFiles, SyncedWrites
+    from dledger.testing.sim_clock import SimClock
+    from dledger.testing.sim_files import SimFiles
     from dledger.testing.sim_network import SimNetwork
     from dledger.testing.trace import Trace
 
 FLUSH_INTERVAL_US = 10_000
-PENDING_ENTRIES_MAX = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +66,13 @@ class Machine(Protocol):
     """What a process needs to know of the machine that it runs on."""
 
     sync_delay_us: int
+    clock: SimClock
 
     def died(self) -> None:
         """Hear that the process died at its crash point."""
+
+    def failed(self, error: StoreError) -> None:
+        """Hear that the process stopped because its disk failed it."""
 
 
 class SimProcess:
@@ -85,25 +87,19 @@ class SimProcess:
     """
 
     def __init__(self, world: World, machine: Machine, node_id: str, files: SimFiles, random: Random) -> None:
-        options = world.options
         self.node_id = node_id
         self.is_dead = False
         self.is_paused = False
         self._world = world
         self._machine = machine
+        self._clock = machine.clock
         self._files = files
         self._random = random
-        self._rate_ppm = options.clock_rates_ppm[options.node_ids.index(node_id)]
         self._inbox: list[Event] = []
         self._proposals: list[Proposal] = []
         self._tickets: list[FlushTicket] = []
-        self._appends = PendingAppends(
-            PENDING_ENTRIES_MAX,
-            PENDING_ENTRIES_MAX * options.data_file_size_bytes,
-            options.client_time_out_us / 1_000_000,
-            _ignore_latency,
-        )
-        self._reads: dict[int, Callable[[bool], None]] = {}
+        self._observer = SimObserver(world, node_id, machine.clock)
+        self._syncer = SimSyncer(world, machine, files, random, on_synced=self._synced, on_failed=self._fail)
         self._has_turn = False
         self._open()
 
@@ -126,17 +122,18 @@ class SimProcess:
             log_state=self.store.log_state(),
             fit=self.store.fit,
             draw=self._random.randrange,
-            now_ms=self._now_ms(),
+            now_ms=self._clock.now_ms(),
         )
         self._driver = parts.make_driver(
             self.raft,
             store=self.store,
             hard_state=self._hard_state,
             transport=self,
-            syncer=self,
-            observer=self,
+            syncer=self._syncer,
+            observer=self._observer,
             is_flush_sync=options.is_flush_sync,
         )
+        self._observer.watch(self.store, self.raft)
 
     def run(self) -> None:
         """Begin to tick."""
@@ -162,20 +159,14 @@ class SimProcess:
 
     def propose(self, operation: Operation, tell: Callable[[Outcome, str | None], None]) -> None:
         """Take a client's append; `tell` gets its outcome and the leader's id, unless the process dies."""
-        reply = SimReply(operation, self._world.checks.clients, lambda outcome: tell(outcome, self.raft.leader_id))
-        size_bytes = sum(map(len, operation.bodies))
-        future = cast("Future[AppendResult]", reply)
-        pending = PendingAppend(future, len(operation.bodies), size_bytes, self._now_ms() / 1_000)
-        if not self._appends.has_room(pending.entries_count, size_bytes):
-            pending.answer(AppendResult(ResponseCode.LEADER_PENDING_FULL))
-            return
-        self._appends.take(pending)
-        self._proposals.append(Proposal(bodies=operation.bodies, stamp_at=operation.stamp_at, token=pending))
-        self._ask_turn()
+        pending = self._observer.take_append(operation, tell)
+        if pending is not None:
+            self._proposals.append(Proposal(bodies=operation.bodies, stamp_at=operation.stamp_at, token=pending))
+            self._ask_turn()
 
     def read(self, read_id: int, reply: Callable[[bool], None]) -> None:
         """Take a client's linearizable read; `reply` hears whether it was served."""
-        self._reads[read_id] = reply
+        self._observer.take_read(read_id, reply)
         self._inbox.append(ReadIndex(read_id))
         self._ask_turn()
 
@@ -189,6 +180,11 @@ class SimProcess:
             self._has_turn = True
             self._world.scheduler.after(int(self._random.random() * delay_max_us), self._turn)
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the disk does not answer, and will not soon."""
+        return self._syncer.is_stuck
+
     def resume(self) -> None:
         """Go on after a pause, with all that has gathered."""
         self.is_paused = False
@@ -201,8 +197,8 @@ class SimProcess:
             return
         self._world.scheduler.after(self._world.options.tick_us, self._tick)
         if not self.is_paused:
-            self._appends.expire(self._now_ms() / 1_000)
-            self._inbox.append(Tick(self._now_ms()))
+            self._observer.expire()
+            self._inbox.append(Tick(self._clock.now_ms()))
             self._turn()
 
     def _turn(self) -> None:
@@ -216,8 +212,20 @@ class SimProcess:
             work()
         except SimulatedCrash:
             self._machine.died()
+        except StoreError as error:
+            self._fail(error)
         else:
             self._check()
+
+    def _fail(self, error: StoreError) -> None:
+        """Stop at once, as `Node` does; the outcome of what was taken in is unknown."""
+        if not self.is_dead:
+            self._observer.end()
+            self._machine.failed(error)
+
+    def _synced(self, ticket: FlushTicket) -> None:
+        self._tickets.append(ticket)
+        self._ask_turn()
 
     def _work(self) -> None:
         driver = self._driver
@@ -269,9 +277,6 @@ class SimProcess:
         """Stop in good order."""
         self._guard(self.store.close)
 
-    def _now_ms(self) -> int:
-        return self._world.scheduler.now_us * self._rate_ppm // 1_000_000_000
-
     # ---------------------------------------------------------------------------------------------- Transport
 
     def send(self, peer: str, message: Message) -> None:
@@ -285,85 +290,6 @@ class SimProcess:
         if world.trace.is_told:
             world.trace.note(self.node_id, "-> %s %s", peer, _short(message))
         world.network.send(self.node_id, peer, message)
-
-    # ---------------------------------------------------------------------------------------------- Syncer
-
-    def start(self, ticket: FlushTicket) -> None:
-        """Begin a sync for the driver; what it covers becomes durable when it ends."""
-        covered: SyncedWrites = []
-        self._files.open_sync = covered
-        try:
-            ticket.sync()
-        finally:
-            self._files.open_sync = None
-        options = self._world.options
-        delay_us = options.sync_min_us + int(self._random.random() * (options.sync_max_us - options.sync_min_us))
-        if self._machine.sync_delay_us:
-            self._world.counts.add(Fault.SLOW_SYNC)
-            delay_us += self._machine.sync_delay_us
-        self._world.scheduler.after(delay_us, self._end_sync, ticket, covered)
-
-    def _end_sync(self, ticket: FlushTicket, covered: SyncedWrites) -> None:
-        if self.is_dead:
-            return
-        for inode, written_count in covered:
-            inode.make_durable(written_count)
-        self._tickets.append(ticket)
-        self._ask_turn()
-
-    # ---------------------------------------------------------------------------------------------- Observer
-
-    def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
-        """Wait for the commit."""
-        self._appends.appended(proposal.token, first_index, term, positions)
-
-    def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
-        """Tell the client."""
-        self._appends.refused(proposal.token, AppendResult(code))
-
-    def on_commit(self, commit_index: int) -> None:
-        """Answer the appends that are settled now: what stands at their indexes decides."""
-        checks, store = self._world.checks, self.store
-        checks.log.commit(self.node_id, term=self.raft.term, commit_index=commit_index, last_index=store.last_index)
-        self._appends.committed(commit_index, store.term_at, self._now_ms() / 1_000)
-
-    def on_truncated(self, first_index: int) -> None:
-        """Pass on to the checks and to the appends that were cut."""
-        self._world.trace.note(self.node_id, "cuts %d and all behind it", first_index)
-        self._world.checks.log.truncate(self.node_id, first_index)
-        self._appends.truncated(first_index)
-
-    def on_role(self, change: RoleChanged) -> None:
-        """Pass on to the checks."""
-        self._world.trace.note(
-            self.node_id, "%s in term %d, leader %s", change.role.value, change.term, change.leader_id
-        )
-        if change.role is Role.LEADER:
-            self._world.checks.elections.lead(self.node_id, change.term)
-            self._world.checks.log.lead(self.node_id, term=change.term, last_index=self.store.last_index)
-
-    def on_read_ready(self, read_id: int, index: int) -> None:
-        """Serve the read: everything up to `index` must be committed here."""
-        if index > self.raft.commit_index:
-            raise Violation("read", f"{self.node_id} serves up to {index}, commit index {self.raft.commit_index}")
-        checks = self._world.checks
-        checks.clients.end_read(read_id, index)
-        if index >= 0:
-            checks.log.served(self.node_id, self.store.get(index))
-        self._reads.pop(read_id)(True)
-
-    def on_read_refused(self, read_id: int) -> None:
-        """Tell the client."""
-        self._world.checks.clients.refuse_read(read_id)
-        self._reads.pop(read_id)(False)
-
-    def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
-        """Nothing in this world changes bytes on their way: a push that does not verify is a bug of its sender."""
-        raise Violation("push", f"{self.node_id} was sent entries by {peer} that do not verify: {error}")
-
-
-def _ignore_latency(_latency_s: float) -> None:
-    """Simulated latencies are nobody's business."""
 
 
 def _short(message: Any) -> str:

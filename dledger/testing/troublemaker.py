@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+from dledger.testing.network_troubles import NetworkTroubles
 from dledger.testing.options import Trouble
 from dledger.testing.sim_disk import UNLIMITED_BYTES
 from dledger.types import Role
@@ -12,14 +13,17 @@ from dledger.types import Role
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from dledger.testing.sim_disk import IoTrouble
     from dledger.testing.sim_machine import SimMachine
     from dledger.testing.sim_process import World
 
 _DEATH_OPERATIONS_MAX = 60
 _START_OPERATIONS_MAX = 12
-_CUT_MAX_US = 800_000
 _SICK_MAX_US = 500_000
-_FLAPS_MAX = 12
+_STUCK_MIN_US = 2_000_000
+# Longer than any run: the sync ends only with the process.
+_STUCK_FOR_EVER_US = 1 << 40
+_FAILING_OPERATIONS_MAX = 30
 
 
 class Troublemaker:
@@ -35,6 +39,7 @@ class Troublemaker:
         self._machines = machines
         self._random = Random(f"{world.options.seed}/troubles")
         self._is_stopped = False
+        network = NetworkTroubles(world, machines, self._random, self)
         self._orders: dict[Trouble, Callable[[], None]] = {
             Trouble.KILL: lambda: self._any().kill(),
             Trouble.STOP: lambda: self._any().stop(),
@@ -42,14 +47,21 @@ class Troublemaker:
             Trouble.CUT_POWER_OF_ALL: self._cut_power_of_all,
             Trouble.DIE_IN_STEP: lambda: self._any().arm(self._random.randint(1, _DEATH_OPERATIONS_MAX)),
             Trouble.DIE_IN_START: lambda: self._any().kill(),
-            Trouble.ISOLATE: self._isolate,
-            Trouble.SPLIT: self._split,
-            Trouble.CUT_ONE_WAY: self._cut_one_way,
-            Trouble.BRIDGE: self._bridge,
-            Trouble.FLAP: self._flap,
+            Trouble.ISOLATE: lambda: network.isolate(self._any_id()),
+            Trouble.SPLIT: network.split,
+            Trouble.CUT_ONE_WAY: network.cut_one_way,
+            Trouble.BRIDGE: network.bridge,
+            Trouble.FLAP: network.flap,
+            Trouble.CLOG: network.clog,
+            Trouble.SWIZZLE_CLOG: network.swizzle_clog,
             Trouble.PAUSE: self._pause,
             Trouble.SLOW_DISK: self._slow_disk,
             Trouble.FILL_DISK: self._fill_disk,
+            Trouble.STICK_SYNC: self._stick_sync,
+            Trouble.FAIL_WRITE: lambda: self._fail_io(self._any().disk.write_trouble),
+            Trouble.FAIL_SYNC: lambda: self._fail_io(self._any().disk.sync_trouble),
+            Trouble.FLIP_BITS: self._flip_bits,
+            Trouble.STOP_CLOCK: self._stop_clock,
         }
 
     def start(self) -> None:
@@ -97,10 +109,13 @@ class Troublemaker:
     def _any(self) -> SimMachine:
         return self._machines[self._any_id()]
 
-    def _later(self, duration_max_us: int, end: Callable[..., None], *arguments: object) -> None:
+    def later(self, duration_max_us: int, end: Callable[..., None], *arguments: object) -> None:
         """End a trouble after a random while, unless all was healed meanwhile."""
-        delay_us = int(self._random.random() * duration_max_us)
-        self._world.scheduler.after(delay_us, self._end, end, arguments)
+        self.at(int(self._random.random() * duration_max_us), end, *arguments)
+
+    def at(self, delay_us: int, act: Callable[..., None], *arguments: object) -> None:
+        """Go on with a trouble after `delay_us`, unless all was healed meanwhile."""
+        self._world.scheduler.after(delay_us, self._end, act, arguments)
 
     def _end(self, end: Callable[..., None], arguments: Sequence[object]) -> None:
         if not self._is_stopped:
@@ -115,12 +130,12 @@ class Troublemaker:
     def _pause(self) -> None:
         machine = self._any()
         machine.pause()
-        self._later(_SICK_MAX_US, machine.resume)
+        self.later(_SICK_MAX_US, machine.resume)
 
     def _slow_disk(self) -> None:
         machine = self._any()
         machine.sync_delay_us = self._random.choice((5_000, 50_000, 300_000))
-        self._later(_SICK_MAX_US, self._quicken_disk, machine)
+        self.later(_SICK_MAX_US, self._quicken_disk, machine)
 
     def _quicken_disk(self, machine: SimMachine) -> None:
         machine.sync_delay_us = 0
@@ -129,59 +144,32 @@ class Troublemaker:
         machine = self._any()
         room_bytes = self._random.randint(0, 2 * self._world.options.data_file_size_bytes)
         machine.disk.capacity_bytes = machine.disk.used_bytes + room_bytes
-        self._later(_SICK_MAX_US, self._empty_disk, machine)
+        self.later(_SICK_MAX_US, self._empty_disk, machine)
 
     def _empty_disk(self, machine: SimMachine) -> None:
         machine.disk.capacity_bytes = UNLIMITED_BYTES
 
-    # ---------------------------------------------------------------------------------------------- network
+    def _stick_sync(self) -> None:
+        """The next sync takes seconds, or does not end; the disk is well again before or after that."""
+        machine = self._any()
+        machine.sync_delay_us = self._random.choice((_STUCK_MIN_US, _STUCK_FOR_EVER_US))
+        self.later(_SICK_MAX_US, self._quicken_disk, machine)
 
-    def _isolate(self) -> None:
-        alone = self._any_id()
-        others = self._others(alone)
-        self._cut([(alone, other) for other in others] + [(other, alone) for other in others])
+    def _fail_io(self, trouble: IoTrouble) -> None:
+        """One operation fails, or all from then on for a while."""
+        trouble.arm(self._random.randint(1, _FAILING_OPERATIONS_MAX), is_lasting=self._random.random() < 0.3)
+        self.later(_SICK_MAX_US, trouble.heal)
 
-    def _split(self) -> None:
-        side = {node_id: self._random.random() < 0.5 for node_id in self._world.options.node_ids}
-        self._cut([link for link in self._links() if side[link[0]] != side[link[1]]])
+    def _flip_bits(self) -> None:
+        machine = self._any()
+        damage = self._world.checks.damage
+        is_cached = machine.process is None or self._random.random() < 0.5
+        path = damage.flip(machine.node_id, self._random, self._world.counts, is_cached=is_cached)
+        if path is not None:
+            self._world.trace.note(machine.node_id, "has flipped bits in %s", path)
 
-    def _cut_one_way(self) -> None:
-        self._cut([self._random.choice(self._links())])
-
-    def _bridge(self) -> None:
-        """Leave one node that sees all others, which do not see one another (three nodes), or two halves around it."""
-        bridge = self._random.choice(self._world.options.node_ids)
-        side = {node_id: number % 2 for number, node_id in enumerate(self._others(bridge))}
-        self._cut([link for link in self._links() if bridge not in link and side[link[0]] != side[link[1]]])
-
-    def _flap(self) -> None:
-        """Cut and open a link again and again, about as often as elections time out."""
-        link = self._random.choice(self._links())
-        period_us = self._world.options.raft.min_election_timeout_ms * 1_000
-        for number in range(self._random.randint(2, _FLAPS_MAX)):
-            self._world.scheduler.after(number * period_us, self._end, self._flap_once, (link, period_us))
-
-    def _flap_once(self, link: tuple[str, str], period_us: int) -> None:
-        self._world.network.block(*link)
-        self._later(period_us, self._world.network.unblock, *link)
-
-    def _others(self, node_id: str) -> list[str]:
-        return [other for other in self._world.options.node_ids if other != node_id]
-
-    def _links(self) -> list[tuple[str, str]]:
-        node_ids = self._world.options.node_ids
-        return [(source, target) for source in node_ids for target in node_ids if source != target]
-
-    def _cut(self, links: list[tuple[str, str]]) -> None:
-        """Cut links for a while; the ends of some hear that their connection broke, others see only silence."""
-        network = self._world.network
-        for source, target in links:
-            network.block(source, target)
-            process = self._machines[source].process
-            if process is not None and self._random.random() < 0.5:
-                process.lose_connection(target)
-        self._later(_CUT_MAX_US, self._open, links)
-
-    def _open(self, links: list[tuple[str, str]]) -> None:
-        for source, target in links:
-            self._world.network.unblock(source, target)
+    def _stop_clock(self) -> None:
+        """Suspend the whole machine, as a hypervisor does: its monotonic clock stands still meanwhile."""
+        machine = self._any()
+        machine.pause(is_clock_stopped=True)
+        self.later(_SICK_MAX_US, machine.resume)

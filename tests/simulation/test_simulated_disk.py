@@ -107,7 +107,7 @@ def test_sync_covers_only_what_was_written_before_it_began():
     inode = machine.disk.lookup("/store/a")
     assert inode.durable[0:1] == b"\0"
 
-    for synced, count in covered:
+    for _, synced, count in covered:
         synced.make_durable(count)
 
     assert inode.durable[0:1] == b"a"
@@ -192,3 +192,69 @@ def test_existing_file_is_not_created_again():
 
     with pytest.raises(StorageFailed):
         machine.files.create("/store/a", SIZE)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_failed_sync_loses_sectors_that_the_next_sync_does_not_bring_back(seed):
+    machine = Machine(seed)
+    file = synced_file(machine)
+    file.write(b"a" * SIZE, 0)
+    machine.disk.sync_trouble.arm(1, is_lasting=False)
+    with pytest.raises(StorageFailed):
+        file.sync()
+
+    file.sync()
+
+    assert machine.disk.lookup("/store/a").cache == b"a" * SIZE, "the page cache hides it"
+    assert machine.counts[Fault.SYNC_ERROR] == 1
+    kept = machine.cut_power().open("/store/a").read(0, SIZE)
+    assert {bytes({byte}) for byte in kept} <= {b"a", b"\0"}
+
+
+def test_failed_sync_leaves_something_out_in_most_runs():
+    lost = 0
+    for seed in range(20):
+        machine = Machine(seed)
+        file = synced_file(machine)
+        file.write(b"a" * SIZE, 0)
+        machine.disk.sync_trouble.arm(1, is_lasting=False)
+        with pytest.raises(StorageFailed):
+            file.sync()
+        lost += machine.new_process().open("/store/a").read(0, SIZE) != b"a" * SIZE
+
+    assert lost > 10
+
+
+def test_write_error_leaves_whole_sectors_of_the_write():
+    machine = Machine(2)
+    file = synced_file(machine)
+    machine.disk.write_trouble.arm(2, is_lasting=True)
+    file.write(b"a" * 10, 0)
+    for _ in range(2):
+        with pytest.raises(StorageFailed):
+            file.write(b"b" * SIZE, 0)
+
+    content = machine.new_process().open("/store/a").read(0, SIZE)
+    assert len(content.rstrip(b"\0").lstrip(b"b")) in (0, 10)
+    assert machine.counts[Fault.WRITE_ERROR] == 2
+    machine.disk.write_trouble.heal()
+    file.write(b"c" * SIZE, 0)
+
+
+def test_flipped_bits_are_seen_until_they_are_overwritten_or_repaired():
+    machine = Machine(1)
+    file = synced_file(machine)
+    file.write(b"a" * SIZE, 0)
+    file.sync()
+    inode = machine.disk.lookup("/store/a")
+    inode.flip(3, 1, is_cached=False)
+    inode.flip(5, 2, is_cached=True)
+    assert file.read(0, 8) == b"aaaaacaa"
+    assert machine.new_process().open("/store/a").read(0, 8) == b"aaa`acaa", "read from the disk anew"
+    assert inode.written_durable() == inode.written_cache() == b"a" * SIZE
+    file.write(b"a", 5)
+
+    machine.disk.unflip()
+
+    assert file.read(0, 8) == b"a" * 8
+    assert machine.cut_power().open("/store/a").read(0, 5) == b"a" * 5

@@ -100,3 +100,28 @@ def test_healed_network_is_calm():
     wire.send_many()
 
     assert wire.arrived == list(range(COUNT))
+
+
+def test_clogged_link_lets_everything_out_at_once():
+    wire = Wire(is_ordered=True)
+    wire.network.clog("a", "b")
+    wire.network.clog("a", "b")
+    wire.send_many()
+    wire.network.unclog("a", "b")
+    assert wire.arrived == []
+    assert wire.counts[Fault.CLOGGED] == COUNT
+
+    wire.network.unclog("a", "b")
+    wire.scheduler.run_until(wire.scheduler.now_us)
+
+    assert wire.arrived == list(range(COUNT))
+
+
+def test_messages_of_an_earlier_life_are_replayed():
+    wire = Wire(replay_rate=0.2)
+    wire.send_many()
+    assert wire.counts[Fault.REPLAYED_AFTER_RESTART] == 0
+    wire.network.started("b")
+    wire.send_many()
+
+    assert 0 < wire.counts[Fault.REPLAYED_AFTER_RESTART] < wire.counts[Fault.REPLAYED]

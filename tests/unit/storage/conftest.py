@@ -134,7 +134,7 @@ class Machine:
 
     def patch(self, inode, offset, content):
         inode.cache[offset : offset + len(content)] = content
-        inode.durable[offset : offset + len(content)] = content
+        inode.durable[:] = inode.cache
         inode.pending.clear()
 
     def patch_data(self, position, content):

@@ -1,0 +1,60 @@
+"""The clocks of a simulated machine: a monotonic one and the time of day.
+
+The monotonic one has a rate of its own and can stand still, as in a suspended virtual machine; the time of day can be
+set by somebody at any moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dledger.testing.scheduler import Scheduler
+
+_PPM = 1_000_000
+_WALL_EPOCH_US = 1_700_000_000_000_000
+
+
+class SimClock:
+    """Both clocks of one machine.
+
+    Args:
+        scheduler: true time.
+        rate_ppm: microseconds of the monotonic clock in a second of true time.
+
+    Attributes:
+        wall_offset_us: how far the time of day is off.
+    """
+
+    __slots__ = ("_rate_ppm", "_scheduler", "_stopped_at_us", "_stopped_us", "wall_offset_us")
+
+    def __init__(self, scheduler: Scheduler, rate_ppm: int) -> None:
+        self._scheduler = scheduler
+        self._rate_ppm = rate_ppm
+        self._stopped_us = 0
+        self._stopped_at_us: int | None = None
+        self.wall_offset_us = 0
+
+    def now_us(self) -> int:
+        """Return microseconds of the monotonic clock."""
+        true_us = self._scheduler.now_us if self._stopped_at_us is None else self._stopped_at_us
+        return (true_us - self._stopped_us) * self._rate_ppm // _PPM
+
+    def now_ms(self) -> int:
+        """Return milliseconds of the monotonic clock."""
+        return self.now_us() // 1_000
+
+    def wall_us(self) -> int:
+        """Return the time of day: microseconds since the epoch, as this machine believes."""
+        return _WALL_EPOCH_US + self._scheduler.now_us + self.wall_offset_us
+
+    def stop(self) -> None:
+        """Let the monotonic clock stand still."""
+        if self._stopped_at_us is None:
+            self._stopped_at_us = self._scheduler.now_us
+
+    def go_on(self) -> None:
+        """Let the monotonic clock go on from where it stands."""
+        if self._stopped_at_us is not None:
+            self._stopped_us += self._scheduler.now_us - self._stopped_at_us
+            self._stopped_at_us = None

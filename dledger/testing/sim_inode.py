@@ -1,0 +1,99 @@
+"""One file of a simulated disk, without its name: page cache, durable copy, what waits between, and flipped bits."""
+
+from __future__ import annotations
+
+
+class Inode:
+    """One file without its name: equal sizes of page cache and durable copy, and the writes between the two.
+
+    Attributes:
+        cache: the content that programs see.
+        durable: the content after a power cut, were every waiting write lost.
+        pending: (position, bytes) of writes that no sync has covered, oldest first.
+        written_count: writes since creation; `written_count - len(pending)` of them are durable, or lost by a sync
+            that failed.
+        cache_flips, durable_flips: bits that the disk changed by itself, as position -> mask of the byte there.
+    """
+
+    __slots__ = ("cache", "cache_flips", "durable", "durable_flips", "pending", "written_count")
+
+    def __init__(self, size: int) -> None:
+        self.cache = bytearray(size)
+        self.durable = bytearray(size)
+        self.pending: list[tuple[int, bytes]] = []
+        self.written_count = 0
+        self.cache_flips: dict[int, int] = {}
+        self.durable_flips: dict[int, int] = {}
+
+    def write(self, data: bytes, position: int) -> None:
+        """Change the page cache; `data` must lie within the file."""
+        end = position + len(data)
+        assert 0 <= position <= end <= len(self.cache), (position, end, len(self.cache))
+        self.cache[position:end] = data
+        if self.cache_flips:
+            _forget(self.cache_flips, position, end)
+        self.pending.append((position, data))
+        self.written_count += 1
+
+    def make_durable(self, written_count: int) -> None:
+        """Make the first `written_count` writes since creation durable: those that a sync found when it began."""
+        covered = written_count - (self.written_count - len(self.pending))
+        if covered <= 0:
+            return
+        for position, data in self.pending[:covered]:
+            self.put_durable(position, data)
+        del self.pending[:covered]
+
+    def put_durable(self, position: int, data: bytes) -> None:
+        """Change the durable copy."""
+        self.durable[position : position + len(data)] = data
+        if self.durable_flips:
+            _forget(self.durable_flips, position, position + len(data))
+
+    def drop_clean_pages(self) -> None:
+        """Read the page cache anew from the disk, except for what waits to be written."""
+        self.cache[:] = self.durable
+        self.cache_flips = dict(self.durable_flips)
+        for position, data in self.pending:
+            self.cache[position : position + len(data)] = data
+            _forget(self.cache_flips, position, position + len(data))
+
+    def flip(self, position: int, mask: int, *, is_cached: bool) -> None:
+        """Change bits of one byte on the disk, and (`is_cached`) in the page cache, too."""
+        _flip(self.durable, self.durable_flips, position, mask)
+        if is_cached:
+            _flip(self.cache, self.cache_flips, position, mask)
+
+    def written_cache(self) -> bytearray:
+        """Return the page cache as the node wrote it; do not change it."""
+        return _unflipped(self.cache, self.cache_flips) if self.cache_flips else self.cache
+
+    def written_durable(self) -> bytearray:
+        """Return the durable copy as the node wrote it; do not change it."""
+        return _unflipped(self.durable, self.durable_flips) if self.durable_flips else self.durable
+
+    def unflip(self) -> None:
+        """Give all bits that the disk changed, and nobody has overwritten since, their value back."""
+        for content, flips in ((self.cache, self.cache_flips), (self.durable, self.durable_flips)):
+            for position, mask in flips.items():
+                content[position] ^= mask
+            flips.clear()
+
+
+def _flip(content: bytearray, flips: dict[int, int], position: int, mask: int) -> None:
+    content[position] ^= mask
+    flips[position] = flips.get(position, 0) ^ mask
+    if not flips[position]:
+        del flips[position]
+
+
+def _forget(flips: dict[int, int], begin: int, end: int) -> None:
+    for position in [position for position in flips if begin <= position < end]:
+        del flips[position]
+
+
+def _unflipped(content: bytearray, flips: dict[int, int]) -> bytearray:
+    whole = bytearray(content)
+    for position, mask in flips.items():
+        whole[position] ^= mask
+    return whole

@@ -1,0 +1,157 @@
+"""The driver's observer in a simulated node: keeps appends and reads of clients, and shows everything to the checks.
+
+Stands where `dledger.node_observer` stands in production.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from dledger.errors import ResponseCode
+from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
+from dledger.testing.faults import Fault, Violation
+from dledger.testing.sim_reply import SimReply
+from dledger.types import Role
+from store.errors import CorruptData
+
+if TYPE_CHECKING:
+    from asyncio import Future
+    from collections.abc import Callable
+
+    from dledger.core.events import RoleChanged
+    from dledger.core.raft import Raft
+    from dledger.driver import Proposal
+    from dledger.entry_store import CorruptPush, EntryStore
+    from dledger.testing.client_checks import Operation, Outcome
+    from dledger.testing.sim_clock import SimClock
+    from dledger.testing.sim_process import World
+
+PENDING_ENTRIES_MAX = 48
+
+
+class SimObserver:
+    """`dledger.driver.Observer`.
+
+    Args:
+        world: what the run shares.
+        node_id: whose.
+        clock: its machine's.
+
+    Attributes:
+        appends: of clients, on their way.
+    """
+
+    def __init__(self, world: World, node_id: str, clock: SimClock) -> None:
+        options = world.options
+        self._world = world
+        self._node_id = node_id
+        self._clock = clock
+        self._reads: dict[int, Callable[[bool], None]] = {}
+        self.appends = PendingAppends(
+            PENDING_ENTRIES_MAX,
+            PENDING_ENTRIES_MAX * options.data_file_size_bytes,
+            options.client_time_out_us / 1_000_000,
+            _ignore_latency,
+        )
+
+    def watch(self, store: EntryStore, raft: Raft) -> None:
+        """Know the parts that answers are taken from."""
+        self._store = store
+        self._raft = raft
+
+    # ---------------------------------------------------------------------------------------------- clients
+
+    def take_append(self, operation: Operation, tell: Callable[[Outcome, str | None], None]) -> PendingAppend | None:
+        """Take an append in and return it; None: there are too many, and the client has been told."""
+        reply = SimReply(operation, self._world.checks.clients, lambda outcome: tell(outcome, self._raft.leader_id))
+        size_bytes = sum(map(len, operation.bodies))
+        future = cast("Future[AppendResult]", reply)
+        pending = PendingAppend(future, len(operation.bodies), size_bytes, self._now_s())
+        if not self.appends.has_room(pending.entries_count, size_bytes):
+            pending.answer(AppendResult(ResponseCode.LEADER_PENDING_FULL))
+            return None
+        self.appends.take(pending)
+        return pending
+
+    def take_read(self, read_id: int, reply: Callable[[bool], None]) -> None:
+        """Remember who asked for a read."""
+        self._reads[read_id] = reply
+
+    def expire(self) -> None:
+        """Answer appends that have waited too long."""
+        self.appends.expire(self._now_s())
+
+    def end(self) -> None:
+        """Answer all who wait, for the node has stopped."""
+        self.appends.end(AppendResult(ResponseCode.DISK_ERROR))
+        for read_id in list(self._reads):
+            self.on_read_refused(read_id)
+
+    def _now_s(self) -> float:
+        return self._clock.now_ms() / 1_000
+
+    # ---------------------------------------------------------------------------------------------- Observer
+
+    def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
+        """Wait for the commit."""
+        self.appends.appended(proposal.token, first_index, term, positions)
+
+    def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
+        """Tell the client."""
+        self.appends.refused(proposal.token, AppendResult(code))
+
+    def on_commit(self, commit_index: int) -> None:
+        """Answer the appends that are settled now: what stands at their indexes decides."""
+        checks, store = self._world.checks, self._store
+        checks.log.commit(self._node_id, term=self._raft.term, commit_index=commit_index, last_index=store.last_index)
+        self.appends.committed(commit_index, store.term_at, self._now_s())
+
+    def on_truncated(self, first_index: int) -> None:
+        """Pass on to the checks and to the appends that were cut."""
+        self._world.trace.note(self._node_id, "cuts %d and all behind it", first_index)
+        self._world.checks.log.truncate(self._node_id, first_index)
+        self.appends.truncated(first_index)
+
+    def on_role(self, change: RoleChanged) -> None:
+        """Pass on to the checks."""
+        self._world.trace.note(
+            self._node_id, "%s in term %d, leader %s", change.role.value, change.term, change.leader_id
+        )
+        if change.role is Role.LEADER:
+            self._world.checks.elections.lead(self._node_id, change.term)
+            self._world.checks.log.lead(self._node_id, term=change.term, last_index=self._store.last_index)
+
+    def on_read_ready(self, read_id: int, index: int) -> None:
+        """Serve the read: everything up to `index` must be committed here."""
+        if index > self._raft.commit_index:
+            raise Violation("read", f"{self._node_id} serves up to {index}, commit index {self._raft.commit_index}")
+        checks = self._world.checks
+        checks.clients.end_read(read_id, index)
+        if index >= 0:
+            self._serve(index)
+        self._reads.pop(read_id)(True)
+
+    def _serve(self, index: int) -> None:
+        try:
+            entry = self._store.get(index)
+        except CorruptData:
+            if not self._world.checks.damage.is_damaged(self._node_id):
+                raise
+            self._world.counts.add(Fault.DAMAGE_FOUND)
+        else:
+            self._world.checks.log.served(self._node_id, entry)
+
+    def on_read_refused(self, read_id: int) -> None:
+        """Tell the client."""
+        self._world.checks.clients.refuse_read(read_id)
+        self._reads.pop(read_id)(False)
+
+    def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
+        """Nothing in this world changes bytes on their way: the sender's disk is damaged, or the sender is wrong."""
+        if not self._world.checks.damage.is_damaged(peer):
+            raise Violation("push", f"{self._node_id} was sent entries by {peer} that do not verify: {error}")
+        self._world.counts.add(Fault.DAMAGE_FOUND)
+
+
+def _ignore_latency(_latency_s: float) -> None:
+    """Simulated latencies are nobody's business."""
