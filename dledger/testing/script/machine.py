@@ -10,12 +10,14 @@ from dledger.core.config import RaftConfig
 from dledger.errors import InvariantBroken
 from dledger.testing.faults import FaultCounts
 from dledger.testing.script.node import ScriptNode
-from dledger.testing.sim_disk import Inode, SimDisk
+from dledger.testing.sim_disk import SimDisk
 from dledger.testing.sim_files import SimFiles
 from store.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from dledger.testing.sim_inode import Inode
 
     from dledger.core.events import Event
     from dledger.testing.script.links import Links

@@ -90,7 +90,7 @@ class ScriptNode:
         """End the syncs that are under way, unless the script holds them."""
         while self._syncs and not self._machine.is_sync_held:
             ticket, covered = self._syncs.pop(0)
-            for inode, written_count in covered:
+            for _, inode, written_count in covered:
                 inode.make_durable(written_count)
             self._driver.synced(ticket)
 
