@@ -89,11 +89,13 @@ class Cluster:
         return self.machine(node_id)
 
     def begin(self) -> None:
-        """Start all nodes, untold, if they were not started yet."""
+        """Start all nodes, untold, if they were not started yet; none has heard of a leader for a while."""
         if not self.has_begun:
             self.has_begun = True
             for machine in self.machines.values():
                 machine.start()
+                machine.now_ms = self._settings.raft.min_election_timeout_ms
+                machine.guard(lambda node: node.tick())
 
     # ------------------------------------------------------------------------------------------------------- time
 
