@@ -26,6 +26,7 @@ class Cluster:
     """All machines of one script.
 
     Attributes:
+        settings: what the first line of the script chose.
         story: what happens is told here.
         machines: by id, in order.
         links: what is under way between them.
@@ -36,7 +37,7 @@ class Cluster:
         self.story = Story()
         self.links = Links(self.story)
         self.has_begun = False
-        self._settings = settings
+        self.settings = settings
         self._ids_count = 0
         self._safety = Safety()
         self._around = Surroundings(settings, self.story, self.links, self._safety)
@@ -70,7 +71,7 @@ class Cluster:
     def lay_log(self, node_id: str, terms: Iterable[int]) -> None:
         """Write a log of entries with these terms, and the last one as current term, before the node starts."""
         machine = self._untouched(node_id)
-        sizes = EntryStoreConfig(self._settings.data_file_size_bytes, self._settings.index_file_size_bytes)
+        sizes = EntryStoreConfig(self.settings.data_file_size_bytes, self.settings.index_file_size_bytes)
         store = EntryStore.open(machine.files, node_directory(node_id), sizes)
         last_term = 0
         for index, term in enumerate(terms):
@@ -94,7 +95,7 @@ class Cluster:
             self.has_begun = True
             for machine in self.machines.values():
                 machine.start()
-                machine.now_ms = self._settings.raft.min_election_timeout_ms
+                machine.now_ms = self.settings.raft.min_election_timeout_ms
                 machine.guard(lambda node: node.tick())
 
     # ------------------------------------------------------------------------------------------------------- time

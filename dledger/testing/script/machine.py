@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -135,5 +136,5 @@ def _lose_unsynced(inode: Inode, torn_bytes: int) -> None:
 
 
 def _short(error: Exception) -> str:
-    """Return the name of an error and its first sentence."""
-    return f"{type(error).__name__}: {str(error).partition('. ')[0]}"
+    """Return the name of an error and its first sentence, with the file but not its folder."""
+    return re.sub(r"/store/dledger-n\d+/", "", f"{type(error).__name__}: {str(error).partition('. ')[0]}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dledger.testing.faults import Violation
 from dledger.types import NO_INDEX, Role
+from store.errors import CorruptData
 
 if TYPE_CHECKING:
     from dledger.entry import Entry
@@ -62,10 +63,13 @@ class Safety:
             if node.raft.role is Role.LEADER:
                 self._complete(node_id, node, logs[node_id])
 
-    def _match(self, node_id: str, log: dict[int, Entry]) -> None:
+    def _match(self, node_id: str, log: dict[int, Entry | None]) -> None:
         """An entry of one index and term is one entry, behind one prefix (log matching)."""
         before = None
         for index, entry in log.items():
+            if entry is None:
+                before = None
+                continue
             key = (index, entry.term)
             if self._entries.setdefault(key, entry) != entry:
                 raise Violation("log matching", f"{node_id} holds {index} of term {entry.term} with other bytes")
@@ -73,22 +77,32 @@ class Safety:
                 raise Violation("log matching", f"{node_id} holds {index} of term {entry.term} behind another prefix")
             before = entry.term
 
-    def _commit(self, node_id: str, node: ScriptNode, log: dict[int, Entry]) -> None:
+    def _commit(self, node_id: str, node: ScriptNode, log: dict[int, Entry | None]) -> None:
         """What one node committed, no other node commits otherwise (state machine safety)."""
         commit_index = node.raft.commit_index
         if commit_index > node.store.last_index:
             raise Violation("commit index", f"{node_id} has {commit_index}, its log ends at {node.store.last_index}")
         for index, entry in log.items():
-            if index <= commit_index and self._committed.setdefault(index, (entry, node.raft.term))[0] != entry:
+            if entry is None or index > commit_index:
+                continue
+            if self._committed.setdefault(index, (entry, node.raft.term))[0] != entry:
                 raise Violation("state machine safety", f"{node_id} committed another entry {index}")
 
-    def _complete(self, node_id: str, node: ScriptNode, log: dict[int, Entry]) -> None:
+    def _complete(self, node_id: str, node: ScriptNode, log: dict[int, Entry | None]) -> None:
         """A leader holds all that was committed in terms before its own, or a begin behind it (leader completeness)."""
         for index, (entry, term) in self._committed.items():
-            if term < node.raft.term and index >= node.store.begin_index and log.get(index) != entry:
+            is_needed = term < node.raft.term and index >= node.store.begin_index
+            if is_needed and (index not in log or log[index] not in (None, entry)):
                 raise Violation("leader completeness", f"{node_id} leads term {node.raft.term} without entry {index}")
 
 
-def _log_of(node: ScriptNode) -> dict[int, Entry]:
-    store = node.store
-    return {index: store.get(index) for index in range(store.begin_index, store.last_index + 1)}
+def _log_of(node: ScriptNode) -> dict[int, Entry | None]:
+    """Return what stands in a log; None for an entry that the disk damaged."""
+    return {index: _entry(node, index) for index in range(node.store.begin_index, node.store.last_index + 1)}
+
+
+def _entry(node: ScriptNode, index: int) -> Entry | None:
+    try:
+        return node.store.get(index)
+    except CorruptData:
+        return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from dledger.core.config import RaftConfig
 from dledger.core.events import PeerUnreachable
-from dledger.entry import ENTRY_NOOP, Entry
+from dledger.entry import ENTRY_NOOP, HEADER_SIZE, Entry
 from dledger.testing.checks import node_directory
 from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.links import Letter
@@ -258,6 +258,17 @@ def sync(cluster: Cluster, words: list[str]) -> None:
 def fail_sync(cluster: Cluster, words: list[str]) -> None:
     """`fail-sync 1`: syncs of node 1 end with an error of the disk; `fail-sync 1 no`: no longer."""
     _machine(cluster, words[0]).is_sync_failing = len(words) == 1
+
+
+@_action("flip")
+def flip(cluster: Cluster, words: list[str]) -> None:
+    """`flip 1 5`: the disk of node 1 changes a bit in the body of entry 5, and programs see it."""
+    machine, node = _running(cluster, words[0])
+    position = node.store.position_of(int(words[1])) + HEADER_SIZE
+    offset = position % cluster.settings.data_file_size_bytes
+    inode = machine.disk.lookup(f"{node_directory(machine.id)}/data/{position - offset:020d}")
+    assert inode is not None
+    inode.flip(offset, 1, is_cached=True)
 
 
 @_action("fill-disk")
