@@ -6,8 +6,11 @@ PYTHON ?= python3
 # make demo: the file to take in; empty = the sources of Python's standard library.
 INPUT ?=
 # make sim: how many simulated runs, and the seed of the first.
-SEEDS ?= 1000
+SEEDS ?= 5000
 SEED ?= 1
+# make sim-long: for so many hours, in batches that are written down in the ledger.
+HOURS ?= 1
+LEDGER := docs/simulation-ledger.txt
 # make cluster-*: where the three nodes keep data and logs.
 RUN ?= run
 # make test, sim: worker processes.
@@ -22,7 +25,7 @@ SCRIPTS := $(wildcard scripts/*.py)
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts proto verify-proto unit sim crashpoints bit-flips chaos \
+.PHONY: help setup demo test check lint format type contracts proto verify-proto unit sim sim-long crashpoints bit-flips chaos \
 	bench \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -85,8 +88,11 @@ verify-proto: $(READY) ## Fail when a committed stub is not what proto/ gives
 unit: $(READY) ## The quick tests only
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
 
-sim: $(READY) ## Simulated runs of three and five nodes with crashes and partitions (SEEDS=1000 SEED=1)
-	@$(BIN)/python -m dledger.testing --seed $(SEED) --seeds $(SEEDS) --jobs $(WORKERS)
+sim: $(READY) ## Simulated runs of three and five nodes with faults of every kind; a table (SEEDS=5000 SEED=1)
+	@$(BIN)/python -m dledger.testing --seed $(SEED) --seeds $(SEEDS) --jobs $(WORKERS) --table
+
+sim-long: $(READY) ## The same for hours, with seeds that were never run; a line a batch in docs/simulation-ledger.txt (HOURS=1)
+	@$(BIN)/python -m dledger.testing --hours $(HOURS) --seeds 1000 --jobs $(WORKERS) --table --ledger $(LEDGER)
 
 crashpoints: $(READY) ## A crash at every file operation with every class of lost writes; the long form
 	@DLEDGER_CRASH_POINTS=long $(BIN)/python -m pytest -q -n $(WORKERS) -s tests/crashpoints/test_crash_points.py

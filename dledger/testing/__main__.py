@@ -12,8 +12,11 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from dledger.testing.runner import Result, run_seed, run_seeds
 from dledger.testing.sim_process import Parts
+from dledger.testing.totals import Totals, append_to_ledger, next_seed
 from dledger.trace import TracedRaft
 
 if TYPE_CHECKING:
@@ -29,24 +32,42 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, choices=(3, 5), help="nodes of the cluster (default: drawn by the seed)")
     parser.add_argument("--trace", action="store_true", help="tell the story of each run (one job)")
     parser.add_argument("--json-trace", metavar="FILE", help="write what every core did as JSON lines (one seed)")
+    parser.add_argument("--table", action="store_true", help="print only failures, and a table at the end")
+    parser.add_argument("--ledger", metavar="FILE", help="append a line for each batch; seeds go on from its last one")
+    parser.add_argument("--hours", type=float, help="run batches of --seeds seeds for so long; needs --ledger")
     options = parser.parse_args(arguments)
     if options.seeds < 1 or options.jobs < 1:
         parser.error("--seeds and --jobs must be at least 1")
     if options.json_trace is not None and options.seeds > 1:
         parser.error("--json-trace holds one run: leave --seeds out")
-    seeds = range(options.seed, options.seed + options.seeds)
-    began = time.perf_counter()
-    failed, event_count = [], 0
-    with ExitStack() as stack:
-        for result in _results(options, seeds, stack):
-            _print(result.line)
-            event_count += 0 if result.summary is None else result.summary.event_count
-            if result.summary is None:
-                failed.append(result)
-                _print(result.failure)
-    seconds = time.perf_counter() - began
-    _summarize(failed, options.seeds, event_count, seconds)
+    if options.hours is not None and options.ledger is None:
+        parser.error("--hours needs --ledger")
+    end_s = time.perf_counter() + (options.hours or 0.0) * 3600
+    failed = _run_batch(options)
+    while time.perf_counter() < end_s:
+        failed += _run_batch(options)
     return 1 if failed else 0
+
+
+def _run_batch(options: argparse.Namespace) -> list[Result]:
+    """Run `--seeds` seeds and tell what they came to; return those that failed."""
+    first_seed = options.seed if options.ledger is None else next_seed(options.ledger)
+    totals = Totals()
+    began_s = time.perf_counter()
+    with ExitStack() as stack:
+        for result in _results(options, range(first_seed, first_seed + options.seeds), stack):
+            totals.add(result)
+            if not options.table or result.summary is None:
+                _print(result.line)
+            if result.summary is None:
+                _print(result.failure)
+    wall_s = time.perf_counter() - began_s
+    if options.table:
+        Console().print(totals.table(wall_s, options.jobs))
+    if options.ledger is not None:
+        append_to_ledger(options.ledger, totals, wall_s)
+    _summarize(totals, wall_s)
+    return totals.failed
 
 
 def _results(options: argparse.Namespace, seeds: range, stack: ExitStack) -> Iterable[Result]:
@@ -61,10 +82,11 @@ def _results(options: argparse.Namespace, seeds: range, stack: ExitStack) -> Ite
     return (run_seed(seed, options.nodes, tell, parts) for seed in seeds)
 
 
-def _summarize(failed: list[Result], seed_count: int, event_count: int, seconds: float) -> None:
-    rate = event_count / seconds if seconds else 0.0
-    lines = [f"{seed_count} seeds, {len(failed)} failed, {event_count} events in {seconds:.1f} s ({rate:,.0f}/s)"]
-    lines += [f"failed: seed {result.seed}; replay: {result.replay}" for result in failed]
+def _summarize(totals: Totals, seconds: float) -> None:
+    rate = totals.event_count / seconds if seconds else 0.0
+    head = f"{totals.seed_count} seeds, {len(totals.failed)} failed, {totals.event_count} events in {seconds:.1f} s"
+    lines = [f"{head} ({rate:,.0f}/s), hash {totals.state_hash}"]
+    lines += [f"failed: seed {result.seed}; replay: {result.replay}" for result in totals.failed]
     sys.stderr.write("\n".join(lines) + "\n")
 
 

@@ -54,11 +54,11 @@ class Result:
         if summary is None:
             reason = self.failure.splitlines()[0]
             return f"seed={self.seed} FAILED {reason} | {self.shape} | replay: {self.replay}"
+        work = " ".join(f"{name}={count}" for name, count in summary.work.items() if count)
         faults = ",".join(f"{name}={count}" for name, count in summary.faults.items() if count)
         return (
             f"seed={self.seed} ok {self.shape} | events={summary.event_count} "
-            f"simulated_ms={summary.simulated_us // 1_000} commits={summary.commit_count} "
-            f"elections={summary.election_count} acknowledged={summary.acknowledged_count} reads={summary.read_count} "
+            f"simulated_ms={summary.simulated_us // 1_000} {work} "
             f"faults={faults or 'none'} hash={summary.state_hash}"
         )
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dledger.testing.sim_files import SimFiles
     from dledger.testing.sim_network import SimNetwork
     from dledger.testing.trace import Trace
+    from dledger.testing.work import WorkCounts
 
 FLUSH_INTERVAL_US = 10_000
 
@@ -58,6 +59,7 @@ class World:
     network: SimNetwork
     checks: Checks
     counts: FaultCounts
+    work: WorkCounts
     trace: Trace
     parts: Parts
 

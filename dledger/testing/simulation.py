@@ -22,6 +22,7 @@ from dledger.testing.sim_network import SimNetwork
 from dledger.testing.sim_process import Parts, SimProcess, World
 from dledger.testing.trace import Trace
 from dledger.testing.troublemaker import Troublemaker
+from dledger.testing.work import Work, WorkCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,17 +42,14 @@ class Summary:
     Attributes:
         event_count: actions of the scheduler.
         simulated_us: simulated time.
-        commit_count, election_count, acknowledged_count, read_count: what the cluster did.
+        work: what the cluster did, by name.
         faults: faults that took effect, by name.
         state_hash: of the final state of everything; equal for equal runs.
     """
 
     event_count: int
     simulated_us: int
-    commit_count: int
-    election_count: int
-    acknowledged_count: int
-    read_count: int
+    work: dict[str, int]
     faults: dict[str, int]
     state_hash: str
 
@@ -82,6 +80,7 @@ class Simulation:
             network=network,
             checks=make_checks(options, disks),
             counts=counts,
+            work=WorkCounts(),
             trace=self.trace,
             parts=parts or Parts(),
         )
@@ -204,13 +203,14 @@ class Simulation:
 
     def _summarize(self) -> Summary:
         world, checks = self._world, self._world.checks
+        world.work.add(Work.COMMITTED, len(checks.log.committed))
+        world.work.add(Work.ELECTED, checks.elections.election_count)
+        world.work.add(Work.ACKNOWLEDGED, checks.clients.acknowledged_count)
+        world.work.add(Work.READ, checks.clients.read_count)
         return Summary(
             event_count=world.scheduler.event_count,
             simulated_us=world.scheduler.now_us,
-            commit_count=len(checks.log.committed),
-            election_count=checks.elections.election_count,
-            acknowledged_count=checks.clients.acknowledged_count,
-            read_count=checks.clients.read_count,
+            work=world.work.as_dict(),
             faults=world.counts.as_dict(),
             state_hash=self._hash(),
         )

@@ -18,12 +18,11 @@ from store.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dledger.testing.sim_inode import Inode
-
     from dledger.core.events import Event
     from dledger.testing.script.links import Links
     from dledger.testing.script.safety import Safety
     from dledger.testing.script.story import Story
+    from dledger.testing.sim_inode import Inode
 
 # A range wider than this is not one of waiting times: an incarnation is drawn from it.
 _TIMES_MAX = 1 << 20

@@ -1,0 +1,31 @@
+"""What a cluster did in a run: kinds of work and how much of each, so that a run that did nothing shows."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Work(StrEnum):
+    """Something that a cluster did; the value is its name in the line of a run."""
+
+    COMMITTED = "commits"
+    ELECTED = "elections"
+    ACKNOWLEDGED = "acknowledged"
+    READ = "reads"
+
+
+class WorkCounts:
+    """How much of each was done in one run."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(Work, 0)
+
+    def add(self, work: Work, count: int = 1) -> None:
+        """Note that `work` was done `count` times more."""
+        self._counts[work] += count
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts by name, in the order of `Work`."""
+        return {work.value: count for work, count in self._counts.items()}
