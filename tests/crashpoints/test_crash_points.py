@@ -10,10 +10,14 @@ from functools import partial
 
 import pytest
 
+from dledger.entry import ENTRY_CONFIG_CHANGE
 from dledger.entry_store import EntryStore
 from dledger.hard_state import HardStateFile
+from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
+from dledger.membership_file import MembershipFile, drop_unheld
+from dledger.types import MembershipEntry
 from tests.crashpoints.images import crash_images, killed
-from tests.crashpoints.workload import CONFIG, DIRECTORY, WORKLOADS, Workload, files_on
+from tests.crashpoints.workload import CONFIG, DIRECTORY, WORKLOADS, Log, Workload, files_on
 
 IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
 # One in so many images is also crashed within its recovery.
@@ -53,17 +57,33 @@ class Inspector:
         files = files_on(disk, before_operation)
         store = EntryStore.open(files, DIRECTORY, CONFIG)
         found = []
-        for index in range(store.last_index + 1):
+        for index in range(store.begin_index, store.last_index + 1):
             entry = store.get(index)
             assert store.index_at_position(store.position_of(index)) == index
             found.append((entry.term, entry.magic, entry.body))
-        assert store.last_index >= promises.durable_index, f"{store.last_index} < {promises.durable_index}"
-        assert any(tuple(found) == log[: len(found)] for log in promises.logs), f"entries up to {store.last_index}"
+        log = Log(store.begin_index, store.begin_prev_term, tuple(found), store.durable_index)
+        expected = [(log.begin_index, log.durable_index, len(log.entries)) for log in promises.logs]
+        assert any(promised.may_leave(log) for promised in promises.logs), f"{log.begin_index}+{len(found)}: {expected}"
         assert store.durable_index == store.last_index
         hard_state = HardStateFile.open(files, DIRECTORY).load()
         assert hard_state in promises.hard_states, (hard_state, promises.hard_states)
+        self._check_memberships(MembershipFile.open(files, DIRECTORY).load(), store, log, promises)
         self.counts["entries"] += len(found)
         self.counts["repairs"] += bool(store.recovery_notes)
+
+    def _check_memberships(self, saved, store, log, promises):
+        """What the file says, without what the log does not hold, is what the log says."""
+        assert saved in promises.memberships
+        if saved is None:
+            return
+        held = drop_unheld(saved, store, RAW_MEMBERSHIP_CODEC)
+        memberships = [
+            MembershipEntry(log.begin_index + number, RAW_MEMBERSHIP_CODEC.decode(magic, body))
+            for number, (_, magic, body) in enumerate(log.entries)
+            if magic == ENTRY_CONFIG_CHANGE
+        ]
+        assert [entry for entry in held if entry.index >= log.begin_index] == memberships
+        assert held[0].index < log.begin_index
 
 
 @pytest.mark.slow

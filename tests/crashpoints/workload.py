@@ -4,34 +4,48 @@ A workload calls production code on a simulated disk. Before each operation that
 hands the disk and the promises of that moment to whoever wants to imagine a crash there.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from random import Random
 
 from dledger.entry import ENTRY_NOOP, ENTRY_NORMAL
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.hard_state import HardStateFile
+from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
+from dledger.membership_file import MembershipFile
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
 from dledger.testing.sim_files import SimFiles
-from dledger.types import HardState
+from dledger.types import HardState, Member, Membership, MembershipEntry
 
 DIRECTORY = "/n0"
 CONFIG = EntryStoreConfig(data_file_size_bytes=2048, index_file_size_bytes=32 * 8)
 
 
 @dataclass(frozen=True)
-class Promises:
-    """What a crash at this moment must not take, and what may be found.
+class Log:
+    """A log as its owner sees it; `entries` are (term, magic, body) from `begin_index` on."""
 
-    Attributes:
-        logs: whole logs, as (term, magic, body) by index; what is found must be the beginning of one of them.
-        durable_index: entries up to here must be found.
-        hard_states: one of these must be found.
-    """
-
-    logs: tuple[tuple[tuple[int, int, bytes], ...], ...]
+    begin_index: int
+    prev_term: int
+    entries: tuple[tuple[int, int, bytes], ...]
     durable_index: int
+
+    def may_leave(self, found):
+        """Say whether a crash may leave `found` of this log: a beginning of it, with all that was durable."""
+        return (
+            (found.begin_index, found.prev_term) == (self.begin_index, self.prev_term)
+            and found.entries == self.entries[: len(found.entries)]
+            and found.begin_index + len(found.entries) > self.durable_index
+        )
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What a crash at this moment must not take: what is found must be left of one of each of these."""
+
+    logs: tuple[Log, ...]
     hard_states: tuple[HardState, ...]
+    memberships: tuple[tuple[MembershipEntry, ...] | None, ...]
 
 
 class Recorder:
@@ -55,28 +69,30 @@ def files_on(disk, before_operation=lambda _: None):
     return files
 
 
-@dataclass
 class Workload:
-    """One life of a store and a hard state, or several.
+    """One life of a store, a hard state and a membership file, or several.
+
+    Args:
+        see: called with (name of the step and operation, disk, promises).
 
     Attributes:
-        see: called with (name of the step and operation, disk, promises).
-        log: what was appended and not cut, as the caller sees it.
+        log: what was appended and not cut or deleted, as the caller sees it.
     """
 
-    see: object
-    log: list = field(default_factory=list)
-
-    def __post_init__(self):
+    def __init__(self, see):
+        self.see = see
+        self.log = []
+        self.begin_index = 0
+        self.prev_term = -1
         self.disk = SimDisk(Random(1), FaultCounts())
         self.term = 1
-        self.operation_count = 0
         self._random = Random(2)
         self._store = None
         self._step = "open"
         self._durable_index = -1
-        self._cut_log = None
+        self._other_log = None
         self._hard_states = (HardState(),)
+        self._memberships = (None,)
         self.open()
 
     # ------------------------------------------------------------------------------------------- what it does
@@ -86,12 +102,19 @@ class Workload:
         files = files_on(self.disk, self._before_operation)
         self._store = EntryStore.open(files, DIRECTORY, CONFIG)
         self._hard_state = HardStateFile.open(files, DIRECTORY)
-        assert self._store.last_index == len(self.log) - 1
+        self._membership_file = MembershipFile.open(files, DIRECTORY)
+        assert self._store.last_index == self._next_index - 1
+
+    @property
+    def _next_index(self):
+        return self.begin_index + len(self.log)
 
     def append(self, *sizes, magic=ENTRY_NORMAL):
-        self._step = f"append {len(sizes)}"
-        bodies = [self._random.randbytes(size) for size in sizes]
-        first_index = len(self.log)
+        self._append([self._random.randbytes(size) for size in sizes], magic)
+
+    def _append(self, bodies, magic):
+        self._step = f"append {len(bodies)}"
+        first_index = self._next_index
         self.log += [(self.term, magic, body) for body in bodies]
         self._store.append(bodies, first_index, self.term, magic=magic)
 
@@ -120,11 +143,31 @@ class Workload:
 
     def truncate(self, first_index):
         self._step = f"truncate {first_index}"
-        self._cut_log = tuple(self.log)
-        del self.log[first_index:]
+        self._other_log = self._seen_log()
+        del self.log[first_index - self.begin_index :]
         self._store.truncate(first_index)
-        self._cut_log = None
+        self._other_log = None
         self.term += 1
+
+    def delete_before(self, index):
+        """Delete files; how many entries go with them is the store's business."""
+        self._step = f"delete before {index}"
+        position = self._store.position_of(index)
+        begin_index = self._store.index_at_position(position - position % CONFIG.data_file_size_bytes)
+        count = begin_index - self.begin_index
+        self._other_log = self._seen_log()
+        self.begin_index, self.prev_term = begin_index, self.log[count - 1][0]
+        del self.log[:count]
+        self._store.delete_before(index)
+        assert self._store.begin_index == begin_index
+        self._other_log = None
+
+    def reset(self, begin_index, begin_position, prev_term):
+        self._step = f"reset to {begin_index}"
+        self._other_log = self._seen_log()
+        self.log, self.begin_index, self.prev_term = [], begin_index, prev_term
+        self._store.reset(begin_index, begin_position, prev_term)
+        self._other_log = None
 
     def vote(self, term, voted_for):
         self._step = f"vote {term}"
@@ -133,10 +176,23 @@ class Workload:
         self._hard_state.save(state)
         self._hard_states = (state,)
 
+    def change_membership(self, *member_ids):
+        """Save the new membership behind those that the log holds, then append its entry, as the driver does."""
+        self._step = f"save membership {member_ids}"
+        membership = Membership(tuple(Member(member_id) for member_id in member_ids))
+        held = tuple(entry for entry in self._memberships[-1] or () if entry.index < self._next_index)
+        entries = (*held, MembershipEntry(self._next_index if held else -1, membership))
+        self._memberships = (*self._memberships, entries)
+        self._membership_file.save(entries)
+        self._memberships = (entries,)
+        if held:
+            magic, body = RAW_MEMBERSHIP_CODEC.encode(membership)
+            self._append([body], magic)
+
     def close(self):
         self._step = "close"
         self._store.close()
-        self._durable_index = len(self.log) - 1
+        self._durable_index = self._next_index - 1
         self._store = None
 
     def kill(self):
@@ -153,13 +209,22 @@ class Workload:
     # ------------------------------------------------------------------------------------------- what it promised
 
     def _before_operation(self, number):
-        self.operation_count += 1
         self.see(f"{self._step}, operation {number}", self.disk, self.promises())
 
     def promises(self):
-        durable_index = self._durable_index if self._store is None else self._store.durable_index
-        logs = (tuple(self.log),) if self._cut_log is None else (tuple(self.log), self._cut_log)
-        return Promises(logs, durable_index, self._hard_states)
+        logs = (self._seen_log(),) if self._other_log is None else (self._seen_log(), self._seen_old_log())
+        return Promises(logs, self._hard_states, self._memberships)
+
+    def _seen_log(self):
+        durable_index = min(self._live_durable_index(), self._next_index - 1)
+        return Log(self.begin_index, self.prev_term, tuple(self.log), durable_index)
+
+    def _seen_old_log(self):
+        """Return the log from before the step; what the step gives up is no promise once the store says so."""
+        return replace(self._other_log, durable_index=min(self._other_log.durable_index, self._live_durable_index()))
+
+    def _live_durable_index(self):
+        return self._durable_index if self._store is None else self._store.durable_index
 
 
 # ---------------------------------------------------------------------------------------------- the workloads
@@ -238,7 +303,62 @@ def stop_and_start(work):
     work.open()
 
 
+def delete_and_begin_anew(work):
+    work.append(*[300] * 16)
+    work.term = 2
+    work.append(*[250] * 16)
+    work.flush()
+    work.checkpoint()
+    work.delete_before(9)
+    work.append(1800, 500)
+    work.delete_before(31)
+    work.flush()
+    work.truncate(33)
+    work.kill()
+    work.open()
+    work.reset(100, 10_240, 4)
+    work.term = 5
+    work.append(*[400] * 8)
+    work.flush()
+    work.checkpoint()
+    work.reset(500, 40_960 + 700, 6)
+    work.term = 7
+    work.append(1500, 60)
+    work.append(*[700] * 4)
+    work.close()
+    work.open()
+    work.delete_before(505)
+    work.reset(0, 0, -1)
+    work.append(10)
+    work.flush()
+
+
+def change_members(work):
+    work.change_membership("n0", "n1", "n2")
+    work.append(100)
+    work.change_membership("n0", "n1", "n2", "n3")
+    work.flush()
+    work.append(1500)
+    work.change_membership("n1", "n2", "n3")
+    work.truncate(3)
+    work.begin_term()
+    work.change_membership("n0", "n1", "n2", "n3", "n4")
+    work.append(*[300] * 9)
+    work.flush()
+    work.delete_before(work.begin_index + len(work.log) - 1)
+    work.kill()
+    work.open()
+    work.change_membership("n4")
+
+
 WORKLOADS = {
     workload.__name__: workload
-    for workload in (append_and_roll_over, truncate_and_append_anew, vote_and_lead, stop_and_start)
+    for workload in (
+        append_and_roll_over,
+        truncate_and_append_anew,
+        vote_and_lead,
+        stop_and_start,
+        delete_and_begin_anew,
+        change_members,
+    )
 }
