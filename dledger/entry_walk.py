@@ -79,8 +79,7 @@ def walk(
         count_max: stop after so many.
     """
     index, term, chain_crc = state.index, state.term, state.chain_crc
-    units: list[bytes] = []
-    special: list[int] = []
+    units, special = list[bytes](), list[int]()
     # The hot loop of followers and of recovery: names are bound once, nothing is computed twice.
     add_unit, pack_unit, unpack_header, pack_chain = units.append, INDEX_UNIT.pack, HEADER.unpack_from, CHAIN.pack
     checksum, normal, header_size, unknown = crc32c, ENTRY_NORMAL, HEADER_SIZE, UNKNOWN

@@ -3,13 +3,12 @@
     beginIndex=1000
     beginPosition=1073741824
     prevTerm=7
-    checksum=89abcdef
 
 Entries below `beginIndex` are no part of the log, whatever files are left of them; its first entry stands at
 `beginPosition`, or will, or at the head of the next data file if it did not fit there. `prevTerm` is the term of the
 entry before (-1: not known), which nothing else tells once that entry is gone. `isReset=true` stands there while the
-whole log is dropped. `checksum` is the CRC-32C of the lines above it. No file: the data files tell where the log
-begins, as DLedger's do.
+whole log is dropped. The lines are checked (`dledger.properties`). No file: the data files tell where the log begins,
+as DLedger's do.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from crc32c import crc32c
-
 from dledger.entry import BLANK_SIZE_MIN, INDEX_UNIT_SIZE, encode_blank
-from dledger.properties import format_properties, parse_properties
+from dledger.properties import format_checked, parse_checked
 from dledger.types import NO_TERM
 from store.errors import CorruptData, StoreError
 from store.files import Files
@@ -31,7 +28,6 @@ _INDEX_KEY = "beginIndex"
 _POSITION_KEY = "beginPosition"
 _TERM_KEY = "prevTerm"
 _RESET_KEY = "isReset"
-_CHECKSUM_KEY = "checksum"
 
 
 class LogHeadUnreadable(StoreError):
@@ -39,7 +35,7 @@ class LogHeadUnreadable(StoreError):
 
     def __init__(self, path: str, found: str) -> None:
         super().__init__(
-            f"{path}: expected lines {_INDEX_KEY}, {_POSITION_KEY}, {_TERM_KEY} and their {_CHECKSUM_KEY}, found "
+            f"{path}: expected lines {_INDEX_KEY}, {_POSITION_KEY}, {_TERM_KEY} and their checksum, found "
             f"{found}. Nothing was changed. Keep a copy of the directory, then restore the file from a backup, or give "
             "the node an empty directory: it is filled again"
         )
@@ -88,7 +84,7 @@ class LogHeadFile:
         if content is None:
             return None
         try:
-            properties = parse_properties(content)
+            properties = parse_checked(content)
             head = LogHead(
                 begin_index=int(properties[_INDEX_KEY]),
                 begin_position=int(properties[_POSITION_KEY]),
@@ -187,4 +183,4 @@ def _content_of(head: LogHead) -> bytes:
     }
     if head.is_reset:
         lines[_RESET_KEY] = "true"
-    return format_properties(lines | {_CHECKSUM_KEY: f"{crc32c(format_properties(lines)):08x}"})
+    return format_checked(lines)

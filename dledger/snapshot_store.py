@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Self
 
-from dledger.properties import format_properties, parse_properties
+from dledger.properties import format_checked, parse_checked
 from dledger.snapshot_file import HEADER_SIZE, BodySum, check, encode_header, read_header
 from dledger.types import SnapshotInfo
 from store.errors import DiskFull, StoreError
@@ -252,14 +252,14 @@ class SnapshotStore:
         info, file = self._incoming
         file.sync()
         lines = {key: str(value) for key, value in asdict(info).items()} | {_RECEIVED_KEY: str(self._received)}
-        self._files.replace(f"{self._directory}/{_PROGRESS}", format_properties(lines))
+        self._files.replace(f"{self._directory}/{_PROGRESS}", format_checked(lines))
         self._synced = self._received
 
     def _resume(self) -> None:
         """Go on with the snapshot that was coming in; drop it if it is not known how far it was durable."""
         content = self._files.read_bytes(f"{self._directory}/{_PROGRESS}")
         try:
-            properties = {key: int(value) for key, value in parse_properties(content or b"").items()}
+            properties = {key: int(value) for key, value in parse_checked(content or b"").items()}
             received = properties.pop(_RECEIVED_KEY)
             info = SnapshotInfo(**properties)
             file = self._files.open(f"{self._directory}/{_INCOMING}")
