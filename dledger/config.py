@@ -14,6 +14,7 @@ from typing import Literal
 from crc32c import crc32c
 
 from dledger.core.config import RaftConfig
+from dledger.types import Member, Membership
 
 MIB = 1 << 20
 # Members of a group, voters and learners: more make a log slower and no safer. All must fit one frame of the peers.
@@ -122,6 +123,15 @@ class NodeConfig:
             if peer.id == peer_id:
                 return peer
         raise KeyError(peer_id)
+
+    def membership(self) -> Membership:
+        """Return the membership that the settings give the group; a node that joins is none of its members yet."""
+        members = [
+            Member(peer.id, str(peer.address))
+            for peer in sorted(self.peers, key=lambda peer: peer.id)
+            if not (self.is_joining and peer.id == self.self_id)
+        ]
+        return Membership(tuple(members))
 
     def cluster_digest(self) -> int:
         """Return a CRC-32C over the cluster part: equal on nodes that may talk to one another."""

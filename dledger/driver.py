@@ -15,16 +15,18 @@ the entry store (bytes) on the other. Its own decisions are three:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import groupby
-from typing import Any, Protocol
 
 from dledger.core.events import (
+    AppendMembership,
     AppendProposal,
     AppendPushed,
     Commit,
+    DiskHealth,
     Effect,
     Event,
+    HeadDeleted,
     Persisted,
     Propose,
     PushNotTaken,
@@ -32,79 +34,31 @@ from dledger.core.events import (
     ReadRefused,
     Received,
     Refuse,
+    RequestEnded,
+    ResetStore,
     RoleChanged,
     SaveHardState,
+    SaveMemberships,
     Send,
+    SnapshotSaved,
+    SnapshotStored,
     Tick,
     TruncateFrom,
+    WriteSnapshotChunk,
     Written,
 )
-from dledger.core.messages import Message, Push, VoteResponse
+from dledger.core.messages import Message, Push, SnapshotChunk, TimeoutNow, VoteResponse
 from dledger.core.raft import Raft
+from dledger.disk_health import DiskHealth as DiskWatch
+from dledger.driver_ports import Memberships, Observer, Proposal, Snapshots, Syncer, Transport
 from dledger.entry import ENTRY_NOOP
 from dledger.entry_store import CorruptPush, EntryStore, FlushTicket
 from dledger.errors import ResponseCode
 from dledger.hard_state import HardStateFile
-from dledger.types import HardState, Role, Span
+from dledger.types import HardState, Role, SnapshotInfo, Span
 from store.errors import DiskFull
 
-
-@dataclass(eq=False, slots=True)
-class Proposal:
-    """Bodies that a client wants appended, as consecutive entries.
-
-    Attributes:
-        bodies: at least one; each becomes one entry.
-        stamp_at: where in each body the store writes its physical offset (entry position + 48, 8 bytes big-endian)
-            before checksums are taken; None: nowhere. Source: DLedger `AppendHook` as RocketMQ uses it.
-        token: the owner's own; the driver does not look at it.
-    """
-
-    bodies: Sequence[bytes]
-    stamp_at: int | None = None
-    token: Any = None
-
-
-class Transport(Protocol):
-    """Carries messages to peers; never blocks, may lose, delay, double or reorder them."""
-
-    def send(self, peer: str, message: Message) -> None:
-        """Send `message` to `peer`; a `Push` with a span carries its payload."""
-
-
-class Syncer(Protocol):
-    """Makes written entries durable outside the driver's turn."""
-
-    def start(self, ticket: FlushTicket) -> None:
-        """Run `ticket.sync()` soon, here or in a thread, then have the owner call `Driver.synced(ticket)`."""
-
-
-class Observer(Protocol):
-    """Hears what becomes of proposals and reads, and how the node's standing changes."""
-
-    def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
-        """Hear that the proposal stands in this node's log, not yet committed."""
-
-    def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
-        """Hear that the proposal was not taken and nothing of it was written."""
-
-    def on_commit(self, commit_index: int) -> None:
-        """Hear that all entries up to `commit_index` are committed."""
-
-    def on_truncated(self, first_index: int) -> None:
-        """Hear that the entry at `first_index` and all behind it were cut off."""
-
-    def on_role(self, change: RoleChanged) -> None:
-        """Hear of a new role, term or leader."""
-
-    def on_read_ready(self, read_id: int, index: int) -> None:
-        """Hear that a linearizable read may be served up to `index`."""
-
-    def on_read_refused(self, read_id: int) -> None:
-        """Hear that a linearizable read cannot be served here."""
-
-    def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
-        """Hear that a peer sent entries whose bytes do not fit what it said of them; they were dropped."""
+__all__ = ["Driver", "Proposal"]
 
 
 class Driver:
@@ -112,7 +66,8 @@ class Driver:
 
     Args:
         raft: the core, constructed from `store.log_state()` and the saved hard state.
-        store, hard_state, transport, syncer, observer: what effects act on.
+        store, hard_state, memberships, transport, syncer, observer: what effects act on.
+        snapshots: of the state machine; None: there is none, and nobody sends us any.
         is_flush_sync: report entries as persisted only after a sync. False: as soon as they are written (the owner
             then syncs in the background by `begin_sync`).
     """
@@ -123,33 +78,55 @@ class Driver:
         *,
         store: EntryStore,
         hard_state: HardStateFile,
+        memberships: Memberships,
         transport: Transport,
         syncer: Syncer,
         observer: Observer,
+        snapshots: Snapshots | None = None,
         is_flush_sync: bool = True,
     ) -> None:
         self.raft = raft
         self._store = store
         self._hard_state = hard_state
+        self._memberships = memberships
+        self._snapshots = snapshots
         self._transport = transport
         self._syncer = syncer
         self._observer = observer
         self._is_flush_sync = is_flush_sync
         self._is_syncing = False
+        self._disk = DiskWatch(raft.state.config.max_election_timeout_ms)
         self._last_read: tuple[Span, bytes] | None = None
 
-    def process(self, events: Iterable[Event]) -> None:
+    def process(self, events: Iterable[Event], now_ms: int | None = None) -> None:
         """Let `events` happen, in order, with all their effects; then begin a sync if anything was written.
+
+        Args:
+            events: what happened.
+            now_ms: the owner's clock; with it time passes first, so that what is decided of these events is decided
+                now (a lease, a leader's silence). None: no later than the last `Tick`.
 
         Raises:
             store.errors.StorageFailed, InvariantBroken: stop the node; what was under way has an unknown outcome.
         """
+        if now_ms is not None:
+            self._pass_time(Tick(now_ms))
         for event in events:
+            if isinstance(event, Tick):
+                self._pass_time(event)
+                continue
             admitted = self._admit(event)
             if admitted is not None:
                 self._step(admitted)
         if self._is_flush_sync:
             self.begin_sync()
+
+    def _pass_time(self, tick: Tick) -> None:
+        is_sick = self._disk.is_sick(tick.now_ms)
+        if is_sick != self.raft.is_disk_sick:
+            self._step(DiskHealth(is_sick))
+        if tick.now_ms > self.raft.now_ms and (self.raft.has_company or self._can_lead()):
+            self._step(tick)
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Append `proposals` as one batch: one write, one push to each peer, one sync.
@@ -171,17 +148,42 @@ class Driver:
         if self._is_syncing or self._store.durable_index >= self._store.last_index:
             return
         self._is_syncing = True
+        self._disk.began(self.raft.now_ms)
         self._syncer.start(self._store.begin_flush())
 
-    def synced(self, ticket: FlushTicket) -> None:
+    def synced(self, ticket: FlushTicket, now_ms: int | None = None) -> None:
         """Take note that `ticket` was synced; begin the next sync if more was written meanwhile.
+
+        Args:
+            ticket: what `Syncer.start` got.
+            now_ms: as in `process`.
 
         Raises:
             as `process`.
         """
+        if now_ms is not None:
+            self._pass_time(Tick(now_ms))
         self._is_syncing = False
+        self._disk.ended(self.raft.now_ms)
         self._store.end_flush(ticket)
         self.process([Persisted(self._store.durable_index)])
+
+    def delete_before(self, index: int) -> None:
+        """Delete data files all of whose entries are below `index`, which is at most `Raft.retention_floor`.
+
+        Raises:
+            store.errors.StorageFailed: stop the node.
+        """
+        assert index <= self.raft.retention_floor, (index, self.raft.retention_floor)
+        self._last_read = None
+        self._store.delete_before(index)
+        log = self._store.log_state()
+        if log.begin_index > self.raft.begin_index:
+            self._step(HeadDeleted(log.begin_index, log.begin_prev_term))
+
+    def snapshot_saved(self, snapshot: SnapshotInfo) -> None:
+        """Take note of a new snapshot of the state machine: followers that need one get it."""
+        self._step(SnapshotSaved(snapshot))
 
     def _admit(self, event: Event) -> Event | None:
         """Return what the core may see of `event`: nothing that would make it ask for what the disk cannot do."""
@@ -189,10 +191,10 @@ class Driver:
             message = event.message
             if isinstance(message, Push) and message.span is not None:
                 return self._admit_push(event, message, message.span)
-            if isinstance(message, VoteResponse) and not self._can_lead():
+            if isinstance(message, (VoteResponse, TimeoutNow)) and not self._can_lead():
                 return None
-        elif isinstance(event, Tick) and not self.raft.state.others and not self._can_lead():
-            return None
+            if isinstance(message, SnapshotChunk) and self._snapshots is None:
+                return None
         return event
 
     def _can_lead(self) -> bool:
@@ -208,7 +210,9 @@ class Driver:
     def _admit_push(self, event: Received, push: Push, span: Span) -> Event | None:
         assert push.payload is not None
         try:
-            self._store.check_push(span, push.payload, push.prev_term)
+            brought = self._store.check_push(span, push.payload, push.prev_term)
+            if brought:
+                event = Received(event.sender, replace(push, memberships=brought))
             if push.prev_index <= self._store.last_index:
                 self._store.reserve_span(span)
         except CorruptPush as error:
@@ -223,9 +227,11 @@ class Driver:
         for effect in effects:
             self._execute(effect)
         for effect in effects:
-            if isinstance(effect, AppendProposal):
+            if isinstance(effect, (AppendProposal, AppendMembership)):
                 self._step(Written(self._store.last_index))
-            if isinstance(effect, (AppendProposal, AppendPushed)) and not self._is_flush_sync:
+            elif isinstance(effect, WriteSnapshotChunk):
+                self._finish_snapshot(effect.chunk)
+            if isinstance(effect, (AppendProposal, AppendMembership, AppendPushed)) and not self._is_flush_sync:
                 self._step(Persisted(self._store.last_index))
 
     def _execute(self, effect: Effect) -> None:
@@ -242,20 +248,48 @@ class Driver:
             case Commit():
                 self._observer.on_commit(effect.commit_index)
             case SaveHardState():
-                self._hard_state.save(HardState(effect.term, effect.voted_for))
+                state = HardState(effect.term, effect.voted_for, effect.is_founding, effect.incarnation)
+                self._hard_state.save(state)
             case TruncateFrom():
                 self._last_read = None
                 self._store.truncate(effect.first_index)
                 self._observer.on_truncated(effect.first_index)
             case Refuse():
                 for proposal in effect.proposal:
-                    self._observer.on_refused(proposal, ResponseCode.NOT_LEADER)
+                    self._observer.on_refused(proposal, effect.code)
             case RoleChanged():
                 self._observer.on_role(effect)
             case ReadReady():
                 self._observer.on_read_ready(effect.read_id, effect.index)
             case ReadRefused():
                 self._observer.on_read_refused(effect.read_id)
+            case _:
+                self._execute_seldom(effect)
+
+    def _execute_seldom(self, effect: Effect) -> None:
+        match effect:
+            case SaveMemberships():
+                self._memberships.save(effect.memberships)
+                self._observer.on_membership(effect.memberships)
+            case AppendMembership():
+                magic, body = self._memberships.encode(effect.entry.membership)
+                self._store.append([body], effect.entry.index, effect.term, magic=magic)
+            case RequestEnded():
+                self._observer.on_request_ended(effect.request_id, effect.code, effect.message)
+            case WriteSnapshotChunk():
+                chunk = effect.chunk
+                assert self._snapshots is not None
+                assert chunk.payload is not None
+                self._snapshots.write_chunk(chunk.snapshot, chunk.offset, chunk.payload)
+            case ResetStore():
+                self._last_read = None
+                self._store.reset(effect.begin_index, effect.begin_position, effect.prev_term)
+                self._observer.on_reset(effect.begin_index, effect.snapshot_index)
+
+    def _finish_snapshot(self, chunk: SnapshotChunk) -> None:
+        if chunk.offset + chunk.length == chunk.snapshot.size_bytes:
+            assert self._snapshots is not None
+            self._step(SnapshotStored(chunk.snapshot, is_good=self._snapshots.finish(chunk.snapshot)))
 
     def _append(self, effect: AppendProposal) -> None:
         """Write a batch of proposals (one write for each run that is stamped alike), or the leader's no-op."""
@@ -276,14 +310,13 @@ class Driver:
 
     def _send(self, peer: str, message: Message) -> None:
         if isinstance(message, Push) and message.span is not None:
-            message = Push(
-                term=message.term,
-                prev_index=message.prev_index,
-                prev_term=message.prev_term,
-                commit_index=message.commit_index,
-                span=message.span,
-                payload=self._read(message.span),
-            )
+            message = replace(message, payload=self._read(message.span))
+        elif isinstance(message, SnapshotChunk):
+            assert self._snapshots is not None
+            payload = self._snapshots.read_chunk(message.snapshot, message.offset, message.length)
+            if payload is None:
+                return
+            message = replace(message, payload=payload)
         self._transport.send(peer, message)
 
     def _read(self, span: Span) -> bytes:

@@ -5,9 +5,10 @@
 
 with a checksum (see `dledger.properties`).
 
-An empty `voteLeader` means that no vote was given in this term. No file at all means a node that never took part. A
-file that cannot be read is different: it may have held a vote, and whoever votes twice in one term can elect two
-leaders, so the node refuses to start.
+An empty `voteLeader` means that no vote was given in this term. `founding=true` and `incarnation=N` say what the node
+knows of its own past (`dledger.types.HardState`); Java nodes ignore them. No file at all means a node that never took
+part, or whose disk was wiped. A file that cannot be read is different: it may have held a vote, and whoever votes twice
+in one term can elect two leaders, so the node refuses to start.
 
 Source: Raft figure 2 (persistent state); DLedger `MemberState` (which syncs nothing and swallows read errors).
 """
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 FILE_NAME = "currterm"
 _TERM_KEY = "currTerm"
 _VOTE_KEY = "voteLeader"
+_FOUNDING_KEY = "founding"
+_INCARNATION_KEY = "incarnation"
 # DLedger deletes `currterm` before it renames `currterm.tmp`, and keeps the content before in `currterm.bak`.
 _JAVA_LEFTOVERS = (".tmp", ".bak")
 
@@ -68,8 +71,15 @@ class HardStateFile:
         files.prepare_replace(path)
         return cls(files, path)
 
+    @property
+    def exists(self) -> bool:
+        """Whether a state was ever saved here."""
+        return self._files.exists(self._path)
+
     def load(self) -> HardState:
-        """Return the saved state; term 0 without a vote when nothing was ever saved.
+        """Return the saved state; term 0, without a vote, when nothing was ever saved.
+
+        Whether that means a node that is founding is for the caller to say, who knows what else is there.
 
         Raises:
             HardStateUnreadable: do not start.
@@ -80,11 +90,13 @@ class HardStateFile:
         try:
             properties = parse_checked(content)
             term = int(properties[_TERM_KEY])
+            incarnation = int(properties.get(_INCARNATION_KEY, "0"))
         except (ValueError, KeyError) as error:
             raise HardStateUnreadable(self._path, f"lines {_TERM_KEY}=... and {_VOTE_KEY}=...", repr(error)) from error
         if term < 0:
             raise HardStateUnreadable(self._path, "a term from 0", str(term))
-        return HardState(term, properties.get(_VOTE_KEY) or None)
+        is_founding = properties.get(_FOUNDING_KEY) == "true"
+        return HardState(term, properties.get(_VOTE_KEY) or None, is_founding, incarnation)
 
     def save(self, state: HardState) -> None:
         """Make `state` durable before returning; it works on a full disk, too.
@@ -93,6 +105,10 @@ class HardStateFile:
             store.errors.StorageFailed: the node must stop without sending the answer that waited for this.
         """
         lines = {_TERM_KEY: str(state.term), _VOTE_KEY: state.voted_for or ""}
+        if state.is_founding:
+            lines[_FOUNDING_KEY] = "true"
+        if state.incarnation:
+            lines[_INCARNATION_KEY] = str(state.incarnation)
         self._files.replace(self._path, format_checked(lines))
 
     def _load_absent(self) -> HardState:

@@ -101,7 +101,10 @@ class MembershipFile:
 def drop_unheld(
     entries: Sequence[MembershipEntry], log: EntryReader, codec: MembershipCodec
 ) -> tuple[MembershipEntry, ...]:
-    """Return those of `entries` that hold: whose entry is in the log, and the newest from before its beginning.
+    """Return those of `entries` that hold: the newest that is committed, and later ones whose entry is in the log.
+
+    The first one is committed, whatever its index: a node that was reset, or was about to be, may know a membership
+    from beyond its log. So is all that stands before the log's beginning.
 
     Args:
         entries: what the file says, ascending in index.
@@ -111,9 +114,10 @@ def drop_unheld(
     Raises:
         MembershipUnreadable, store.errors.CorruptData: the log holds what cannot be read; do not start.
     """
-    before = [entry for entry in entries if entry.index < log.begin_index]
-    inside = [entry for entry in entries if log.begin_index <= entry.index <= log.last_index]
-    return (*before[-1:], *(entry for entry in inside if _is_held(entry, log, codec)))
+    first, *later = entries
+    before = [entry for entry in later if entry.index < log.begin_index]
+    inside = [entry for entry in later if log.begin_index <= entry.index <= log.last_index]
+    return ((first, *before)[-1], *(entry for entry in inside if _is_held(entry, log, codec)))
 
 
 def _is_held(entry: MembershipEntry, log: EntryReader, codec: MembershipCodec) -> bool:

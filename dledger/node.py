@@ -23,6 +23,8 @@ from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.errors import ResponseCode
 from dledger.hard_state import HardStateFile
 from dledger.log_reader import LogReader
+from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
+from dledger.membership_file import MembershipFile
 from dledger.metrics import NodeGauges, NodeMetrics, PeerGauges
 from dledger.node_observer import NodeObserver, not_leader_message
 from dledger.node_status import Leader, NodeStatus, status_of
@@ -31,6 +33,7 @@ from dledger.peer_frames import PAYLOAD_SIZE_BYTES_MAX
 from dledger.peer_transport import PeerTransport
 from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
 from dledger.pending_reads import CommitWaiters, PendingReads, RequestRefused
+from dledger.standing import MembershipKeeper
 from dledger.storage_thread import StorageThread
 from dledger.syncer import GroupSyncer
 from dledger.types import Role
@@ -102,7 +105,7 @@ class Node:
         )
         self._store = EntryStore.open(self._files, directory, sizes)
         try:
-            driver = self._compose(HardStateFile.open(self._files, directory))
+            driver = self._compose(directory)
             await self._transport.start()
             self._transport.set_members({peer.id: peer.address for peer in self.config.peers})
         except (StoreError, OSError):
@@ -115,9 +118,12 @@ class Node:
         self.metrics.watch(self._gauges)
         self._turns.begin(driver)
 
-    def _compose(self, hard_state: HardStateFile) -> Driver:
+    def _compose(self, directory: str) -> Driver:
         """Put the parts together around the store."""
         config, store = self.config, self._store
+        hard_state = HardStateFile.open(self._files, directory)
+        keeper = MembershipKeeper(MembershipFile.open(self._files, directory), RAW_MEMBERSHIP_CODEC)
+        standing = keeper.load(store, hard_state, config.membership())
         self.reader = LogReader(store)
         self._thread = StorageThread(f"storage-{config.self_id}")
         self._observer = NodeObserver(
@@ -144,8 +150,8 @@ class Node:
         self._raft = Raft(
             config.raft,
             self_id=config.self_id,
-            voters=tuple(peer.id for peer in config.peers),
-            hard_state=hard_state.load(),
+            memberships=standing.memberships,
+            hard_state=standing.hard_state,
             log_state=store.log_state(),
             fit=store.fit,
             draw=random.Random().randrange,
@@ -155,6 +161,7 @@ class Node:
             self._raft,
             store=store,
             hard_state=hard_state,
+            memberships=keeper,
             transport=self._transport,
             syncer=self._syncer,
             observer=self._observer,

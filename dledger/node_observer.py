@@ -6,7 +6,7 @@ Called in the middle of a turn: it resolves futures, counts and logs, and never 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from dledger.core.events import RoleChanged
@@ -17,7 +17,7 @@ from dledger.metrics import NodeMetrics
 from dledger.node_status import Leader
 from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
 from dledger.pending_reads import CommitWaiters, PendingReads
-from dledger.types import Role
+from dledger.types import MembershipEntry, Role
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +84,19 @@ class NodeObserver:
         """Remember that the entries of some appends are gone from here."""
         logger.info("truncated self_id=%s first_index=%d", self._self_id, first_index)
         self._appends.truncated(first_index)
+
+    def on_reset(self, begin_index: int, snapshot_index: int) -> None:
+        """Remember that all entries of appends that wait here are gone from here."""
+        logger.info("reset self_id=%s begin_index=%d snapshot_index=%d", self._self_id, begin_index, snapshot_index)
+        self._appends.truncated(0)
+
+    def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
+        """Log who belongs to the group now."""
+        logger.info("membership self_id=%s memberships=%s", self._self_id, memberships)
+
+    def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
+        """Log how a transfer or a membership change ended."""
+        logger.info("request_ended self_id=%s id=%d code=%d message=%r", self._self_id, request_id, code, message)
 
     def on_role(self, change: RoleChanged) -> None:
         """Log and count elections."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dledger.core import leader
-from dledger.core.messages import VoteRequest, VoteResponse
+from dledger.core import leader, membership, transfer
+from dledger.core.messages import TimeoutNow, VoteRequest, VoteResponse
 from dledger.core.state import State
 from dledger.core.transitions import become_follower, hears_leader, reset_election_deadline
 from dledger.types import Role
@@ -11,12 +11,18 @@ from dledger.types import Role
 
 def tick(state: State) -> None:
     """Stand for election when no leader has shown itself for a whole random timeout."""
-    if state.now_ms >= state.election_deadline_ms:
+    if state.now_ms < state.election_deadline_ms:
+        return
+    if membership.may_stand(state):
         start_pre_vote(state)
+    else:
+        become_follower(state, state.term, None)
+        reset_election_deadline(state)
 
 
 def start_pre_vote(state: State) -> None:
     """Ask whether we would be elected, without raising the term: a node that was cut off disturbs nobody."""
+    state.is_asked_to_stand = False
     _stand(state, is_pre_vote=True, request_term=state.term + 1)
 
 
@@ -27,18 +33,37 @@ def start_vote(state: State) -> None:
     _stand(state, is_pre_vote=False, request_term=state.term)
 
 
+def on_timeout_now(state: State, sender: str, _message: TimeoutNow) -> None:
+    """Stand at once, because the leader asks for it and we hold all that it has (dissertation §3.10)."""
+    if state.role is Role.FOLLOWER and state.leader_id == sender and membership.may_stand(state):
+        state.is_asked_to_stand = True
+        start_vote(state)
+
+
 def _stand(state: State, *, is_pre_vote: bool, request_term: int) -> None:
-    state.role = Role.CANDIDATE
-    state.leader_id = None
+    become_candidate(state)
     state.is_pre_vote = is_pre_vote
+    for voter in state.voters:
+        if voter != state.self_id:
+            request = VoteRequest(
+                term=request_term,
+                is_pre_vote=is_pre_vote,
+                last_index=state.log.last_index,
+                last_term=state.log.last_term,
+                is_founding=state.is_founding,
+                is_transfer=state.is_asked_to_stand,
+                voter_incarnation=state.incarnations[voter],
+            )
+            state.send(voter, request)
+    _count_vote(state, state.self_id)
+
+
+def become_candidate(state: State) -> None:
+    """Leave the leader, and count votes from none."""
+    become_follower(state, state.term, None)
+    state.role = Role.CANDIDATE
     state.votes = set()
     reset_election_deadline(state)
-    request = VoteRequest(
-        term=request_term, is_pre_vote=is_pre_vote, last_index=state.log.last_index, last_term=state.log.last_term
-    )
-    for peer in state.others:
-        state.send(peer, request)
-    _count_vote(state, state.self_id)
 
 
 def _count_vote(state: State, voter: str) -> None:
@@ -56,6 +81,7 @@ def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None
     is_granted = (
         request.term > state.term
         and not hears_leader(state)
+        and _has_vote(state, request)
         and state.log.is_up_to_date(request.last_index, request.last_term)
     )
     # A grant echoes the asked-for term, so that it answers this question only; a refusal tells our own.
@@ -66,7 +92,7 @@ def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None
 def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
     """Vote for the first candidate of a term whose log is at least as up to date as ours."""
     if request.term > state.term:
-        if hears_leader(state):
+        if hears_leader(state) and not request.is_transfer:
             # "If a server receives a RequestVote within the minimum election timeout of hearing from a current
             # leader, it does not update its term or grant its vote" (dissertation §4.2.3).
             return
@@ -75,6 +101,7 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
         request.term == state.term
         and state.voted_for in (None, sender)
         and state.role is Role.FOLLOWER
+        and _has_vote(state, request)
         and state.log.is_up_to_date(request.last_index, request.last_term)
     )
     if is_granted:
@@ -83,10 +110,30 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
     state.send(sender, VoteResponse(term=state.term, is_pre_vote=False, is_granted=is_granted))
 
 
+def _has_vote(state: State, request: VoteRequest) -> bool:
+    """Say whether this node, as the disk knows it, is the one that the candidate wants a vote of (ADR 7).
+
+    Whether we are a voter is for the candidate to know: it may have a newer membership (dissertation §4.2).
+    """
+    if state.is_founding or request.is_founding:
+        return state.is_founding and request.is_founding
+    return request.voter_incarnation == state.incarnation
+
+
 def on_vote_response(state: State, sender: str, response: VoteResponse) -> None:
     """Count a vote that answers the open question; anything else is late."""
     if state.role is not Role.CANDIDATE or not response.is_granted or response.is_pre_vote != state.is_pre_vote:
         return
     asked_term = state.term + 1 if state.is_pre_vote else state.term
-    if response.term == asked_term:
+    if response.term == asked_term and sender in state.voters:
         _count_vote(state, sender)
+
+
+def on_disk_health(state: State, *, is_sick: bool) -> None:
+    """Lead no longer, and do not stand, while the disk stalls: what we acknowledge would come late or never."""
+    state.is_disk_sick = is_sick
+    if is_sick and state.role is Role.LEADER:
+        transfer.hand_over(state)
+        become_follower(state, state.term, None)
+    elif is_sick and state.role is Role.CANDIDATE:
+        become_follower(state, state.term, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dledger.core import membership
 from dledger.core.events import AppendPushed, TruncateFrom
 from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
 from dledger.core.state import State
@@ -9,12 +10,17 @@ from dledger.core.transitions import advance_commit, become_follower, reset_elec
 from dledger.errors import InvariantBroken
 from dledger.types import NO_INDEX, NO_TERM, Role, Span
 
+# Drawn at random, so that two lives of a node hardly ever have the same; fits a signed 64-bit field.
+_INCARNATION_END = 1 << 62
+
 
 def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
     """Keep following; take over the commit index, which the leader bounds by what we acknowledged to it."""
-    hear_leader(state, sender)
+    hear_leader(state, sender, is_founding=heartbeat.is_founding)
     advance_commit(state, min(heartbeat.commit_index, state.log.last_index))
-    state.send(sender, HeartbeatResponse(term=state.term, round=heartbeat.round))
+    state.send(
+        sender, HeartbeatResponse(state.term, heartbeat.round, state.incarnation, is_healthy=not state.is_disk_sick)
+    )
 
 
 def on_push(state: State, sender: str, push: Push) -> None:
@@ -23,7 +29,7 @@ def on_push(state: State, sender: str, push: Push) -> None:
     Raises:
         InvariantBroken: the leader's log contradicts a committed entry; the node must stop.
     """
-    hear_leader(state, sender)
+    hear_leader(state, sender, is_founding=push.is_founding)
     log = state.log
     if push.prev_index > log.last_index:
         _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX)
@@ -32,8 +38,7 @@ def on_push(state: State, sender: str, push: Push) -> None:
         # It starts in what we no longer keep; that was committed, so the logs agree at least up to our commit index.
         _acknowledge(state, sender)
         return
-    # In front of `begin_index` there is nothing, or what was committed before it was dropped: both agree.
-    if push.prev_index >= log.begin_index and log.term_at(push.prev_index) != push.prev_term:
+    if not _agrees(state, push.prev_index, push.prev_term):
         _refuse(
             state,
             sender,
@@ -52,6 +57,17 @@ def on_push(state: State, sender: str, push: Push) -> None:
         _acknowledge(state, sender)
 
 
+def _agrees(state: State, index: int, term: int) -> bool:
+    """Say whether our entry at `index`, which is not behind our last one, is the leader's, of `term`."""
+    if index < state.log.begin_index:
+        # In front of it there is nothing, or what was committed before it was dropped.
+        return True
+    if term == NO_TERM:
+        # The leader no longer knows; but its log begins there, so that the entry is committed.
+        return index <= state.commit_index
+    return state.log.term_at(index) == term
+
+
 def on_persisted(state: State) -> None:
     """Acknowledge what has become durable, as far as it is known to equal the leader's log."""
     if state.leader_id is not None and state.owes_acknowledgement:
@@ -62,17 +78,27 @@ def on_push_not_taken(state: State, sender: str, push: Push) -> None:
     """Tell the leader that the disk is full; it will offer the entries again."""
     if push.term != state.term or state.role is Role.LEADER:
         return
-    hear_leader(state, sender)
+    hear_leader(state, sender, is_founding=push.is_founding)
     _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX, is_disk_full=True)
 
 
-def hear_leader(state: State, sender: str) -> None:
-    """Take `sender` for the leader of the current term, and its sign of life."""
+def hear_leader(state: State, sender: str, *, is_founding: bool = False) -> None:
+    """Take `sender` for the leader of the current term, and its sign of life.
+
+    A node without a past becomes a full member of a group that is being founded; of one that was there before it can
+    have been a member whose disk was wiped, so it takes a new name and has to be readmitted (ADR 7).
+    """
     if state.role is Role.LEADER:
         raise InvariantBroken(f"two leaders in term {state.term}: {state.self_id} (this node) and {sender}")
     if state.leader_id not in (None, sender):
         raise InvariantBroken(f"two leaders in term {state.term}: {state.leader_id} and {sender}")
     become_follower(state, state.term, sender)
+    if state.is_founding:
+        state.is_founding = False
+        if is_founding:
+            state.voted_for = state.voted_for or sender
+        else:
+            state.incarnation = state.draw(1, _INCARNATION_END)
     state.leader_contact_ms = state.now_ms
     reset_election_deadline(state)
 
@@ -89,10 +115,15 @@ def _take_entries(state: State, push: Push, span: Span) -> None:
             )
         state.emit(TruncateFrom(conflict))
         log.truncate(conflict)
+        membership.cut(state, conflict)
         state.written_index = min(state.written_index, conflict - 1)
         state.persisted_index = min(state.persisted_index, conflict - 1)
     first_index = log.last_index + 1
     if first_index <= span.last_index:
+        known_index = max(first_index - 1, state.memberships[-1].index)
+        brought = [entry for entry in push.memberships if entry.index > known_index]
+        if brought:
+            membership.add(state, brought)
         state.emit(AppendPushed(push, first_index))
         log.append(span.last_index, span.term)
         state.written_index = span.last_index
@@ -101,7 +132,7 @@ def _take_entries(state: State, push: Push, span: Span) -> None:
 def _acknowledge(state: State, leader_id: str) -> None:
     match_index = min(state.persisted_index, state.matched_index)
     state.owes_acknowledgement = match_index < state.matched_index
-    state.send(leader_id, PushAccepted(term=state.term, match_index=match_index))
+    state.send(leader_id, PushAccepted(state.term, match_index, state.incarnation))
 
 
 def _refuse(

@@ -1,15 +1,16 @@
-"""The leader's side of replication: no-op, pushes, commit by majority, heartbeats, check-quorum, read indexes."""
+"""The leader's side of replication: no-op, pushes, commit by majority, heartbeats, check-quorum."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dledger.core.events import AppendProposal, ReadReady, ReadRefused, Refuse
-from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
+from dledger.core import catch_up, changes, membership, reads, replication, transfer
+from dledger.core.events import AppendProposal, Refuse
+from dledger.core.messages import HeartbeatResponse, PushAccepted, PushRefused, SnapshotProgress
 from dledger.core.progress import Progress
-from dledger.core.quorum import majority_value
-from dledger.core.state import PendingRead, State
-from dledger.core.transitions import advance_commit, become_follower
+from dledger.core.state import State
+from dledger.core.transitions import advance_commit, become_follower, settle_transfer
+from dledger.errors import ResponseCode
 from dledger.types import NO_INDEX, NO_TERM, Role
 
 # ------------------------------------------------------------------------------------------- taking and leaving office
@@ -19,14 +20,22 @@ def take_office(state: State) -> None:
     """Lead: append a no-op, for only an entry of our own term can be committed by counting (Raft §5.4.2, §8)."""
     state.role = Role.LEADER
     state.leader_id = state.self_id
-    next_index = state.log.last_index + 1
-    state.progress = {peer: Progress(next_index=next_index, contact_ms=state.now_ms) for peer in state.others}
-    state.term_start_index = next_index
+    settle_transfer(state, state.self_id)
+    # An election among nodes without a past founds the group; those who were not in it are told (ADR 7).
+    state.founders = frozenset(state.voters) if state.is_founding else frozenset()
+    state.is_founding = False
+    state.progress = {}
+    state.term_start_index = state.log.last_index + 1
     state.round = 0
+    state.round_times.clear()
+    state.is_lease_void = False
+    state.preferred_pause_ms = 0
+    state.preferred_due_ms = state.now_ms + state.config.preferred_leader_interval_ms
+    changes.refresh_followers(state)
     _append(state, None, 1)
-    _broadcast_heartbeat(state)
-    for peer in state.others:
-        _push(state, peer)
+    replication.broadcast_heartbeat(state)
+    for peer in state.progress:
+        replication.push(state, peer)
 
 
 def tick(state: State) -> None:
@@ -35,32 +44,43 @@ def tick(state: State) -> None:
         become_follower(state, state.term, None)
         return
     if state.now_ms >= state.heartbeat_due_ms:
-        _broadcast_heartbeat(state)
+        replication.broadcast_heartbeat(state)
+        transfer.ask_target(state)
+    is_parting = False
     for peer, progress in state.progress.items():
         if progress.commit_sent < progress.commit_due:
-            _send_heartbeat(state, peer, progress)
+            replication.send_heartbeat(state, peer, progress)
         progress.commit_due = min(progress.match_index, state.commit_index)
         if progress.is_overdue(state.now_ms, state.config.max_push_time_out_ms):
-            progress.retry()
-            _push(state, peer)
+            replication.retry(state, peer, progress)
+        elif progress.is_throttled:
+            replication.push(state, peer)
+        is_parting |= progress.leaves_ms >= 0
+    if is_parting:
+        changes.part(state)
+    transfer.look_for_preferred(state)
 
 
 def _has_quorum(state: State) -> bool:
     """Say whether a majority, with us, answered within an election timeout (dissertation §6.2: check-quorum)."""
     time_out_ms = state.config.max_election_timeout_ms
-    live = sum(progress.is_live(state.now_ms, time_out_ms) for progress in state.progress.values())
-    return live + 1 >= state.quorum
+    live = sum(
+        voter == state.self_id or state.progress[voter].is_live(state.now_ms, time_out_ms) for voter in state.voters
+    )
+    return live >= state.quorum
 
 
 # ------------------------------------------------------------------------------------------- appending and pushing
 
 
 def on_propose(state: State, proposal: Any, count: int) -> None:
-    """Append a client's entries, or refuse them when we do not lead."""
+    """Append a client's entries, or refuse them when we do not lead or are handing over."""
     if state.role is not Role.LEADER:
         state.emit(Refuse(proposal))
-        return
-    _append(state, proposal, count)
+    elif state.transfer is not None:
+        state.emit(Refuse(proposal, ResponseCode.LEADER_TRANSFERRING))
+    else:
+        _append(state, proposal, count)
 
 
 def _append(state: State, proposal: Any, count: int) -> None:
@@ -72,71 +92,49 @@ def _append(state: State, proposal: Any, count: int) -> None:
 def on_written(state: State) -> None:
     """Push what was just written; our own disk works at the same time (dissertation §10.2.1)."""
     for peer in state.progress:
-        _push(state, peer)
+        replication.push(state, peer)
 
 
-def _push(state: State, peer: str) -> None:
-    """Send all that the peer's window allows."""
-    progress = state.progress[peer]
-    if state.now_ms < progress.paused_until_ms:
-        return
-    if progress.is_probing:
-        if not progress.is_waiting:
-            _send_probe(state, peer, progress)
-        return
-    config = state.config
-    while progress.next_index <= state.written_index and len(progress.in_flight) < config.max_push_window:
-        span = state.fit(progress.next_index, state.written_index, config.max_push_size_bytes)
-        commit_index = min(state.commit_index, span.last_index)
-        prev_index = span.first_index - 1
-        state.send(
-            peer,
-            Push(
-                term=state.term,
-                prev_index=prev_index,
-                prev_term=state.log.term_at(prev_index),
-                commit_index=commit_index,
-                span=span,
-            ),
-        )
-        progress.commit_sent = commit_index
-        progress.sent_push(span.last_index, state.now_ms)
-
-
-def _send_probe(state: State, peer: str, progress: Progress) -> None:
-    """Ask whether the logs agree in front of `next_index`."""
-    prev_index = progress.next_index - 1
-    state.send(
-        peer,
-        Push(
-            term=state.term,
-            prev_index=prev_index,
-            prev_term=state.log.term_at(prev_index),
-            commit_index=min(state.commit_index, prev_index),
-            span=None,
-        ),
-    )
-    progress.sent_probe(state.now_ms)
+def _heard(state: State, sender: str, incarnation: int | None = None) -> Progress | None:
+    """Take note of an answer; None: it comes from an earlier life of a node that was wiped since."""
+    progress = state.progress[sender]
+    if incarnation is not None and incarnation != progress.incarnation:
+        if progress.incarnation is not None and incarnation == 0:
+            return None
+        if progress.incarnation is not None:
+            # What it acknowledged before is gone.
+            progress.match_index = NO_INDEX
+            progress.retry()
+        progress.incarnation = incarnation
+    progress.heard(state.now_ms, state.config.max_election_timeout_ms)
+    if progress.incarnation is not None and progress.incarnation != state.incarnations.get(sender):
+        changes.readmit(state, sender, progress)
+    return progress
 
 
 def on_push_accepted(state: State, sender: str, response: PushAccepted) -> None:
     """Move the follower's match index, commit what a majority holds, and push on."""
-    progress = state.progress[sender]
-    progress.contact_ms = state.now_ms
-    if response.match_index > state.log.last_index:
+    progress = _heard(state, sender, response.incarnation)
+    if progress is None or response.match_index > state.log.last_index:
+        return
+    if progress.installation is not None and response.match_index < state.log.begin_index - 1:
         return
     progress.accepted(response.match_index, state.now_ms)
     _commit_by_majority(state)
-    _push(state, sender)
+    if state.role is Role.LEADER:
+        transfer.ask_target(state)
+        replication.push(state, sender)
 
 
 def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
     """Find, without walking entry by entry, where the follower's log can meet ours (Raft §5.3, last paragraphs)."""
-    progress = state.progress[sender]
-    progress.contact_ms = state.now_ms
+    progress = _heard(state, sender)
+    assert progress is not None
+    if progress.installation is not None:
+        return
     if response.is_disk_full:
         progress.retry()
-        _pause(state, progress)
+        progress.paused_until_ms = state.now_ms + state.config.heart_beat_time_interval_ms
         return
     if progress.is_probing:
         if response.rejected_prev_index != progress.next_index - 1:
@@ -145,16 +143,18 @@ def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
         progress.match_index = min(progress.match_index, response.last_index)
     elif response.rejected_prev_index <= progress.match_index:
         return
-    next_index = max(_meeting_point(state, response), progress.match_index + 1, state.log.begin_index)
-    if next_index > response.rejected_prev_index:
-        # It lacks what we no longer keep. Asking again at once would only spin.
-        _pause(state, progress)
-    progress.probe(next_index)
-    _push(state, sender)
+    progress.probe(_next_to_try(state, progress, response))
+    replication.push(state, sender)
 
 
-def _pause(state: State, progress: Progress) -> None:
-    progress.paused_until_ms = state.now_ms + state.config.heart_beat_time_interval_ms
+def _next_to_try(state: State, progress: Progress, response: PushRefused) -> int:
+    """Return the first index of the next push; below our begin when it lacks what we no longer keep."""
+    next_index = max(_meeting_point(state, response), progress.match_index + 1)
+    begin_index = state.log.begin_index
+    if next_index < begin_index <= min(response.last_index + 1, response.rejected_prev_index):
+        # It may agree up to our begin, where we know a term only in front of it.
+        return begin_index
+    return next_index
 
 
 def _meeting_point(state: State, response: PushRefused) -> int:
@@ -171,16 +171,20 @@ def _meeting_point(state: State, response: PushRefused) -> int:
 
 def on_peer_unreachable(state: State, peer: str) -> None:
     """Take all that was under way to `peer` for lost; the next sign of life starts a probe."""
-    state.progress[peer].retry()
+    progress = state.progress[peer]
+    if progress.installation is None:
+        progress.retry()
+    else:
+        progress.is_waiting = False
 
 
 def _commit_by_majority(state: State) -> None:
-    matches = [progress.match_index for progress in state.progress.values()]
-    index = majority_value([*matches, state.persisted_index])
+    index = membership.agreed(state, state.persisted_index, lambda progress: progress.match_index)
     # "Only log entries from the leader's current term are committed by counting replicas" (Raft §5.4.2).
     if index > state.commit_index and state.log.term_at(index) == state.term:
         advance_commit(state, index)
-        _answer_reads(state)
+        reads.answer(state)
+        changes.committed(state)
 
 
 def on_persisted(state: State) -> None:
@@ -188,54 +192,21 @@ def on_persisted(state: State) -> None:
     _commit_by_majority(state)
 
 
-# ------------------------------------------------------------------------------------------- heartbeats and reads
-
-
-def _broadcast_heartbeat(state: State) -> None:
-    state.round += 1
-    state.heartbeat_due_ms = state.now_ms + state.config.heart_beat_time_interval_ms
-    for peer, progress in state.progress.items():
-        _send_heartbeat(state, peer, progress)
-
-
-def _send_heartbeat(state: State, peer: str, progress: Progress) -> None:
-    commit_index = min(progress.match_index, state.commit_index)
-    progress.commit_sent = commit_index
-    state.send(peer, Heartbeat(term=state.term, commit_index=commit_index, round=state.round))
-
-
 def on_heartbeat_response(state: State, sender: str, response: HeartbeatResponse) -> None:
     """Note that the peer follows us; answer the reads that waited for it; take up a probe that was lost."""
-    progress = state.progress[sender]
-    progress.contact_ms = state.now_ms
-    progress.round = max(progress.round, response.round)
-    _answer_reads(state)
-    _push(state, sender)
-
-
-def on_read_index(state: State, read_id: int) -> None:
-    """Begin a linearizable read: remember the commit index, then make sure that we still lead (dissertation §6.4)."""
-    if state.role is not Role.LEADER:
-        state.emit(ReadRefused(read_id))
+    progress = _heard(state, sender, response.incarnation)
+    if progress is None:
         return
-    # Until our no-op commits we may not know all that is committed.
-    index = max(state.commit_index, state.term_start_index)
-    state.reads.append(PendingRead(read_id, index, state.round + 1))
-    _answer_reads(state)
+    if progress.is_healthy != response.is_healthy:
+        progress.is_healthy = response.is_healthy
+        progress.steady_since_ms = state.now_ms
+    progress.round = max(progress.round, response.round)
+    reads.answer(state)
+    replication.push(state, sender)
 
 
-def _answer_reads(state: State) -> None:
-    """Answer what is confirmed and committed; start the next round for reads that came while one was under way."""
-    while state.reads:
-        confirmed = majority_value([state.round, *(progress.round for progress in state.progress.values())])
-        waiting = []
-        for read in state.reads:
-            if read.round <= confirmed and read.index <= state.commit_index:
-                state.emit(ReadReady(read.read_id, read.index))
-            else:
-                waiting.append(read)
-        state.reads = waiting
-        unconfirmed = [read.round for read in waiting if read.round > confirmed]
-        if not unconfirmed or min(unconfirmed) <= state.round:
-            return
-        _broadcast_heartbeat(state)
+def on_snapshot_progress(state: State, sender: str, response: SnapshotProgress) -> None:
+    """Go on with a follower that is given a new beginning."""
+    progress = _heard(state, sender)
+    if progress is not None:
+        catch_up.on_snapshot_progress(state, progress, sender, response)

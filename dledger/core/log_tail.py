@@ -86,6 +86,16 @@ class LogTail:
             self._runs.pop()
         self.last_index = first_index - 1
 
+    def drop_head(self, begin_index: int, prev_term: int) -> None:
+        """Forget the entries before `begin_index`; `prev_term` is the term of the last of them."""
+        assert self.begin_index <= begin_index <= self.last_index + 1, (begin_index, self.begin_index, self.last_index)
+        while self._runs and self._end_of_run(0) < begin_index:
+            self._runs.pop(0)
+        if self._runs:
+            self._runs[0] = TermRun(max(self._runs[0].first_index, begin_index), self._runs[0].term)
+        self.begin_index = begin_index
+        self._begin_prev_term = prev_term
+
     def _run_of(self, index: int) -> int:
         return bisect_right(self._runs, index, key=_first_index) - 1
 

@@ -1,8 +1,9 @@
 """What a leader knows of one follower, and what it has under way to it (etcd/raft calls this Progress).
 
 A follower is *probed* until an answer shows where its log meets ours: one empty push at a time. Then it is
-*replicated* to: pushes follow one another without waiting, up to a window. Silence, a broken connection or a refusal
-bring it back to probing from the last index that is known to match.
+*replicated* to: pushes follow one another without waiting, up to a window of pushes and bytes. Silence, a broken
+connection or a refusal bring it back to probing from the last index that is known to match. A follower that lacks
+what the leader no longer keeps is *reset*: it gets a snapshot, if there is one, and begins its log anew.
 """
 
 from __future__ import annotations
@@ -10,7 +11,24 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from dledger.types import NO_INDEX
+from dledger.types import NO_INDEX, SnapshotInfo
+
+_MS_PER_S = 1_000
+# Unused quota is kept for so long, so that a turn that comes late does not lose it.
+_QUOTA_KEPT_MS = 100
+
+
+@dataclass(slots=True)
+class Installation:
+    """A follower is being given a new beginning.
+
+    Attributes:
+        snapshot: what is sent first; None: the state machine has none, or there is none.
+        sent_bytes: so much of it the follower has, as far as we know.
+    """
+
+    snapshot: SnapshotInfo | None
+    sent_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -19,29 +37,46 @@ class Progress:
 
     Attributes:
         next_index: first index of the next push.
+        contact_ms: when it last answered in this term.
         match_index: last index known to be equal, and durable, there; -1 when nothing is known.
+        incarnation: what it last said of itself (`HardState.incarnation`); None while it has not answered.
+        is_healthy: its disk does its work, as it says.
+        steady_since_ms: since when it has answered without a gap, and said that it is healthy.
         is_probing: the follower's log has not been matched yet.
-        is_waiting: probing, and a probe is under way.
-        in_flight: last index of every push under way, oldest first.
+        is_waiting: probing or resetting, and the question is under way.
+        installation: it lacks what we no longer keep; None while it does not.
+        in_flight: last index and bytes of every push under way, oldest first.
+        in_flight_size_bytes: of all of them together.
         sent_ms: when the oldest unanswered probe or push left, or the last answer came.
         paused_until_ms: nothing is pushed before (a follower with a full disk).
-        contact_ms: when it last answered in this term.
+        quota_bytes, quota_ms: what it may still get while it catches up, and when that was reckoned.
+        is_throttled: more would have been pushed but for the quota or the bytes in flight to all.
         round: the last heartbeat round that it answered.
         commit_sent: the last commit index that it was told.
         commit_due: what it could have been told at the last tick; pushes mostly tell it before the next one.
+        leaves_ms: it was removed from the group and gets messages until then, so that it learns of it; -1: it stays.
     """
 
     next_index: int
     contact_ms: int
     match_index: int = NO_INDEX
+    incarnation: int | None = None
+    is_healthy: bool = True
+    steady_since_ms: int = 0
     is_probing: bool = True
     is_waiting: bool = False
-    in_flight: deque[int] = field(default_factory=deque)
+    installation: Installation | None = None
+    in_flight: deque[tuple[int, int]] = field(default_factory=deque)
+    in_flight_size_bytes: int = 0
     sent_ms: int = 0
     paused_until_ms: int = 0
+    quota_bytes: int = 0
+    quota_ms: int = 0
+    is_throttled: bool = False
     round: int = 0
     commit_sent: int = NO_INDEX
     commit_due: int = NO_INDEX
+    leaves_ms: int = -1
 
     def retry(self) -> None:
         """Take what is under way for lost and ask anew where the logs meet, from what is known to match."""
@@ -52,18 +87,26 @@ class Progress:
         self.is_probing = True
         self.is_waiting = False
         self.in_flight.clear()
+        self.in_flight_size_bytes = 0
         self.next_index = next_index
 
-    def sent_probe(self, now_ms: int) -> None:
-        """Take note of a probe that left."""
+    def install(self, snapshot: SnapshotInfo | None) -> None:
+        """Begin to give the follower a new beginning, or begin that anew."""
+        self.probe(self.next_index)
+        self.match_index = NO_INDEX
+        self.installation = Installation(snapshot)
+
+    def asked(self, now_ms: int) -> None:
+        """Take note of a probe, a reset or a chunk that left."""
         self.is_waiting = True
         self.sent_ms = now_ms
 
-    def sent_push(self, last_index: int, now_ms: int) -> None:
+    def sent_push(self, last_index: int, size_bytes: int, now_ms: int) -> None:
         """Take note of a push that left, ending with `last_index`."""
         if not self.in_flight:
             self.sent_ms = now_ms
-        self.in_flight.append(last_index)
+        self.in_flight.append((last_index, size_bytes))
+        self.in_flight_size_bytes += size_bytes
         self.next_index = last_index + 1
 
     def accepted(self, match_index: int, now_ms: int) -> None:
@@ -72,9 +115,25 @@ class Progress:
         self.next_index = max(self.next_index, match_index + 1)
         self.is_probing = False
         self.is_waiting = False
-        while self.in_flight and self.in_flight[0] <= match_index:
-            self.in_flight.popleft()
+        self.installation = None
+        in_flight = self.in_flight
+        while in_flight and in_flight[0][0] <= match_index:
+            self.in_flight_size_bytes -= in_flight.popleft()[1]
         self.sent_ms = now_ms
+
+    def heard(self, now_ms: int, gap_ms_max: int) -> None:
+        """Take note of an answer; one that comes after more than `gap_ms_max` begins a new steady time."""
+        if now_ms - self.contact_ms > gap_ms_max:
+            self.steady_since_ms = now_ms
+        self.contact_ms = now_ms
+
+    def has_quota(self, quota_per_s: int, now_ms: int) -> bool:
+        """Say whether more may leave now to a follower that catches up; whoever sends takes it off `quota_bytes`."""
+        earned = (now_ms - self.quota_ms) * quota_per_s // _MS_PER_S
+        # It may have gone below zero, so that an entry larger than what is kept passes, too.
+        self.quota_bytes = min(self.quota_bytes + earned, quota_per_s * _QUOTA_KEPT_MS // _MS_PER_S)
+        self.quota_ms = now_ms
+        return self.quota_bytes > 0
 
     def is_overdue(self, now_ms: int, time_out_ms: int) -> bool:
         """Say whether what is under way has been without an answer for too long."""

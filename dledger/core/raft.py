@@ -7,11 +7,16 @@ comes back. The rules live beside this file: `election` (who leads), `leader` an
 
 from __future__ import annotations
 
-from dledger.core import election, follower, leader
+from collections.abc import Sequence
+
+from dledger.core import catch_up, changes, election, follower, leader, membership, reads, transfer
 from dledger.core.config import RaftConfig
 from dledger.core.events import (
+    ChangeMembership,
+    DiskHealth,
     Effect,
     Event,
+    HeadDeleted,
     PeerUnreachable,
     Persisted,
     Propose,
@@ -20,7 +25,10 @@ from dledger.core.events import (
     Received,
     RoleChanged,
     SaveHardState,
+    SnapshotSaved,
+    SnapshotStored,
     Tick,
+    TransferLeadership,
     Written,
 )
 from dledger.core.log_tail import LogTail
@@ -31,12 +39,21 @@ from dledger.core.messages import (
     Push,
     PushAccepted,
     PushRefused,
+    ReadIndexRequest,
+    ReadIndexResponse,
+    ResetLog,
+    SnapshotChunk,
+    SnapshotProgress,
+    TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
 from dledger.core.state import Draw, Fit, State
 from dledger.core.transitions import become_follower, reset_election_deadline
-from dledger.types import HardState, LogState, Role
+from dledger.types import NO_INDEX, HardState, LogState, Membership, MembershipEntry, Role, SnapshotInfo
+
+# Only a leader sends these.
+_LEADERS_MESSAGES = (Heartbeat, Push, TimeoutNow, SnapshotChunk, ResetLog)
 
 
 class Raft:
@@ -44,13 +61,15 @@ class Raft:
 
     Args:
         config: timings and limits.
-        self_id: this node; one of `voters`.
-        voters: ids of all voters.
-        hard_state: term and vote as they were last saved.
+        self_id: this node.
+        memberships: those that the log holds; the first is known to be committed, or is what the settings say.
+        hard_state: as it was last saved.
         log_state: what recovery found of the log; all of it is durable.
         fit: says how much one push can carry; asked only for entries that were written (see `core.state.Fit`).
         draw: random numbers in a half-open range, from a generator that the owner seeded.
         now_ms: the owner's monotonic clock at construction.
+        snapshot: the newest one of the state machine.
+        incoming: a snapshot that was being received, and how many bytes of it are here.
     """
 
     def __init__(
@@ -58,33 +77,39 @@ class Raft:
         config: RaftConfig,
         *,
         self_id: str,
-        voters: tuple[str, ...],
+        memberships: Sequence[MembershipEntry],
         hard_state: HardState,
         log_state: LogState,
         fit: Fit,
         draw: Draw,
         now_ms: int,
+        snapshot: SnapshotInfo | None = None,
+        incoming: tuple[SnapshotInfo, int] | None = None,
     ) -> None:
-        assert self_id in voters, (self_id, voters)
         log = LogTail(log_state)
         self.state = State(
             config=config,
             self_id=self_id,
-            voters=voters,
-            others=tuple(voter for voter in voters if voter != self_id),
+            memberships=list(memberships),
             log=log,
             fit=fit,
             draw=draw,
             # A log may come with no, or an older, term file (a store that was copied): its entries prove a term, too.
             term=max(hard_state.term, log.last_term),
             voted_for=hard_state.voted_for if hard_state.term >= log.last_term else None,
+            is_founding=hard_state.is_founding,
+            incarnation=hard_state.incarnation,
             commit_index=log.begin_index - 1,
             written_index=log.last_index,
             persisted_index=log.last_index,
             matched_index=log.begin_index - 1,
             now_ms=now_ms,
+            quiet_until_ms=now_ms if hard_state.is_founding else now_ms + config.min_election_timeout_ms,
+            snapshot=snapshot,
+            incoming=incoming,
         )
-        self._saved = (hard_state.term, hard_state.voted_for)
+        membership.refresh(self.state)
+        self._saved = (hard_state.term, hard_state.voted_for, hard_state.is_founding, hard_state.incarnation)
         self._shown = (self.state.role, self.state.term, self.state.leader_id)
         reset_election_deadline(self.state)
 
@@ -100,12 +125,7 @@ class Raft:
             case Received():
                 self._receive(event.sender, event.message)
             case Tick():
-                assert event.now_ms >= state.now_ms, (event.now_ms, state.now_ms)
-                state.now_ms = event.now_ms
-                if state.role is Role.LEADER:
-                    leader.tick(state)
-                else:
-                    election.tick(state)
+                self._tick(event.now_ms)
             case Propose():
                 leader.on_propose(state, event.proposal, event.count)
             case Written():
@@ -115,20 +135,50 @@ class Raft:
             case Persisted():
                 self._persisted(event.last_index)
             case ReadIndex():
-                leader.on_read_index(state, event.read_id)
+                reads.on_read_index(state, event.read_id, is_lease_allowed=event.is_lease_allowed)
             case PeerUnreachable():
-                if state.role is Role.LEADER:
+                if event.peer in state.progress:
                     leader.on_peer_unreachable(state, event.peer)
             case PushNotTaken():
                 follower.on_push_not_taken(state, event.sender, event.push)
+            case _:
+                self._happen_seldom(event)
         return self._finish()
+
+    def _happen_seldom(self, event: Event) -> None:
+        state = self.state
+        match event:
+            case TransferLeadership():
+                transfer.on_transfer(state, event.request_id, event.target)
+            case ChangeMembership():
+                changes.on_change(state, event)
+            case DiskHealth():
+                election.on_disk_health(state, is_sick=event.is_sick)
+            case HeadDeleted():
+                state.log.drop_head(event.begin_index, event.prev_term)
+            case SnapshotSaved():
+                state.snapshot = event.snapshot
+            case SnapshotStored():
+                catch_up.on_snapshot_stored(state, event.snapshot, is_good=event.is_good)
+
+    def _tick(self, now_ms: int) -> None:
+        state = self.state
+        assert now_ms >= state.now_ms, (now_ms, state.now_ms)
+        state.now_ms = now_ms
+        transfer.tick(state)
+        if state.role is Role.LEADER:
+            leader.tick(state)
+        else:
+            reads.tick(state)
+            election.tick(state)
 
     def _finish(self) -> list[Effect]:
         """Put the hard state in front of all that depends on it, and show a changed role behind."""
         state = self.state
-        if (state.term, state.voted_for) != self._saved:
-            self._saved = (state.term, state.voted_for)
-            state.effects.insert(0, SaveHardState(state.term, state.voted_for))
+        hard_state = (state.term, state.voted_for, state.is_founding, state.incarnation)
+        if hard_state != self._saved:
+            self._saved = hard_state
+            state.effects.insert(0, SaveHardState(*hard_state))
         if (state.role, state.term, state.leader_id) != self._shown:
             self._shown = (state.role, state.term, state.leader_id)
             state.emit(RoleChanged(state.role, state.term, state.leader_id))
@@ -146,9 +196,12 @@ class Raft:
             follower.on_persisted(state)
 
     def _receive(self, sender: str, message: Message) -> None:
-        """Compare terms (Raft §5.1), then let the message's own rule decide."""
+        """Compare terms (Raft §5.1), then let the message's own rule decide.
+
+        Who asks need not be a member as far as we know: its membership may be newer (dissertation §4.1).
+        """
         state = self.state
-        if sender not in state.others:
+        if sender == state.self_id:
             return
         if isinstance(message, VoteRequest):
             if message.is_pre_vote:
@@ -158,34 +211,55 @@ class Raft:
             return
         is_pre_vote_grant = isinstance(message, VoteResponse) and message.is_pre_vote and message.is_granted
         if message.term > state.term and not is_pre_vote_grant:
-            is_leader = isinstance(message, (Heartbeat, Push))
-            become_follower(state, message.term, sender if is_leader else None)
+            become_follower(state, message.term, sender if isinstance(message, _LEADERS_MESSAGES) else None)
         if message.term < state.term:
             self._answer_old_term(sender, message)
-            return
-        self._dispatch(sender, message)
+        elif isinstance(message, VoteResponse):
+            election.on_vote_response(state, sender, message)
+        elif isinstance(message, _LEADERS_MESSAGES):
+            self._follow(sender, message)
+        elif isinstance(message, ReadIndexRequest):
+            reads.on_request(state, sender, message)
+        elif isinstance(message, ReadIndexResponse):
+            reads.on_response(state, sender, message)
+        elif sender in state.progress:
+            self._lead(sender, message)
 
     def _answer_old_term(self, sender: str, message: Message) -> None:
         """Tell a leader of an old term that it is none; everything else of an old term is dropped."""
         state = self.state
-        if isinstance(message, (Heartbeat, Push)):
-            state.send(sender, HeartbeatResponse(term=state.term, round=0))
+        if isinstance(message, (Heartbeat, Push, SnapshotChunk, ResetLog)):
+            state.send(sender, HeartbeatResponse(state.term, 0, state.incarnation))
+        elif isinstance(message, ReadIndexRequest):
+            state.send(sender, ReadIndexResponse(state.term, message.read_id, NO_INDEX))
 
-    def _dispatch(self, sender: str, message: Message) -> None:
+    def _follow(self, sender: str, message: Message) -> None:
         state = self.state
-        if isinstance(message, Push):
-            follower.on_push(state, sender, message)
-        elif isinstance(message, Heartbeat):
-            follower.on_heartbeat(state, sender, message)
-        elif isinstance(message, VoteResponse):
-            election.on_vote_response(state, sender, message)
-        elif state.role is Role.LEADER:
-            if isinstance(message, PushAccepted):
+        match message:
+            case Push():
+                follower.on_push(state, sender, message)
+            case Heartbeat():
+                follower.on_heartbeat(state, sender, message)
+            case TimeoutNow():
+                election.on_timeout_now(state, sender, message)
+            case SnapshotChunk():
+                follower.hear_leader(state, sender)
+                catch_up.on_snapshot_chunk(state, sender, message)
+            case ResetLog():
+                follower.hear_leader(state, sender)
+                catch_up.on_reset(state, sender, message)
+
+    def _lead(self, sender: str, message: Message) -> None:
+        state = self.state
+        match message:
+            case PushAccepted():
                 leader.on_push_accepted(state, sender, message)
-            elif isinstance(message, PushRefused):
+            case PushRefused():
                 leader.on_push_refused(state, sender, message)
-            elif isinstance(message, HeartbeatResponse):
+            case HeartbeatResponse():
                 leader.on_heartbeat_response(state, sender, message)
+            case SnapshotProgress():
+                leader.on_snapshot_progress(state, sender, message)
 
     # ------------------------------------------------------------------------------------------- what a status shows
 
@@ -214,6 +288,21 @@ class Raft:
         """Last index of the log, committed or not."""
         return self.state.log.last_index
 
+    @property
+    def begin_index(self) -> int:
+        """First index of the log."""
+        return self.state.log.begin_index
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the last tick."""
+        return self.state.now_ms
+
+    @property
+    def has_company(self) -> bool:
+        """Whether an election needs anybody else's vote."""
+        return self.state.voters != (self.state.self_id,)
+
     def match_index_of(self, peer: str) -> int:
         """On a leader: the last index known to be durable on `peer`; -1 when not known or not leading."""
         progress = self.state.progress.get(peer)
@@ -224,3 +313,36 @@ class Raft:
         progress = self.state.progress.get(peer)
         time_out_ms = self.state.config.max_election_timeout_ms
         return progress is not None and progress.is_live(self.state.now_ms, time_out_ms)
+
+    @property
+    def memberships(self) -> tuple[MembershipEntry, ...]:
+        """The newest membership known to be committed, and those that follow it in the log."""
+        return tuple(self.state.memberships)
+
+    @property
+    def membership(self) -> Membership:
+        """The membership in force: the last one in the log, committed or not."""
+        return self.state.memberships[-1].membership
+
+    @property
+    def hard_state(self) -> HardState:
+        """Term and vote, and what the node knows of its own past."""
+        state = self.state
+        return HardState(state.term, state.voted_for, state.is_founding, state.incarnation)
+
+    @property
+    def is_disk_sick(self) -> bool:
+        """Whether the disk stalls."""
+        return self.state.is_disk_sick
+
+    @property
+    def retention_floor(self) -> int:
+        """The first index that must be kept: it is not committed, or a live follower is being sent it."""
+        state = self.state
+        floor = state.commit_index + 1
+        time_out_ms = state.config.max_election_timeout_ms
+        for progress in state.progress.values():
+            if progress.is_live(state.now_ms, time_out_ms):
+                is_beginning = progress.is_probing or progress.installation is not None
+                floor = min(floor, state.log.begin_index if is_beginning else progress.match_index + 1)
+        return max(floor, state.log.begin_index)

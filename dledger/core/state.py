@@ -5,6 +5,7 @@ The functions of `election`, `leader`, `follower` and `transitions` are the only
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from dledger.core.log_tail import LogTail
 from dledger.core.messages import Message
 from dledger.core.progress import Progress
 from dledger.core.quorum import quorum_of
-from dledger.types import NO_INDEX, Role, Span
+from dledger.types import NO_INDEX, MembershipEntry, Role, SnapshotInfo, Span
 
 # (first_index, last_index_max, size_bytes_max) -> the longest span from first_index that one push can carry.
 Fit = Callable[[int, int, int], Span]
@@ -24,11 +25,40 @@ Draw = Callable[[int, int], int]
 
 @dataclass(slots=True)
 class PendingRead:
-    """A linearizable read that waits for heartbeat `round` to be answered by a quorum and for `index` to commit."""
+    """A linearizable read that waits for heartbeat `round` to be answered by a quorum and for `index` to commit.
+
+    `peer` asked for it; None: our own owner did.
+    """
 
     read_id: int
     index: int
     round: int
+    peer: str | None = None
+
+
+@dataclass(slots=True)
+class AskedRead:
+    """A follower's read: the leader was asked for its read index, which is -1 until it has answered."""
+
+    deadline_ms: int
+    index: int = NO_INDEX
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A leadership that is being handed to `target`; `request_id` None: we wanted it ourselves."""
+
+    target: str
+    request_id: int | None
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class Change:
+    """A membership change that somebody asked for; done when `index` is committed."""
+
+    request_id: int
+    index: int
 
 
 @dataclass(slots=True)
@@ -36,47 +66,80 @@ class State:
     """All that one node's consensus remembers.
 
     Attributes:
-        self_id, voters, others: who we are, all voters in a fixed order, and those that are not us.
-        term, voted_for: the hard state (Raft figure 2).
+        self_id: who we are.
+        memberships, voters, incarnations: see `core.membership`, which keeps them.
+        term, voted_for, is_founding, incarnation: the hard state (`dledger.types.HardState`).
         commit_index: last index known to be committed; never falls.
         written_index: last index that the store holds and that may be pushed.
         persisted_index: last index that is durable here.
         now_ms: time of the last tick.
+        quiet_until_ms: we do not vote before: we have just started and may have heard a leader moments ago.
+        is_disk_sick: the disk stalls.
         election_deadline_ms: when a follower or candidate stands (again) for election.
         leader_contact_ms: when the known leader last showed itself; meaningless while `leader_id` is None.
         matched_index: follower: our log equals the leader's up to here.
         owes_acknowledgement: follower: the leader has not been told yet that all of that is durable.
+        asked_reads: follower: reads that wait for the leader's answer, or for its read index to commit here.
+        incoming: follower: a snapshot that is being received, and how much of it is here.
+        stored: the snapshot that was received last and is whole.
         is_pre_vote, votes: candidate: which question is open, and who said yes.
+        is_asked_to_stand: candidate: the leader handed over.
+        progress: leader: what it knows of each follower.
+        founders: leader: the voters, if its election founded the group.
         term_start_index: leader: index of our no-op; what was committed before it is known once it is committed.
         heartbeat_due_ms, round, reads: leader: the next heartbeat, its number, reads that wait for an answer.
+        round_times: leader: when the latest rounds began; for the lease.
+        is_lease_void: leader: in this term a follower was asked to stand, so that silence no longer protects us.
+        transfer: leader, or one that was until just now: the leadership that it hands on.
+        change: leader: the membership change that somebody waits for.
+        preferred_due_ms, preferred_pause_ms: leader: when to look for a preferred leader again, and the pause behind
+            an attempt that failed.
+        snapshot: the newest one that our own state machine saved.
     """
 
     config: RaftConfig
     self_id: str
-    voters: tuple[str, ...]
+    memberships: list[MembershipEntry]
     log: LogTail
     fit: Fit
     draw: Draw
     term: int
     voted_for: str | None
-    others: tuple[str, ...] = ()
+    is_founding: bool = False
+    incarnation: int = 0
+    voters: tuple[str, ...] = ()
+    incarnations: dict[str, int] = field(default_factory=dict)
     role: Role = Role.FOLLOWER
     leader_id: str | None = None
     commit_index: int = NO_INDEX
     written_index: int = NO_INDEX
     persisted_index: int = NO_INDEX
     now_ms: int = 0
+    quiet_until_ms: int = 0
+    is_disk_sick: bool = False
     election_deadline_ms: int = 0
     leader_contact_ms: int = 0
     matched_index: int = NO_INDEX
     owes_acknowledgement: bool = False
+    asked_reads: dict[int, AskedRead] = field(default_factory=dict)
+    incoming: tuple[SnapshotInfo, int] | None = None
+    stored: SnapshotInfo | None = None
     is_pre_vote: bool = False
     votes: set[str] = field(default_factory=set)
+    is_asked_to_stand: bool = False
     progress: dict[str, Progress] = field(default_factory=dict)
+    founders: frozenset[str] = frozenset()
     term_start_index: int = NO_INDEX
     heartbeat_due_ms: int = 0
     round: int = 0
     reads: list[PendingRead] = field(default_factory=list)
+    round_times: deque[tuple[int, int]] = field(default_factory=deque)
+    is_lease_void: bool = False
+    transfer: Transfer | None = None
+    change: Change | None = None
+    preferred_due_ms: int = 0
+    preferred_pause_ms: int = 0
+    snapshot: SnapshotInfo | None = None
     effects: list[Effect] = field(default_factory=list)
 
     @property

@@ -5,9 +5,12 @@ How a candidate becomes leader is in `leader.take_office`.
 
 from __future__ import annotations
 
-from dledger.core.events import Commit, ReadRefused
+from dledger.core import membership
+from dledger.core.events import Commit, ReadReady, ReadRefused, RequestEnded
+from dledger.core.messages import ReadIndexResponse
 from dledger.core.state import State
-from dledger.types import Role
+from dledger.errors import ResponseCode
+from dledger.types import NO_INDEX, Role
 
 
 def become_follower(state: State, term: int, leader_id: str | None) -> None:
@@ -19,12 +22,15 @@ def become_follower(state: State, term: int, leader_id: str | None) -> None:
     elif state.role is Role.FOLLOWER and state.leader_id == leader_id:
         return
     refuse_reads(state)
+    _give_up_change(state)
     state.role = Role.FOLLOWER
     state.leader_id = leader_id
     state.progress.clear()
     # What is committed is the same everywhere; all else must be compared with the new leader's log first.
     state.matched_index = state.commit_index
     state.owes_acknowledgement = False
+    if leader_id is not None:
+        settle_transfer(state, leader_id)
     reset_election_deadline(state)
 
 
@@ -37,8 +43,11 @@ def reset_election_deadline(state: State) -> None:
 
 
 def hears_leader(state: State) -> bool:
-    """Say whether a leader showed itself within the shortest election timeout (dissertation §4.2.3)."""
-    if state.role is Role.LEADER:
+    """Say whether a leader showed itself within the shortest election timeout (dissertation §4.2.3).
+
+    A node that has just started may have heard one before.
+    """
+    if state.role is Role.LEADER or state.now_ms < state.quiet_until_ms:
         return True
     silence_ms = state.now_ms - state.leader_contact_ms
     return state.leader_id is not None and silence_ms < state.config.min_election_timeout_ms
@@ -46,14 +55,44 @@ def hears_leader(state: State) -> bool:
 
 def advance_commit(state: State, commit_index: int) -> None:
     """Take `commit_index` as committed if it is news."""
-    if commit_index > state.commit_index:
-        assert commit_index <= state.log.last_index, (commit_index, state.log.last_index)
-        state.commit_index = commit_index
-        state.emit(Commit(commit_index))
+    if commit_index <= state.commit_index:
+        return
+    assert commit_index <= state.log.last_index, (commit_index, state.log.last_index)
+    state.commit_index = commit_index
+    if membership.is_changing(state):
+        membership.settle(state)
+    state.emit(Commit(commit_index))
+    for read_id in [read_id for read_id, read in state.asked_reads.items() if NO_INDEX < read.index <= commit_index]:
+        state.emit(ReadReady(read_id, state.asked_reads.pop(read_id).index))
 
 
 def refuse_reads(state: State) -> None:
     """Answer all waiting reads: this node can no longer vouch for them."""
     for read in state.reads:
-        state.emit(ReadRefused(read.read_id))
+        if read.peer is None:
+            state.emit(ReadRefused(read.read_id))
+        else:
+            state.send(read.peer, ReadIndexResponse(term=state.term, read_id=read.read_id, index=NO_INDEX))
     state.reads.clear()
+    for read_id in state.asked_reads:
+        state.emit(ReadRefused(read_id))
+    state.asked_reads.clear()
+
+
+def settle_transfer(state: State, leader_id: str) -> None:
+    """Say how a transfer ended: `leader_id` leads now."""
+    transfer, state.transfer = state.transfer, None
+    if transfer is None or transfer.request_id is None:
+        return
+    if transfer.target == leader_id:
+        state.emit(RequestEnded(transfer.request_id, ResponseCode.SUCCESS))
+        return
+    message = f"{leader_id} was elected instead of {transfer.target}; try again"
+    state.emit(RequestEnded(transfer.request_id, ResponseCode.TAKE_LEADERSHIP_FAILED, message))
+
+
+def _give_up_change(state: State) -> None:
+    change, state.change = state.change, None
+    if change is not None:
+        message = "this node no longer leads; the change may be committed yet: list the members on the new leader"
+        state.emit(RequestEnded(change.request_id, ResponseCode.WAIT_QUORUM_ACK_TIMEOUT, message))

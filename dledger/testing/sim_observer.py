@@ -16,7 +16,7 @@ from store.errors import CorruptData
 
 if TYPE_CHECKING:
     from asyncio import Future
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dledger.core.events import RoleChanged
     from dledger.core.raft import Raft
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dledger.testing.client_checks import Operation, Outcome
     from dledger.testing.sim_clock import SimClock
     from dledger.testing.sim_process import World
+    from dledger.types import MembershipEntry
 
 PENDING_ENTRIES_MAX = 48
 
@@ -111,6 +112,16 @@ class SimObserver:
         self._world.trace.note(self._node_id, "cuts %d and all behind it", first_index)
         self._world.checks.log.truncate(self._node_id, first_index)
         self.appends.truncated(first_index)
+
+    def on_reset(self, begin_index: int, snapshot_index: int) -> None:
+        """Nothing is deleted in this world: nobody lacks what is no longer kept."""
+        raise Violation("reset", f"a node begins anew at {begin_index}, snapshot {snapshot_index}")
+
+    def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
+        """Nobody is told."""
+
+    def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
+        """Nobody asks."""
 
     def on_role(self, change: RoleChanged) -> None:
         """Pass on to the checks."""

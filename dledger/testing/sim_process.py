@@ -16,10 +16,14 @@ from dledger.core.raft import Raft
 from dledger.driver import Driver, Proposal
 from dledger.entry_store import CheckpointTicket, EntryStore, EntryStoreConfig, FlushTicket
 from dledger.hard_state import HardStateFile
+from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
+from dledger.membership_file import MembershipFile
+from dledger.standing import MembershipKeeper
 from dledger.testing.checks import Checks, node_directory
 from dledger.testing.faults import SimulatedCrash
 from dledger.testing.sim_observer import SimObserver
 from dledger.testing.sim_syncer import SimSyncer
+from dledger.types import Member, Membership
 from store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -114,12 +118,15 @@ class SimProcess:
         )
         self.store = parts.open_store(self._files, directory, config)
         self._hard_state = parts.open_hard_state(self._files, directory)
-        saved = self._hard_state.load()
+        keeper = MembershipKeeper(MembershipFile.open(self._files, directory), RAW_MEMBERSHIP_CODEC)
+        members = tuple(Member(node_id) for node_id in sorted(options.node_ids))
+        standing = keeper.load(self.store, self._hard_state, Membership(members))
+        saved = standing.hard_state
         world.checks.elections.started(self.node_id, saved)
         self.raft = parts.make_raft(
             options.raft,
             self_id=self.node_id,
-            voters=options.node_ids,
+            memberships=standing.memberships,
             hard_state=saved,
             log_state=self.store.log_state(),
             fit=self.store.fit,
@@ -130,6 +137,7 @@ class SimProcess:
             self.raft,
             store=self.store,
             hard_state=self._hard_state,
+            memberships=keeper,
             transport=self,
             syncer=self._syncer,
             observer=self._observer,

@@ -14,9 +14,11 @@ import pytest
 import dledger.core.election
 import dledger.core.follower
 import dledger.core.leader
+import dledger.core.membership
 import dledger.core.raft
+import dledger.core.reads
 import dledger.entry_walk
-from dledger.core.events import ReadReady
+from dledger.core.events import ReadReady, ReadRefused
 from dledger.core.log_tail import LogTail
 from dledger.core.messages import VoteResponse
 from dledger.core.quorum import majority_value
@@ -139,7 +141,7 @@ def commit_entries_of_old_terms_by_counting(monkeypatch):
 
 
 def commit_without_a_majority(monkeypatch):
-    monkeypatch.setattr(dledger.core.leader, "majority_value", max)
+    monkeypatch.setattr(dledger.core.membership, "majority_value", max)
 
 
 def cut_whatever_a_push_overlaps(monkeypatch):
@@ -197,16 +199,18 @@ def elect_by_half_of_the_votes(monkeypatch):
 
 def listen_to_old_leaders(monkeypatch):
     monkeypatch.setattr(
-        dledger.core.raft.Raft, "_answer_old_term", lambda self, sender, message: self._dispatch(sender, message)
+        dledger.core.raft.Raft, "_answer_old_term", lambda self, sender, message: self._follow(sender, message)
     )
 
 
 def read_without_asking_the_others(monkeypatch):
-    def on_read_index(state, read_id):
+    def on_read_index(state, read_id, *, is_lease_allowed):
         if state.role is Role.LEADER:
             state.emit(ReadReady(read_id, state.commit_index))
+        else:
+            state.emit(ReadRefused(read_id))
 
-    monkeypatch.setattr(dledger.core.leader, "on_read_index", on_read_index)
+    monkeypatch.setattr(dledger.core.reads, "on_read_index", on_read_index)
 
 
 def count_a_sync_for_what_was_written_during_it(monkeypatch):

@@ -14,18 +14,24 @@ from dledger.core.raft import Raft
 from dledger.driver import Driver, Proposal
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.hard_state import HardStateFile
+from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
+from dledger.membership_file import MembershipFile
+from dledger.standing import MembershipKeeper
 from dledger.testing.checks import node_directory
 from dledger.testing.script.words import run
-from dledger.types import Role
+from dledger.types import Member, Membership, Role
 from store.errors import StorageFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dledger.core.events import RoleChanged
     from dledger.core.messages import Message
     from dledger.entry_store import CorruptPush, FlushTicket
     from dledger.errors import ResponseCode
     from dledger.testing.script.machine import Machine, Surroundings
     from dledger.testing.sim_files import SimFiles, SyncedWrites
+    from dledger.types import MembershipEntry
 
 
 class ScriptNode:
@@ -51,18 +57,29 @@ class ScriptNode:
         sizes = EntryStoreConfig(settings.data_file_size_bytes, settings.index_file_size_bytes)
         self.store = EntryStore.open(self._files, directory, sizes)
         hard_state = HardStateFile.open(self._files, directory)
+        keeper = MembershipKeeper(MembershipFile.open(self._files, directory), RAW_MEMBERSHIP_CODEC)
+        members = tuple(Member(node_id) for node_id in sorted(settings.node_ids))
+        standing = keeper.load(self.store, hard_state, Membership(members))
         self.raft = Raft(
             settings.raft,
             self_id=machine.id,
-            voters=settings.node_ids,
-            hard_state=hard_state.load(),
+            memberships=standing.memberships,
+            hard_state=standing.hard_state,
             log_state=self.store.log_state(),
             fit=self.store.fit,
             draw=machine.draw,
             now_ms=machine.now_ms,
         )
+        # In a script time passes for one node alone: the others' silence behind a start would never end.
+        self.raft.state.quiet_until_ms = machine.now_ms
         self._driver = Driver(
-            self.raft, store=self.store, hard_state=hard_state, transport=self, syncer=self, observer=self
+            self.raft,
+            store=self.store,
+            hard_state=hard_state,
+            memberships=keeper,
+            transport=self,
+            syncer=self,
+            observer=self,
         )
 
     # ---------------------------------------------------------------------------------------------- what comes in
@@ -126,6 +143,19 @@ class ScriptNode:
     def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
         """Tell the client's refusal."""
         self._say(f"refuses {' '.join(proposal.token)}: {code.name}")
+
+    def on_reset(self, begin_index: int, snapshot_index: int) -> None:
+        """Tell that the log begins anew."""
+        self._say(f"begins its log anew at {begin_index}, snapshot {snapshot_index}")
+
+    def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
+        """Tell which memberships the log holds."""
+        known = ", ".join(f"{entry.index}: {' '.join(entry.membership.voters)}" for entry in memberships)
+        self._say(f"knows memberships {known}")
+
+    def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
+        """Tell how a transfer or a membership change ended."""
+        self._say(f"ends request {request_id}: {code.name} {message}".rstrip())
 
     def on_commit(self, commit_index: int) -> None:
         """Tell what is committed and which clients are answered now."""

@@ -128,9 +128,18 @@ def test_append_to_a_follower_is_refused_at_once_and_names_the_leader(run: Run, 
         assert future.result().code is ResponseCode.NOT_LEADER
         assert follower.leader().id == leader.config.self_id
         assert follower.leader().client_address == str(leader.config.client_address)
-        with pytest.raises(RequestRefused) as refused:
-            await follower.read_index()
-        assert refused.value.code is ResponseCode.NOT_LEADER
+        await cluster.stop()
+
+    run(main())
+
+
+def test_follower_asks_the_leader_for_a_read_index(run: Run, cluster: Cluster) -> None:
+    async def main() -> None:
+        await cluster.start()
+        appended = await cluster.append(b"x")
+        follower = await cluster.follower()
+        assert await follower.read_index() >= appended.first_index
+        assert follower.commit_index >= appended.first_index
         await cluster.stop()
 
     run(main())

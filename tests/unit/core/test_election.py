@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dledger.core.events import AppendProposal, Received, SaveHardState, Send, Tick
-from dledger.core.messages import Heartbeat, Push, VoteRequest, VoteResponse
+from dledger.core.events import AppendProposal, Propose, Received, SaveHardState, Send, Tick
+from dledger.core.messages import Heartbeat, Push, PushAccepted, VoteRequest, VoteResponse
 from dledger.types import HardState, Role
 
 THREE = {"a": [], "b": [], "c": []}
@@ -197,12 +197,28 @@ def test_one_voter_answering_twice_is_one_vote(group):
     assert candidate.raft.state.is_pre_vote
 
 
-def test_strangers_are_not_heard(group):
+def test_candidate_that_we_do_not_know_gets_our_vote_for_its_membership_may_be_newer(group):
     node = group(THREE)["a"]
 
-    assert node.step(Received("x", VoteRequest(term=9, is_pre_vote=False, last_index=9, last_term=9))) == []
-    assert node.step(Received("x", Heartbeat(term=9, commit_index=-1, round=1))) == []
+    node.step(Received("x", VoteRequest(term=9, is_pre_vote=False, last_index=9, last_term=9)))
+
+    assert node.outbox.pop() == ("x", VoteResponse(term=9, is_pre_vote=False, is_granted=True))
+
+
+def test_answers_of_strangers_count_for_nothing(group):
+    node = group(THREE)["a"]
+    node.step(Tick(1_000))
+    node.step(Received("x", VoteResponse(term=1, is_pre_vote=True, is_granted=True)))
     assert node.raft.term == 0
+
+    cluster = group(THREE)
+    leader = cluster.campaign("b")
+    cluster.isolate("b")
+    leader.step(Propose(1, 1))
+    leader.sync()
+    for stranger in ("x", "y"):
+        leader.step(Received(stranger, PushAccepted(term=1, match_index=1)))
+    assert leader.raft.commit_index == 0
 
 
 def test_a_new_leader_appends_a_no_op_of_its_term(group):

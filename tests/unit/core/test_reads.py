@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dledger.core.events import Propose, ReadIndex, ReadReady, ReadRefused, Received
-from dledger.core.messages import HeartbeatResponse, Push
+from dataclasses import replace
+
+from dledger.core.events import Propose, ReadIndex, ReadReady, ReadRefused, Received, Tick, TransferLeadership
+from dledger.core.messages import HeartbeatResponse, Push, PushAccepted, VoteRequest
 
 THREE = {"a": [], "b": [], "c": []}
 
@@ -67,11 +69,94 @@ def test_a_partitioned_leader_serves_no_read_and_refuses_it_when_it_steps_down(g
     assert leader.seen(ReadRefused) == [ReadRefused(1)]
 
 
-def test_a_follower_refuses_reads(group):
+def test_a_follower_asks_the_leader_and_waits_for_its_own_commit_index(group):
+    cluster = group(THREE, config=replace(group(THREE).config, max_push_time_out_ms=300))
+    leader = cluster.campaign("a")
+    follower = cluster["b"]
+    cluster.tick(200)
+    leader.step(Propose(3, 3))
+    cluster.deliver(only=lambda sender, peer, message: "b" not in (sender, peer) or isinstance(message, PushAccepted))
+    assert (leader.raft.commit_index, follower.raft.commit_index) == (3, 0)
+
+    follower.step(ReadIndex(4))
+    cluster.deliver(only=lambda _, __, message: not isinstance(message, Push))
+    assert follower.seen(ReadReady) == []
+
+    cluster.tick(500)
+    assert follower.seen(ReadReady) == [ReadReady(4, 3)]
+
+
+def test_a_follower_that_gets_no_answer_refuses_the_read(group):
     cluster = group(THREE)
     cluster.campaign("a")
+    cluster.cut.add(("b", "a"))
+    cluster["b"].step(ReadIndex(4))
 
-    assert cluster["b"].step(ReadIndex(4)) == [ReadRefused(4)]
+    cluster.tick(1_200)
+
+    assert cluster["b"].seen(ReadRefused) == [ReadRefused(4)]
+
+
+def test_a_follower_without_a_leader_refuses_reads(group):
+    assert group(THREE)["b"].step(ReadIndex(4)) == [ReadRefused(4)]
+
+
+def lease_of(cluster):
+    config = cluster.config
+    drift = config.max_clock_drift_ppm
+    return config.min_election_timeout_ms * (1_000_000 - drift) // (1_000_000 + drift)
+
+
+def test_a_lease_serves_reads_without_asking_and_ends_before_anybody_else_can_be_elected(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+    cluster.isolate("a")
+    begun_ms = max(
+        ms for number, ms in leader.raft.state.round_times if number <= leader.raft.state.progress["b"].round
+    )
+
+    leader.step(Tick(begun_ms + lease_of(cluster) - 1))
+    assert leader.step(ReadIndex(1, is_lease_allowed=True)) == [ReadReady(1, 0)]
+
+    leader.step(Tick(begun_ms + lease_of(cluster)))
+    leader.step(ReadIndex(2, is_lease_allowed=True))
+    assert leader.seen(ReadReady) == [ReadReady(1, 0)]
+
+
+def test_no_lease_before_the_no_op_commits(group):
+    cluster = group(THREE)
+    for node in cluster.nodes.values():
+        node.is_disk_slow = True
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+
+    leader.step(ReadIndex(1, is_lease_allowed=True))
+
+    assert leader.seen(ReadReady) == []
+
+
+def test_no_lease_once_a_follower_was_asked_to_stand(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+    cluster.isolate("b")
+
+    leader.step(TransferLeadership(1, "b"))
+    leader.step(ReadIndex(1, is_lease_allowed=True))
+
+    assert leader.seen(ReadReady) == []
+
+
+def test_a_node_that_has_just_started_does_not_vote_for_it_may_have_heard_a_leader(group):
+    node = group(THREE)["a"]
+    node.raft.state.quiet_until_ms = 500
+
+    node.step(Received("b", VoteRequest(term=1, is_pre_vote=True, last_index=5, last_term=0)))
+    assert node.outbox.pop()[1].is_granted is False
+    node.step(Tick(500))
+    node.step(Received("b", VoteRequest(term=1, is_pre_vote=True, last_index=5, last_term=0)))
+    assert node.outbox.pop()[1].is_granted is True
 
 
 def test_a_single_voter_answers_at_once(group):

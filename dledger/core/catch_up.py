@@ -1,0 +1,145 @@
+"""A follower that lacks what the leader no longer keeps begins its log anew where the leader's begins.
+
+First comes a snapshot of the state machine, in chunks, if there is one; then `ResetLog`; from there on ordinary pushes
+carry the leader's files, byte for byte. This is the paper's InstallSnapshot (Raft §7) for a log that is itself the
+state: what is installed is a beginning, and everything retained behind it is shipped, too.
+
+The leader's side stands above the follower's.
+"""
+
+from __future__ import annotations
+
+from dledger.core import membership
+from dledger.core.events import ResetStore, WriteSnapshotChunk
+from dledger.core.log_tail import LogTail
+from dledger.core.messages import PushAccepted, ResetLog, SnapshotChunk, SnapshotProgress
+from dledger.core.progress import Progress
+from dledger.core.state import State
+from dledger.core.transitions import advance_commit
+from dledger.types import NO_INDEX, NO_TERM, LogState, SnapshotInfo
+
+# ------------------------------------------------------------------------------------------------- the leader's side
+
+
+def begin(state: State, peer: str, progress: Progress) -> None:
+    """Give `peer` a new beginning."""
+    snapshot = state.snapshot
+    # A snapshot that ends before our log begins would leave a gap.
+    is_useful = snapshot is not None and snapshot.index >= state.log.begin_index - 1
+    progress.install(snapshot if is_useful else None)
+    go_on(state, peer, progress)
+
+
+def go_on(state: State, peer: str, progress: Progress) -> None:
+    """Send the next piece, unless one is under way or the quota is used up."""
+    installation = progress.installation
+    assert installation is not None
+    if progress.is_waiting or state.now_ms < progress.paused_until_ms:
+        return
+    snapshot = installation.snapshot
+    if snapshot is None or installation.sent_bytes >= snapshot.size_bytes:
+        _send_reset(state, peer, progress, NO_INDEX if snapshot is None else snapshot.index)
+        return
+    length = min(state.config.snapshot_chunk_size_bytes, snapshot.size_bytes - installation.sent_bytes)
+    progress.is_throttled = not progress.has_quota(state.config.peer_push_quota, state.now_ms)
+    if not progress.is_throttled:
+        progress.quota_bytes -= length
+        state.send(peer, SnapshotChunk(state.term, snapshot, installation.sent_bytes, length))
+        progress.asked(state.now_ms)
+
+
+def _send_reset(state: State, peer: str, progress: Progress, snapshot_index: int) -> None:
+    begin_index = state.log.begin_index
+    state.send(
+        peer,
+        ResetLog(
+            term=state.term,
+            begin_index=begin_index,
+            begin_position=state.fit(begin_index, begin_index, 1).position,
+            prev_term=prev_term_of(state),
+            membership=state.memberships[0],
+            snapshot_index=snapshot_index,
+        ),
+    )
+    progress.asked(state.now_ms)
+
+
+def prev_term_of(state: State) -> int:
+    """Return the term of the entry before our first one, or one that may be told in its place.
+
+    A store whose head somebody else deleted does not know it. The term of the first entry, which is committed, is not
+    below it: whoever ends with it is then taken for more up to date than it is, but never for more than that entry.
+    """
+    log = state.log
+    known = log.term_at(log.begin_index - 1)
+    return log.term_at(log.begin_index) if known == NO_TERM and log.begin_index > 0 else known
+
+
+def on_snapshot_progress(state: State, progress: Progress, sender: str, response: SnapshotProgress) -> None:
+    """Send what follows on what the follower has."""
+    installation = progress.installation
+    if installation is None or installation.snapshot is None or installation.snapshot.index != response.index:
+        return
+    installation.sent_bytes = min(response.received_bytes, installation.snapshot.size_bytes)
+    progress.is_waiting = False
+    go_on(state, sender, progress)
+
+
+# ----------------------------------------------------------------------------------------------- the follower's side
+
+
+def on_snapshot_chunk(state: State, sender: str, chunk: SnapshotChunk) -> None:
+    """Take the next chunk of a snapshot, or say from where to go on."""
+    if state.stored == chunk.snapshot:
+        _tell_progress(state, sender, chunk.snapshot, chunk.snapshot.size_bytes)
+        return
+    if state.incoming is None or state.incoming[0] != chunk.snapshot:
+        state.incoming = (chunk.snapshot, 0)
+    received = state.incoming[1]
+    if chunk.offset == received and received < chunk.snapshot.size_bytes:
+        state.emit(WriteSnapshotChunk(chunk))
+        received += chunk.length
+        state.incoming = (chunk.snapshot, received)
+    if received < chunk.snapshot.size_bytes:
+        # The last chunk is answered when the whole is verified.
+        _tell_progress(state, sender, chunk.snapshot, received)
+
+
+def on_snapshot_stored(state: State, snapshot: SnapshotInfo, *, is_good: bool) -> None:
+    """Tell the leader that the snapshot is whole, or must come again."""
+    state.incoming = None
+    if is_good:
+        state.stored = snapshot
+    if state.leader_id is not None:
+        _tell_progress(state, state.leader_id, snapshot, snapshot.size_bytes if is_good else 0)
+
+
+def _tell_progress(state: State, leader_id: str, snapshot: SnapshotInfo, received_bytes: int) -> None:
+    state.send(leader_id, SnapshotProgress(state.term, snapshot.index, received_bytes))
+
+
+def on_reset(state: State, sender: str, message: ResetLog) -> None:
+    """Begin the log anew, unless all that the leader dropped is here."""
+    end = message.begin_index - 1
+    if not _holds(state, end, message.prev_term):
+        if message.snapshot_index != NO_INDEX and (
+            state.stored is None or state.stored.index != message.snapshot_index
+        ):
+            # We were restarted since the last chunk: have the snapshot come again.
+            state.send(sender, SnapshotProgress(state.term, message.snapshot_index, 0))
+            return
+        state.log = LogTail(LogState(message.begin_index, message.prev_term, end))
+        state.written_index = state.persisted_index = end
+        membership.replace(state, message.membership)
+        state.emit(ResetStore(message.begin_index, message.begin_position, message.prev_term, message.snapshot_index))
+        advance_commit(state, end)
+    state.matched_index = max(state.matched_index, end)
+    match_index = min(state.persisted_index, state.matched_index)
+    state.send(sender, PushAccepted(state.term, match_index, state.incarnation))
+
+
+def _holds(state: State, index: int, term: int) -> bool:
+    """Say whether everything up to `index`, which is committed and of `term`, is here; such a log is never dropped."""
+    if index <= state.commit_index:
+        return True
+    return index <= state.log.last_index and state.log.term_at(index) == term != NO_TERM

@@ -1,0 +1,175 @@
+"""How a leader changes the membership: one member at a time (dissertation §4.1, with the correction of 2015).
+
+A change begins only when an entry of the leader's own term is committed and no other change is under way; without the
+first rule two leaders can commit memberships without a common voter. New members begin as learners, which receive the
+log and do not count; they are promoted when they have caught up. A leader that removes itself leads until that is
+committed, without counting itself, and then asks the best follower to stand (dissertation §4.2.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dledger.core import membership, replication, transfer
+from dledger.core.events import AppendMembership, ChangeMembership, MembershipAction, RequestEnded
+from dledger.core.progress import Progress
+from dledger.core.quorum import quorum_of
+from dledger.core.state import Change, State
+from dledger.core.transitions import become_follower
+from dledger.errors import ResponseCode
+from dledger.types import Member, Membership, MembershipEntry, Role
+
+# A removed member gets messages for so many election timeouts, so that it learns that it was removed.
+_FAREWELL_TIMEOUTS = 4
+
+
+class _Refused(Exception):
+    def __init__(self, code: ResponseCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def on_change(state: State, event: ChangeMembership) -> None:
+    """Begin the change that somebody asks for, or say why not; asking for what is already so succeeds."""
+    try:
+        wanted = _wanted(state, event)
+    except _Refused as refused:
+        state.emit(RequestEnded(event.request_id, refused.code, refused.message))
+        return
+    if wanted == state.memberships[-1].membership:
+        state.emit(RequestEnded(event.request_id, ResponseCode.SUCCESS, "it is so already"))
+        return
+    _append(state, wanted)
+    state.change = Change(event.request_id, state.log.last_index)
+
+
+def _wanted(state: State, event: ChangeMembership) -> Membership:
+    _check_may_change(state)
+    current = state.memberships[-1].membership
+    member = current.get(event.member_id)
+    match event.action:
+        case MembershipAction.ADD:
+            if member is None:
+                return current.with_member(Member(event.member_id, event.address, is_voter=False))
+            if member.address == event.address:
+                return current
+            message = f"{member.id} is a member at {member.address}; remove it first"
+            raise _Refused(ResponseCode.UNEXPECTED_MEMBER, message)
+        case MembershipAction.PROMOTE:
+            if member is None:
+                raise _Refused(ResponseCode.UNKNOWN_MEMBER, f"{event.member_id} is no member; add it first")
+            return current if member.is_voter else _promoted(state, current, member)
+        case MembershipAction.REMOVE:
+            if member is None:
+                raise _Refused(ResponseCode.UNKNOWN_MEMBER, f"{event.member_id} is no member")
+            wanted = current.without(member.id)
+            _check_quorum_lives(state, wanted)
+            return wanted
+
+
+def _check_may_change(state: State) -> None:
+    if state.role is not Role.LEADER:
+        raise _Refused(ResponseCode.NOT_LEADER, "this node does not lead")
+    if state.transfer is not None:
+        raise _Refused(ResponseCode.LEADER_TRANSFERRING, f"the leadership goes to {state.transfer.target}")
+    if state.commit_index < state.term_start_index:
+        raise _Refused(ResponseCode.LEADER_NOT_READY, "nothing of this leader's term is committed yet; try again")
+    if membership.is_changing(state):
+        raise _Refused(ResponseCode.REPEATED_REQUEST, "another membership change is not committed yet; try again")
+
+
+def _promoted(state: State, current: Membership, learner: Member) -> Membership:
+    progress = state.progress[learner.id]
+    if progress.incarnation is None or not progress.is_live(state.now_ms, state.config.max_election_timeout_ms):
+        raise _Refused(ResponseCode.NETWORK_ERROR, f"{learner.id} does not answer; is it started, and reachable?")
+    lag = state.commit_index - progress.match_index
+    if lag > state.config.max_leadership_transfer_wait_index:
+        allowed = state.config.max_leadership_transfer_wait_index
+        message = f"{learner.id} lacks {lag} entries; try again when it lacks at most {allowed}"
+        raise _Refused(ResponseCode.FALL_BEHIND_TOO_MUCH, message)
+    wanted = current.with_member(replace(learner, is_voter=True, incarnation=progress.incarnation))
+    _check_quorum_lives(state, wanted)
+    return wanted
+
+
+def _check_quorum_lives(state: State, wanted: Membership) -> None:
+    """Refuse what would leave a group without a live majority; nobody could undo it."""
+    voters = wanted.voters
+    if not voters:
+        raise _Refused(ResponseCode.UNEXPECTED_ARGUMENT, "the last voter cannot be removed")
+    time_out_ms = state.config.max_election_timeout_ms
+    dead = [
+        voter
+        for voter in voters
+        if voter != state.self_id and not state.progress[voter].is_live(state.now_ms, time_out_ms)
+    ]
+    if len(voters) - len(dead) < quorum_of(len(voters)):
+        message = f"of the voters {', '.join(voters)} then too few would live: {', '.join(dead)} do not answer"
+        raise _Refused(ResponseCode.INCONSISTENT_STATE, message)
+
+
+def readmit(state: State, peer: str, progress: Progress) -> None:
+    """Give a voter that was wiped its voice back, as soon as a majority without it agrees (ADR 7)."""
+    current = state.memberships[-1].membership
+    member = current.get(peer)
+    if (
+        member is not None
+        and member.is_voter
+        and progress.incarnation is not None
+        and member.incarnation != progress.incarnation
+        and state.transfer is None
+        and state.commit_index >= state.term_start_index
+        and not membership.is_changing(state)
+    ):
+        _append(
+            state, current.with_member(Member(peer, member.address, is_voter=True, incarnation=progress.incarnation))
+        )
+
+
+def _append(state: State, wanted: Membership) -> None:
+    entry = MembershipEntry(state.log.last_index + 1, wanted)
+    membership.add(state, [entry])
+    state.emit(AppendMembership(entry, state.term))
+    state.log.append(entry.index, state.term)
+    refresh_followers(state)
+
+
+def refresh_followers(state: State) -> None:
+    """Begin to lead new members, and to part from those that were removed."""
+    members = state.memberships[-1].membership.members
+    for member in members:
+        progress = state.progress.get(member.id)
+        if member.id == state.self_id:
+            continue
+        if progress is None:
+            replication.follow(state, member.id)
+        else:
+            progress.leaves_ms = -1
+    ids = {member.id for member in members}
+    for peer, progress in state.progress.items():
+        if peer not in ids and progress.leaves_ms < 0:
+            progress.leaves_ms = state.now_ms + _FAREWELL_TIMEOUTS * state.config.max_election_timeout_ms
+
+
+def part(state: State) -> None:
+    """Forget removed members that have heard of it, or had time to."""
+    index = state.memberships[-1].index
+    gone = [
+        peer
+        for peer, progress in state.progress.items()
+        if progress.leaves_ms >= 0 and (state.now_ms >= progress.leaves_ms or progress.commit_sent >= index)
+    ]
+    for peer in gone:
+        del state.progress[peer]
+
+
+def committed(state: State) -> None:
+    """Tell who waits that the change is committed; go, if it removed us."""
+    change = state.change
+    if change is not None and state.commit_index >= change.index:
+        state.change = None
+        state.emit(RequestEnded(change.request_id, ResponseCode.SUCCESS))
+    if not membership.is_changing(state) and state.self_id not in state.voters:
+        transfer.hand_over(state)
+        become_follower(state, state.term, None)

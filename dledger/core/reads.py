@@ -1,0 +1,107 @@
+"""Linearizable reads: by asking around (ReadIndex), by lease, and on a follower by asking the leader.
+
+Sources: dissertation §6.4 (read index), §6.4.1 (lease). A read index covers every append that was acknowledged before
+the read began. A new leader knows it only when its no-op is committed.
+"""
+
+from __future__ import annotations
+
+from dledger.core import membership, replication
+from dledger.core.events import ReadReady, ReadRefused
+from dledger.core.messages import ReadIndexRequest, ReadIndexResponse
+from dledger.core.state import AskedRead, PendingRead, State
+from dledger.types import NO_INDEX, Role
+
+# Reads of one peer that wait here; more are refused.
+_PEER_READS_MAX = 1_024
+_PPM = 1_000_000
+
+
+def on_read_index(state: State, read_id: int, *, is_lease_allowed: bool) -> None:
+    """Begin a read of our own owner."""
+    if state.role is Role.LEADER:
+        if is_lease_allowed and has_lease(state):
+            state.emit(ReadReady(read_id, state.commit_index))
+        else:
+            _begin(state, read_id, None)
+    elif state.leader_id is not None:
+        # An answer that takes longer than an election is of no leader any more.
+        state.asked_reads[read_id] = AskedRead(state.now_ms + state.config.max_election_timeout_ms)
+        state.send(state.leader_id, ReadIndexRequest(term=state.term, read_id=read_id))
+    else:
+        state.emit(ReadRefused(read_id))
+
+
+def on_request(state: State, sender: str, request: ReadIndexRequest) -> None:
+    """Begin a read for a follower."""
+    waiting = sum(read.peer == sender for read in state.reads)
+    if state.role is not Role.LEADER or waiting >= _PEER_READS_MAX:
+        state.send(sender, ReadIndexResponse(term=state.term, read_id=request.read_id, index=NO_INDEX))
+        return
+    _begin(state, request.read_id, sender)
+
+
+def on_response(state: State, sender: str, response: ReadIndexResponse) -> None:
+    """Serve a read of ours as soon as what the leader named is committed here."""
+    read = state.asked_reads.get(response.read_id)
+    if read is None or state.leader_id != sender:
+        return
+    if response.index == NO_INDEX:
+        del state.asked_reads[response.read_id]
+        state.emit(ReadRefused(response.read_id))
+    elif response.index <= state.commit_index:
+        del state.asked_reads[response.read_id]
+        state.emit(ReadReady(response.read_id, response.index))
+    else:
+        read.index = response.index
+
+
+def tick(state: State) -> None:
+    """Refuse the reads that the leader did not answer in time."""
+    late = [read_id for read_id, read in state.asked_reads.items() if state.now_ms >= read.deadline_ms]
+    for read_id in late:
+        del state.asked_reads[read_id]
+        state.emit(ReadRefused(read_id))
+
+
+def _begin(state: State, read_id: int, peer: str | None) -> None:
+    """Remember the commit index, then make sure that we still lead."""
+    # Until our no-op commits we may not know all that is committed.
+    index = max(state.commit_index, state.term_start_index)
+    state.reads.append(PendingRead(read_id, index, state.round + 1, peer))
+    answer(state)
+
+
+def answer(state: State) -> None:
+    """Answer what is confirmed and committed; start the next round for reads that came while one was under way."""
+    while state.reads:
+        confirmed = membership.agreed(state, state.round, lambda progress: progress.round)
+        waiting = []
+        for read in state.reads:
+            if read.round > confirmed or read.index > state.commit_index:
+                waiting.append(read)
+            elif read.peer is None:
+                state.emit(ReadReady(read.read_id, read.index))
+            else:
+                response = ReadIndexResponse(term=state.term, read_id=read.read_id, index=read.index)
+                state.send(read.peer, response)
+        state.reads = waiting
+        unconfirmed = [read.round for read in waiting if read.round > confirmed]
+        if not unconfirmed or min(unconfirmed) <= state.round:
+            return
+        replication.broadcast_heartbeat(state)
+
+
+def has_lease(state: State) -> bool:
+    """Say whether nobody else can have been elected yet, whatever the clocks do within their bound.
+
+    A voter that answered a heartbeat grants no vote for `min_election_timeout_ms` after it; from the moment at which
+    we sent it so much passes on every clock that is not faster than ours by more than twice the drift.
+    """
+    if state.is_lease_void or state.commit_index < state.term_start_index:
+        return False
+    confirmed = membership.agreed(state, state.round, lambda progress: progress.round)
+    begun_ms = next((ms for number, ms in reversed(state.round_times) if number <= confirmed), None)
+    drift_ppm = state.config.max_clock_drift_ppm
+    lease_ms = state.config.min_election_timeout_ms * (_PPM - drift_ppm) // (_PPM + drift_ppm)
+    return begun_ms is not None and state.now_ms - begun_ms < lease_ms

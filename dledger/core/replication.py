@@ -1,0 +1,135 @@
+"""How a leader sends: pushes within their bounds, probes, heartbeats.
+
+What it does with the answers is in `leader`; a follower that lacks what is no longer kept is the business of
+`catch_up`.
+"""
+
+from __future__ import annotations
+
+from dledger.core import catch_up
+from dledger.core.messages import Heartbeat, Push
+from dledger.core.progress import Progress
+from dledger.core.state import State
+
+# Rounds whose beginning is remembered: an answer to an older one renews no lease worth having.
+_ROUND_TIMES_MAX = 64
+
+
+def follow(state: State, peer: str) -> None:
+    """Begin to lead `peer`, of which nothing is known yet."""
+    now_ms = state.now_ms
+    next_index = state.log.last_index + 1
+    state.progress[peer] = Progress(next_index=next_index, contact_ms=now_ms, steady_since_ms=now_ms, quota_ms=now_ms)
+
+
+def push(state: State, peer: str) -> None:
+    """Send all that the peer's window, and the bounds on bytes, allow."""
+    progress = state.progress[peer]
+    progress.is_throttled = False
+    if state.now_ms < progress.paused_until_ms:
+        return
+    if progress.installation is not None or progress.next_index < state.log.begin_index:
+        if progress.installation is None:
+            catch_up.begin(state, peer, progress)
+        else:
+            catch_up.go_on(state, peer, progress)
+        return
+    if progress.is_probing:
+        if not progress.is_waiting:
+            _send_probe(state, peer, progress)
+        return
+    while progress.next_index <= state.written_index and _has_room(state, progress):
+        _send_push(state, peer, progress)
+
+
+def _has_room(state: State, progress: Progress) -> bool:
+    """Say whether another push may be under way: to this peer, to all, and within the quota of one that catches up."""
+    config = state.config
+    in_flight = progress.in_flight
+    if len(in_flight) >= config.max_push_window or progress.in_flight_size_bytes >= config.max_in_flight_size_bytes:
+        return False
+    if in_flight and config.max_in_flight_total_size_bytes <= sum(
+        other.in_flight_size_bytes for other in state.progress.values()
+    ):
+        progress.is_throttled = True
+        return False
+    if _is_catching_up(state, progress) and not progress.has_quota(config.peer_push_quota, state.now_ms):
+        progress.is_throttled = True
+        return False
+    return True
+
+
+def _is_catching_up(state: State, progress: Progress) -> bool:
+    """Say whether the peer is being sent what others committed long ago: nobody waits for that."""
+    return progress.next_index + state.config.max_leadership_transfer_wait_index < state.commit_index
+
+
+def _send_push(state: State, peer: str, progress: Progress) -> None:
+    config = state.config
+    span = state.fit(progress.next_index, state.written_index, config.max_push_size_bytes)
+    prev_index = span.first_index - 1
+    state.send(
+        peer,
+        Push(
+            term=state.term,
+            prev_index=prev_index,
+            prev_term=state.log.term_at(prev_index),
+            commit_index=min(state.commit_index, span.last_index),
+            span=span,
+            is_founding=_is_founding_for(state, peer, progress),
+        ),
+    )
+    progress.commit_sent = min(state.commit_index, span.last_index)
+    if _is_catching_up(state, progress):
+        progress.quota_bytes -= span.length
+    progress.sent_push(span.last_index, span.length, state.now_ms)
+
+
+def _is_founding_for(state: State, peer: str, progress: Progress) -> bool:
+    """Say whether `peer` has promised nothing yet in a group that our election founded."""
+    return progress.incarnation is None and peer in state.founders
+
+
+def _send_probe(state: State, peer: str, progress: Progress) -> None:
+    """Ask whether the logs agree in front of `next_index`."""
+    prev_index = progress.next_index - 1
+    state.send(
+        peer,
+        Push(
+            term=state.term,
+            prev_index=prev_index,
+            prev_term=state.log.term_at(prev_index),
+            commit_index=min(state.commit_index, prev_index),
+            span=None,
+            is_founding=_is_founding_for(state, peer, progress),
+        ),
+    )
+    progress.asked(state.now_ms)
+
+
+def retry(state: State, peer: str, progress: Progress) -> None:
+    """Take all that was under way to `peer` for lost, and ask anew."""
+    if progress.installation is None:
+        progress.retry()
+        push(state, peer)
+    else:
+        catch_up.begin(state, peer, progress)
+
+
+def broadcast_heartbeat(state: State) -> None:
+    """Begin a round."""
+    state.round += 1
+    state.round_times.append((state.round, state.now_ms))
+    if len(state.round_times) > _ROUND_TIMES_MAX:
+        state.round_times.popleft()
+    state.heartbeat_due_ms = state.now_ms + state.config.heart_beat_time_interval_ms
+    for peer, progress in state.progress.items():
+        send_heartbeat(state, peer, progress)
+
+
+def send_heartbeat(state: State, peer: str, progress: Progress) -> None:
+    """Show `peer` that we live, and what is committed of all that it holds."""
+    commit_index = min(progress.match_index, state.commit_index)
+    progress.commit_sent = commit_index
+    is_founding = _is_founding_for(state, peer, progress)
+    state.send(peer, Heartbeat(state.term, commit_index, state.round, is_founding))

@@ -1,0 +1,118 @@
+"""Handing the leadership on: because somebody asks for it, because a preferred leader is there, because we must go.
+
+Sources: dissertation §3.10; DLedger `leadershipTransfer` and `preferredLeaderIds`. A target must be live, healthy and
+almost caught up when the transfer begins, and hold all that we have when it is asked to stand; meanwhile no append is
+taken. What has not succeeded within one election timeout is given up, and appends go on.
+"""
+
+from __future__ import annotations
+
+from dledger.core import membership
+from dledger.core.events import RequestEnded
+from dledger.core.messages import TimeoutNow
+from dledger.core.state import State, Transfer
+from dledger.errors import ResponseCode
+from dledger.types import Role
+
+_PAUSE_MAX_MS = 60_000
+
+
+def on_transfer(state: State, request_id: int, target: str) -> None:
+    """Begin a transfer that somebody asked for, or say why not."""
+    code, message = _fault_of(state, target)
+    if code is ResponseCode.SUCCESS and target != state.self_id:
+        _begin(state, target, request_id)
+    else:
+        state.emit(RequestEnded(request_id, code, message))
+
+
+def _fault_of(state: State, target: str) -> tuple[ResponseCode, str]:
+    if state.role is not Role.LEADER:
+        return ResponseCode.NOT_LEADER, "this node does not lead"
+    if state.transfer is not None:
+        return ResponseCode.LEADER_TRANSFERRING, f"the leadership is being handed to {state.transfer.target}"
+    if target not in state.voters:
+        return ResponseCode.UNKNOWN_MEMBER, f"{target} is no voter; the voters are {', '.join(state.voters)}"
+    if target == state.self_id:
+        return ResponseCode.SUCCESS, ""
+    return _fault_of_follower(state, target)
+
+
+def _fault_of_follower(state: State, target: str) -> tuple[ResponseCode, str]:
+    if not _is_fit(state, target):
+        message = f"{target} does not answer, has a disk that stalls, or was wiped and is not readmitted yet"
+        return ResponseCode.TAKE_LEADERSHIP_FAILED, message
+    lag = state.log.last_index - state.progress[target].match_index
+    if lag > state.config.max_leadership_transfer_wait_index:
+        allowed = state.config.max_leadership_transfer_wait_index
+        return ResponseCode.FALL_BEHIND_TOO_MUCH, f"{target} lacks {lag} entries; at most {allowed} are allowed"
+    return ResponseCode.SUCCESS, ""
+
+
+def _is_fit(state: State, peer: str) -> bool:
+    progress = state.progress[peer]
+    return (
+        progress.is_live(state.now_ms, state.config.min_election_timeout_ms)
+        and progress.is_healthy
+        and progress.installation is None
+        and membership.counts(state, peer, progress)
+    )
+
+
+def _begin(state: State, target: str, request_id: int | None) -> None:
+    state.transfer = Transfer(target, request_id, state.now_ms + state.config.max_election_timeout_ms)
+    ask_target(state)
+
+
+def ask_target(state: State) -> None:
+    """Ask the target to stand if it has caught up."""
+    transfer = state.transfer
+    if transfer is None or state.role is not Role.LEADER:
+        return
+    progress = state.progress.get(transfer.target)
+    if progress is not None and progress.match_index == state.log.last_index:
+        state.is_lease_void = True
+        state.send(transfer.target, TimeoutNow(state.term))
+
+
+def tick(state: State) -> None:
+    """Give up a transfer that takes too long."""
+    transfer = state.transfer
+    if transfer is None or state.now_ms < transfer.deadline_ms:
+        return
+    state.transfer = None
+    if transfer.request_id is None:
+        state.preferred_pause_ms = min(
+            max(2 * state.preferred_pause_ms, state.config.preferred_leader_interval_ms), _PAUSE_MAX_MS
+        )
+        state.preferred_due_ms = state.now_ms + state.preferred_pause_ms
+    else:
+        message = f"{transfer.target} did not take over within {state.config.max_election_timeout_ms} ms"
+        state.emit(RequestEnded(transfer.request_id, ResponseCode.TAKE_LEADERSHIP_FAILED, message))
+
+
+def look_for_preferred(state: State) -> None:
+    """As a leader that is not preferred, hand over to the first preferred one that is fit, steady and caught up."""
+    preferred = state.config.preferred_leader_ids
+    if not preferred or state.self_id in preferred or state.now_ms < state.preferred_due_ms:
+        return
+    state.preferred_due_ms = state.now_ms + state.config.preferred_leader_interval_ms
+    if state.transfer is not None or state.commit_index < state.term_start_index:
+        return
+    for target in preferred:
+        progress = state.progress.get(target)
+        if target not in state.voters or progress is None or not _is_fit(state, target):
+            continue
+        is_steady = state.now_ms - progress.steady_since_ms >= state.config.preferred_leader_interval_ms
+        if is_steady and progress.match_index >= state.commit_index:
+            _begin(state, target, None)
+            return
+
+
+def hand_over(state: State) -> None:
+    """Ask the best follower to stand because we are about to go; if it fails, the others time out as ever."""
+    fit = [peer for peer in state.voters if peer != state.self_id and _is_fit(state, peer)]
+    if fit:
+        best = max(fit, key=lambda peer: state.progress[peer].match_index)
+        state.is_lease_void = True
+        state.send(best, TimeoutNow(state.term))

@@ -1,0 +1,63 @@
+"""What a node knows of itself and of its group when it starts: hard state and memberships, read together.
+
+Apart, neither says whether a node without term and vote is new or was wiped (ADR 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dledger.entry_store import EntryStore
+from dledger.hard_state import HardStateFile
+from dledger.membership_codec import MembershipCodec
+from dledger.membership_file import MembershipFile, drop_unheld
+from dledger.types import NO_INDEX, HardState, Membership, MembershipEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a node stands when it starts; memberships as `dledger.core.raft.Raft` wants them."""
+
+    hard_state: HardState
+    memberships: tuple[MembershipEntry, ...]
+
+
+class MembershipKeeper:
+    """The driver's port `Memberships`: the file, and the codec of the log."""
+
+    def __init__(self, file: MembershipFile, codec: MembershipCodec) -> None:
+        self._file = file
+        self._codec = codec
+
+    def save(self, entries: Sequence[MembershipEntry]) -> None:
+        """See `driver_ports.Memberships.save`."""
+        self._file.save(entries)
+
+    def encode(self, membership: Membership) -> tuple[int, bytes]:
+        """See `driver_ports.Memberships.encode`."""
+        return self._codec.encode(membership)
+
+    def load(self, store: EntryStore, hard_state: HardStateFile, settings: Membership) -> Standing:
+        """Return where the node stands; at the first start the memberships are saved.
+
+        A node without term and vote is founding, unless its log was brought by another program (DLedger's own file
+        may be missing): where nothing is, or where we ran before, promises may have been lost.
+
+        Args:
+            store: recovered.
+            hard_state: the file.
+            settings: who belongs to the group as far as the settings know; in force until the log says otherwise.
+
+        Raises:
+            store.errors.StoreError, MembershipUnreadable: do not start; see the messages.
+        """
+        saved = hard_state.load()
+        entries = self._file.load()
+        is_empty = store.last_index < store.begin_index
+        if not hard_state.exists and (is_empty or entries is not None):
+            saved = HardState(is_founding=True)
+        if entries is None:
+            entries = (MembershipEntry(NO_INDEX, settings),)
+            self._file.save(entries)
+        return Standing(saved, drop_unheld(entries, store, self._codec))

@@ -1,0 +1,186 @@
+"""Followers that lack what the leader no longer keeps, and the bounds on what is under way to a follower."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dledger.core.events import Propose, Received, ResetStore, SnapshotSaved, Tick
+from dledger.core.messages import Push, ResetLog, SnapshotChunk
+from dledger.types import SnapshotInfo
+
+THREE = {"a": [], "b": [], "c": []}
+
+
+def lagging(group, *, config=None, snapshot=None):
+    """Return a group whose node c lacks what a no longer keeps; a leads."""
+    cluster = group(THREE, **({"config": config} if config else {}))
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+    cluster.isolate("c")
+    for _ in range(5):
+        leader.step(Propose(4, 4))
+        cluster.tick(50)
+    if snapshot:
+        leader.step(SnapshotSaved(snapshot))
+    # A dead follower holds nothing back, a live one all that it still needs.
+    cluster.tick(1_200)
+    assert leader.raft.retention_floor == 21
+    leader.delete_before(15)
+    return cluster, leader
+
+
+def test_follower_beyond_retention_begins_anew_where_the_leaders_log_begins(group):
+    cluster, leader = lagging(group)
+    cluster.heal()
+
+    cluster.tick(1_500)
+
+    follower = cluster["c"]
+    assert (follower.begin_index, follower.last_index) == (15, 20)
+    assert follower.terms == leader.terms
+    assert follower.raft.commit_index == 20
+    assert leader.raft.match_index_of("c") == 20
+
+
+def test_it_gets_the_snapshot_first_in_chunks_and_goes_on_where_it_stopped(group):
+    snapshot = SnapshotInfo(index=17, term=1, size_bytes=2_500, checksum=7)
+    config = replace(group(THREE).config, snapshot_chunk_size_bytes=1_000)
+    cluster, _ = lagging(group, config=config, snapshot=snapshot)
+    offsets = []
+
+    def lose_one(_sender, _peer, message):
+        if isinstance(message, SnapshotChunk):
+            offsets.append(message.offset)
+            return len(offsets) != 2
+        return True
+
+    cluster.heal()
+    for _ in range(400):
+        cluster.now_ms += 10
+        for node in cluster.nodes.values():
+            node.step(Tick(cluster.now_ms))
+        cluster.deliver(only=lose_one)
+
+    assert offsets == [0, 1_000, 0, 1_000, 2_000]
+    assert [(reset.begin_index, reset.snapshot_index) for reset in cluster["c"].seen(ResetStore)] == [(15, 17)]
+    assert cluster["c"].raft.commit_index == 20
+
+
+def test_snapshot_that_ends_before_the_log_begins_is_of_no_use_and_not_sent(group):
+    cluster, _ = lagging(group, snapshot=SnapshotInfo(index=3, term=1, size_bytes=10, checksum=7))
+    cluster.heal()
+
+    cluster.tick(1_500)
+
+    assert [reset.snapshot_index for reset in cluster["c"].seen(ResetStore)] == [-1]
+
+
+def test_late_reset_never_drops_what_is_committed_or_equal(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    leader.step(Propose(9, 9))
+    cluster.tick(300)
+    follower = cluster["b"]
+    known = follower.raft.memberships[0]
+
+    late = ResetLog(leader.raft.term, begin_index=5, begin_position=500, prev_term=1, membership=known)
+    follower.step(Received("a", late))
+
+    assert follower.seen(ResetStore) == []
+    assert follower.raft.last_index == 9
+
+
+def test_reset_of_an_old_term_is_not_obeyed(group):
+    cluster = group(THREE)
+    cluster.campaign("a")
+    follower = cluster["b"]
+    known = follower.raft.memberships[0]
+
+    follower.step(Received("c", ResetLog(0, begin_index=50, begin_position=500, prev_term=0, membership=known)))
+
+    assert follower.seen(ResetStore) == []
+
+
+def test_wiped_follower_of_an_idle_leader_is_filled_again(group):
+    """DLedger #61."""
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    leader.step(Propose(9, 9))
+    cluster.tick(300)
+    cluster.begin("c", tuple(THREE))
+
+    cluster.tick(1_500)
+
+    assert cluster["c"].terms == leader.terms
+
+
+def test_uncommitted_tail_of_a_follower_is_cut_at_the_leaders_begin_without_a_reset(group):
+    cluster = group({"a": [1] * 10 + [3], "b": [1] * 10 + [3], "c": [1] * 10 + [2, 2]})
+    leader = cluster.campaign("a")
+    cluster.isolate("c")
+    cluster.tick(1_200)
+    leader.delete_before(10)
+    cluster.heal()
+
+    cluster.tick(1_500)
+
+    assert cluster["c"].seen(ResetStore) == []
+    assert cluster["c"].terms[10:] == leader.terms
+
+
+def test_live_follower_holds_back_what_it_still_needs(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+    cluster["c"].is_disk_slow = True
+    leader.step(Propose(9, 9))
+    cluster.tick(300)
+
+    assert leader.raft.retention_floor == 1
+
+
+def test_bytes_under_way_to_one_peer_and_to_all_are_bounded(group):
+    config = replace(
+        group(THREE).config,
+        max_push_size_bytes=100,
+        max_push_window=50,
+        max_in_flight_size_bytes=500,
+        max_in_flight_total_size_bytes=700,
+    )
+    cluster = group(THREE, config=config)
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+    leader.step(Propose(40, 40))
+
+    sizes = dict.fromkeys("bc", 0)
+    for peer, message in leader.outbox:
+        if isinstance(message, Push) and message.span:
+            sizes[peer] += message.span.length
+    assert sizes == {"b": 500, "c": 200}
+
+    cluster.tick(500)
+    assert leader.raft.commit_index == 40
+
+
+def test_follower_that_catches_up_gets_no_more_than_its_quota(group):
+    config = replace(
+        group(THREE).config, max_push_size_bytes=100, peer_push_quota=10_000, max_leadership_transfer_wait_index=5
+    )
+    cluster = group(THREE, config=config)
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+    cluster.isolate("c")
+    leader.step(Propose(400, 400))
+    cluster.tick(2_000)
+    assert leader.raft.commit_index == 400
+    cluster.heal()
+    cluster.tick(1_200)
+    begun = cluster["c"].last_index
+
+    cluster.tick(1_000)
+
+    # 10,000 bytes a second are 100 entries; it may have saved up a tenth of that.
+    assert 80 <= cluster["c"].last_index - begun <= 120
+    leader.step(Propose(1, 1))
+    cluster.tick(20)
+    assert leader.raft.commit_index == 401

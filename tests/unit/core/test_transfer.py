@@ -1,0 +1,172 @@
+"""Handing the leadership on (dissertation §3.10; DLedger `leadershipTransfer`, `preferredLeaderIds`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from dledger.core.events import DiskHealth, Propose, Received, Refuse, RequestEnded, Tick, TransferLeadership
+from dledger.core.messages import Push, TimeoutNow
+from dledger.errors import ResponseCode
+from dledger.types import Role
+
+THREE = {"a": [], "b": [], "c": []}
+
+
+def ended(node):
+    return [(effect.request_id, effect.code) for effect in node.seen(RequestEnded)]
+
+
+def test_leadership_moves_to_a_caught_up_follower_without_waiting_for_a_timeout(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+
+    leader.step(TransferLeadership(1, "b"))
+    cluster.deliver()
+
+    assert cluster.leaders == ["b"]
+    assert ended(leader) == [(1, ResponseCode.SUCCESS)]
+
+
+def test_no_append_is_taken_meanwhile_and_they_go_on_when_the_target_does_not_take_over(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+    cluster.isolate("b")
+
+    leader.step(TransferLeadership(1, "b"))
+    leader.step(Propose(5, 5))
+    assert leader.seen(Refuse) == [Refuse(5, ResponseCode.LEADER_TRANSFERRING)]
+    cluster.tick(leader.config.max_election_timeout_ms)
+    leader.step(Propose(1, 1))
+    cluster.deliver()
+
+    assert ended(leader) == [(1, ResponseCode.TAKE_LEADERSHIP_FAILED)]
+    assert leader.raft.commit_index == 1
+
+
+def test_target_is_asked_to_stand_only_when_it_holds_all_that_the_leader_has(group):
+    cluster = group(THREE, config=replace(group(THREE).config, max_push_time_out_ms=300))
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+    leader.step(Propose(3, 3))
+    cluster.deliver(only=lambda _, peer, message: not (peer == "b" and isinstance(message, Push)))
+    leader.step(TransferLeadership(1, "b"))
+    assert not any(isinstance(message, TimeoutNow) for _, message in leader.outbox)
+
+    # The lost pushes come again.
+    cluster.tick(leader.config.max_push_time_out_ms)
+
+    assert cluster.leaders == ["b"]
+    assert cluster["b"].raft.last_index == 4
+
+
+def test_transfer_to_a_follower_that_lacks_too_much_is_refused(group):
+    config = replace(group(THREE).config, max_leadership_transfer_wait_index=2)
+    cluster = group(THREE, config=config)
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+    leader.step(Propose(3, 3))
+    cluster.deliver(only=lambda _, peer, message: not (peer == "b" and isinstance(message, Push)))
+
+    leader.step(TransferLeadership(1, "b"))
+
+    assert ended(leader) == [(1, ResponseCode.FALL_BEHIND_TOO_MUCH)]
+
+
+def test_transfer_to_a_dead_node_a_stranger_or_from_a_follower_is_refused(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster.isolate("b")
+    cluster.tick(600)
+
+    leader.step(TransferLeadership(1, "b"))
+    leader.step(TransferLeadership(2, "x"))
+    cluster["c"].step(TransferLeadership(3, "c"))
+    leader.step(TransferLeadership(4, "a"))
+
+    assert ended(leader) == [
+        (1, ResponseCode.TAKE_LEADERSHIP_FAILED),
+        (2, ResponseCode.UNKNOWN_MEMBER),
+        (4, ResponseCode.SUCCESS),
+    ]
+    assert ended(cluster["c"]) == [(3, ResponseCode.NOT_LEADER)]
+
+
+def test_only_the_leader_of_the_term_can_ask_a_follower_to_stand(group):
+    cluster = group(THREE)
+    cluster.campaign("a")
+    term = cluster["b"].raft.term
+
+    cluster["b"].step(Received("c", TimeoutNow(term)))
+    cluster["b"].step(Received("a", TimeoutNow(term - 1)))
+
+    assert cluster["b"].raft.role is Role.FOLLOWER
+
+
+def test_preferred_leader_takes_over_when_it_is_steady_and_the_office_stays_there(group):
+    config = replace(group(THREE).config, preferred_leader_ids=("c",))
+    cluster = group(THREE, config=config)
+    cluster.campaign("a")
+
+    cluster.tick(2_500)
+    assert cluster.leaders == ["c"]
+    term = cluster["c"].raft.term
+
+    cluster.tick(10_000)
+    assert (cluster.leaders, cluster["c"].raft.term) == (["c"], term)
+
+
+def test_leadership_does_not_go_to_a_preferred_leader_that_is_ill_or_behind(group):
+    config = replace(group(THREE).config, preferred_leader_ids=("c",))
+    cluster = group(THREE, config=config)
+    cluster.campaign("a")
+    cluster["c"].step(DiskHealth(is_sick=True))
+
+    cluster.tick(5_000)
+    assert cluster.leaders == ["a"]
+
+    cluster["c"].step(DiskHealth(is_sick=False))
+    cluster["c"].is_disk_slow = True
+    cluster["a"].step(Propose(1, 1))
+    cluster.tick(5_000)
+    assert cluster.leaders == ["a"]
+
+
+def test_a_transfer_that_the_leader_wanted_itself_and_that_fails_is_tried_again_ever_later(group):
+    config = replace(group(THREE).config, preferred_leader_ids=("c",), preferred_leader_interval_ms=100)
+    cluster = group(THREE, config=config)
+    leader = cluster.campaign("a")
+    cluster.tick(60)
+    began = []
+    was_transferring = False
+    for _ in range(1_000):
+        cluster.now_ms += 10
+        for node in cluster.nodes.values():
+            node.step(Tick(cluster.now_ms))
+        cluster.deliver(only=lambda _, __, message: not isinstance(message, TimeoutNow))
+        is_transferring = leader.raft.state.transfer is not None
+        if is_transferring and not was_transferring:
+            began.append(cluster.now_ms)
+        was_transferring = is_transferring
+
+    pauses = [later - earlier for earlier, later in pairwise(began)]
+    assert len(pauses) >= 3
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > pauses[0]
+
+
+def test_leader_with_a_stalling_disk_hands_over_and_is_not_elected_while_it_is_ill(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+
+    leader.step(DiskHealth(is_sick=True))
+    cluster.deliver()
+    assert len(cluster.leaders) == 1
+    assert cluster.leaders != ["a"]
+
+    cluster.isolate(cluster.leaders[0])
+    cluster.tick(5_000)
+    assert leader.raft.role is not Role.LEADER
