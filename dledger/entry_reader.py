@@ -159,6 +159,24 @@ class EntryReader:
             raise EntryNotFound(f"at position {position}", self.begin_index, self.last_index)
         return index
 
+    def old_files(self, count_max: int) -> list[tuple[str, int]]:
+        """Return (path, end index) of the oldest data files, at most so many: all entries of a file are below its end.
+
+        The file that holds the last entry is not among them.
+        """
+        if self.last_index < self.begin_index:
+            return []
+        last_begin = self.position_of(self.last_index) // self._file_size * self._file_size
+        older = [file for file in self._data.mapped_files[:count_max] if file.begin_offset < last_begin]
+        return [(file.path, self.index_at_position(file.end_offset)) for file in older]
+
+    def newest_path(self) -> str | None:
+        """Return the path of the data file that holds the last entry; None when there is none."""
+        if self.last_index < self.begin_index:
+            return None
+        file = self._data.find(self.position_of(self.last_index))
+        return None if file is None else file.path
+
     def predecessor(self, index: int) -> Predecessor:
         """Return what an entry behind `index` must agree with; `index` may be `begin_index - 1`."""
         if index < self.begin_index:
