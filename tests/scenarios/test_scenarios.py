@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger.testing.script import script, verbs
+from dledger.testing.script import script, verb_table
 from dledger.testing.script.story import ScriptError
 
 FOLDER = Path(__file__).resolve().parent
@@ -29,7 +29,7 @@ def test_story_is_the_one_that_is_written(path: Path, request: pytest.FixtureReq
 
 def test_folder_page_names_every_verb() -> None:
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
-    known = {"nodes", *verbs.SCENE, *verbs.ACTIONS}
+    known = {"nodes", *verb_table.SCENE, *verb_table.ACTIONS}
 
     assert set() == {verb for verb in known if f"`{verb}`" not in page}
 

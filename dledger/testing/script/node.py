@@ -18,7 +18,7 @@ from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
 from dledger.membership_file import MembershipFile
 from dledger.standing import MembershipKeeper
 from dledger.testing.checks import node_directory
-from dledger.testing.script.words import run
+from dledger.testing.script.words import members, run
 from dledger.types import Member, Membership, Role
 from store.errors import StorageFailed
 
@@ -58,8 +58,9 @@ class ScriptNode:
         self.store = EntryStore.open(self._files, directory, sizes)
         hard_state = HardStateFile.open(self._files, directory)
         keeper = MembershipKeeper(MembershipFile.open(self._files, directory), RAW_MEMBERSHIP_CODEC)
-        members = tuple(Member(node_id) for node_id in sorted(settings.node_ids))
-        standing = keeper.load(self.store, hard_state, Membership(members))
+        founders = tuple(Member(node_id) for node_id in sorted(settings.node_ids))
+        standing = keeper.load(self.store, hard_state, Membership(founders))
+        self._membership = standing.memberships[-1]
         self.raft = Raft(
             settings.raft,
             self_id=machine.id,
@@ -70,8 +71,6 @@ class ScriptNode:
             draw=machine.draw,
             now_ms=machine.now_ms,
         )
-        # In a script time passes for one node alone: the others' silence behind a start would never end.
-        self.raft.state.quiet_until_ms = machine.now_ms
         self._driver = Driver(
             self.raft,
             store=self.store,
@@ -102,6 +101,15 @@ class ScriptNode:
         """Take a client's linearizable read."""
         self._reads[read_id] = self._around.checks.acknowledged_index
         self.feed(ReadIndex(read_id, is_lease_allowed))
+
+    def delete_before(self, index: int) -> None:
+        """Delete what retention no longer keeps, as far as the core allows."""
+        begin_index = self.store.begin_index
+        self._driver.delete_before(min(index, self.raft.retention_floor))
+        if self.store.begin_index > begin_index:
+            self._say(f"deletes {run(begin_index, self.store.begin_index - 1)}")
+        else:
+            self._say("deletes nothing")
 
     def finish_syncs(self) -> None:
         """End the syncs that are under way, unless the script holds them."""
@@ -145,17 +153,20 @@ class ScriptNode:
         self._say(f"refuses {' '.join(proposal.token)}: {code.name}")
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
-        """Tell that the log begins anew."""
-        self._say(f"begins its log anew at {begin_index}, snapshot {snapshot_index}")
+        """Tell that the log was dropped."""
+        snapshot = f", state from the snapshot up to {snapshot_index}" if snapshot_index >= 0 else ""
+        self._say(f"drops its log and begins anew at {begin_index}{snapshot}")
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Tell which memberships the log holds."""
-        known = ", ".join(f"{entry.index}: {' '.join(entry.membership.voters)}" for entry in memberships)
-        self._say(f"knows memberships {known}")
+        """Tell who belongs to the group now."""
+        entry = memberships[-1]
+        if entry != self._membership:
+            self._membership = entry
+            self._say(f"has members {members(entry.membership)} (entry {entry.index})")
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
         """Tell how a transfer or a membership change ended."""
-        self._say(f"ends request {request_id}: {code.name} {message}".rstrip())
+        self._say(f"ends request {request_id}: {code.name}{f', {message}' if message else ''}")
 
     def on_commit(self, commit_index: int) -> None:
         """Tell what is committed and which clients are answered now."""

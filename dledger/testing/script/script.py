@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dledger.testing.script import verbs
+from dledger.testing.script import verb_table, verbs, verbs_machines  # noqa: F401  (their verbs enter the table)
 from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.story import Arrow, ScriptError
 
@@ -99,14 +99,14 @@ class _Runner:
             self._cluster = verbs.make_cluster(words)
             return
         cluster = self._cluster
-        if verb in verbs.SCENE:
-            verbs.SCENE[verb](cluster, words)
+        if verb in verb_table.SCENE:
+            verb_table.SCENE[verb](cluster, words)
             return
-        if verb not in verbs.ACTIONS:
-            raise ScriptError(f"no such verb; there are {' '.join([*verbs.SCENE, *verbs.ACTIONS])}")
+        if verb not in verb_table.ACTIONS:
+            raise ScriptError(f"no such verb; there are {' '.join([*verb_table.SCENE, *verb_table.ACTIONS])}")
         cluster.begin()
         cluster.tell(*shown)
         cluster.story.are_heartbeats_shown = False
         cluster.story.begin_command()
-        verbs.ACTIONS[verb](cluster, words)
+        verb_table.ACTIONS[verb](cluster, words)
         cluster.check()

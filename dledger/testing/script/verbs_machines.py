@@ -1,0 +1,140 @@
+"""The verbs of a script about machines and their disks, and its questions: one small function each.
+
+The first line of a verb's documentation is its help.
+"""
+
+from __future__ import annotations
+
+from dledger.entry import ENTRY_NOOP, HEADER_SIZE, Entry
+from dledger.testing.checks import node_directory
+from dledger.testing.script.cluster import Cluster
+from dledger.testing.script.story import ScriptError
+from dledger.testing.script.verb_table import action, machine_of, machines_of, running
+from dledger.testing.script.words import standing, terms_of
+from dledger.testing.sim_disk import UNLIMITED_BYTES
+
+_SHOWN_MAX = 12
+
+# ------------------------------------------------------------------------------------------------ machines and disks
+
+
+@action("crash")
+def crash(cluster: Cluster, words: list[str]) -> None:
+    """`crash 1 keep | lose-unsynced | torn 20`: kill -9; power cut; one that leaves 20 bytes of what was not synced."""
+    torn_bytes = {"keep": None, "lose-unsynced": 0}.get(words[1], int(words[-1]) if words[1] == "torn" else -1)
+    if torn_bytes == -1:
+        raise ScriptError("crash NODE keep | lose-unsynced | torn BYTES")
+    machine = machine_of(cluster, words[0])
+    machine.crash(torn_bytes)
+    cluster.break_connections(machine.id)
+
+
+@action("restart")
+def restart(cluster: Cluster, words: list[str]) -> None:
+    """`restart 1`: the node starts on what its disk holds."""
+    machine = machine_of(cluster, words[0])
+    if machine.node is not None:
+        raise ScriptError(f"{machine.id} runs")
+    machine.start()
+    if machine.node is not None:
+        for note in machine.node.store.recovery_notes:
+            # That the index was rebuilt is of no interest here: it always can be.
+            if "/index:" not in note:
+                cluster.story.say(machine.id, note.replace(f"{node_directory(machine.id)}/", ""))
+        cluster.story.say(machine.id, f"starts  {standing(machine.node.raft, machine.node.store)}")
+
+
+@action("wipe")
+def wipe(cluster: Cluster, words: list[str]) -> None:
+    """`wipe 1`: the machine gets a new, empty disk; its node is gone until it is restarted."""
+    machine = machine_of(cluster, words[0])
+    machine.wipe()
+    cluster.break_connections(machine.id)
+
+
+@action("hold-sync")
+def hold_sync(cluster: Cluster, words: list[str]) -> None:
+    """`hold-sync 1`: from now on syncs of node 1 begin, and do not end."""
+    machine_of(cluster, words[0]).is_sync_held = True
+
+
+@action("sync")
+def sync(cluster: Cluster, words: list[str]) -> None:
+    """`sync 1`: the syncs of node 1 end, those held before and all later ones."""
+    machine = machine_of(cluster, words[0])
+    machine.is_sync_held = False
+    machine.guard(lambda node: node.finish_syncs())
+
+
+@action("fail-sync")
+def fail_sync(cluster: Cluster, words: list[str]) -> None:
+    """`fail-sync 1`: syncs of node 1 end with an error of the disk; `fail-sync 1 no`: no longer."""
+    machine_of(cluster, words[0]).is_sync_failing = len(words) == 1
+
+
+@action("flip")
+def flip(cluster: Cluster, words: list[str]) -> None:
+    """`flip 1 5`: the disk of node 1 changes a bit in the body of entry 5, and programs see it."""
+    machine, node = running(cluster, words[0])
+    position = node.store.position_of(int(words[1])) + HEADER_SIZE
+    offset = position % cluster.settings.data_file_size_bytes
+    inode = machine.disk.lookup(f"{node_directory(machine.id)}/data/{position - offset:020d}")
+    assert inode is not None
+    inode.flip(offset, 1, is_cached=True)
+
+
+@action("fill-disk")
+def fill_disk(cluster: Cluster, words: list[str]) -> None:
+    """`fill-disk 1`: no further file can be created on machine 1."""
+    disk = machine_of(cluster, words[0]).disk
+    disk.capacity_bytes = disk.used_bytes
+
+
+@action("free-disk")
+def free_disk(cluster: Cluster, words: list[str]) -> None:
+    """`free-disk 1`: there is room again."""
+    machine_of(cluster, words[0]).disk.capacity_bytes = UNLIMITED_BYTES
+
+
+# ---------------------------------------------------------------------------------------------------------- questions
+
+
+@action("status")
+def status(cluster: Cluster, words: list[str]) -> None:
+    """`status`: role, term, leader, log and commit index of every node."""
+    for machine in machines_of(cluster, words):
+        node = machine.node
+        cluster.story.row(f"{machine.id}  {'down' if node is None else standing(node.raft, node.store)}")
+
+
+@action("progress")
+def progress(cluster: Cluster, words: list[str]) -> None:
+    """`progress 1`: up to where the leader knows each follower's log to equal its own."""
+    machine, node = running(cluster, words[0])
+    peers = [other for other in cluster.machines if other != machine.id]
+    cluster.story.row(f"{machine.id}  {'  '.join(f'{peer}: {node.raft.match_index_of(peer)}' for peer in peers)}")
+
+
+@action("log-of")
+def log_of(cluster: Cluster, words: list[str]) -> None:
+    """`log-of 1 2 | all`: the terms of all entries; a bar stands behind the last that is known to be committed."""
+    for machine in machines_of(cluster, words):
+        if machine.node is not None:
+            terms = terms_of(machine.node.store, machine.node.raft.commit_index)
+            cluster.story.row(f"{machine.id}  {terms}")
+
+
+@action("entries-of")
+def entries_of(cluster: Cluster, words: list[str]) -> None:
+    """`entries-of 1`: index and body of each entry, long bodies cut short."""
+    machine, node = running(cluster, words[0])
+    entries = [node.store.get(index) for index in range(node.store.begin_index, node.store.last_index + 1)]
+    bodies = [f"{entry.index}:{_shown(entry)}" for entry in entries]
+    cluster.story.row(f"{machine.id}  {' '.join(bodies)}")
+
+
+def _shown(entry: Entry) -> str:
+    if entry.magic == ENTRY_NOOP:
+        return "no-op"
+    text = entry.body.decode()
+    return text if len(text) <= _SHOWN_MAX else f"{text[:1]}/{len(text)}"
