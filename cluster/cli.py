@@ -11,6 +11,7 @@ from cluster.cli_bench import bench
 from cluster.cli_common import help_of
 from cluster.cli_inspect import inspect_app
 from cluster.cli_log import append, get, tail
+from cluster.cli_members import members_app, transfer
 from cluster.cli_server import server
 from cluster.cli_status import status
 
@@ -22,8 +23,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (server, append, get, tail, status, bench):
+for command in (server, append, get, tail, status, transfer, bench):
     app.command(help=help_of(command))(command)
+app.add_typer(members_app, name="members")
 app.add_typer(inspect_app, name="inspect")
 
 
@@ -47,6 +49,7 @@ def log(
         dledger status                               who leads, how far is everybody
         dledger append access.log                    append a file, one line an entry
         dledger tail -n 5 --follow                   read the end of the log, and what comes
+        dledger members list                         who belongs to the group
         dledger inspect entries data/dledger-n0      look into the files of a node
         dledger bench                                measure three nodes of its own
     """

@@ -20,6 +20,7 @@ from cluster.cli_common import (
     fail,
     output,
 )
+from cluster.cli_members import state_of
 from dledger.errors import ResponseCode
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def status(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a node.")] = False,
 ) -> None:
-    """Show every node: its role, its log, and how far it is behind.
+    """Show every node: its role, its log, how far it is behind, and what is amiss with it.
 
     The exit code is 1 when no node leads.
 
@@ -127,20 +128,40 @@ def _row(
     return (
         answer.self_id,
         endpoint,
-        f"[green]{answer.role}[/]" if answer.role == "LEADER" else answer.role,
+        f"[green]{answer.role}[/]" if answer.role == "LEADER" else _role_of(answer),
         str(answer.term),
         f"{answer.begin_index}..{answer.end_index}" if answer.end_index >= answer.begin_index else "empty",
         str(answer.commit_index),
         behind,
-        "[red]disk full[/]" if answer.is_disk_full else _liveness(peer),
+        _state_of(answer, peer),
     )
 
 
 def _row_of_peer(peer: PeerStatus) -> tuple[str, ...]:
     """Return what the leader says of a node that was not asked: its client address was not given."""
     log = "-" if peer.match_index < 0 else f"..{peer.match_index}"
-    return (peer.id, "not given", "-", "-", log, "-", str(peer.lag_entries), _liveness(peer))
+    role = "-" if peer.is_voter else "learner"
+    return (peer.id, "not given", role, "-", log, "-", str(peer.lag_entries), _coloured(state_of(peer)))
 
 
-def _liveness(peer: PeerStatus | None) -> str:
-    return "ok" if peer is None or peer.is_live else "[yellow]silent[/]"
+def _role_of(answer: StatusResponse) -> str:
+    is_learner = any(member.id == answer.self_id and not member.is_voter for member in answer.members)
+    return "learner" if is_learner else answer.role
+
+
+def _state_of(answer: StatusResponse, peer: PeerStatus | None) -> str:
+    """Return what is amiss with a node, the worst first: what it says of itself, then what the leader says."""
+    is_member = any(member.id == answer.self_id for member in answer.members)
+    own = {
+        "disk full": answer.is_disk_full,
+        "disk stalls": answer.is_disk_sick,
+        "no member (yet)": bool(answer.members) and not is_member,
+        "new, waits for its group": answer.is_founding,
+    }
+    return _coloured(next((text for text, is_so in own.items() if is_so), state_of(peer)))
+
+
+def _coloured(state: str) -> str:
+    if state == "ok":
+        return state
+    return f"[red]{state}[/]" if state.startswith("disk") else f"[yellow]{state}[/]"

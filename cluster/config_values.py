@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 
-from dledger.config import Address, Peer
+from dledger.config import Address, Peer, check_id
 
-# Names come near paths (`dledger-<self_id>`), so they are checked against what is allowed, not what is not.
-_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,31}")
+# Checked against what is allowed, not what is not.
 _GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.%-]{0,127}")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
@@ -41,7 +40,7 @@ def parse_peers(value: object) -> tuple[Peer, ...]:
     faults: list[str] = []
     for text in filter(None, (part.strip() for part in _text(value, "id-host:port;id-host:port;...").split(";"))):
         try:
-            peers.append(_parse_peer(text))
+            peers.append(parse_peer(text))
         except ValueError as error:
             faults.append(f"{text!r}: {error}")
     if not peers and not faults:
@@ -51,7 +50,12 @@ def parse_peers(value: object) -> tuple[Peer, ...]:
     return tuple(peers)
 
 
-def _parse_peer(text: str) -> Peer:
+def parse_peer(text: str) -> Peer:
+    """Return the peer that `id-host:port` names.
+
+    Raises:
+        ValueError: it names none.
+    """
     peer_id, dash, address = text.partition("-")
     if not dash:
         raise ValueError("expected an id, a dash and an address")
@@ -71,9 +75,7 @@ def parse_id(value: object) -> str:
     Raises:
         ValueError: it is not made of 1 to 32 letters, digits, "_" and ".".
     """
-    if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise ValueError(f"expected an id of 1 to 32 letters, digits, '_' or '.', found {value!r}")
-    return value
+    return check_id(_text(value, "an id"))
 
 
 def parse_group(value: object) -> str:

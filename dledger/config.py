@@ -8,6 +8,7 @@ here for the first start only; afterwards the log says it. Names are DLedger's
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,6 +20,19 @@ from dledger.types import Member, Membership
 MIB = 1 << 20
 # Members of a group, voters and learners: more make a log slower and no safer. All must fit one frame of the peers.
 MEMBERS_MAX = 32
+# Names come near paths (`dledger-<self_id>`), so they are checked against what is allowed, not what is not.
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,31}")
+
+
+def check_id(text: str) -> str:
+    """Return a node's id.
+
+    Raises:
+        ValueError: it is not made of 1 to 32 letters, digits, "_" and "."; the message shows it.
+    """
+    if not _ID.fullmatch(text):
+        raise ValueError(f"expected an id of 1 to 32 letters, digits, '_' or '.', found {text!r}")
+    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ What bad input gets (code, and where it is found):
 | unknown group                                                 | 400 UNKNOWN_GROUP                   | here       |
 | append: no bodies                                             | 420 REQUEST_WITH_EMPTY_BODYS        | node       |
 | append: body above the limit, batch above all bounds          | 411 UNEXPECTED_ARGUMENT             | node       |
-| append, linearizable read: node does not lead, or is stopping | 404 NOT_LEADER, with what it knows  | node, core |
+| append: node does not lead, or is stopping                    | 404 NOT_LEADER, with what it knows  | node, core |
+| linearizable read: nobody is known to lead, or it is stopping | 404 NOT_LEADER, with what it knows  | node, core |
+| append: the leadership is being handed on                     | 506 LEADER_TRANSFERRING             | core       |
 | append: backlog full                                          | 503 LEADER_PENDING_FULL             | node       |
 | append: disk full                                             | 415 DISK_FULL                       | driver     |
 | append: not committed in time                                 | 502 WAIT_QUORUM_ACK_TIMEOUT         | node       |
@@ -33,16 +35,17 @@ from typing import Any
 
 import grpc.aio
 
+from dledger.admin_service import AdminService
 from dledger.config import Address
 from dledger.entry import Entry
 from dledger.errors import DLedgerError, ResponseCode
 from dledger.log_append_stream import AppendStreamCall
 from dledger.log_reader import LogCursor
 from dledger.node import Node
-from dledger.node_status import Leader, NodeStatus
 from dledger.pending_appends import AppendResult
 from dledger.pending_reads import RequestRefused
-from dledger.v1 import log_pb2, log_pb2_grpc
+from dledger.service_answers import hint, status_response
+from dledger.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -70,13 +73,14 @@ class ServerNotStarted(DLedgerError):
 
 
 async def start_server(node: Node, address: Address) -> grpc.aio.Server:
-    """Serve `node` on `address`; stop it with `await server.stop(grace)`, before the node.
+    """Serve `node` on `address`, both services; stop it with `await server.stop(grace)`, before the node.
 
     Raises:
         ServerNotStarted: the address is taken or wrong.
     """
     server = grpc.aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
     log_pb2_grpc.add_LogServiceServicer_to_server(LogService(node), server)
+    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(node), server)
     try:
         server.add_insecure_port(str(address))
     except RuntimeError as error:
@@ -140,7 +144,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             request_id=request_id,
             code=result.code,
             message=result.message,
-            leader=_hint(self._node.leader()),
+            leader=hint(self._node.leader()),
             first_index=-1,
             term=-1,
         )
@@ -157,7 +161,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             yield log_pb2.ReadResponse(
                 code=refused.code,
                 message=refused.message,
-                leader=_hint(self._node.leader()),
+                leader=hint(self._node.leader()),
                 commit_index=self._node.commit_index,
             )
 
@@ -165,8 +169,11 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         if request.group != self._group:
             raise RequestRefused(ResponseCode.UNKNOWN_GROUP, self._unknown_group_message(request.group))
         self._check_running()
-        is_linearizable = request.mode == log_pb2.READ_MODE_LINEARIZABLE
-        last_index = await self._node.read_index() if is_linearizable else self._node.commit_index
+        if request.mode == log_pb2.READ_MODE_LOCAL:
+            last_index = self._node.commit_index
+        else:
+            is_lease_allowed = request.mode == log_pb2.READ_MODE_LEASE
+            last_index = await self._node.read_index(is_lease_allowed=is_lease_allowed)
         cursor = self._cursor(request, last_index)
         if cursor.next_index > last_index:
             # An answer all the same: the reader learns that the read was accepted, and how far the log goes.
@@ -237,37 +244,4 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             return log_pb2.StatusResponse(code=ResponseCode.UNKNOWN_GROUP, message=message)
         if not self._node.is_running:
             return log_pb2.StatusResponse(code=ResponseCode.INTERNAL_ERROR, message="this node has stopped")
-        return _status_response(self._node.status())
-
-
-def _hint(leader: Leader) -> log_pb2.LeaderHint:
-    return log_pb2.LeaderHint(id=leader.id, address=leader.client_address)
-
-
-def _status_response(status: NodeStatus) -> log_pb2.StatusResponse:
-    return log_pb2.StatusResponse(
-        code=ResponseCode.SUCCESS,
-        group=status.group,
-        self_id=status.self_id,
-        role=status.role.value,
-        term=status.term,
-        leader=_hint(status.leader),
-        begin_index=status.begin_index,
-        begin_position=status.begin_position,
-        end_index=status.end_index,
-        end_position=status.end_position,
-        commit_index=status.commit_index,
-        commit_position=status.commit_position,
-        peers=[
-            log_pb2.PeerStatus(
-                id=peer.id,
-                address=peer.address,
-                match_index=peer.match_index,
-                lag_entries=peer.lag_entries,
-                lag_bytes=peer.lag_bytes,
-                is_live=peer.is_live,
-            )
-            for peer in status.peers
-        ],
-        is_disk_full=status.is_disk_full,
-    )
+        return status_response(self._node.status())

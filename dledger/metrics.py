@@ -50,8 +50,14 @@ TABLE = (
     Row("dledger_pending_entries", Kind.GAUGE, "Entries taken in and not yet committed."),
     Row("dledger_pending_bytes", Kind.GAUGE, "Bytes of bodies taken in and not yet committed."),
     Row("dledger_disk_full", Kind.GAUGE, "1 while appends are refused because the disk is full."),
+    Row("dledger_disk_sick", Kind.GAUGE, "1 while the disk stalls: the node neither leads nor stands for election."),
+    Row("dledger_members", Kind.GAUGE, "Members of the group as this node knows them, by kind.", "kind"),
+    Row("dledger_membership_index", Kind.GAUGE, "Index of the entry that brought them; -1: the settings did."),
+    Row("dledger_guests", Kind.GAUGE, "Nodes of the group that are connected and are no members."),
     Row("dledger_peer_lag_entries", Kind.GAUGE, "On a leader: entries that the peer is behind.", "peer"),
     Row("dledger_peer_live", Kind.GAUGE, "On a leader: 1 if the peer answered within an election timeout.", "peer"),
+    Row("dledger_peer_healthy", Kind.GAUGE, "On a leader: 1 if the peer's disk does its work.", "peer"),
+    Row("dledger_peer_counted", Kind.GAUGE, "On a leader: 0 for a learner, or a voter that was wiped.", "peer"),
     Row("dledger_elections", Kind.COUNTER, "Times that this node stood for election."),
     Row("dledger_leader_changes", Kind.COUNTER, "Times that this node learned of another leader than before."),
     Row("dledger_dropped_messages", Kind.COUNTER, "Messages to peers dropped: not connected, or buffer full."),
@@ -99,6 +105,8 @@ class PeerGauges:
 
     lag_entries: int
     is_live: bool
+    is_healthy: bool
+    is_counted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +114,7 @@ class NodeGauges:
     """How a node stands now; read at every scrape.
 
     Attributes:
-        peers: on a leader, every other voter by id; else empty.
+        peers: on a leader, every other member by id; else empty.
     """
 
     role: Role
@@ -118,6 +126,11 @@ class NodeGauges:
     pending_entries: int
     pending_bytes: int
     is_disk_full: bool
+    is_disk_sick: bool
+    voters: int
+    learners: int
+    membership_index: int
+    guests: int
     dropped_messages: int
     inline_syncs: int
     threaded_syncs: int
@@ -206,6 +219,12 @@ def _gauge_values(gauges: NodeGauges) -> dict[str, dict[str, float]]:
         "dledger_pending_entries": {"": gauges.pending_entries},
         "dledger_pending_bytes": {"": gauges.pending_bytes},
         "dledger_disk_full": {"": float(gauges.is_disk_full)},
+        "dledger_disk_sick": {"": float(gauges.is_disk_sick)},
+        "dledger_members": {"voter": gauges.voters, "learner": gauges.learners},
+        "dledger_membership_index": {"": gauges.membership_index},
+        "dledger_guests": {"": gauges.guests},
+        "dledger_peer_healthy": {peer: float(values.is_healthy) for peer, values in gauges.peers.items()},
+        "dledger_peer_counted": {peer: float(values.is_counted) for peer, values in gauges.peers.items()},
         "dledger_peer_lag_entries": {peer: values.lag_entries for peer, values in gauges.peers.items()},
         "dledger_peer_live": {peer: float(values.is_live) for peer, values in gauges.peers.items()},
         "dledger_dropped_messages": {"": gauges.dropped_messages},

@@ -13,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 
-from dledger.config import NodeConfig
+from dledger.append_gate import AppendGate
+from dledger.config import Address, NodeConfig
+from dledger.core.events import Event, MembershipAction
 from dledger.core.raft import Raft
 from dledger.driver import Driver, Proposal
 from dledger.entry_store import EntryStore, EntryStoreConfig
@@ -26,6 +28,7 @@ from dledger.log_reader import LogReader
 from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
 from dledger.membership_file import MembershipFile
 from dledger.metrics import NodeGauges, NodeMetrics, PeerGauges
+from dledger.node_group import NodeGroup
 from dledger.node_observer import NodeObserver, not_leader_message
 from dledger.node_status import Leader, NodeStatus, status_of
 from dledger.node_turns import NodeTurns
@@ -33,6 +36,7 @@ from dledger.peer_frames import PAYLOAD_SIZE_BYTES_MAX
 from dledger.peer_transport import PeerTransport
 from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
 from dledger.pending_reads import CommitWaiters, PendingReads, RequestRefused
+from dledger.pending_requests import RequestResult
 from dledger.standing import MembershipKeeper
 from dledger.storage_thread import StorageThread
 from dledger.syncer import GroupSyncer
@@ -85,8 +89,7 @@ class Node:
         self._is_running = False
         # The store is open and must be closed.
         self._is_open = False
-        # What an append gets while the node does not accept any; None while it does.
-        self._closed_answer: AppendResult | None = AppendResult(ResponseCode.NOT_LEADER, "the node is not started")
+        self._gate = AppendGate(config, self._appends, self._not_leading)
 
     # ---------------------------------------------------------------------------------------------- life and death
 
@@ -107,14 +110,15 @@ class Node:
         try:
             driver = self._compose(directory)
             await self._transport.start()
-            self._transport.set_members({peer.id: peer.address for peer in self.config.peers})
+            self._group.on_membership(self._raft.memberships)
         except (StoreError, OSError):
             self._store.abandon()
             raise
         for note in self._store.recovery_notes:
             logger.warning("recovered self_id=%s note=%r", self.config.self_id, note)
         self._is_open = self._is_running = True
-        self._closed_answer = None
+        self._gate.closed = None
+        self._gate.max_body_bytes = self._store.max_body_bytes
         self.metrics.watch(self._gauges)
         self._turns.begin(driver)
 
@@ -126,12 +130,18 @@ class Node:
         standing = keeper.load(store, hard_state, config.membership())
         self.reader = LogReader(store)
         self._thread = StorageThread(f"storage-{config.self_id}")
+        self._group = NodeGroup(
+            config,
+            set_members=self._set_members,
+            ask=self._ask,
+        )
         self._observer = NodeObserver(
             config.self_id,
             self.metrics,
             appends=self._appends,
             reads=self._reads,
             commits=self._commits,
+            group=self._group,
             term_at=store.term_at,
             leader=self.leader,
         )
@@ -141,6 +151,7 @@ class Node:
             thread=self._thread,
             appends=self._appends,
             reads=self._reads,
+            group=self._group,
             observer=self._observer,
             metrics=self.metrics,
             on_failed=self._fail,
@@ -168,6 +179,12 @@ class Node:
             is_flush_sync=config.is_flush_sync,
         )
 
+    def _set_members(self, addresses: Mapping[str, Address]) -> None:
+        self._transport.set_members(addresses)
+
+    def _ask(self, event: Event) -> None:
+        self._turns.ask(event)
+
     async def stop(self) -> None:
         """Leave the group: wait a moment for appends under way, make everything durable, give the files back.
 
@@ -179,8 +196,8 @@ class Node:
         if not self._is_open:
             return
         self._is_open = False
-        if self._closed_answer is None:
-            self._closed_answer = AppendResult(ResponseCode.NOT_LEADER, "the node is stopping; try another one")
+        if self._gate.closed is None:
+            self._gate.closed = AppendResult(ResponseCode.NOT_LEADER, "the node is stopping; try another one")
             futures = self._appends.futures()
             if futures:
                 await asyncio.wait(futures, timeout=_DRAIN_S)
@@ -197,7 +214,7 @@ class Node:
         """Stop at once: what the disk, or this node's own state, holds is no longer certain."""
         logger.critical("node_failed self_id=%s error=%r", self.config.self_id, str(error), exc_info=error)
         message = f"the node has stopped: {error}"
-        self._closed_answer = AppendResult(ResponseCode.NOT_LEADER, message)
+        self._gate.closed = AppendResult(ResponseCode.NOT_LEADER, message)
         self._transport.abort()
         self._silence(
             ResponseCode.DISK_ERROR if isinstance(error, StoreError) else ResponseCode.INTERNAL_ERROR, message
@@ -212,6 +229,7 @@ class Node:
         self._appends.end(AppendResult(code, message))
         self._reads.end(RequestRefused(code, message))
         self._commits.end(RequestRefused(code, message))
+        self._group.end(code, message)
 
     # --------------------------------------------------------------------------------------------- what callers ask
 
@@ -227,7 +245,7 @@ class Node:
         future: asyncio.Future[AppendResult] = self._loop.create_future()
         sizes = list(map(len, bodies))
         size_bytes = sum(sizes)
-        refusal = self._refusal_of(sizes, size_bytes)
+        refusal = self._gate.refusal_of(sizes, size_bytes)
         if refusal is not None:
             self.metrics.count_refusal(refusal.code)
             future.set_result(refusal)
@@ -237,47 +255,44 @@ class Node:
         self._turns.propose(Proposal(bodies, stamp_at, pending), size_bytes)
         return future
 
-    def _refusal_of(self, sizes: list[int], size_bytes: int) -> AppendResult | None:
-        """Return why an append cannot be taken in now, or None; nothing of it was written."""
-        if self._closed_answer is not None:
-            return self._closed_answer
-        if not sizes:
-            return AppendResult(ResponseCode.REQUEST_WITH_EMPTY_BODYS, "expected at least one body, found none")
-        fault = self._fault_of(sizes, size_bytes)
-        if fault:
-            return AppendResult(ResponseCode.UNEXPECTED_ARGUMENT, fault)
-        if self._raft.role is not Role.LEADER:
-            return AppendResult(ResponseCode.NOT_LEADER, not_leader_message(self.leader()))
-        if not self._appends.has_room(len(sizes), size_bytes):
-            message = f"{self._appends.entries_count} entries of {self._appends.size_bytes} bytes wait to be committed"
-            return AppendResult(ResponseCode.LEADER_PENDING_FULL, f"{message}; {self._bounds()}")
-        return None
+    def _not_leading(self) -> str | None:
+        if self._raft.role is Role.LEADER:
+            return None
+        return not_leader_message(self.leader(), is_member=self._group.is_member)
 
-    def _fault_of(self, sizes: list[int], size_bytes: int) -> str:
-        """Say what is wrong with a batch that no node of this group will ever take; empty if nothing is."""
-        config = self.config
-        if max(sizes) > self._store.max_body_bytes:
-            return f"a body has {max(sizes)} bytes; at most {self._store.max_body_bytes} are allowed"
-        if len(sizes) > config.max_pending_requests_num or size_bytes > config.max_pending_size_bytes:
-            return f"{len(sizes)} bodies of {size_bytes} bytes in one request; {self._bounds()}"
-        return ""
-
-    def _bounds(self) -> str:
-        config = self.config
-        return f"at most {config.max_pending_requests_num} of {config.max_pending_size_bytes} bytes are allowed"
-
-    async def read_index(self) -> int:
+    async def read_index(self, *, is_lease_allowed: bool = False) -> int:
         """Return an index up to which a linearizable read may be served: it covers every append acknowledged so far.
 
+        Any member may be asked; one that does not lead asks the leader, and returns when so much is committed here.
+
+        Args:
+            is_lease_allowed: a leader may trust its lease, whatever the setting `read_mode` says.
+
         Raises:
-            RequestRefused: another node leads (see `leader`), or the node stopped.
+            RequestRefused: no leader could be asked (see `leader`), or the node stopped.
         """
         if not self._is_running:
             raise RequestRefused(ResponseCode.NOT_LEADER, "the node does not run")
         future: asyncio.Future[int] = self._loop.create_future()
-        self._reads.ask(future)
+        self._reads.ask(future, is_lease_allowed=is_lease_allowed or self.config.read_mode == "lease")
         self._turns.ask_turn()
         return await future
+
+    def change_membership(
+        self, action: MembershipAction, member_id: str, address: str = ""
+    ) -> asyncio.Future[RequestResult]:
+        """Add, promote or remove a member; the future resolves when that is committed, refused or too late.
+
+        Only while the node runs.
+        """
+        return self._group.change_membership(action, member_id, address)
+
+    def transfer_leadership(self, target: str) -> asyncio.Future[RequestResult]:
+        """Hand the leadership to `target`; the future resolves when that has happened, or not.
+
+        Only while the node runs.
+        """
+        return self._group.transfer_leadership(target)
 
     async def wait_commit(self, beyond_index: int) -> int:
         """Wait until an entry behind `beyond_index` is committed; return the commit index.
@@ -319,9 +334,15 @@ class Node:
     def _gauges(self) -> NodeGauges:
         """Return plain numbers for a scrape, which comes in another thread: no file is touched."""
         raft, store = self._raft, self._store
+        others = [member.id for member in raft.membership.members if member.id != self.config.self_id]
         peers = {
-            peer_id: PeerGauges(raft.last_index - raft.match_index_of(peer_id), raft.is_live(peer_id))
-            for peer_id in self.config.other_ids
+            peer_id: PeerGauges(
+                raft.last_index - raft.match_index_of(peer_id),
+                is_live=raft.is_live(peer_id),
+                is_healthy=raft.is_healthy(peer_id),
+                is_counted=raft.is_counted(peer_id),
+            )
+            for peer_id in others
         }
         return NodeGauges(
             role=raft.role,
@@ -333,6 +354,11 @@ class Node:
             pending_entries=self._appends.entries_count,
             pending_bytes=self._appends.size_bytes,
             is_disk_full=bool(self._observer.full_disk_sizes),
+            is_disk_sick=raft.is_disk_sick,
+            voters=len(raft.membership.voters),
+            learners=len(raft.membership.members) - len(raft.membership.voters),
+            membership_index=raft.memberships[-1].index,
+            guests=len(self._transport.guests),
             dropped_messages=self._transport.dropped_messages_count,
             inline_syncs=self._syncer.inline_count,
             threaded_syncs=self._syncer.threaded_count,

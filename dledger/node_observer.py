@@ -14,6 +14,7 @@ from dledger.driver import Proposal
 from dledger.entry_errors import CorruptPush
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
+from dledger.node_group import NodeGroup
 from dledger.node_status import Leader
 from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
 from dledger.pending_reads import CommitWaiters, PendingReads
@@ -29,6 +30,7 @@ class NodeObserver:
         self_id: for the log lines.
         metrics: where elections and refusals are counted.
         appends, reads, commits: who waits.
+        group: hears of members, and of requests to change them.
         term_at: term of an entry in this node's log.
         leader: where clients find the leader.
 
@@ -44,6 +46,7 @@ class NodeObserver:
         appends: PendingAppends,
         reads: PendingReads,
         commits: CommitWaiters,
+        group: NodeGroup,
         term_at: Callable[[int], int],
         leader: Callable[[], Leader],
     ) -> None:
@@ -53,6 +56,7 @@ class NodeObserver:
         self._appends = appends
         self._reads = reads
         self._commits = commits
+        self._group = group
         self._term_at = term_at
         self._leader = leader
         self._last_leader_id: str | None = None
@@ -70,8 +74,10 @@ class NodeObserver:
             if not self.full_disk_sizes:
                 logger.warning("disk_full self_id=%s", self._self_id)
             self.full_disk_sizes = list(map(len, proposal.bodies))
+        elif code is ResponseCode.LEADER_TRANSFERRING:
+            message = "the leadership is being handed to another node; try again in a moment"
         else:
-            message = not_leader_message(self._leader())
+            message = not_leader_message(self._leader(), is_member=self._group.is_member)
         self._metrics.count_refusal(code)
         self._appends.refused(_pending_of(proposal), AppendResult(code, message))
 
@@ -91,12 +97,12 @@ class NodeObserver:
         self._appends.truncated(0)
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Log who belongs to the group now."""
-        logger.info("membership self_id=%s memberships=%s", self._self_id, memberships)
+        """Pass on to the group."""
+        self._group.on_membership(memberships)
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
-        """Log how a transfer or a membership change ended."""
-        logger.info("request_ended self_id=%s id=%d code=%d message=%r", self._self_id, request_id, code, message)
+        """Pass on to the group."""
+        self._group.on_request_ended(request_id, code, message)
 
     def on_role(self, change: RoleChanged) -> None:
         """Log and count elections."""
@@ -129,9 +135,11 @@ class NodeObserver:
         self.full_disk_sizes = []
 
 
-def not_leader_message(leader: Leader) -> str:
+def not_leader_message(leader: Leader, *, is_member: bool) -> str:
     """Say, for people, who leads instead."""
-    return f"{leader.id} leads" if leader.id else "no leader is known now"
+    if leader.id:
+        return f"{leader.id} leads"
+    return "no leader is known now" if is_member else "this node is no member of its group"
 
 
 def _pending_of(proposal: Proposal) -> PendingAppend:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dledger.types import Role
+from dledger.types import NO_INDEX, MembershipEntry, Role
 
 if TYPE_CHECKING:
     from dledger.config import NodeConfig
@@ -32,6 +32,9 @@ class PeerStatus:
         lag_entries: entries behind the leader's end.
         lag_bytes: the same in bytes of the log.
         is_live: it answered within an election timeout.
+        is_voter: it votes and counts, if it is counted.
+        is_healthy: its disk does its work, as it says.
+        is_counted: it is the one that the members name, not one that was wiped since.
     """
 
     id: str
@@ -40,6 +43,9 @@ class PeerStatus:
     lag_entries: int
     lag_bytes: int
     is_live: bool
+    is_voter: bool
+    is_healthy: bool
+    is_counted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +56,14 @@ class NodeStatus:
         begin_index: first retained index; `begin_position` is its byte position.
         end_index: last index; `end_position` is the byte position behind it.
         commit_index: last committed index; `commit_position` is the byte position behind it.
-        peers: on a leader, every other voter.
+        peers: on a leader, every other member.
         is_disk_full: appends are refused because the disk is full.
+        membership: in force here.
+        is_membership_committed: it is known to be committed.
+        is_disk_sick: the disk stalls; the node neither leads nor stands for election.
+        is_founding, incarnation: see `dledger.types.HardState`.
+        applied_index: last entry that the state machine has applied; -1 without one.
+        snapshot_index: last entry in its newest snapshot; -1 without one.
     """
 
     group: str
@@ -67,6 +79,13 @@ class NodeStatus:
     commit_position: int
     peers: tuple[PeerStatus, ...]
     is_disk_full: bool
+    membership: MembershipEntry
+    is_membership_committed: bool
+    is_disk_sick: bool
+    is_founding: bool
+    incarnation: int
+    applied_index: int = NO_INDEX
+    snapshot_index: int = NO_INDEX
 
 
 def status_of(config: NodeConfig, raft: Raft, store: EntryStore, leader: Leader, *, is_disk_full: bool) -> NodeStatus:
@@ -85,6 +104,11 @@ def status_of(config: NodeConfig, raft: Raft, store: EntryStore, leader: Leader,
         commit_position=position_behind(store, raft.commit_index),
         peers=_peers_of(config, raft, store) if raft.role is Role.LEADER else (),
         is_disk_full=is_disk_full,
+        membership=raft.memberships[-1],
+        is_membership_committed=len(raft.memberships) == 1,
+        is_disk_sick=raft.is_disk_sick,
+        is_founding=raft.hard_state.is_founding,
+        incarnation=raft.hard_state.incarnation,
     )
 
 
@@ -95,16 +119,21 @@ def position_behind(store: EntryStore, index: int) -> int:
 
 def _peers_of(config: NodeConfig, raft: Raft, store: EntryStore) -> tuple[PeerStatus, ...]:
     peers = []
-    for peer_id in config.other_ids:
-        match_index = raft.match_index_of(peer_id)
+    for member in raft.membership.members:
+        if member.id == config.self_id:
+            continue
+        match_index = raft.match_index_of(member.id)
         peers.append(
             PeerStatus(
-                id=peer_id,
-                address=str(config.peer(peer_id).address),
+                id=member.id,
+                address=member.address,
                 match_index=match_index,
                 lag_entries=store.last_index - max(match_index, store.begin_index - 1),
                 lag_bytes=store.end_position - position_behind(store, match_index),
-                is_live=raft.is_live(peer_id),
+                is_live=raft.is_live(member.id),
+                is_voter=member.is_voter,
+                is_healthy=raft.is_healthy(member.id),
+                is_counted=raft.is_counted(member.id),
             )
         )
     return tuple(peers)

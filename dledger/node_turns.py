@@ -14,11 +14,12 @@ from collections.abc import Callable
 from time import perf_counter
 
 from dledger.config import NodeConfig
-from dledger.core.events import Event, PeerUnreachable, ReadIndex, Received, Tick
+from dledger.core.events import Event, PeerUnreachable, Received, Tick
 from dledger.core.messages import Message
 from dledger.driver import Driver, Proposal
 from dledger.entry_store import EntryStore, FlushTicket
 from dledger.metrics import NodeMetrics
+from dledger.node_group import NodeGroup
 from dledger.node_observer import NodeObserver
 from dledger.node_status import position_behind
 from dledger.pending_appends import PendingAppends
@@ -42,7 +43,7 @@ class NodeTurns:
         config: intervals.
         store: asked how much is not yet synced, and for checkpoints.
         thread: saves checkpoints.
-        appends, reads: whose deadlines are watched.
+        appends, reads, group: whose deadlines are watched.
         observer: knows whether the disk was full.
         metrics: hears of batches and syncs.
         on_failed: hears of the first error of the driver or the disk; the node must stop.
@@ -56,6 +57,7 @@ class NodeTurns:
         thread: StorageThread,
         appends: PendingAppends,
         reads: PendingReads,
+        group: NodeGroup,
         observer: NodeObserver,
         metrics: NodeMetrics,
         on_failed: Callable[[Exception], None],
@@ -65,6 +67,7 @@ class NodeTurns:
         self._thread = thread
         self._appends = appends
         self._reads = reads
+        self._group = group
         self._observer = observer
         self._metrics = metrics
         self._on_failed = on_failed
@@ -98,6 +101,11 @@ class NodeTurns:
         self._proposals.add(proposal, size_bytes)
         self.ask_turn()
 
+    def ask(self, event: Event) -> None:
+        """Take an event into the next turn."""
+        self._inbox.append(event)
+        self.ask_turn()
+
     def ask_turn(self) -> None:
         """Have a turn soon."""
         if not self._is_turn_due:
@@ -113,8 +121,7 @@ class NodeTurns:
 
     def on_unreachable(self, peer: str) -> None:
         """Take a broken connection into the next turn."""
-        self._inbox.append(PeerUnreachable(peer))
-        self.ask_turn()
+        self.ask(PeerUnreachable(peer))
 
     def is_lightly_loaded(self) -> bool:
         """Return whether few appends wait and little is unsynced."""
@@ -125,7 +132,7 @@ class NodeTurns:
     def on_synced(self, ticket: FlushTicket, duration_s: float) -> None:
         """Report a finished sync to the driver."""
         self._metrics.fsync_latency_s.observe(duration_s)
-        self._run(lambda driver: driver.synced(ticket))
+        self._run(lambda driver: driver.synced(ticket, self._now_ms()))
         if self._proposals:
             # A commit may have let them go.
             self.ask_turn()
@@ -142,12 +149,10 @@ class NodeTurns:
 
     def _give_all(self, driver: Driver) -> None:
         """Give the driver what has come in: events first, for they may free what a proposal needs."""
-        read_id = self._reads.next_question(perf_counter())
-        if read_id is not None:
-            self._inbox.append(ReadIndex(read_id))
+        self._inbox += self._reads.next_questions(perf_counter())
         if self._inbox:
             events, self._inbox = self._inbox, []
-            driver.process(events)
+            driver.process(events, self._now_ms())
         batch, size_bytes = self._proposals.take(driver.raft.commit_index)
         if batch:
             driver.propose(batch)
@@ -186,10 +191,14 @@ class NodeTurns:
         now_s = perf_counter()
         self._appends.expire(now_s)
         self._reads.expire(now_s)
-        self._inbox.append(Tick(int(self._loop.time() * 1000)))
+        self._group.expire(now_s)
+        self._inbox.append(Tick(self._now_ms()))
         # Whatever became of the batches in flight, nothing waits for them longer than a tick.
         self._proposals.forget_in_flight()
         self._turn()
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
 
     def _look_for_room(self) -> None:
         """See whether what was refused for want of room would be taken now; keep the room if so."""

@@ -25,7 +25,7 @@ from dledger.core.messages import (
 )
 from dledger.errors import ResponseCode
 from dledger.peer_frames import head_and_control
-from dledger.v1 import peer_pb2
+from dledger.v1 import member_pb2, peer_pb2
 
 
 def encode(message: Message) -> tuple[bytes, bytes | None]:
@@ -147,8 +147,8 @@ def _snapshot_progress(message: SnapshotProgress) -> peer_pb2.PeerMessage:
 
 def _reset_log(message: ResetLog) -> peer_pb2.PeerMessage:
     members = [
-        peer_pb2.Member(id=member.id, address=member.address, is_voter=member.is_voter, incarnation=member.incarnation)
-        for member in message.membership.membership.members
+        member_pb2.Member(id=each.id, address=each.address, is_voter=each.is_voter, incarnation=each.incarnation)
+        for each in message.membership.membership.members
     ]
     reset = peer_pb2.ResetLog(
         begin_index=message.begin_index,

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from dledger.entry_errors import EntryNotFound
 from dledger.errors import InvariantBroken, ResponseCode
 from dledger.types import NO_INDEX, NO_TERM
 
@@ -167,20 +168,31 @@ class PendingAppends:
         for pending in self._cut:
             if pending.future.done():
                 continue
-            if pending.first_index > commit_index:
-                undecided.append(pending)
-            elif term_at(pending.first_index) != pending.term:
-                message = f"another leader's entry stands at index {pending.first_index}"
-                pending.answer(AppendResult(ResponseCode.TERM_CHANGED, message))
-            elif pending.last_index > commit_index:
-                undecided.append(pending)
-            elif term_at(pending.last_index) != pending.term:
-                # The new leader held the first entries of the batch only, and these are in the log for good.
-                message = f"a part of the batch, from index {pending.first_index} on, is in the log, the rest is not"
-                pending.answer(AppendResult(ResponseCode.INTERNAL_ERROR, message))
-            else:
-                pending.answer(_success(pending))
+            try:
+                if not self._is_settled(pending, commit_index, term_at):
+                    undecided.append(pending)
+            except EntryNotFound:
+                # The log here begins behind it now, so that it cannot be said any more: its deadline answers.
+                continue
         self._cut = undecided
+
+    def _is_settled(self, pending: PendingAppend, commit_index: int, term_at: Callable[[int], int]) -> bool:
+        """Answer an append that was cut off here, if what is committed decides it; return whether it does."""
+        if pending.first_index > commit_index:
+            return False
+        if term_at(pending.first_index) != pending.term:
+            message = f"another leader's entry stands at index {pending.first_index}"
+            pending.answer(AppendResult(ResponseCode.TERM_CHANGED, message))
+            return True
+        if pending.last_index > commit_index:
+            return False
+        if term_at(pending.last_index) != pending.term:
+            # The new leader held the first entries of the batch only, and these are in the log for good.
+            message = f"a part of the batch, from index {pending.first_index} on, is in the log, the rest is not"
+            pending.answer(AppendResult(ResponseCode.INTERNAL_ERROR, message))
+        else:
+            pending.answer(_success(pending))
+        return True
 
     def _release(self, pending: PendingAppend) -> None:
         self.entries_count -= pending.entries_count

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 
+from dledger.core.events import ReadIndex
 from dledger.errors import DLedgerError, ResponseCode
 
-_NOT_LEADING = "this node does not lead, or lost its leadership while it asked"
-_NOT_CONFIRMED = "no quorum confirmed within {:g} s that this node still leads"
+_NOT_LEADING = "no leader is known here, or it lost its leadership while it was asked"
+_NOT_CONFIRMED = "no quorum confirmed within {:g} s who leads"
 
 
 class RequestRefused(DLedgerError):
@@ -28,7 +29,7 @@ class RequestRefused(DLedgerError):
 
 
 class PendingReads:
-    """Linearizable reads on their way: all that ask in one turn share one question to the core.
+    """Linearizable reads on their way: all of one kind that ask in one turn share one question to the core.
 
     Args:
         timeout_s: after so long without an answer a read is refused.
@@ -36,22 +37,24 @@ class PendingReads:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._asking: list[asyncio.Future[int]] = []
+        # By whether the leader's lease is good enough.
+        self._asking: dict[bool, list[asyncio.Future[int]]] = {}
         self._asked: dict[int, tuple[float, list[asyncio.Future[int]]]] = {}
         self._last_read_id = 0
 
-    def ask(self, future: asyncio.Future[int]) -> None:
+    def ask(self, future: asyncio.Future[int], *, is_lease_allowed: bool = False) -> None:
         """Have `future` answered with the read index of the next question."""
-        self._asking.append(future)
+        self._asking.setdefault(is_lease_allowed, []).append(future)
 
-    def next_question(self, now_s: float) -> int | None:
-        """Return the id under which to ask the core for all that waits, or None when nobody does."""
-        if not self._asking:
-            return None
-        self._last_read_id += 1
-        self._asked[self._last_read_id] = (now_s, self._asking)
-        self._asking = []
-        return self._last_read_id
+    def next_questions(self, now_s: float) -> list[ReadIndex]:
+        """Return the questions to the core for all that wait; none when nobody does."""
+        questions = []
+        for is_lease_allowed, futures in self._asking.items():
+            self._last_read_id += 1
+            self._asked[self._last_read_id] = (now_s, futures)
+            questions.append(ReadIndex(self._last_read_id, is_lease_allowed))
+        self._asking = {}
+        return questions
 
     def ready(self, read_id: int, index: int) -> None:
         """Answer a question with its read index."""
@@ -60,7 +63,7 @@ class PendingReads:
                 future.set_result(index)
 
     def refused(self, read_id: int) -> None:
-        """Refuse a question: another node leads."""
+        """Refuse a question: nobody can say now how far to read."""
         _refuse(self._take(read_id), RequestRefused(ResponseCode.NOT_LEADER, _NOT_LEADING))
 
     def expire(self, now_s: float) -> None:
@@ -74,10 +77,11 @@ class PendingReads:
 
     def end(self, error: RequestRefused) -> None:
         """Refuse everything: the node ends."""
-        _refuse(self._asking, error)
+        for futures in self._asking.values():
+            _refuse(futures, error)
         for _, futures in self._asked.values():
             _refuse(futures, error)
-        self._asking, self._asked = [], {}
+        self._asking, self._asked = {}, {}
 
     def _take(self, read_id: int) -> list[asyncio.Future[int]]:
         return self._asked.pop(read_id, (0.0, []))[1]

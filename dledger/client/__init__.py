@@ -1,12 +1,28 @@
 """The client of a replicated log: `LogClient` (blocking) and `AsyncLogClient` (asyncio), with the same methods.
 
+`AdminClient` and `AsyncAdminClient` change who belongs to the group and who leads it.
+
 Both find and follow the leader, join concurrent appends into batches by themselves, and tell `Appended`,
 `NotAppended` and `AppendUnknown` apart. `docs/architecture.md` has the way of an append.
 """
 
+from dledger.client.administration import AdminFailed
+from dledger.client.async_admin import AsyncAdminClient
 from dledger.client.async_client import AsyncLogClient
 from dledger.client.outcomes import Appended, AppendUnknown, NotAppended, ReadFailed
+from dledger.client.sync_admin import AdminClient
 from dledger.client.sync_client import LogClient
 from dledger.entry import Entry
 
-__all__ = ["AppendUnknown", "Appended", "AsyncLogClient", "Entry", "LogClient", "NotAppended", "ReadFailed"]
+__all__ = [
+    "AdminClient",
+    "AdminFailed",
+    "AppendUnknown",
+    "Appended",
+    "AsyncAdminClient",
+    "AsyncLogClient",
+    "Entry",
+    "LogClient",
+    "NotAppended",
+    "ReadFailed",
+]

@@ -121,6 +121,7 @@ class AsyncLogClient:
         follow: bool = False,
         mode: ReadMode = "linearizable",
         endpoint: str | None = None,
+        prefer_followers: bool = False,
         include_internal: bool = False,
     ) -> AsyncIterator[Entry]:
         """Read committed entries in order of index; checksums are checked here. Nothing is skipped or repeated.
@@ -133,8 +134,11 @@ class AsyncLogClient:
             max_bytes: the same in encoded bytes; at least one entry is delivered.
             follow: go on with what is committed later, over changes of the leader; ends only by a limit or by closing
                 the iterator.
-            mode: "linearizable" (the leader; sees every append acknowledged before) or "local" (any node; may lag).
-            endpoint: read from this node and no other.
+            mode: "linearizable" (sees every append acknowledged before), "lease" (as well, quicker on the leader, and
+                only while clocks keep to the nodes' `max_clock_drift_ppm`) or "local" (may lag).
+            endpoint: read from this node and no other, in any mode.
+            prefer_followers: read from some follower while there is one, and spare the leader: it is only asked how
+                far to read.
             include_internal: deliver the no-ops that new leaders write (magic 2, empty body), too.
 
         Raises:
@@ -151,6 +155,7 @@ class AsyncLogClient:
             mode=mode,
             is_internal_included=include_internal,
             patience_s=self._deadline_s,
+            is_follower_preferred=prefer_followers,
         )
         return self._read(session, parse_endpoints(endpoint)[0] if endpoint else None)
 
@@ -164,7 +169,10 @@ class AsyncLogClient:
                 await asyncio.sleep(session.pause_after(refusal))
 
     async def _node_to_read(self, session: ReadSession) -> str:
-        address = await (self._nodes.anyone() if session.is_local else self._nodes.leader())
+        if session.is_follower_preferred:
+            address = await self._nodes.follower()
+        else:
+            address = await (self._nodes.anyone() if session.is_local else self._nodes.leader())
         session.node_found()
         return address
 

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
-from dledger.client.endpoints import LeaderTracker, is_enough, pick_leader, refusal_without_leader
+from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
 from dledger.client.failures import CHANNEL_OPTIONS, describe
 from dledger.client.sync_nodes import STATUS_TIMEOUT_S
 from dledger.errors import ResponseCode
+from dledger.v1.admin_pb2_grpc import AdminServiceStub
 from dledger.v1.log_pb2 import StatusRequest, StatusResponse
 from dledger.v1.log_pb2_grpc import LogServiceStub
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dledger.v1.admin_pb2_grpc import AdminServiceAsyncStub
     from dledger.v1.log_pb2_grpc import LogServiceAsyncStub
 
 
@@ -42,6 +44,11 @@ class AsyncNodes:
             self._channels[address] = channel
             self._stubs[address] = LogServiceStub(channel)
         return self._stubs[address]
+
+    def admin_stub(self, address: str) -> AdminServiceAsyncStub:
+        """Return the way to call the AdminService of the node at `address`."""
+        self.stub(address)
+        return AdminServiceStub(self._channels[address])
 
     async def close(self) -> None:
         """Close all connections; calls under way end with CANCELLED."""
@@ -111,6 +118,15 @@ class AsyncNodes:
             address = await self.leader()
             answer = await self.ask(address, timeout_s)
         return address, answer
+
+    async def follower(self) -> str:
+        """Return some follower, or the leader while there is none.
+
+        Raises:
+            Refused: no node knows a leader.
+        """
+        follower = pick_follower(await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True))
+        return follower or await self.leader()
 
     async def anyone(self) -> str:
         """Return a node that answers, for reads that every node serves.

@@ -5,6 +5,7 @@ Every face of the client asks nodes in its own way and lets `pick_leader` judge 
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 from dledger.client.outcomes import Refused, name_of
@@ -105,6 +106,21 @@ def pick_leader(answers: Mapping[str, StatusResponse | str]) -> str | None:
         if claimed and (best is None or (answer.term, is_itself) > best):
             best, leader = (answer.term, is_itself), claimed
     return leader
+
+
+def pick_follower(answers: Mapping[str, StatusResponse | str]) -> str | None:
+    """Return the address of some node that follows a leader of the highest term; None when none does."""
+    alive = {address: answer for address, answer in answers.items() if not isinstance(answer, str)}
+    term = max((answer.term for answer in alive.values()), default=0)
+    followers = [
+        address
+        for address, answer in alive.items()
+        if answer.code == ResponseCode.SUCCESS
+        and answer.role == "FOLLOWER"
+        and answer.leader.id
+        and answer.term == term
+    ]
+    return random.choice(followers) if followers else None
 
 
 def is_enough(answers: Mapping[str, StatusResponse | str], asked: int) -> bool:

@@ -52,12 +52,12 @@ def never_left(code: grpc.StatusCode, details: str) -> bool:
     return code is grpc.StatusCode.UNAVAILABLE and details.startswith(_NEVER_CONNECTED)
 
 
-def describe(address: str, code: grpc.StatusCode, details: str) -> str:
-    """Return the failure in words, with the address and gRPC's own."""
+def describe(address: str, code: grpc.StatusCode, details: str, service: str = "LogService") -> str:
+    """Return the failure in words, with the address and gRPC's own; `service` is what was called there."""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"{address} did not answer in time"
     if code is grpc.StatusCode.UNIMPLEMENTED:
-        return f"{address} answers gRPC but has no LogService: is this the node's client_address?"
+        return f"{address} answers gRPC but has no {service}: is this the node's client_address?"
     if never_left(code, details):
         # gRPC nests its reasons; the innermost says it in words: "Connection refused".
         return f"{address} is not reachable ({details.rpartition(': ')[2].rstrip(']')})"

@@ -23,12 +23,19 @@ from dledger.client.retry import Backoff
 from dledger.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE, Entry, decode
 from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
 from dledger.errors import ResponseCode
-from dledger.v1.log_pb2 import READ_MODE_LINEARIZABLE, READ_MODE_LOCAL, ReadRequest, ReadResponse
+from dledger.v1.log_pb2 import (
+    READ_MODE_LEASE,
+    READ_MODE_LINEARIZABLE,
+    READ_MODE_LOCAL,
+    ReadRequest,
+    ReadResponse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ReadMode = Literal["linearizable", "local"]
+ReadMode = Literal["linearizable", "lease", "local"]
+_WIRE_MODES = {"linearizable": READ_MODE_LINEARIZABLE, "lease": READ_MODE_LEASE, "local": READ_MODE_LOCAL}
 
 FOLLOW_RENEWAL_S = 5.0
 # What a stopping node answers leaves the outcome of an append open; a read is simply done again elsewhere.
@@ -45,7 +52,9 @@ class ReadSession:
         max_entries: deliver at most so many; 0 = all.
         max_bytes: deliver entries of at most so many encoded bytes in total (at least one entry); 0 = no limit.
         is_follow: go on with what is committed later.
-        mode: "linearizable" sees all that was acknowledged before; "local" what one node knows.
+        mode: "linearizable" sees all that was acknowledged before; "lease" as well while clocks keep their bound;
+            "local" what one node knows.
+        is_follower_preferred: read from a follower while there is one.
         is_internal_included: deliver the no-ops of new leaders, too.
         patience_s: how long the read may go without any success before it fails.
         now_s: a monotonic clock.
@@ -66,6 +75,7 @@ class ReadSession:
         mode: ReadMode,
         is_internal_included: bool,
         patience_s: float,
+        is_follower_preferred: bool = False,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         for name, value in (("begin", begin), ("position", position or 0), ("max_entries", max_entries)):
@@ -73,10 +83,12 @@ class ReadSession:
                 raise ValueError(f"{name} must not be negative, found {value}")
         if max_bytes < 0:
             raise ValueError(f"max_bytes must not be negative, found {max_bytes}")
-        if mode not in ("linearizable", "local"):
-            raise ValueError(f"mode must be 'linearizable' or 'local', found {mode!r}")
+        if mode not in _WIRE_MODES:
+            raise ValueError(f"mode must be 'linearizable', 'lease' or 'local', found {mode!r}")
         self.is_follow = is_follow
         self.is_local = mode == "local"
+        self.is_follower_preferred = is_follower_preferred
+        self._mode = _WIRE_MODES[mode]
         self.is_done = False
         self._group = group
         self._begin = begin
@@ -114,7 +126,7 @@ class ReadSession:
             max_entries=self._entries_to_ask(),
             max_bytes=self._bytes_left or 0,
             follow=self.is_follow,
-            mode=READ_MODE_LOCAL if self.is_local else READ_MODE_LINEARIZABLE,
+            mode=self._mode,
             raw=True,
         )
         if self._next_index is not None:

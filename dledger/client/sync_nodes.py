@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from dledger.client.endpoints import LeaderTracker, is_enough, pick_leader, refusal_without_leader
+from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
 from dledger.client.failures import CHANNEL_OPTIONS, describe
 from dledger.errors import ResponseCode
+from dledger.v1.admin_pb2_grpc import AdminServiceStub
 from dledger.v1.log_pb2 import StatusRequest, StatusResponse
 from dledger.v1.log_pb2_grpc import LogServiceStub
 
@@ -50,6 +51,11 @@ class Nodes:
                 self._channels[address] = channel
                 self._stubs[address] = LogServiceStub(channel)
             return self._stubs[address]
+
+    def admin_stub(self, address: str) -> AdminServiceStub:
+        """Return the way to call the AdminService of the node at `address`."""
+        self.stub(address)
+        return AdminServiceStub(self._channels[address])
 
     def close(self) -> None:
         """Close all connections; calls under way end with CANCELLED."""
@@ -123,6 +129,15 @@ class Nodes:
             address = self.leader()
             answer = self.ask(address, timeout_s)
         return address, answer
+
+    def follower(self) -> str:
+        """Return some follower, or the leader while there is none.
+
+        Raises:
+            Refused: no node knows a leader.
+        """
+        follower = pick_follower(self.ask_all(STATUS_TIMEOUT_S, is_hasty=True))
+        return follower or self.leader()
 
     def anyone(self) -> str:
         """Return a node that answers, for reads that every node serves.

@@ -314,6 +314,16 @@ class Raft:
         time_out_ms = self.state.config.max_election_timeout_ms
         return progress is not None and progress.is_live(self.state.now_ms, time_out_ms)
 
+    def is_healthy(self, peer: str) -> bool:
+        """On a leader: whether `peer` last said that its disk does its work."""
+        progress = self.state.progress.get(peer)
+        return progress is not None and progress.is_healthy
+
+    def is_counted(self, peer: str) -> bool:
+        """On a leader: whether what the voter `peer` says counts: it is not one that was wiped (ADR 7)."""
+        progress = self.state.progress.get(peer)
+        return progress is not None and membership.counts(self.state, peer, progress)
+
     @property
     def memberships(self) -> tuple[MembershipEntry, ...]:
         """The newest membership known to be committed, and those that follow it in the log."""

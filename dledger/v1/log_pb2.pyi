@@ -7,6 +7,7 @@ always learns whether its append may have happened and who leads.
 """
 
 from collections import abc as _abc
+from dledger.v1 import member_pb2 as _member_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -29,16 +30,28 @@ class _ReadMode:
 class _ReadModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReadMode.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     READ_MODE_LINEARIZABLE: _ReadMode.ValueType  # 0
-    """Sees every append acknowledged before the read began; served by the leader after it has confirmed its leadership."""
+    """Sees every append acknowledged before the read began, on any node: the leader confirms that it leads, as its setting
+    read_mode says; another node asks the leader how far to read, and waits until it knows so much to be committed.
+    """
     READ_MODE_LOCAL: _ReadMode.ValueType  # 1
     """What this node knows to be committed; may lag behind the leader."""
+    READ_MODE_LEASE: _ReadMode.ValueType  # 2
+    """As linearizable, but the leader trusts its lease, whatever its setting: quicker, and right while clocks keep to
+    max_clock_drift_ppm.
+    """
 
 class ReadMode(_ReadMode, metaclass=_ReadModeEnumTypeWrapper): ...
 
 READ_MODE_LINEARIZABLE: ReadMode.ValueType  # 0
-"""Sees every append acknowledged before the read began; served by the leader after it has confirmed its leadership."""
+"""Sees every append acknowledged before the read began, on any node: the leader confirms that it leads, as its setting
+read_mode says; another node asks the leader how far to read, and waits until it knows so much to be committed.
+"""
 READ_MODE_LOCAL: ReadMode.ValueType  # 1
 """What this node knows to be committed; may lag behind the leader."""
+READ_MODE_LEASE: ReadMode.ValueType  # 2
+"""As linearizable, but the leader trusts its lease, whatever its setting: quicker, and right while clocks keep to
+max_clock_drift_ppm.
+"""
 Global___ReadMode: _TypeAlias = ReadMode  # noqa: Y015
 
 @_typing.final
@@ -200,7 +213,7 @@ class Entry(_message.Message):
     term: _builtins.int
     position: _builtins.int
     magic: _builtins.int
-    """1 = body of a client, 2 = no-op of a new leader (empty body)."""
+    """1 = body of a client, 2 = no-op of a new leader (empty body), 3 = change of members."""
     body: _builtins.bytes
     def __init__(
         self,
@@ -288,6 +301,9 @@ class PeerStatus(_message.Message):
     LAG_ENTRIES_FIELD_NUMBER: _builtins.int
     LAG_BYTES_FIELD_NUMBER: _builtins.int
     IS_LIVE_FIELD_NUMBER: _builtins.int
+    IS_VOTER_FIELD_NUMBER: _builtins.int
+    IS_SICK_FIELD_NUMBER: _builtins.int
+    IS_COUNTED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     address: _builtins.str
     """host:port of the peer's transport."""
@@ -298,6 +314,12 @@ class PeerStatus(_message.Message):
     lag_bytes: _builtins.int
     is_live: _builtins.bool
     """Answered within an election timeout."""
+    is_voter: _builtins.bool
+    """Votes and counts, once it is readmitted."""
+    is_sick: _builtins.bool
+    """Its disk stalls."""
+    is_counted: _builtins.bool
+    """It is the node that the members name, not one that was wiped and is not readmitted yet."""
     def __init__(
         self,
         *,
@@ -307,10 +329,13 @@ class PeerStatus(_message.Message):
         lag_entries: _builtins.int = ...,
         lag_bytes: _builtins.int = ...,
         is_live: _builtins.bool = ...,
+        is_voter: _builtins.bool = ...,
+        is_sick: _builtins.bool = ...,
+        is_counted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "id", b"id", "is_live", b"is_live", "lag_bytes", b"lag_bytes", "lag_entries", b"lag_entries", "match_index", b"match_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "id", b"id", "is_counted", b"is_counted", "is_live", b"is_live", "is_sick", b"is_sick", "is_voter", b"is_voter", "lag_bytes", b"lag_bytes", "lag_entries", b"lag_entries", "match_index", b"match_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -335,6 +360,14 @@ class StatusResponse(_message.Message):
     COMMIT_POSITION_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     IS_DISK_FULL_FIELD_NUMBER: _builtins.int
+    IS_DISK_SICK_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    MEMBERSHIP_INDEX_FIELD_NUMBER: _builtins.int
+    IS_MEMBERSHIP_COMMITTED_FIELD_NUMBER: _builtins.int
+    IS_FOUNDING_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    APPLIED_INDEX_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_INDEX_FIELD_NUMBER: _builtins.int
     code: _builtins.int
     message: _builtins.str
     group: _builtins.str
@@ -353,11 +386,28 @@ class StatusResponse(_message.Message):
     commit_position: _builtins.int
     is_disk_full: _builtins.bool
     """True while appends are refused because the disk is full."""
+    is_disk_sick: _builtins.bool
+    """True while the disk stalls: this node neither leads nor stands for election."""
+    membership_index: _builtins.int
+    is_membership_committed: _builtins.bool
+    """False while the entry is not known to be committed."""
+    is_founding: _builtins.bool
+    """Nothing was on this node's disk and it has met no group yet."""
+    incarnation: _builtins.int
+    """The life of this node's disk; see Member. Differs from the one in `members` until the node is readmitted."""
+    applied_index: _builtins.int
+    """Last entry that the state machine has applied; -1 without one."""
+    snapshot_index: _builtins.int
+    """Last entry in the newest snapshot of the state machine; -1 without one."""
     @_builtins.property
     def leader(self) -> Global___LeaderHint: ...
     @_builtins.property
     def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PeerStatus]:
-        """On a leader: every other voter."""
+        """On a leader: every other member."""
+
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[_member_pb2.Member]:
+        """The membership in force here, and the index of its entry (-1: the settings gave it)."""
 
     def __init__(
         self,
@@ -377,10 +427,18 @@ class StatusResponse(_message.Message):
         commit_position: _builtins.int = ...,
         peers: _abc.Iterable[Global___PeerStatus] | None = ...,
         is_disk_full: _builtins.bool = ...,
+        is_disk_sick: _builtins.bool = ...,
+        members: _abc.Iterable[_member_pb2.Member] | None = ...,
+        membership_index: _builtins.int = ...,
+        is_membership_committed: _builtins.bool = ...,
+        is_founding: _builtins.bool = ...,
+        incarnation: _builtins.int = ...,
+        applied_index: _builtins.int = ...,
+        snapshot_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_index", b"begin_index", "begin_position", b"begin_position", "code", b"code", "commit_index", b"commit_index", "commit_position", b"commit_position", "end_index", b"end_index", "end_position", b"end_position", "group", b"group", "is_disk_full", b"is_disk_full", "leader", b"leader", "message", b"message", "peers", b"peers", "role", b"role", "self_id", b"self_id", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "code", b"code", "commit_index", b"commit_index", "commit_position", b"commit_position", "end_index", b"end_index", "end_position", b"end_position", "group", b"group", "incarnation", b"incarnation", "is_disk_full", b"is_disk_full", "is_disk_sick", b"is_disk_sick", "is_founding", b"is_founding", "is_membership_committed", b"is_membership_committed", "leader", b"leader", "members", b"members", "membership_index", b"membership_index", "message", b"message", "peers", b"peers", "role", b"role", "self_id", b"self_id", "snapshot_index", b"snapshot_index", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ frames").
 """
 
 from collections import abc as _abc
+from dledger.v1 import member_pb2 as _member_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -493,36 +494,6 @@ class SnapshotProgress(_message.Message):
 Global___SnapshotProgress: _TypeAlias = SnapshotProgress  # noqa: Y015
 
 @_typing.final
-class Member(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ID_FIELD_NUMBER: _builtins.int
-    ADDRESS_FIELD_NUMBER: _builtins.int
-    IS_VOTER_FIELD_NUMBER: _builtins.int
-    INCARNATION_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
-    address: _builtins.str
-    """host:port of its peer transport."""
-    is_voter: _builtins.bool
-    incarnation: _builtins.int
-    """The life of its disk in which it counts; see HeartbeatResponse."""
-    def __init__(
-        self,
-        *,
-        id: _builtins.str = ...,
-        address: _builtins.str = ...,
-        is_voter: _builtins.bool = ...,
-        incarnation: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "id", b"id", "incarnation", b"incarnation", "is_voter", b"is_voter"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Member: _TypeAlias = Member  # noqa: Y015
-
-@_typing.final
 class ResetLog(_message.Message):
     """Begin your log anew where mine begins: you lack what I no longer keep."""
 
@@ -542,7 +513,7 @@ class ResetLog(_message.Message):
     snapshot_index: _builtins.int
     """Last entry in the snapshot that was sent before; absent without one."""
     @_builtins.property
-    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___Member]:
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[_member_pb2.Member]:
         """The membership in force before begin_index, and the index of its entry (-1: the settings gave it)."""
 
     def __init__(
@@ -551,7 +522,7 @@ class ResetLog(_message.Message):
         begin_index: _builtins.int = ...,
         begin_position: _builtins.int = ...,
         prev_term: _builtins.int = ...,
-        members: _abc.Iterable[Global___Member] | None = ...,
+        members: _abc.Iterable[_member_pb2.Member] | None = ...,
         membership_index: _builtins.int = ...,
         snapshot_index: _builtins.int | None = ...,
     ) -> None: ...

@@ -19,10 +19,15 @@ GAUGES = NodeGauges(
     pending_entries=1,
     pending_bytes=10,
     is_disk_full=False,
+    is_disk_sick=True,
+    voters=3,
+    learners=1,
+    membership_index=12,
+    guests=0,
     dropped_messages=3,
     inline_syncs=4,
     threaded_syncs=5,
-    peers={"n1": PeerGauges(2, True), "n2": PeerGauges(41, False)},
+    peers={"n1": PeerGauges(2, True, True, True), "n2": PeerGauges(41, False, True, False)},
 )
 
 
@@ -59,6 +64,9 @@ def test_values_and_labels_are_those_of_the_node() -> None:
     assert series["dledger_role"][("role", "LEADER"),] == 1
     assert series["dledger_role"][("role", "FOLLOWER"),] == 0
     assert series["dledger_peer_lag_entries"] == {(("peer", "n1"),): 2, (("peer", "n2"),): 41}
+    assert series["dledger_peer_counted"] == {(("peer", "n1"),): 1, (("peer", "n2"),): 0}
+    assert series["dledger_members"] == {(("kind", "voter"),): 3, (("kind", "learner"),): 1}
+    assert series["dledger_disk_sick"] == {(): 1}
     assert series["dledger_elections_total"] == {(): 2}
     assert series["dledger_refusals_total"] == {(("code", "NOT_LEADER"),): 2}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
@@ -96,7 +97,13 @@ def configs(free_address: Callable[[], Address], tmp_path: Path) -> dict[str, No
 class Cluster:
     """Three nodes that are started and stopped one by one; `nodes` holds those that run."""
 
-    def __init__(self, configs: dict[str, NodeConfig], eventually: Callable[[Condition], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        configs: dict[str, NodeConfig],
+        eventually: Callable[[Condition], Awaitable[None]],
+        free_address: Callable[[], Address],
+    ) -> None:
+        self._free_address = free_address
         self.configs = configs
         self.eventually = eventually
         self.nodes: dict[str, Node] = {}
@@ -113,6 +120,20 @@ class Cluster:
     async def stop(self, *node_ids: str) -> None:
         for node_id in node_ids or tuple(self.nodes):
             await self.nodes.pop(node_id).stop()
+
+    def invite(self, node_id: str) -> NodeConfig:
+        """Return the settings of a node that joins; it is not started."""
+        first = next(iter(self.configs.values()))
+        peers = (*first.peers, Peer(node_id, self._free_address()))
+        self.configs[node_id] = replace(
+            first, self_id=node_id, peers=peers, client_address=self._free_address(), is_joining=True
+        )
+        return self.configs[node_id]
+
+    def wipe(self, node_id: str) -> None:
+        """Take all files of a node that does not run."""
+        assert node_id not in self.nodes
+        shutil.rmtree(f"{self.configs[node_id].store_base_dir}/dledger-{node_id}")
 
     @property
     def leaders(self) -> list[Node]:
@@ -139,7 +160,7 @@ class Cluster:
             result = await leader.append(list(bodies))
             if result.code is ResponseCode.SUCCESS:
                 return result
-            assert result.code is ResponseCode.NOT_LEADER, result
+            assert result.code in (ResponseCode.NOT_LEADER, ResponseCode.LEADER_TRANSFERRING), result
 
     def bodies(self, node: Node, last_index: int) -> list[bytes]:
         """Return the clients' bodies that `node` holds up to `last_index`."""
@@ -151,6 +172,10 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(configs: dict[str, NodeConfig], eventually: Callable[[Condition], Awaitable[None]]) -> Cluster:
+def cluster(
+    configs: dict[str, NodeConfig],
+    eventually: Callable[[Condition], Awaitable[None]],
+    free_address: Callable[[], Address],
+) -> Cluster:
     """Return three nodes that are not started yet."""
-    return Cluster(configs, eventually)
+    return Cluster(configs, eventually, free_address)

@@ -212,8 +212,7 @@ def test_bad_reads_get_their_codes(run: Run, cluster: Cluster) -> None:
         async with served(cluster) as service:
             done = await service.append(b"one", b"two")
             leader, follower = await service.leader(), await service.follower()
-            node = await cluster.leader()
-            end_position = node.status().end_position
+            end_position = (await cluster.leader()).status().end_position
             last_index = done.first_index + 1
             table = [
                 (leader, {"group": "other", **ALL}, ResponseCode.UNKNOWN_GROUP),
@@ -233,8 +232,18 @@ def test_bad_reads_get_their_codes(run: Run, cluster: Cluster) -> None:
             for stub, fields, code in table:
                 responses = await read(stub, **fields)
                 assert [response.code for response in responses] == [code], (fields, responses)
-                assert responses[0].message
-                assert not responses[0].entries
+                assert (bool(responses[0].message), len(responses[0].entries)) == (True, 0)
+
+    run(main())
+
+
+def test_every_node_serves_what_was_acknowledged_before(run: Run, cluster: Cluster) -> None:
+    async def main() -> None:
+        async with served(cluster) as service:
+            for mode in (log_pb2.READ_MODE_LINEARIZABLE, log_pb2.READ_MODE_LEASE):
+                last_index = (await service.append(b"x")).first_index
+                responses = [await read(stub, **ALL, mode=mode) for stub in service.stubs.values()]
+                assert {entries_of(each)[-1].index for each in responses} == {last_index}
 
     run(main())
 
@@ -299,8 +308,7 @@ def test_follow_goes_on_with_what_comes_and_ends_at_its_limit(
     async def main() -> None:
         async with served(cluster) as service:
             done = await service.append(b"0")
-            is_local = mode == log_pb2.READ_MODE_LOCAL
-            stub = await (service.follower() if is_local else service.leader())
+            stub = await service.follower()
             for node in cluster.nodes.values():
                 await node.wait_commit(done.first_index - 1)
             reading = asyncio.create_task(read(stub, index=done.first_index, follow=True, max_entries=100, mode=mode))

@@ -145,13 +145,30 @@ def test_follower_asks_the_leader_for_a_read_index(run: Run, cluster: Cluster) -
     run(main())
 
 
+def test_node_that_can_ask_no_leader_refuses_linearizable_reads(run: Run, cluster: Cluster) -> None:
+    async def main() -> None:
+        await cluster.start()
+        await cluster.append(b"x")
+        left = await cluster.follower()
+        for node_id in [node_id for node_id, node in cluster.nodes.items() if node is not left]:
+            await cluster.stop(node_id)
+        with pytest.raises(RequestRefused) as refused:
+            await left.read_index()
+        assert refused.value.code is ResponseCode.NOT_LEADER
+        await cluster.stop()
+
+    run(main())
+
+
 def test_read_index_covers_every_append_acknowledged_before(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start()
         leader = await cluster.leader()
         for number in range(20):
             result = await cluster.append(b"%d" % number)
-            assert await leader.read_index() >= result.first_index
+            for node in cluster.nodes.values():
+                index = await node.read_index()
+                assert node.commit_index >= index >= result.first_index
         indexes = await asyncio.gather(*(leader.read_index() for _ in range(50)))
         assert set(indexes) == {leader.commit_index}
         await cluster.stop()

@@ -23,7 +23,11 @@ def dledger(*arguments: object, stdin: bytes | None = None) -> Result:
 
 @pytest.mark.parametrize(
     "command",
-    ["server", "append", "get", "tail", "status", "bench", "inspect entries", "inspect index", "inspect term"],
+    [
+        *("server", "append", "get", "tail", "status", "bench", "transfer"),
+        *("inspect entries", "inspect index", "inspect term"),
+        *("members list", "members add", "members promote", "members remove"),
+    ],
 )
 def test_help_of_every_command_shows_an_example_as_one_would_type_it(command: str) -> None:
     result = dledger(*command.split(), "--help")
@@ -35,7 +39,7 @@ def test_help_of_every_command_shows_an_example_as_one_would_type_it(command: st
 def test_help_lists_all_commands_and_version_is_told() -> None:
     text = dledger("--help").stdout
 
-    assert all(f"\n  {name}" in text for name in ("server", "append", "get", "tail", "status", "bench", "inspect"))
+    assert all(f"\n  {name}" in text for name in ("server", "append", "status", "transfer", "members", "inspect"))
     assert dledger("--version").stdout.startswith("dledger 0.")
 
 
@@ -55,7 +59,18 @@ def test_server_reports_all_faults_and_starts_nothing(tmp_path: Path) -> None:
     assert "expected NAME=VALUE" in dledger("server", "--set", "nonsense").stderr
 
 
-@pytest.mark.parametrize("command", [["append"], ["get", "0"], ["tail"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["append"],
+        ["get", "0"],
+        ["tail"],
+        ["members", "list"],
+        ["members", "add", "n3-127.0.0.1:1"],
+        ["members", "remove", "n3"],
+        ["transfer", "n1"],
+    ],
+)
 def test_nobody_there_is_told_with_what_to_do_next(command: list[str]) -> None:
     result = dledger(*command, "--endpoints", NOBODY, "--deadline", "0.2", stdin=b"a\n")
 
@@ -75,7 +90,7 @@ def test_status_of_nobody_says_so_in_the_table_and_in_the_exit_code() -> None:
     assert NOBODY == json.loads(as_json.stdout)["endpoint"]
 
 
-@pytest.mark.parametrize("command", [["append"], ["get", "0"], ["tail"], ["status"]])
+@pytest.mark.parametrize("command", [["append"], ["get", "0"], ["tail"], ["status"], ["transfer", "n1"]])
 def test_bad_endpoint_is_a_fault_of_the_call(command: list[str]) -> None:
     result = dledger(*command, "--endpoints", "nonsense", stdin=b"")
 
