@@ -160,16 +160,18 @@ class SnapshotStore:
 
     # ---------------------------------------------------------------------------------------------------- sending
 
-    def read_chunk(self, info: SnapshotInfo, offset: int, length: int) -> bytes:
-        """Return `length` bytes of the snapshot's file from `offset`; fewer at its end.
+    def read_chunk(self, info: SnapshotInfo, offset: int, length: int) -> bytes | None:
+        """Return `length` bytes of the snapshot's file from `offset`, fewer at its end; None: it is gone or damaged.
 
         The file is checked when the first chunk is read, and can be read to its end even if it is deleted meanwhile.
 
         Raises:
-            SnapshotDamaged, SnapshotGone: send another one.
             store.errors.StorageFailed: the file cannot be opened.
         """
-        file = self._sending.pop(info, None) or self._open_checked(info)
+        try:
+            file = self._sending.pop(info, None) or self._open_checked(info)
+        except (SnapshotDamaged, SnapshotGone):
+            return None
         chunk = file.read(offset, length)
         if offset + length >= info.size_bytes:
             file.close()
@@ -188,11 +190,10 @@ class SnapshotStore:
     def write_chunk(self, info: SnapshotInfo, offset: int, payload: bytes) -> int:
         """Write bytes of an incoming snapshot; return how many are here now. Another one that came in is dropped.
 
-        A chunk that does not begin where the last one ended, or does not fit, changes nothing but that: what is
-        returned says from where to go on.
+        A chunk that does not begin where the last one ended, or does not fit, is not written. When there is no room for
+        the snapshot, nothing of it is kept.
 
         Raises:
-            store.errors.DiskFull: there is no room for the snapshot; nothing of it is here.
             store.errors.StorageFailed: the node must stop.
         """
         try:
@@ -208,20 +209,18 @@ class SnapshotStore:
                     self._sync_incoming()
         except DiskFull:
             self.drop_incoming()
-            raise
         return self._received
 
     def finish(self, info: SnapshotInfo) -> bool:
-        """Verify an incoming snapshot of which all bytes are here, and keep it durably; False: bad, and dropped.
+        """Verify an incoming snapshot, and keep it durably; False: it is bad or not all here, and dropped.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
-        assert self._incoming is not None
-        assert self._incoming[0] == info, (self._incoming[0], info)
-        assert self._received == info.size_bytes, (self._received, info)
-        file = self._incoming[1]
-        if check(file.view(), info) is not None:
+        if self._incoming is None:
+            return False
+        coming, file = self._incoming
+        if coming != info or self._received != info.size_bytes or check(file.view(), info) is not None:
             self.drop_incoming()
             return False
         file.sync()
@@ -236,6 +235,7 @@ class SnapshotStore:
         if self._incoming is not None:
             self._incoming[1].close()
             self._incoming = None
+        self._received = self._synced = 0
         self._remove(_PROGRESS)
         self._remove(_INCOMING)
 

@@ -151,7 +151,8 @@ class Applier:
             span = self._log.fit(first_index, self._commit_index, _STEP_SIZE_BYTES)
             self._apply(self._log.read_entries(first_index, span.last_index))
             self._applied_index, self._applied_term = span.last_index, span.term
-        return self.save_snapshot() if self._applied_index >= self._next_snapshot_at else None
+        is_due = self._applied_index >= self._next_snapshot_at or self._is_snapshot_lost()
+        return self.save_snapshot() if is_due else None
 
     def _apply(self, entries: Sequence[Entry]) -> None:
         entries = [entry for entry in entries if entry.magic == ENTRY_NORMAL]
@@ -181,13 +182,17 @@ class Applier:
         """
         index = self._applied_index
         self._next_snapshot_at = index + self._threshold
-        if index == (NO_INDEX if self._snapshot is None else self._snapshot.index):
+        if index == (NO_INDEX if self._snapshot is None else self._snapshot.index) and not self._is_snapshot_lost():
             return None
         try:
             self._snapshot = self._snapshots.save(index, self._applied_term, self._chunks(index))
         except DiskFull:
             return None
         return self._snapshot
+
+    def _is_snapshot_lost(self) -> bool:
+        """Say whether the newest snapshot was found damaged when it was to be sent: a new one takes its place."""
+        return self._snapshot is not None and self._snapshot not in self._snapshots.snapshots
 
     def _chunks(self, index: int) -> Iterable[bytes]:
         try:

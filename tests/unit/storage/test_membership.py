@@ -142,6 +142,8 @@ def test_only_what_the_log_holds_is_kept(log):
     assert kept(base, two, one) == (base, two, one)
     assert kept(base, two, MembershipEntry(3, TWO), MembershipEntry(5, ONE)) == (base, two)
     assert kept(base, MembershipEntry(0, ONE), MembershipEntry(2, ONE)) == (base,)
+    # Saved for a reset of the log that a crash prevented.
+    assert kept(MembershipEntry(500, TWO)) == (MembershipEntry(500, TWO),)
 
 
 def test_of_those_before_the_log_the_newest_stays_in_force(log):

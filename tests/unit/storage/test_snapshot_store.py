@@ -98,9 +98,10 @@ def test_a_flipped_bit_in_any_byte_is_noticed_and_the_older_one_is_offered(store
         path.write_bytes(good[:position] + bytes([good[position] ^ 1 << position % 8]) + good[position + 1 :])
         opened = open_store()
         if opened.latest() == newer:
-            for use in (opened.load, lambda info, at=opened: at.read_chunk(info, 0, 1)):
-                with pytest.raises((SnapshotDamaged, SnapshotGone)):
-                    use(newer)
+            assert opened.read_chunk(newer, 0, 1) is None
+            opened = open_store()
+            with pytest.raises(SnapshotDamaged):
+                opened.load(newer)
         assert opened.snapshots == (older,)
         assert [fault.path for fault in opened.damaged] == [str(path)]
     assert opened.load(older) == b"old"
@@ -151,6 +152,8 @@ def test_chunk_out_of_order_changes_nothing(store, open_store):
     send(store, target, info, until=3000)
 
     assert target.write_chunk(info, 0, store.read_chunk(info, 0, 1000)) == 3072
+    assert not target.finish(store.save(99, 9, b"another one"))
+    send(store, target, info, until=3000)
     assert target.write_chunk(info, 5000, store.read_chunk(info, 5000, 1000)) == 3072
     assert target.write_chunk(info, 3072, bytes(info.size_bytes)) == 3072
     assert send(store, target, info)
@@ -184,8 +187,7 @@ def test_snapshot_that_is_being_sent_can_be_read_to_its_end_though_deleted(store
         store.save(index, 7, b"")
 
     assert send(store, target, info)
-    with pytest.raises(SnapshotGone):
-        store.read_chunk(info, 0, 1)
+    assert store.read_chunk(info, 0, 1) is None
 
 
 def crashes_in(machine, operation):
@@ -240,10 +242,10 @@ def test_no_room_for_an_incoming_snapshot_leaves_nothing(machine):
     info = SnapshotInfo(5, 1, 1 << 20, 7)
     machine.disk.capacity_bytes = machine.disk.used_bytes + 10_000
 
-    with pytest.raises(DiskFull):
-        store.write_chunk(info, 0, b"x")
+    assert store.write_chunk(info, 0, b"x") == 0
 
     assert store.incoming() is None
+    assert not store.finish(info)
     assert store.save(3, 1, b"x" * 100).index == 3
     with pytest.raises(DiskFull):
         store.save(4, 1, bytes(20_000))

@@ -171,6 +171,18 @@ def test_damaged_snapshot_is_made_good_by_an_older_one_and_the_log(machine):
     assert again.state.applied == bodies(0, 9)
 
 
+def test_snapshot_that_is_found_damaged_while_sent_is_saved_anew(machine):
+    host = Host(machine)
+    host.append(*bodies(0, 4))
+    host.commit(3)
+    info = host.applier.save_snapshot()
+    machine.patch(machine.inode(f"snapshot/{3:020d}"), 60, b"?")
+    assert host.snapshots.read_chunk(info, 0, 100) is None
+
+    assert host.commit() == [4]
+    assert Host(machine).state.applied == bodies(0, 4)
+
+
 def test_damaged_snapshot_whose_log_is_gone_stops_the_node(machine):
     host = Host(machine, threshold=100)
     host.append(*[b"%400d" % number for number in range(12)])
