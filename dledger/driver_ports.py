@@ -63,8 +63,8 @@ class Snapshots(Protocol):
     def read_chunk(self, snapshot: SnapshotInfo, offset: int, length: int) -> bytes | None:
         """Return a piece of a snapshot; None: it is no longer kept."""
 
-    def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> None:
-        """Write the next piece of an incoming snapshot.
+    def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> int:
+        """Write the next piece of an incoming snapshot; return how many bytes of it are here now (0: no room).
 
         Raises:
             store.errors.StorageFailed: the node must stop.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,18 @@ def test_folder_page_names_every_verb() -> None:
 def test_script_that_makes_no_sense_is_refused(text: str, reason: str) -> None:
     with pytest.raises(ScriptError, match=reason):
         script.run(text)
+
+
+def test_folder_page_accounts_for_every_known_failure() -> None:
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| R(\d+)(?: to R(\d+))? \|", page, flags=re.MULTILINE)
+    named = [number for first, last in rows for number in range(int(first), int(last or first) + 1)]
+
+    assert list(range(1, 31)) == named
+
+
+def test_every_script_that_the_folder_page_names_is_there() -> None:
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    names = re.findall(r"`([\w./-]+\.(?:txt|py))`", page)
+
+    assert [] == [name for name in names if not (FOLDER / name).exists() and not (FOLDER.parent.parent / name).exists()]

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.core.config import RaftConfig
-from dledger.errors import InvariantBroken
+from dledger.errors import DLedgerError
 from dledger.testing.faults import FaultCounts
 from dledger.testing.script.node import ScriptNode
 from dledger.testing.sim_disk import SimDisk
@@ -30,12 +30,13 @@ _TIMES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a script chose in its first line."""
+    """What a script chose in its first line; `snapshot_threshold` 0: the nodes have no state machine."""
 
     node_ids: tuple[str, ...]
     raft: RaftConfig = field(default_factory=RaftConfig)
     data_file_size_bytes: int = 4096
     index_file_size_bytes: int = 1024
+    snapshot_threshold: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Machine:
         """Start a node; the story tells when it refuses."""
         try:
             self.node = ScriptNode(self._around, self, self.files)
-        except StoreError as error:
+        except (DLedgerError, StoreError) as error:
             self._around.story.say(self.id, f"does not start: {_short(error)}")
 
     def guard(self, work: Callable[[ScriptNode], None]) -> None:
@@ -96,7 +97,7 @@ class Machine:
             return
         try:
             work(self.node)
-        except (InvariantBroken, StoreError) as error:
+        except (DLedgerError, StoreError) as error:
             self._around.story.say(self.id, f"stops: {_short(error)}")
             self.node = None
 

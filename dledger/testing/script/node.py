@@ -16,8 +16,11 @@ from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.hard_state import HardStateFile
 from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
 from dledger.membership_file import MembershipFile
+from dledger.snapshot_store import SnapshotStore
 from dledger.standing import MembershipKeeper
+from dledger.state_machine import Applier
 from dledger.testing.checks import node_directory
+from dledger.testing.script.applied import Bodies
 from dledger.testing.script.words import members, run
 from dledger.types import Member, Membership, Role
 from store.errors import StorageFailed
@@ -39,6 +42,11 @@ class ScriptNode:
 
     Raises:
         store.errors.StoreError: from the constructor: it refuses to start on what its disk holds.
+
+    Attributes:
+        store: its log.
+        raft: its core.
+        state: of its state machine, if the script gave it one.
     """
 
     def __init__(self, surroundings: Surroundings, machine: Machine, files: SimFiles) -> None:
@@ -49,6 +57,8 @@ class ScriptNode:
         self._appends: list[tuple[str, int, int]] = []
         self._reads: dict[int, int] = {}
         self._role = Role.FOLLOWER
+        self._applier: Applier | None = None
+        self.state = Bodies()
         self._open()
 
     def _open(self) -> None:
@@ -61,6 +71,9 @@ class ScriptNode:
         founders = tuple(Member(node_id) for node_id in sorted(settings.node_ids))
         standing = keeper.load(self.store, hard_state, Membership(founders))
         self._membership = standing.memberships[-1]
+        snapshots = SnapshotStore.open(self._files, directory)
+        if settings.snapshot_threshold:
+            self._applier = Applier(self.state, self.store, snapshots, settings.snapshot_threshold)
         self.raft = Raft(
             settings.raft,
             self_id=machine.id,
@@ -70,6 +83,8 @@ class ScriptNode:
             fit=self.store.fit,
             draw=machine.draw,
             now_ms=machine.now_ms,
+            snapshot=snapshots.latest(),
+            incoming=snapshots.incoming(),
         )
         self._driver = Driver(
             self.raft,
@@ -79,6 +94,7 @@ class ScriptNode:
             transport=self,
             syncer=self,
             observer=self,
+            snapshots=snapshots if settings.snapshot_threshold else None,
         )
 
     # ---------------------------------------------------------------------------------------------- what comes in
@@ -103,9 +119,13 @@ class ScriptNode:
         self.feed(ReadIndex(read_id, is_lease_allowed))
 
     def delete_before(self, index: int) -> None:
-        """Delete what retention no longer keeps, as far as the core allows."""
+        """Delete what retention no longer keeps, as far as core and state machine allow."""
         begin_index = self.store.begin_index
-        self._driver.delete_before(min(index, self.raft.retention_floor))
+        floor = self.raft.retention_floor
+        if self._applier is not None:
+            snapshot = self._applier.snapshot
+            floor = min(floor, 0 if snapshot is None else snapshot.index + 1)
+        self._driver.delete_before(min(index, floor))
         if self.store.begin_index > begin_index:
             self._say(f"deletes {run(begin_index, self.store.begin_index - 1)}")
         else:
@@ -113,11 +133,22 @@ class ScriptNode:
 
     def finish_syncs(self) -> None:
         """End the syncs that are under way, unless the script holds them."""
+        self._apply()
         while self._syncs and not self._machine.is_sync_held:
             ticket, covered = self._syncs.pop(0)
             for _, inode, written_count in covered:
                 inode.make_durable(written_count)
             self._driver.synced(ticket)
+            self._apply()
+
+    def _apply(self) -> None:
+        """Apply what is committed, and tell the driver of snapshots."""
+        applier = self._applier
+        while applier is not None and applier.is_behind:
+            snapshot = applier.step()
+            if snapshot is not None:
+                self._say(f"saves a snapshot up to {snapshot.index}")
+                self._driver.snapshot_saved(snapshot)
 
     # ---------------------------------------------------------------------------------------------- Transport
 
@@ -156,6 +187,8 @@ class ScriptNode:
         """Tell that the log was dropped."""
         snapshot = f", state from the snapshot up to {snapshot_index}" if snapshot_index >= 0 else ""
         self._say(f"drops its log and begins anew at {begin_index}{snapshot}")
+        if self._applier is not None:
+            self._applier.on_reset(begin_index, snapshot_index)
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
         """Tell who belongs to the group now."""
@@ -179,6 +212,8 @@ class ScriptNode:
         answers = f", acknowledges {' '.join(kept)}" if kept else ""
         answers += f", answers that {' '.join(lost)} was not appended" if lost else ""
         self._say(f"commits up to {commit_index}{answers}")
+        if self._applier is not None:
+            self._applier.committed(commit_index)
 
     def on_truncated(self, first_index: int) -> None:
         """Tell what was cut."""

@@ -133,6 +133,14 @@ def entries_of(cluster: Cluster, words: list[str]) -> None:
     cluster.story.row(f"{machine.id}  {' '.join(bodies)}")
 
 
+@action("state-of")
+def state_of(cluster: Cluster, words: list[str]) -> None:
+    """`state-of 1 2 | all`: what the state machine of each node has applied."""
+    for machine in machines_of(cluster, words):
+        if machine.node is not None:
+            cluster.story.row(f"{machine.id}  {' '.join(machine.node.state.bodies)}")
+
+
 def _shown(entry: Entry) -> str:
     if entry.magic == ENTRY_NOOP:
         return "no-op"
