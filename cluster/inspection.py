@@ -31,6 +31,7 @@ from dledger.entry_tail import BadPlace, find_good_behind, holds_data
 from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
 from dledger.hard_state import FILE_NAME as HARD_STATE_NAME
 from dledger.hard_state import HardStateFile
+from dledger.log_head import LogHeadFile, LogHeadUnreadable
 from dledger.properties import parse_properties
 from dledger.types import HardState
 from store.mapped_file import MappedFile
@@ -185,16 +186,22 @@ def _durable_index(directory: Path) -> int:
 
 
 def units_of(directory: Path) -> Iterator[Unit | Fault]:
-    """Yield every index unit in order, and a fault for each that cannot be right.
+    """Yield every index unit of the log in order, and a fault for each that cannot be right.
 
     Args:
         directory: the node's own.
     """
+    try:
+        head = LogHeadFile(OsFiles(), str(directory)).load()
+    except LogHeadUnreadable as error:
+        head = None
+        yield Fault(error.path, 0, error.found)
+    begin_offset = 0 if head is None else head.begin_index * INDEX_UNIT.size
     for file in _queue(directory / "index"):
-        view, offset = file.view(), 0
+        view, offset = file.view(), max(0, begin_offset - file.begin_offset)
         magic, blank_size = BLANK.unpack_from(view, 0)
         if magic == BLANK_MAGIC:
-            offset = blank_size
+            offset = max(offset, blank_size)
         for position in range(offset, len(view) - INDEX_UNIT.size + 1, INDEX_UNIT.size):
             unit = Unit((file.begin_offset + position) // INDEX_UNIT.size, *INDEX_UNIT.unpack_from(view, position))
             if unit.magic == 0:

@@ -169,6 +169,24 @@ def test_index_units_are_shown_and_a_bad_one_is_reported(store: Path) -> None:
     assert f"{file}: at byte 64: expected index 27, found 28" in result.stderr
 
 
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_log_that_begins_later_is_shown_from_its_beginning(store: Path, is_reset: bool) -> None:
+    entries = EntryStore.open(OsFiles(), str(store), EntryStoreConfig(DATA_FILE_SIZE, 32 * 25))
+    if is_reset:
+        entries.reset(60, 10 * DATA_FILE_SIZE + 500, 3)
+        entries.append([b"a", b"b"], 60, 4)
+    else:
+        entries.delete_before(80)
+    expected = list(range(entries.begin_index, entries.last_index + 1))
+    entries.close()
+
+    for command in ("entries", "index"):
+        result = inspect(command, store, "--format", "jsonl")
+        assert 0 == result.exit_code, result.stderr
+        assert expected == [row["index"] for row in objects(result)]
+    assert expected[0] > 0
+
+
 def test_empty_log_is_fine(tmp_path: Path) -> None:
     EntryStore.open(OsFiles(), str(tmp_path / "dledger-n0"), EntryStoreConfig(DATA_FILE_SIZE, 32 * 25)).close()
 
