@@ -358,7 +358,7 @@ class EntryStore(EntryReader):
         """Return the term of the entry before `index`; None when the log neither holds it nor begins behind it."""
         if index == self.begin_index:
             return self.begin_prev_term
-        return self.term_at(index - 1) if self.begin_index < index <= self.last_index + 1 else None
+        return self._index.term_at(index - 1) if self.begin_index < index <= self.last_index + 1 else None
 
     def _begin_at(self, head: LogHead) -> None:
         self.begin_index, self.begin_position = head.begin_index, head.begin_position

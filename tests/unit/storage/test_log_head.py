@@ -196,6 +196,18 @@ def test_first_entry_behind_an_unknown_past_gives_no_chain_and_others_take_it(ma
     assert image(whole)[5:] == image(late) == [b"a", b"b"]
 
 
+def test_first_entry_behind_an_unknown_past_is_stamped_like_any_other(log):
+    store = log.open()
+    store.reset(5, FILE, 1)
+
+    positions = store.append([b"abcdefgh" + bytes(8), b"ijklmnop" + bytes(8)], 5, 2, stamp_at=8)
+
+    bodies = [store.get(index).body for index in (5, 6)]
+    stamps = [(position + 48).to_bytes(8, "big") for position in positions]
+    assert bodies == [b"abcdefgh" + stamps[0], b"ijklmnop" + stamps[1]]
+    assert log.reopen().last_index == 6
+
+
 def test_flush_that_began_before_a_reset_makes_nothing_durable_behind_it(log, fill):
     store = log.open()
     fill(store, 10)
