@@ -69,14 +69,14 @@ class Machine:
         self.is_sync_failing = False
         self._around = surroundings
         self._number = number
-        self._drawn_count = 0
+        self._incarnations_count = 0
         self.wipe()
 
     def draw(self, begin: int, end: int) -> int:
         """Return a number in [begin, end) that a reader can foresee: of all nodes, 1 waits the shortest."""
-        self._drawn_count += 1
         if end - begin > _TIMES_MAX:
-            return begin + 100 * self._number + self._drawn_count
+            self._incarnations_count += 1
+            return begin - 1 + 100 * self._number + self._incarnations_count
         return begin + (end - begin) * self._number // (len(self._around.settings.node_ids) + 2)
 
     @property
