@@ -26,14 +26,14 @@ def test_a_commit_of_an_old_term_by_counting_is_noticed(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(leader, "_commit_by_majority", commit)
 
-    with pytest.raises(Violation, match="leader completeness|state machine safety"):
+    with pytest.raises(Violation, match=r"leader completeness|state machine safety"):
         _run("raft-figure-8-d.txt")
 
 
 def test_a_leader_that_lacks_what_was_committed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogTail, "is_up_to_date", lambda *_: True)
 
-    with pytest.raises(Violation, match="leader completeness|state machine safety"):
+    with pytest.raises(Violation, match=r"leader completeness|state machine safety"):
         _run("r21-power-cut-and-pauses.txt")
 
 
