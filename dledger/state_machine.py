@@ -192,7 +192,8 @@ class Applier:
 
     def _is_snapshot_lost(self) -> bool:
         """Say whether the newest snapshot was found damaged when it was to be sent: a new one takes its place."""
-        return self._snapshot is not None and self._snapshot not in self._snapshots.snapshots
+        latest = self._snapshots.latest()
+        return self._snapshot is not None and (latest is None or latest.index < self._snapshot.index)
 
     def _chunks(self, index: int) -> Iterable[bytes]:
         try:
