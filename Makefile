@@ -25,7 +25,7 @@ SCRIPTS := $(wildcard scripts/*.py)
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts proto verify-proto unit sim sim-long crashpoints bit-flips chaos \
+.PHONY: help setup demo test check lint format type contracts proto verify-proto unit sim sim-long crashpoints bit-flips mutants chaos \
 	bench \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -99,6 +99,9 @@ crashpoints: $(READY) ## A crash at every file operation with every class of los
 
 bit-flips: $(READY) ## Change every byte of a store in every bit; the long form
 	@DLEDGER_BIT_FLIPS=long $(BIN)/python -m pytest -q -s tests/crashpoints/test_bit_flips.py
+
+mutants: $(READY) ## Plant every bug of tests/mutants and see that it is caught; the table goes into docs/testing.md
+	@$(BIN)/python scripts/mutants.py --jobs $(WORKERS) --write
 
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes
 	@$(BIN)/python -m pytest -q tests/chaos

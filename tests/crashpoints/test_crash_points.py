@@ -4,86 +4,10 @@ The short form runs every operation with every class; a second crash, within the
 sample. `make crashpoints` runs the long form: every byte of the newest write, more second crashes.
 """
 
-import os
-from collections import Counter
-from functools import partial
-
 import pytest
 
-from dledger.entry import ENTRY_CONFIG_CHANGE
-from dledger.entry_store import EntryStore
-from dledger.hard_state import HardStateFile
-from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
-from dledger.membership_file import MembershipFile, drop_unheld
-from dledger.types import MembershipEntry
-from tests.crashpoints.images import crash_images, killed
-from tests.crashpoints.workload import CONFIG, DIRECTORY, WORKLOADS, Log, Workload, files_on
-
-IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
-# One in so many images is also crashed within its recovery.
-SECOND_CRASH_STRIDE = 5 if IS_LONG else 17
-
-
-def nothing(_number):
-    """Hear of an operation."""
-
-
-class Inspector:
-    """Opens every image that it is shown, and compares with the promises."""
-
-    def __init__(self):
-        self.counts = Counter()
-
-    def see(self, place, disk, promises):
-        self.counts["operations"] += 1
-        for image in crash_images(disk, is_every_byte=IS_LONG):
-            self._try(f"{place}: {image.label}", image.disk, promises)
-        self._try(f"{place}: process killed", killed(disk).disk, promises)
-
-    def _try(self, place, disk, promises):
-        self.counts["images"] += 1
-        is_crashed_again = self.counts["images"] % SECOND_CRASH_STRIDE == 0
-        try:
-            self.open(disk, promises, partial(self._crash_again, disk, promises) if is_crashed_again else nothing)
-        except Exception as error:
-            raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
-
-    def _crash_again(self, disk, promises, _number):
-        for image in crash_images(disk):
-            self.counts["images of a second crash"] += 1
-            self.open(image.disk, promises)
-
-    def open(self, disk, promises, before_operation=nothing):
-        files = files_on(disk, before_operation)
-        store = EntryStore.open(files, DIRECTORY, CONFIG)
-        found = []
-        for index in range(store.begin_index, store.last_index + 1):
-            entry = store.get(index)
-            assert store.index_at_position(store.position_of(index)) == index
-            found.append((entry.term, entry.magic, entry.body))
-        log = Log(store.begin_index, store.begin_prev_term, tuple(found), store.durable_index)
-        expected = [(log.begin_index, log.durable_index, len(log.entries)) for log in promises.logs]
-        assert any(promised.may_leave(log) for promised in promises.logs), f"{log.begin_index}+{len(found)}: {expected}"
-        assert store.durable_index == store.last_index
-        hard_state = HardStateFile.open(files, DIRECTORY).load()
-        assert hard_state in promises.hard_states, (hard_state, promises.hard_states)
-        self._check_memberships(MembershipFile.open(files, DIRECTORY).load(), store, log, promises)
-        self.counts["entries"] += len(found)
-        self.counts["repairs"] += bool(store.recovery_notes)
-
-    def _check_memberships(self, saved, store, log, promises):
-        """What the file says, without what the log does not hold, is what the log says."""
-        assert saved in promises.memberships
-        if saved is None:
-            return
-        held = drop_unheld(saved, store, RAW_MEMBERSHIP_CODEC)
-        memberships = [
-            MembershipEntry(log.begin_index + number, RAW_MEMBERSHIP_CODEC.decode(magic, body))
-            for number, (_, magic, body) in enumerate(log.entries)
-            if magic == ENTRY_CONFIG_CHANGE
-        ]
-        assert [entry for entry in held if entry.index >= log.begin_index] == memberships
-        assert held[0].index < log.begin_index
+from tests.crashpoints.inspector import IS_LONG, Inspector
+from tests.crashpoints.workload import WORKLOADS, Workload
 
 
 @pytest.mark.slow

@@ -1,0 +1,88 @@
+"""Plants every bug of tests/mutants/, one after the other, and prints what caught it; exit status 1 if one survives.
+
+    python scripts/mutants.py [--jobs N] [--only WORD] [--write]
+
+With --write the table goes into docs/testing.md and the seeds into tests/mutants/known_seeds.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "testing.md"
+SEEDS = ROOT / "tests" / "mutants" / "known_seeds.json"
+_PLACE = re.compile(r"(<!-- mutants -->\n).*?(<!-- end of mutants -->)", re.DOTALL)
+_HEAD = ("planted bug", "what it breaks", "rung", "caught by", "events", "seconds")
+
+
+def main() -> int:
+    """Run what the command line asks for and return the exit status."""
+    parser = argparse.ArgumentParser(description="Plant bugs and see that each is caught.")
+    parser.add_argument("--jobs", type=int, default=2, help="worker processes (default: %(default)s)")
+    parser.add_argument("--only", default="", metavar="WORD", help="only bugs whose name holds this")
+    parser.add_argument("--write", action="store_true", help="write the table and the seeds into the repository")
+    options = parser.parse_args()
+    sys.path.insert(0, str(ROOT))
+    mutants: dict[str, Any] = importlib.import_module("tests.mutants.catalogue").MUTANTS
+    names = [name for name in mutants if options.only in name]
+    began = time.perf_counter()
+    catches: dict[str, Any] = {}
+    with ProcessPoolExecutor(max_workers=options.jobs) as pool:
+        for name, catch in zip(names, pool.map(run, names), strict=True):
+            catches[name] = catch
+            said = catch.where if catch.is_caught else f"SURVIVED {catch.where}"
+            print(f"{name:64} {said}: {catch.failure[:120]} ({catch.event_count} events, {catch.seconds:.1f} s)")
+    survivors = [name for name, catch in catches.items() if not catch.is_caught]
+    seconds = time.perf_counter() - began
+    summary = f"{len(names) - len(survivors)} of {len(names)} planted bugs caught in {seconds:.0f} s."
+    print(f"\n{summary}")
+    if options.write and not options.only and not survivors:
+        write(mutants, catches, summary)
+    return 1 if survivors else 0
+
+
+def run(name: str) -> Any:
+    """Plant one bug; called in a process of its own."""
+    sys.path.insert(0, str(ROOT))
+    mutants: dict[str, Any] = importlib.import_module("tests.mutants.catalogue").MUTANTS
+    return importlib.import_module("tests.mutants.rungs").run(mutants[name])
+
+
+def write(mutants: dict[str, Any], catches: dict[str, Any], summary: str) -> None:
+    """Put the table into the page on testing, and the seeds beside the mutants."""
+    rows = [_HEAD, ("---", "---", "---", "---", "---:", "---:")]
+    for name, catch in catches.items():
+        mutant = mutants[name]
+        rung = type(mutant.rung).__name__
+        rows.append(
+            (name, mutant.breaks, RUNGS[rung], _caught_by(catch), f"{catch.event_count:,}", f"{catch.seconds:.1f}")
+        )
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    page = PAGE.read_text("utf-8")
+    PAGE.write_text(_PLACE.sub(lambda place: f"{place[1]}{summary}\n\n{table}\n{place[2]}", page), "utf-8")
+    seeds = {name: catch.seed for name, catch in catches.items() if catch.seed is not None}
+    SEEDS.write_text(json.dumps(seeds, indent=2) + "\n", "utf-8")
+
+
+RUNGS = {"Seeds": "simulation", "Scenario": "scenario", "CrashPoints": "crash points", "Tests": "unit"}
+
+
+def _caught_by(catch: Any) -> str:
+    """Return the seed and the invariant that it broke, or the name of the script, workload or test."""
+    if catch.seed is None:
+        return f"`{catch.where.split(' ')[-1]}`"
+    invariant = ":".join(catch.failure.split(":")[:2]) if catch.failure.startswith("Violation") else catch.failure
+    return f"{catch.where}: {invariant.removeprefix('Violation: ').split(':')[0].strip()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

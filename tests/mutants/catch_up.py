@@ -1,0 +1,121 @@
+"""Planted bugs of catch-up, snapshots, retention and the state machine."""
+
+import dledger.core.catch_up
+import dledger.core.follower
+import dledger.core.raft
+import dledger.snapshot_store
+import dledger.state_machine
+from dledger.core.messages import ResetLog
+from dledger.core.progress import Progress
+from dledger.core.raft import Raft
+from dledger.state_machine import Applier
+from tests.mutants.mutant import Mutant, Tests
+
+CATCH_UP = "tests/unit/core/test_catch_up.py::"
+STORAGE = "tests/unit/storage/"
+
+
+def reset_drops_what_is_committed(patch):
+    patch.setattr(dledger.core.catch_up, "_holds", lambda state, index, term: False)
+
+
+def reset_of_an_old_term_is_obeyed(patch):
+    original = Raft._answer_old_term
+
+    def answer_old_term(self, sender, message):
+        if isinstance(message, ResetLog):
+            dledger.core.catch_up.on_reset(self.state, sender, message)
+        else:
+            original(self, sender, message)
+
+    patch.setattr(Raft, "_answer_old_term", answer_old_term)
+
+
+def snapshot_that_leaves_a_gap_is_sent(patch):
+    def begin(state, peer, progress):
+        progress.install(state.snapshot)
+        dledger.core.catch_up.go_on(state, peer, progress)
+
+    patch.setattr(dledger.core.catch_up, "begin", begin)
+
+
+def snapshot_is_believed_without_its_checksum(patch):
+    patch.setattr(dledger.snapshot_store, "check", lambda content, info: None)
+
+
+def snapshot_does_not_say_what_was_applied(patch):
+    """The state is saved, and beside it the index of an entry before."""
+    original = Applier.save_snapshot
+
+    def save_snapshot(self):
+        self._applied_index -= 1
+        try:
+            return original(self)
+        finally:
+            self._applied_index += 1
+
+    patch.setattr(Applier, "save_snapshot", save_snapshot)
+
+
+def retention_forgets_who_still_needs_entries(patch):
+    patch.setattr(Raft, "retention_floor", property(lambda self: self.state.log.last_index + 1))
+
+
+def catch_up_has_no_quota(patch):
+    patch.setattr(Progress, "has_quota", lambda self, quota, now_ms: True)
+
+
+def bytes_in_flight_are_not_bounded(patch):
+    original = Progress.sent_push
+
+    def sent_push(self, last_index, size_bytes, now_ms):
+        original(self, last_index, 0, now_ms)
+
+    patch.setattr(Progress, "sent_push", sent_push)
+
+
+MUTANTS = (
+    Mutant(
+        reset_drops_what_is_committed,
+        "what is committed stays",
+        Tests(CATCH_UP + "test_late_reset_never_drops_what_is_committed_or_equal"),
+    ),
+    Mutant(
+        reset_of_an_old_term_is_obeyed,
+        "one leader a term",
+        Tests(CATCH_UP + "test_reset_of_an_old_term_is_not_obeyed"),
+    ),
+    Mutant(
+        snapshot_that_leaves_a_gap_is_sent,
+        "the state machine sees every entry",
+        Tests(CATCH_UP + "test_snapshot_that_ends_before_the_log_begins_is_of_no_use_and_not_sent"),
+    ),
+    Mutant(
+        snapshot_is_believed_without_its_checksum,
+        "no damaged byte is used",
+        Tests(STORAGE + "test_snapshot_store.py::test_damage_on_the_way_is_found_at_the_end"),
+    ),
+    Mutant(
+        snapshot_does_not_say_what_was_applied,
+        "each entry is applied once",
+        Tests(
+            STORAGE
+            + "test_state_machine.py::test_snapshots_come_every_so_many_entries_and_a_restart_goes_on_from_the_last"
+        ),
+    ),
+    Mutant(
+        retention_forgets_who_still_needs_entries,
+        "what is not committed is kept",
+        Tests(CATCH_UP + "test_live_follower_holds_back_what_it_still_needs"),
+    ),
+    Mutant(
+        catch_up_has_no_quota,
+        "live replication is not starved",
+        Tests(CATCH_UP + "test_follower_that_catches_up_gets_no_more_than_its_quota"),
+    ),
+    Mutant(
+        bytes_in_flight_are_not_bounded,
+        "bounded memory",
+        Tests(CATCH_UP + "test_bytes_under_way_to_one_peer_and_to_all_are_bounded"),
+    ),
+)

@@ -1,0 +1,14 @@
+"""A pytest plugin that plants one bug for a whole run: `DLEDGER_MUTANT="..." pytest -p tests.mutants.plugin`."""
+
+import os
+
+import pytest
+
+from tests.mutants.catalogue import MUTANTS
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Plant behind the import of the tests: some names are taken over by import."""
+    patch = pytest.MonkeyPatch()
+    MUTANTS[os.environ["DLEDGER_MUTANT"]].plant(patch)
+    session.config.add_cleanup(patch.undo)

@@ -1,0 +1,139 @@
+"""Planted bugs of replication: what is compared, cut, counted and committed."""
+
+from dataclasses import replace
+
+import dledger.core.follower
+import dledger.core.leader
+import dledger.core.membership
+import dledger.entry_push
+import dledger.entry_walk
+from dledger.core.events import TruncateFrom
+from dledger.core.log_tail import LogTail
+from dledger.core.transitions import advance_commit
+from dledger.types import NO_INDEX
+from tests.mutants.durability import EqualToAll
+from tests.mutants.mutant import Mutant, Seeds, Tests
+from tests.mutants.shapes import with_elections, with_figure_8
+
+FORKED = ("Violation: truncation", "Violation: log matching", "Violation: state machine", "InvariantBroken")
+
+
+def entries_of_old_terms_are_committed_by_counting(patch):
+    def commit_by_majority(state):
+        index = dledger.core.membership.agreed(state, state.persisted_index, lambda progress: progress.match_index)
+        if index > state.commit_index:
+            advance_commit(state, index)
+
+    patch.setattr(dledger.core.leader, "_commit_by_majority", commit_by_majority)
+
+
+def one_copy_is_enough_to_commit(patch):
+    patch.setattr(dledger.core.membership, "majority_value", max)
+
+
+def whatever_a_push_overlaps_is_cut(patch):
+    """ "If an existing entry conflicts ... delete it": without looking whether it conflicts."""
+    patch.setattr(
+        LogTail,
+        "first_conflict",
+        lambda self, first, last, term: max(first, self.begin_index) if first <= self.last_index else -1,
+    )
+
+
+def cut_goes_below_the_commit_index(patch):
+    """One entry more than conflicts goes, whether it is committed or not."""
+    original = dledger.core.follower._take_entries
+
+    def take_entries(state, push, span):
+        log = state.log
+        conflict = log.first_conflict(span.first_index, span.last_index, span.term)
+        if conflict != NO_INDEX and conflict - 1 >= max(log.begin_index, span.first_index - 1):
+            state.emit(TruncateFrom(conflict - 1))
+            log.truncate(conflict - 1)
+            state.written_index = min(state.written_index, conflict - 2)
+            state.persisted_index = min(state.persisted_index, conflict - 2)
+            return
+        original(state, push, span)
+
+    patch.setattr(dledger.core.follower, "_take_entries", take_entries)
+
+
+def what_was_not_compared_is_committed(patch):
+    """A follower takes over the commit index up to its own last entry, whoever wrote that."""
+    original = dledger.core.follower.on_heartbeat
+
+    def on_heartbeat(state, sender, heartbeat):
+        state.matched_index = state.log.last_index
+        original(state, sender, replace(heartbeat, commit_index=max(heartbeat.commit_index, state.log.last_index)))
+
+    patch.setattr(dledger.core.follower, "on_heartbeat", on_heartbeat)
+
+
+def push_is_taken_without_the_check_of_the_entry_before(patch):
+    patch.setattr(dledger.core.follower, "_agrees", lambda state, index, term: True)
+
+
+def corrupt_push_is_accepted(patch):
+    patch.setattr(dledger.entry_walk, "crc32c", lambda *_: EqualToAll())
+    patch.setattr(dledger.entry_push, "crc32c", lambda *_: EqualToAll())
+
+
+def late_refusal_moves_the_leader_back(patch):
+    original = dledger.core.leader.on_push_refused
+
+    def on_push_refused(state, sender, response):
+        progress = state.progress[sender]
+        progress.match_index = min(progress.match_index, response.last_index)
+        progress.probe(max(0, response.last_index + 1))
+        original(state, sender, response)
+
+    patch.setattr(dledger.core.leader, "on_push_refused", on_push_refused)
+
+
+def conflict_is_looked_for_entry_by_entry(patch):
+    patch.setattr(
+        dledger.core.leader, "_meeting_point", lambda state, response: max(0, response.rejected_prev_index - 1)
+    )
+
+
+MUTANTS = (
+    Mutant(
+        entries_of_old_terms_are_committed_by_counting,
+        "leader completeness (figure 8)",
+        Seeds((*FORKED, "Violation: leader completeness"), with_figure_8, 300),
+    ),
+    Mutant(
+        one_copy_is_enough_to_commit,
+        "acknowledged is durable",
+        Seeds(("Violation: durable commit",), with_elections, 5),
+    ),
+    Mutant(whatever_a_push_overlaps_is_cut, "what is committed stays", Seeds(FORKED, with_elections)),
+    Mutant(cut_goes_below_the_commit_index, "what is committed stays", Seeds(FORKED, with_elections)),
+    Mutant(
+        what_was_not_compared_is_committed,
+        "state machine safety",
+        Seeds((*FORKED, "Violation: durable commit"), with_elections),
+    ),
+    Mutant(
+        push_is_taken_without_the_check_of_the_entry_before,
+        "log matching",
+        Seeds((*FORKED, "Violation: push", "CorruptPush"), with_elections),
+    ),
+    Mutant(
+        corrupt_push_is_accepted,
+        "no damaged byte is replicated",
+        Tests(
+            "tests/unit/storage/test_pushed_entries.py::test_push_with_any_byte_changed_is_refused_and_changes_nothing"
+        ),
+    ),
+    Mutant(
+        late_refusal_moves_the_leader_back,
+        "match indexes only grow",
+        Tests("tests/unit/core/test_replication.py::test_a_refusal_that_comes_late_does_not_move_the_leader"),
+    ),
+    Mutant(
+        conflict_is_looked_for_entry_by_entry,
+        "logs meet in a few steps",
+        Tests("tests/unit/core/test_replication.py::test_conflicts_are_found_by_term_not_entry_by_entry"),
+    ),
+)

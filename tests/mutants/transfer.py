@@ -1,0 +1,262 @@
+"""Planted bugs of leadership transfer and of membership changes."""
+
+import dledger.core.changes
+import dledger.core.election
+import dledger.core.follower
+import dledger.core.leader
+import dledger.core.membership
+import dledger.core.transfer
+import dledger.driver
+from dledger.core.events import SaveMemberships
+from dledger.core.messages import TimeoutNow
+from dledger.core.quorum import majority_value
+from dledger.core.raft import Raft
+from dledger.types import NO_INDEX, Membership, Role
+from tests.mutants.mutant import Mutant, Tests
+
+TRANSFER = "tests/unit/core/test_transfer.py::"
+MEMBERSHIP = "tests/unit/core/test_membership.py::"
+
+
+# ------------------------------------------------------------------------------------------- transfer
+
+
+def target_is_asked_to_stand_before_it_has_caught_up(patch):
+    def ask_target(state):
+        if state.transfer is not None and state.role is Role.LEADER:
+            state.is_lease_void = True
+            state.send(state.transfer.target, TimeoutNow(state.term))
+
+    patch.setattr(dledger.core.transfer, "ask_target", ask_target)
+
+
+def stale_leader_can_ask_to_stand(patch):
+    def receive(self, sender, message):
+        if isinstance(message, TimeoutNow):
+            self.state.is_asked_to_stand = True
+            dledger.core.election.start_vote(self.state)
+        else:
+            original(self, sender, message)
+
+    original = Raft._receive
+    patch.setattr(Raft, "_receive", receive)
+
+
+def appends_are_taken_during_a_transfer(patch):
+    def on_propose(state, proposal, count):
+        transfer, state.transfer = state.transfer, None
+        original(state, proposal, count)
+        state.transfer = transfer
+
+    original = dledger.core.leader.on_propose
+    patch.setattr(dledger.core.leader, "on_propose", on_propose)
+
+
+def transfer_that_fails_is_never_given_up(patch):
+    patch.setattr(dledger.core.transfer, "tick", lambda state: None)
+
+
+def node_with_a_sick_disk_stands_for_election(patch):
+    original = dledger.core.membership.may_stand
+
+    def may_stand(state):
+        is_disk_sick, state.is_disk_sick = state.is_disk_sick, False
+        may = original(state)
+        state.is_disk_sick = is_disk_sick
+        return may
+
+    patch.setattr(dledger.core.membership, "may_stand", may_stand)
+
+
+# ------------------------------------------------------------------------------------------- membership
+
+
+def _without_refusal_when(patch, code):
+    """Have `_check_may_change` overlook one reason."""
+    original = dledger.core.changes._check_may_change
+
+    def check(state):
+        try:
+            original(state)
+        except dledger.core.changes._Refused as refused:
+            if refused.code.name != code:
+                raise
+
+    patch.setattr(dledger.core.changes, "_check_may_change", check)
+
+
+def membership_changes_before_an_entry_of_the_own_term_commits(patch):
+    """The bug of the dissertation, corrected in 2015."""
+    _without_refusal_when(patch, "LEADER_NOT_READY")
+
+
+def two_memberships_change_at_once(patch):
+    _without_refusal_when(patch, "REPEATED_REQUEST")
+
+
+def removed_leader_goes_on_counting_itself(patch):
+    def agreed(state, own, value_of):
+        values = [own]
+        for voter in state.voters:
+            if voter != state.self_id:
+                progress = state.progress[voter]
+                is_counted = dledger.core.membership.counts(state, voter, progress)
+                values.append(value_of(progress) if is_counted else NO_INDEX)
+        return majority_value(values)
+
+    patch.setattr(dledger.core.membership, "agreed", agreed)
+
+
+def learner_is_counted_in_the_quorum(patch):
+    patch.setattr(Membership, "voters", property(lambda self: tuple(member.id for member in self.members)))
+
+
+def membership_is_not_saved_before_its_entry(patch):
+    original = Raft.step
+
+    def step(self, event):
+        effects = original(self, event)
+        return sorted(effects, key=lambda effect: isinstance(effect, SaveMemberships))
+
+    patch.setattr(Raft, "step", step)
+
+
+def membership_that_was_cut_off_stays_in_force(patch):
+    patch.setattr(dledger.core.membership, "cut", lambda state, first_index: None)
+
+
+def removal_may_leave_no_live_majority(patch):
+    patch.setattr(dledger.core.changes, "_check_quorum_lives", lambda state, wanted: None)
+
+
+# ------------------------------------------------------------------------------------------- wiped nodes
+
+
+def wiped_node_votes_at_once(patch):
+    patch.setattr(dledger.core.election, "_has_vote", lambda state, request: True)
+
+
+def wiped_node_counts_before_it_is_readmitted(patch):
+    patch.setattr(dledger.core.membership, "counts", lambda state, peer, progress: progress.incarnation is not None)
+
+
+def wiped_node_counts_for_its_own_readmission(patch):
+    """The new name counts as soon as the entry that brings it is written, not when it is committed."""
+    original = dledger.core.membership.refresh
+
+    def refresh(state):
+        memberships = state.memberships
+        state.memberships = memberships[-1:]
+        original(state)
+        state.memberships = memberships
+
+    patch.setattr(dledger.core.membership, "refresh", refresh)
+
+
+def wiped_node_keeps_its_name(patch):
+    original = dledger.core.follower.hear_leader
+
+    def hear_leader(state, sender, *, is_founding=False):
+        original(state, sender, is_founding=True)
+
+    patch.setattr(dledger.core.follower, "hear_leader", hear_leader)
+
+
+def what_a_wiped_node_acknowledged_before_still_counts(patch):
+    def heard(state, sender, incarnation=None):
+        progress = state.progress[sender]
+        if incarnation is not None:
+            progress.incarnation = incarnation
+        progress.heard(state.now_ms, state.config.max_election_timeout_ms)
+        if progress.incarnation is not None and progress.incarnation != state.incarnations.get(sender):
+            dledger.core.changes.readmit(state, sender, progress)
+        return progress
+
+    patch.setattr(dledger.core.leader, "_heard", heard)
+
+
+MUTANTS = (
+    Mutant(
+        target_is_asked_to_stand_before_it_has_caught_up,
+        "transfer",
+        Tests(TRANSFER + "test_target_is_asked_to_stand_only_when_it_holds_all_that_the_leader_has"),
+    ),
+    Mutant(
+        stale_leader_can_ask_to_stand,
+        "transfer",
+        Tests(TRANSFER + "test_only_the_leader_of_the_term_can_ask_a_follower_to_stand"),
+    ),
+    Mutant(
+        appends_are_taken_during_a_transfer,
+        "transfer",
+        Tests(TRANSFER + "test_no_append_is_taken_meanwhile_and_they_go_on_when_the_target_does_not_take_over"),
+    ),
+    Mutant(
+        transfer_that_fails_is_never_given_up,
+        "liveness",
+        Tests(TRANSFER + "test_no_append_is_taken_meanwhile_and_they_go_on_when_the_target_does_not_take_over"),
+    ),
+    Mutant(
+        node_with_a_sick_disk_stands_for_election,
+        "a leader with a stuck disk goes",
+        Tests(TRANSFER + "test_leader_with_a_stalling_disk_hands_over_and_is_not_elected_while_it_is_ill"),
+    ),
+    Mutant(
+        membership_changes_before_an_entry_of_the_own_term_commits,
+        "a quorum in common (the dissertation's bug)",
+        Tests(MEMBERSHIP + "test_no_change_before_an_entry_of_the_leaders_own_term_is_committed"),
+    ),
+    Mutant(two_memberships_change_at_once, "a quorum in common", Tests(MEMBERSHIP + "test_one_change_at_a_time")),
+    Mutant(
+        removed_leader_goes_on_counting_itself,
+        "a quorum of voters",
+        Tests(MEMBERSHIP + "test_a_leader_that_removes_itself_leads_until_that_is_committed_without_counting_itself"),
+    ),
+    Mutant(
+        learner_is_counted_in_the_quorum,
+        "a quorum of voters",
+        Tests(MEMBERSHIP + "test_a_learner_gets_the_log_and_neither_votes_nor_counts"),
+    ),
+    Mutant(
+        membership_is_not_saved_before_its_entry,
+        "memberships survive a crash",
+        Tests(MEMBERSHIP + "test_membership_is_in_force_and_saved_before_its_entry_is_written"),
+    ),
+    Mutant(
+        membership_that_was_cut_off_stays_in_force,
+        "a quorum in common",
+        Tests(MEMBERSHIP + "test_a_membership_that_is_cut_off_is_no_longer_in_force"),
+    ),
+    Mutant(
+        removal_may_leave_no_live_majority,
+        "liveness",
+        Tests(MEMBERSHIP + "test_removal_that_would_leave_no_live_majority_is_refused"),
+    ),
+    Mutant(
+        wiped_node_votes_at_once,
+        "one vote a term",
+        Tests(MEMBERSHIP + "test_a_wiped_node_gives_no_vote_to_a_node_with_a_past_and_gets_none"),
+    ),
+    Mutant(
+        wiped_node_counts_before_it_is_readmitted,
+        "acknowledged is durable",
+        Tests(MEMBERSHIP + "test_a_wiped_node_counts_again_only_when_a_majority_without_it_has_readmitted_it"),
+    ),
+    Mutant(
+        wiped_node_counts_for_its_own_readmission,
+        "acknowledged is durable",
+        Tests(MEMBERSHIP + "test_a_wiped_node_counts_again_only_when_a_majority_without_it_has_readmitted_it"),
+    ),
+    Mutant(
+        wiped_node_keeps_its_name,
+        "one vote a term",
+        Tests(
+            MEMBERSHIP + "test_a_heartbeat_of_a_group_with_a_past_gives_a_node_without_one_a_new_name_before_it_answers"
+        ),
+    ),
+    Mutant(
+        what_a_wiped_node_acknowledged_before_still_counts,
+        "acknowledged is durable",
+        Tests(MEMBERSHIP + "test_what_a_wiped_node_acknowledged_in_its_earlier_life_is_forgotten"),
+    ),
+)
