@@ -23,11 +23,13 @@ class AppendGate:
     Attributes:
         closed: what every append gets while the node does not run; None while it does.
         max_body_bytes: the largest body that the store takes; set when it is open.
+        is_disk_full: the disk is so full that nothing more is taken, though there is room for it.
     """
 
     def __init__(self, config: NodeConfig, appends: PendingAppends, not_leading: Callable[[], str | None]) -> None:
         self.closed: AppendResult | None = AppendResult(ResponseCode.NOT_LEADER, "the node is not started")
         self.max_body_bytes = 0
+        self.is_disk_full = False
         self._config = config
         self._appends = appends
         self._not_leading = not_leading
@@ -44,7 +46,13 @@ class AppendGate:
         not_leading = self._not_leading()
         if not_leading is not None:
             return AppendResult(ResponseCode.NOT_LEADER, not_leading)
-        if not self._appends.has_room(len(sizes), size_bytes):
+        return self._fullness(len(sizes), size_bytes)
+
+    def _fullness(self, entries_count: int, size_bytes: int) -> AppendResult | None:
+        if self.is_disk_full:
+            message = "the leader's disk is too full; it takes appends again when there is room"
+            return AppendResult(ResponseCode.DISK_FULL, message)
+        if not self._appends.has_room(entries_count, size_bytes):
             message = f"{self._appends.entries_count} entries of {self._appends.size_bytes} bytes wait to be committed"
             return AppendResult(ResponseCode.LEADER_PENDING_FULL, f"{message}; {self._bounds()}")
         return None

@@ -50,6 +50,10 @@ TABLE = (
     Row("dledger_pending_entries", Kind.GAUGE, "Entries taken in and not yet committed."),
     Row("dledger_pending_bytes", Kind.GAUGE, "Bytes of bodies taken in and not yet committed."),
     Row("dledger_disk_full", Kind.GAUGE, "1 while appends are refused because the disk is full."),
+    Row("dledger_disk_used_ratio", Kind.GAUGE, "How full the disk is, from 0 to 1."),
+    Row("dledger_deleted_files", Kind.COUNTER, "Old data files deleted."),
+    Row("dledger_applied_index", Kind.GAUGE, "Last entry that the state machine has applied; -1 without one."),
+    Row("dledger_snapshot_index", Kind.GAUGE, "Last entry in the newest snapshot; -1 without one."),
     Row("dledger_disk_sick", Kind.GAUGE, "1 while the disk stalls: the node neither leads nor stands for election."),
     Row("dledger_members", Kind.GAUGE, "Members of the group as this node knows them, by kind.", "kind"),
     Row("dledger_membership_index", Kind.GAUGE, "Index of the entry that brought them; -1: the settings did."),
@@ -126,6 +130,10 @@ class NodeGauges:
     pending_entries: int
     pending_bytes: int
     is_disk_full: bool
+    disk_used_ratio: float
+    deleted_files: int
+    applied_index: int
+    snapshot_index: int
     is_disk_sick: bool
     voters: int
     learners: int
@@ -219,6 +227,10 @@ def _gauge_values(gauges: NodeGauges) -> dict[str, dict[str, float]]:
         "dledger_pending_entries": {"": gauges.pending_entries},
         "dledger_pending_bytes": {"": gauges.pending_bytes},
         "dledger_disk_full": {"": float(gauges.is_disk_full)},
+        "dledger_disk_used_ratio": {"": gauges.disk_used_ratio},
+        "dledger_deleted_files": {"": gauges.deleted_files},
+        "dledger_applied_index": {"": gauges.applied_index},
+        "dledger_snapshot_index": {"": gauges.snapshot_index},
         "dledger_disk_sick": {"": float(gauges.is_disk_sick)},
         "dledger_members": {"voter": gauges.voters, "learner": gauges.learners},
         "dledger_membership_index": {"": gauges.membership_index},

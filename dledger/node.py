@@ -1,8 +1,10 @@
-"""One member of a replication group: puts the parts together, takes appends and reads in, begins and ends.
+"""One member of a replication group: takes appends, reads and changes of the group in, begins and ends.
 
 Place on the way of an append: `append` checks bounds, remembers who waits and hands the bodies to the next turn
-(`dledger.node_turns`); the driver's effects come back to `dledger.node_observer`, which resolves the future. Not here:
-consensus (`dledger.core`), bytes (`dledger.entry_store`), gRPC (`dledger.log_service`).
+(`dledger.node_turns`); the driver's effects come back to `dledger.node_observer`, which resolves the future.
+
+Not here: its parts (`dledger.node_parts`), consensus (`dledger.core`), bytes (`dledger.entry_store`), gRPC
+(`dledger.log_service`).
 
 Invariant: after a failure nothing is written, sent or acknowledged any more; the node is silent, so that the others
 elect a leader, and `failed` tells the owner to end the process.
@@ -12,34 +14,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from time import perf_counter
 
 from dledger.append_gate import AppendGate
-from dledger.config import Address, NodeConfig
-from dledger.core.events import Event, MembershipAction
-from dledger.core.raft import Raft
-from dledger.driver import Driver, Proposal
-from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.config import NodeConfig
+from dledger.core.events import MembershipAction
+from dledger.driver import Proposal
 from dledger.errors import ResponseCode
-from dledger.hard_state import HardStateFile
 from dledger.log_reader import LogReader
-from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
-from dledger.membership_file import MembershipFile
-from dledger.metrics import NodeGauges, NodeMetrics, PeerGauges
-from dledger.node_group import NodeGroup
-from dledger.node_observer import NodeObserver, not_leader_message
+from dledger.metrics import NodeMetrics
+from dledger.node_files import NodeFiles
+from dledger.node_observer import not_leader_message
+from dledger.node_parts import NodeParts, Trace, compose, gauges_of
 from dledger.node_status import Leader, NodeStatus, status_of
-from dledger.node_turns import NodeTurns
+from dledger.node_waiters import Waiters
 from dledger.peer_frames import PAYLOAD_SIZE_BYTES_MAX
-from dledger.peer_transport import PeerTransport
-from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
-from dledger.pending_reads import CommitWaiters, PendingReads, RequestRefused
+from dledger.pending_appends import AppendResult, PendingAppend
+from dledger.pending_reads import RequestRefused
 from dledger.pending_requests import RequestResult
-from dledger.standing import MembershipKeeper
-from dledger.storage_thread import StorageThread
-from dledger.syncer import GroupSyncer
+from dledger.state_machine import StateMachine
 from dledger.types import Role
 from store.errors import StoreError
 from store.files import Files
@@ -49,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 # How long a stopping node waits for what it has taken in, so that a planned restart leaves few outcomes unknown.
 _DRAIN_S = 1.0
+# DLedger looks every 100 ms; files go by the hour.
+_RETENTION_INTERVAL_S = 10.0
 
 
 class Node:
@@ -58,6 +55,8 @@ class Node:
         config: all settings.
         metrics: where the node counts.
         files: the file system; the operating system's unless a test brings another.
+        state_machine: is given every committed entry; without any state yet. All nodes of a group must have the same.
+        trace: gets a line of JSON for every event of the core (`dledger.trace`).
 
     Attributes:
         config: all settings.
@@ -69,27 +68,31 @@ class Node:
 
     failed: asyncio.Future[Exception]
     reader: LogReader
+    _parts: NodeParts
 
-    def __init__(self, config: NodeConfig, metrics: NodeMetrics, files: Files | None = None) -> None:
-        push_size_bytes = config.raft.max_push_size_bytes
-        if push_size_bytes > PAYLOAD_SIZE_BYTES_MAX:
-            raise ValueError(f"max_push_size_bytes: expected at most {PAYLOAD_SIZE_BYTES_MAX}, found {push_size_bytes}")
+    def __init__(
+        self,
+        config: NodeConfig,
+        metrics: NodeMetrics,
+        files: Files | None = None,
+        *,
+        state_machine: StateMachine | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        for name in ("max_push_size_bytes", "snapshot_chunk_size_bytes"):
+            size = getattr(config.raft, name)
+            if size > PAYLOAD_SIZE_BYTES_MAX:
+                raise ValueError(f"{name}: expected at most {PAYLOAD_SIZE_BYTES_MAX}, found {size}")
         self.config = config
         self.metrics = metrics
         self._files = files or OsFiles()
-        timeout_s = config.max_wait_ack_time_ms / 1000
-        self._appends = PendingAppends(
-            config.max_pending_requests_num,
-            config.max_pending_size_bytes,
-            timeout_s,
-            metrics.append_latency_s.observe,
-        )
-        self._reads = PendingReads(timeout_s)
-        self._commits = CommitWaiters()
+        self._state_machine = state_machine
+        self._trace = trace
+        self._waiters = Waiters.of(config, metrics)
         self._is_running = False
         # The store is open and must be closed.
         self._is_open = False
-        self._gate = AppendGate(config, self._appends, self._not_leading)
+        self._gate = AppendGate(config, self._waiters.appends, self._not_leading)
 
     # ---------------------------------------------------------------------------------------------- life and death
 
@@ -98,92 +101,44 @@ class Node:
 
         Raises:
             store.errors.StoreError: the directory is locked, damaged or full; see the message.
+            dledger.errors.DLedgerError: memberships or the state cannot be read; see the message.
             OSError: the peer address cannot be listened on.
         """
         self._loop = asyncio.get_running_loop()
         self.failed = self._loop.create_future()
-        directory = f"{self.config.store_base_dir}/dledger-{self.config.self_id}"
-        sizes = EntryStoreConfig(
-            self.config.mapped_file_size_for_entry_data, self.config.mapped_file_size_for_entry_index
-        )
-        self._store = EntryStore.open(self._files, directory, sizes)
+        opened = NodeFiles.open(self._files, self.config, has_state_machine=self._state_machine is not None)
         try:
-            driver = self._compose(directory)
+            parts = self._parts = compose(
+                opened,
+                self._files,
+                self.config,
+                self.metrics,
+                self._waiters,
+                leader=self.leader,
+                on_failed=self._fail,
+                state_machine=self._state_machine,
+                trace=self._trace,
+            )
+            self._raft, self._turns, self._transport = parts.raft, parts.turns, parts.transport
+            self.reader = LogReader(opened.store)
             await self._transport.start()
-            self._group.on_membership(self._raft.memberships)
-        except (StoreError, OSError):
-            self._store.abandon()
+            parts.group.on_membership(self._raft.memberships)
+        except BaseException:
+            opened.close(is_clean=False)
             raise
-        for note in self._store.recovery_notes:
+        for note in opened.store.recovery_notes:
             logger.warning("recovered self_id=%s note=%r", self.config.self_id, note)
         self._is_open = self._is_running = True
         self._gate.closed = None
-        self._gate.max_body_bytes = self._store.max_body_bytes
-        self.metrics.watch(self._gauges)
-        self._turns.begin(driver)
+        self._gate.max_body_bytes = opened.store.max_body_bytes
+        self.metrics.watch(partial(gauges_of, parts, self._waiters.appends))
+        self._turns.begin(parts.driver)
+        self._turns.every(_RETENTION_INTERVAL_S, self._look_at_disk)
+        self._turns.soon(lambda _: self._look_at_disk())
 
-    def _compose(self, directory: str) -> Driver:
-        """Put the parts together around the store."""
-        config, store = self.config, self._store
-        hard_state = HardStateFile.open(self._files, directory)
-        keeper = MembershipKeeper(MembershipFile.open(self._files, directory), RAW_MEMBERSHIP_CODEC)
-        standing = keeper.load(store, hard_state, config.membership())
-        self.reader = LogReader(store)
-        self._thread = StorageThread(f"storage-{config.self_id}")
-        self._group = NodeGroup(
-            config,
-            set_members=self._set_members,
-            ask=self._ask,
-        )
-        self._observer = NodeObserver(
-            config.self_id,
-            self.metrics,
-            appends=self._appends,
-            reads=self._reads,
-            commits=self._commits,
-            group=self._group,
-            term_at=store.term_at,
-            leader=self.leader,
-        )
-        self._turns = NodeTurns(
-            config,
-            store=store,
-            thread=self._thread,
-            appends=self._appends,
-            reads=self._reads,
-            group=self._group,
-            observer=self._observer,
-            metrics=self.metrics,
-            on_failed=self._fail,
-        )
-        self._syncer = GroupSyncer(self._turns, self._thread)
-        self._transport = PeerTransport(config, self._turns)
-        self._raft = Raft(
-            config.raft,
-            self_id=config.self_id,
-            memberships=standing.memberships,
-            hard_state=standing.hard_state,
-            log_state=store.log_state(),
-            fit=store.fit,
-            draw=random.Random().randrange,
-            now_ms=int(self._loop.time() * 1000),
-        )
-        return Driver(
-            self._raft,
-            store=store,
-            hard_state=hard_state,
-            memberships=keeper,
-            transport=self._transport,
-            syncer=self._syncer,
-            observer=self._observer,
-            is_flush_sync=config.is_flush_sync,
-        )
-
-    def _set_members(self, addresses: Mapping[str, Address]) -> None:
-        self._transport.set_members(addresses)
-
-    def _ask(self, event: Event) -> None:
-        self._turns.ask(event)
+    def _look_at_disk(self) -> None:
+        self._parts.retention.look()
+        self._gate.is_disk_full = self._parts.retention.is_disk_full
 
     async def stop(self) -> None:
         """Leave the group: wait a moment for appends under way, make everything durable, give the files back.
@@ -198,17 +153,14 @@ class Node:
         self._is_open = False
         if self._gate.closed is None:
             self._gate.closed = AppendResult(ResponseCode.NOT_LEADER, "the node is stopping; try another one")
-            futures = self._appends.futures()
+            futures = self._waiters.appends.futures()
             if futures:
                 await asyncio.wait(futures, timeout=_DRAIN_S)
         await self._transport.stop()
         if self._is_running:
             self._silence(ResponseCode.INTERNAL_ERROR, "the node stopped before it knew of a commit")
-        await self._thread.stop()
-        if self.failed.done():
-            self._store.abandon()
-        else:
-            self._store.close()
+        await self._parts.stop_threads()
+        self._parts.files.close(is_clean=not self.failed.done())
 
     def _fail(self, error: Exception) -> None:
         """Stop at once: what the disk, or this node's own state, holds is no longer certain."""
@@ -226,10 +178,8 @@ class Node:
         self._is_running = False
         self._turns.end()
         self.metrics.watch(None)
-        self._appends.end(AppendResult(code, message))
-        self._reads.end(RequestRefused(code, message))
-        self._commits.end(RequestRefused(code, message))
-        self._group.end(code, message)
+        self._waiters.end(code, message)
+        self._parts.group.end(code, message)
 
     # --------------------------------------------------------------------------------------------- what callers ask
 
@@ -251,14 +201,14 @@ class Node:
             future.set_result(refusal)
             return future
         pending = PendingAppend(future, len(sizes), size_bytes, perf_counter())
-        self._appends.take(pending)
+        self._waiters.appends.take(pending)
         self._turns.propose(Proposal(bodies, stamp_at, pending), size_bytes)
         return future
 
     def _not_leading(self) -> str | None:
         if self._raft.role is Role.LEADER:
             return None
-        return not_leader_message(self.leader(), is_member=self._group.is_member)
+        return not_leader_message(self.leader(), is_member=self._parts.group.is_member)
 
     async def read_index(self, *, is_lease_allowed: bool = False) -> int:
         """Return an index up to which a linearizable read may be served: it covers every append acknowledged so far.
@@ -274,7 +224,7 @@ class Node:
         if not self._is_running:
             raise RequestRefused(ResponseCode.NOT_LEADER, "the node does not run")
         future: asyncio.Future[int] = self._loop.create_future()
-        self._reads.ask(future, is_lease_allowed=is_lease_allowed or self.config.read_mode == "lease")
+        self._waiters.reads.ask(future, is_lease_allowed=is_lease_allowed or self.config.read_mode == "lease")
         self._turns.ask_turn()
         return await future
 
@@ -285,14 +235,14 @@ class Node:
 
         Only while the node runs.
         """
-        return self._group.change_membership(action, member_id, address)
+        return self._parts.group.change_membership(action, member_id, address)
 
     def transfer_leadership(self, target: str) -> asyncio.Future[RequestResult]:
         """Hand the leadership to `target`; the future resolves when that has happened, or not.
 
         Only while the node runs.
         """
-        return self._group.transfer_leadership(target)
+        return self._parts.group.transfer_leadership(target)
 
     async def wait_commit(self, beyond_index: int) -> int:
         """Wait until an entry behind `beyond_index` is committed; return the commit index.
@@ -301,8 +251,18 @@ class Node:
             RequestRefused: the node stopped.
         """
         while self._raft.commit_index <= beyond_index:
-            await self._commits.wait()
+            await self._waiters.commits.wait()
         return self._raft.commit_index
+
+    async def wait_applied(self, index: int) -> None:
+        """Wait until the state machine has applied entry `index`.
+
+        Raises:
+            RequestRefused: the node stopped.
+        """
+        assert self._parts.machine is not None, "there is no state machine"
+        while self._parts.machine.applied_index < index:
+            await self._waiters.applies.wait()
 
     @property
     def commit_index(self) -> int:
@@ -328,39 +288,13 @@ class Node:
 
     def status(self) -> NodeStatus:
         """Return how the node stands; only while it runs."""
-        is_disk_full = bool(self._observer.full_disk_sizes)
-        return status_of(self.config, self._raft, self._store, self.leader(), is_disk_full=is_disk_full)
-
-    def _gauges(self) -> NodeGauges:
-        """Return plain numbers for a scrape, which comes in another thread: no file is touched."""
-        raft, store = self._raft, self._store
-        others = [member.id for member in raft.membership.members if member.id != self.config.self_id]
-        peers = {
-            peer_id: PeerGauges(
-                raft.last_index - raft.match_index_of(peer_id),
-                is_live=raft.is_live(peer_id),
-                is_healthy=raft.is_healthy(peer_id),
-                is_counted=raft.is_counted(peer_id),
-            )
-            for peer_id in others
-        }
-        return NodeGauges(
-            role=raft.role,
-            term=raft.term,
-            begin_index=store.begin_index,
-            last_index=store.last_index,
-            commit_index=raft.commit_index,
-            durable_index=store.durable_index,
-            pending_entries=self._appends.entries_count,
-            pending_bytes=self._appends.size_bytes,
-            is_disk_full=bool(self._observer.full_disk_sizes),
-            is_disk_sick=raft.is_disk_sick,
-            voters=len(raft.membership.voters),
-            learners=len(raft.membership.members) - len(raft.membership.voters),
-            membership_index=raft.memberships[-1].index,
-            guests=len(self._transport.guests),
-            dropped_messages=self._transport.dropped_messages_count,
-            inline_syncs=self._syncer.inline_count,
-            threaded_syncs=self._syncer.threaded_count,
-            peers=peers if raft.role is Role.LEADER else {},
+        parts = self._parts
+        return status_of(
+            self.config,
+            self._raft,
+            parts.files.store,
+            self.leader(),
+            is_disk_full=parts.is_disk_full,
+            applied_index=parts.applied_index,
+            snapshot_index=parts.snapshot_index,
         )

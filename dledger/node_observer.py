@@ -15,9 +15,10 @@ from dledger.entry_errors import CorruptPush
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
 from dledger.node_group import NodeGroup
+from dledger.node_machine import NodeMachine
 from dledger.node_status import Leader
-from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
-from dledger.pending_reads import CommitWaiters, PendingReads
+from dledger.node_waiters import Waiters
+from dledger.pending_appends import AppendResult, PendingAppend
 from dledger.types import MembershipEntry, Role
 
 logger = logging.getLogger(__name__)
@@ -29,12 +30,13 @@ class NodeObserver:
     Args:
         self_id: for the log lines.
         metrics: where elections and refusals are counted.
-        appends, reads, commits: who waits.
+        waiters: whom to tell.
         group: hears of members, and of requests to change them.
         term_at: term of an entry in this node's log.
         leader: where clients find the leader.
 
     Attributes:
+        machine: of the node; None without one.
         full_disk_sizes: sizes of the bodies that found no room when last refused; empty while the disk has room.
     """
 
@@ -42,20 +44,20 @@ class NodeObserver:
         self,
         self_id: str,
         metrics: NodeMetrics,
-        *,
-        appends: PendingAppends,
-        reads: PendingReads,
-        commits: CommitWaiters,
+        waiters: Waiters,
         group: NodeGroup,
+        *,
         term_at: Callable[[int], int],
         leader: Callable[[], Leader],
     ) -> None:
+        self.machine: NodeMachine | None = None
         self.full_disk_sizes: list[int] = []
         self._self_id = self_id
         self._metrics = metrics
-        self._appends = appends
-        self._reads = reads
-        self._commits = commits
+        self._appends = waiters.appends
+        self._reads = waiters.reads
+        self._commits = waiters.commits
+        self._applies = waiters.applies
         self._group = group
         self._term_at = term_at
         self._leader = leader
@@ -64,6 +66,8 @@ class NodeObserver:
     def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
         """Remember where the append stands until it is committed."""
         self._appends.appended(_pending_of(proposal), first_index, term, positions)
+        if self.machine is not None:
+            self.machine.appended(first_index, first_index + len(positions) - 1)
         if self.full_disk_sizes:
             self.disk_has_room()
 
@@ -82,19 +86,31 @@ class NodeObserver:
         self._appends.refused(_pending_of(proposal), AppendResult(code, message))
 
     def on_commit(self, commit_index: int) -> None:
-        """Answer appends and wake readers."""
-        self._appends.committed(commit_index, self._term_at, perf_counter())
+        """Answer appends, or have them applied first, and wake readers."""
+        if self.machine is None:
+            self._appends.committed(commit_index, self._term_at, perf_counter())
+        else:
+            self.machine.committed(commit_index)
         self._commits.wake()
+
+    def on_applied(self, applied_index: int) -> None:
+        """Answer appends with what the state machine made of them, and wake who waits for the state."""
+        self._appends.committed(applied_index, self._term_at, perf_counter())
+        self._applies.wake()
 
     def on_truncated(self, first_index: int) -> None:
         """Remember that the entries of some appends are gone from here."""
         logger.info("truncated self_id=%s first_index=%d", self._self_id, first_index)
         self._appends.truncated(first_index)
+        if self.machine is not None:
+            self.machine.truncated(first_index)
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
         """Remember that all entries of appends that wait here are gone from here."""
         logger.info("reset self_id=%s begin_index=%d snapshot_index=%d", self._self_id, begin_index, snapshot_index)
         self._appends.truncated(0)
+        if self.machine is not None:
+            self.machine.on_reset(begin_index, snapshot_index)
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
         """Pass on to the group."""

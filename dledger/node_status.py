@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dledger.types import NO_INDEX, MembershipEntry, Role
+from dledger.types import MembershipEntry, Role
 
 if TYPE_CHECKING:
     from dledger.config import NodeConfig
@@ -84,11 +84,20 @@ class NodeStatus:
     is_disk_sick: bool
     is_founding: bool
     incarnation: int
-    applied_index: int = NO_INDEX
-    snapshot_index: int = NO_INDEX
+    applied_index: int
+    snapshot_index: int
 
 
-def status_of(config: NodeConfig, raft: Raft, store: EntryStore, leader: Leader, *, is_disk_full: bool) -> NodeStatus:
+def status_of(
+    config: NodeConfig,
+    raft: Raft,
+    store: EntryStore,
+    leader: Leader,
+    *,
+    is_disk_full: bool,
+    applied_index: int,
+    snapshot_index: int,
+) -> NodeStatus:
     """Put together what Status shows; loop thread only."""
     return NodeStatus(
         group=config.group,
@@ -109,6 +118,8 @@ def status_of(config: NodeConfig, raft: Raft, store: EntryStore, leader: Leader,
         is_disk_sick=raft.is_disk_sick,
         is_founding=raft.hard_state.is_founding,
         incarnation=raft.hard_state.incarnation,
+        applied_index=applied_index,
+        snapshot_index=snapshot_index,
     )
 
 

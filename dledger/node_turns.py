@@ -22,8 +22,7 @@ from dledger.metrics import NodeMetrics
 from dledger.node_group import NodeGroup
 from dledger.node_observer import NodeObserver
 from dledger.node_status import position_behind
-from dledger.pending_appends import PendingAppends
-from dledger.pending_reads import PendingReads
+from dledger.node_waiters import Waiters
 from dledger.proposal_queue import ProposalQueue
 from dledger.storage_thread import StorageThread
 from store.errors import DiskFull
@@ -41,32 +40,31 @@ class NodeTurns:
 
     Args:
         config: intervals.
+        metrics: hears of batches and syncs.
+        waiters, group: whose deadlines are watched.
+        observer: knows whether the disk was full.
         store: asked how much is not yet synced, and for checkpoints.
         thread: saves checkpoints.
-        appends, reads, group: whose deadlines are watched.
-        observer: knows whether the disk was full.
-        metrics: hears of batches and syncs.
         on_failed: hears of the first error of the driver or the disk; the node must stop.
     """
 
     def __init__(
         self,
         config: NodeConfig,
+        metrics: NodeMetrics,
+        waiters: Waiters,
+        group: NodeGroup,
+        observer: NodeObserver,
         *,
         store: EntryStore,
         thread: StorageThread,
-        appends: PendingAppends,
-        reads: PendingReads,
-        group: NodeGroup,
-        observer: NodeObserver,
-        metrics: NodeMetrics,
         on_failed: Callable[[Exception], None],
     ) -> None:
         self._config = config
         self._store = store
         self._thread = thread
-        self._appends = appends
-        self._reads = reads
+        self._appends = waiters.appends
+        self._reads = waiters.reads
         self._group = group
         self._observer = observer
         self._metrics = metrics
@@ -83,11 +81,24 @@ class NodeTurns:
     def begin(self, driver: Driver) -> None:
         """Turn `driver` from now on, and start the timers."""
         self._driver = driver
-        self._every(_TICK_S, self._tick)
-        self._every(_DISK_CHECK_S, self._look_for_room)
-        self._every(self._config.checkpoint_interval_ms / 1000, self._checkpoint)
+        self.every(_TICK_S, self._tick)
+        self.every(_DISK_CHECK_S, self._look_for_room)
+        self.every(self._config.checkpoint_interval_ms / 1000, self._checkpoint)
         if not self._config.is_flush_sync:
-            self._every(self._config.flush_interval_ms / 1000, driver.begin_sync)
+            self.every(self._config.flush_interval_ms / 1000, driver.begin_sync)
+
+    def every(self, interval_s: float, action: Callable[[], None]) -> None:
+        """Run `action` now and again, until `end`; an error of it stops the node."""
+
+        def fire() -> None:
+            self._timers[action] = self._loop.call_later(interval_s, fire)
+            self._run(lambda _: action())
+
+        self._timers[action] = self._loop.call_later(interval_s, fire)
+
+    def soon(self, step: Callable[[Driver], None]) -> None:
+        """Run `step` in a turn of its own; an error of it stops the node."""
+        self._loop.call_soon(self._run, step)
 
     def end(self) -> None:
         """Turn no more."""
@@ -177,15 +188,6 @@ class NodeTurns:
             self._on_failed(error)
 
     # ------------------------------------------------------------------------------------------------------- timers
-
-    def _every(self, interval_s: float, action: Callable[[], None]) -> None:
-        """Run `action` now and again; an error of it stops the node."""
-
-        def fire() -> None:
-            self._timers[action] = self._loop.call_later(interval_s, fire)
-            self._run(lambda _: action())
-
-        self._timers[action] = self._loop.call_later(interval_s, fire)
 
     def _tick(self) -> None:
         now_s = perf_counter()

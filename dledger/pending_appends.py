@@ -14,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from dledger.entry_errors import EntryNotFound
 from dledger.errors import InvariantBroken, ResponseCode
@@ -30,6 +31,7 @@ class AppendResult:
         first_index: index of the first body; the others follow. -1 unless `code` is 200.
         term: the entries' term; -1 unless `code` is 200.
         positions: byte position of each entry.
+        results: what the state machine made of each body; empty without one, or when the leader changed meanwhile.
     """
 
     code: ResponseCode
@@ -37,6 +39,7 @@ class AppendResult:
     first_index: int = NO_INDEX
     term: int = NO_TERM
     positions: list[int] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
 
 
 class PendingAppend:
@@ -70,6 +73,10 @@ class PendingAppends:
         size_bytes_max: the same in bytes of bodies.
         timeout_s: after so long an append is answered with "outcome unknown".
         observe_latency: hears seconds from taking in to commit of every success.
+
+    Attributes:
+        take_results: gives the state machine's results of entries (first, last index) that `committed` names; None
+            without a state machine.
     """
 
     def __init__(
@@ -78,6 +85,7 @@ class PendingAppends:
         self.entries_count = 0
         self.size_bytes = 0
         self.appends_count = 0
+        self.take_results: Callable[[int, int], list[Any]] | None = None
         self._entries_max = entries_max
         self._size_bytes_max = size_bytes_max
         self._timeout_s = timeout_s
@@ -128,6 +136,8 @@ class PendingAppends:
     def committed(self, commit_index: int, term_at: Callable[[int], int], now_s: float) -> None:
         """Answer all appends whose entries are committed, and those whose place others have taken.
 
+        With a state machine: committed and applied.
+
         Raises:
             InvariantBroken: an entry of a pending append was replaced without being cut off first.
         """
@@ -138,8 +148,9 @@ class PendingAppends:
             term = term_at(pending.last_index)
             if term != pending.term:
                 raise InvariantBroken(f"entry {pending.last_index}: expected term {pending.term}, found {term}")
+            results = self.take_results(pending.first_index, pending.last_index) if self.take_results else []
             if not pending.future.done():
-                pending.future.set_result(_success(pending))
+                pending.future.set_result(_success(pending, results))
                 self._observe_latency(now_s - pending.taken_s)
         if self._cut:
             self._settle_cut(commit_index, term_at)
@@ -191,7 +202,7 @@ class PendingAppends:
             message = f"a part of the batch, from index {pending.first_index} on, is in the log, the rest is not"
             pending.answer(AppendResult(ResponseCode.INTERNAL_ERROR, message))
         else:
-            pending.answer(_success(pending))
+            pending.answer(_success(pending, []))
         return True
 
     def _release(self, pending: PendingAppend) -> None:
@@ -200,5 +211,5 @@ class PendingAppends:
         self.appends_count -= 1
 
 
-def _success(pending: PendingAppend) -> AppendResult:
-    return AppendResult(ResponseCode.SUCCESS, "", pending.first_index, pending.term, pending.positions)
+def _success(pending: PendingAppend, results: list[Any]) -> AppendResult:
+    return AppendResult(ResponseCode.SUCCESS, "", pending.first_index, pending.term, pending.positions, results)

@@ -149,6 +149,11 @@ class Cluster:
         await self.eventually(is_settled)
         return self.leaders[0]
 
+    async def linked(self) -> None:
+        """Wait until every node is connected to every other one that runs."""
+        pairs = [(one, other) for one in self.nodes.values() for other in self.nodes if other != one.config.self_id]
+        await self.eventually(lambda: all(one._transport.is_connected_to(other) for one, other in pairs))
+
     async def follower(self) -> Node:
         leader = await self.leader()
         return next(node for node in self.nodes.values() if node is not leader)

@@ -37,6 +37,7 @@ class Service:
 
     async def start(self, **changes: Any) -> None:
         await self.cluster.start(**changes)
+        await self.cluster.linked()
         for node_id, node in self.cluster.nodes.items():
             address = node.config.client_address
             self.servers[node_id] = await start_server(node, address)
@@ -307,8 +308,7 @@ def test_follow_goes_on_with_what_comes_and_ends_at_its_limit(
 ) -> None:
     async def main() -> None:
         async with served(cluster) as service:
-            done = await service.append(b"0")
-            stub = await service.follower()
+            done, stub = await service.append(b"0"), await service.follower()
             for node in cluster.nodes.values():
                 await node.wait_commit(done.first_index - 1)
             reading = asyncio.create_task(read(stub, index=done.first_index, follow=True, max_entries=100, mode=mode))

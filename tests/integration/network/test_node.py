@@ -138,6 +138,7 @@ def test_follower_asks_the_leader_for_a_read_index(run: Run, cluster: Cluster) -
         await cluster.start()
         appended = await cluster.append(b"x")
         follower = await cluster.follower()
+        await cluster.linked()
         assert await follower.read_index() >= appended.first_index
         assert follower.commit_index >= appended.first_index
         await cluster.stop()
@@ -164,6 +165,7 @@ def test_read_index_covers_every_append_acknowledged_before(run: Run, cluster: C
     async def main() -> None:
         await cluster.start()
         leader = await cluster.leader()
+        await cluster.linked()
         for number in range(20):
             result = await cluster.append(b"%d" % number)
             for node in cluster.nodes.values():

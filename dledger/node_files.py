@@ -1,0 +1,73 @@
+"""All files of one node: opened together, read together, closed together."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Self
+
+from dledger.config import NodeConfig
+from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.hard_state import HardStateFile
+from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
+from dledger.membership_file import MembershipFile
+from dledger.snapshot_store import SnapshotStore
+from dledger.standing import MembershipKeeper, Standing
+from store.files import Files
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFiles:
+    """What a node keeps on its disk.
+
+    Attributes:
+        directory: where.
+        store: the log, recovered; it holds the lock.
+        hard_state: term and vote.
+        keeper: memberships.
+        standing: what the last two said.
+        snapshots: of the state machine; None without one.
+    """
+
+    directory: str
+    store: EntryStore
+    hard_state: HardStateFile
+    keeper: MembershipKeeper
+    standing: Standing
+    snapshots: SnapshotStore | None
+
+    @classmethod
+    def open(cls, files: Files, config: NodeConfig, *, has_state_machine: bool) -> Self:
+        """Lock, recover and read everything.
+
+        Raises:
+            store.errors.StoreError: the directory is locked, damaged or full.
+            dledger.membership_codec.MembershipUnreadable: who belongs to the group cannot be read.
+        """
+        directory = f"{config.store_base_dir}/dledger-{config.self_id}"
+        sizes = EntryStoreConfig(config.mapped_file_size_for_entry_data, config.mapped_file_size_for_entry_index)
+        with ExitStack() as on_failure:
+            store = EntryStore.open(files, directory, sizes)
+            on_failure.callback(store.abandon)
+            hard_state = HardStateFile.open(files, directory)
+            keeper = MembershipKeeper(MembershipFile.open(files, directory), RAW_MEMBERSHIP_CODEC)
+            standing = keeper.load(store, hard_state, config.membership())
+            snapshots = SnapshotStore.open(files, directory) if has_state_machine else None
+            on_failure.pop_all()
+        return cls(directory, store, hard_state, keeper, standing, snapshots)
+
+    def close(self, *, is_clean: bool) -> None:
+        """Give everything back.
+
+        Args:
+            is_clean: make the log durable first; False: leave the files as they are.
+
+        Raises:
+            store.errors.StorageFailed: the last sync failed.
+        """
+        if self.snapshots is not None:
+            self.snapshots.close()
+        if is_clean:
+            self.store.close()
+        else:
+            self.store.abandon()

@@ -1,0 +1,208 @@
+"""Puts the parts of a node together, and what a scrape reads of them.
+
+Not here: when they begin and end (`dledger.node`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from dledger.config import Address, NodeConfig
+from dledger.core.events import Event
+from dledger.core.raft import Raft
+from dledger.driver import Driver
+from dledger.metrics import NodeGauges, NodeMetrics, PeerGauges
+from dledger.node_files import NodeFiles
+from dledger.node_group import NodeGroup
+from dledger.node_machine import NEVER, NodeMachine
+from dledger.node_observer import NodeObserver
+from dledger.node_retention import NodeRetention, retention_settings
+from dledger.node_status import Leader
+from dledger.node_turns import NodeTurns
+from dledger.node_waiters import Waiters
+from dledger.peer_transport import PeerTransport
+from dledger.pending_appends import PendingAppends
+from dledger.retention import RetentionPolicy
+from dledger.state_machine import Applier, StateMachine
+from dledger.storage_thread import StorageThread
+from dledger.syncer import GroupSyncer
+from dledger.trace import TracedRaft
+from dledger.types import NO_INDEX, Role
+from store.files import Files
+
+Trace = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeParts:
+    """What a started node consists of; `machine` is None without a state machine."""
+
+    files: NodeFiles
+    thread: StorageThread
+    group: NodeGroup
+    observer: NodeObserver
+    turns: NodeTurns
+    syncer: GroupSyncer
+    transport: PeerTransport
+    machine: NodeMachine | None
+    raft: Raft
+    retention: NodeRetention
+    driver: Driver
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether appends are refused for want of room."""
+        return bool(self.observer.full_disk_sizes) or self.retention.is_disk_full
+
+    @property
+    def applied_index(self) -> int:
+        """Last entry that the state machine has applied; -1 without one."""
+        return NO_INDEX if self.machine is None else self.machine.applied_index
+
+    @property
+    def snapshot_index(self) -> int:
+        """Last entry in its newest snapshot; -1 without one."""
+        return NO_INDEX if self.machine is None else self.machine.snapshot_index
+
+    async def stop_threads(self) -> None:
+        """Wait for what the threads do, and end them."""
+        await self.thread.stop()
+        if self.machine is not None:
+            await self.machine.stop()
+
+
+def compose(
+    opened: NodeFiles,
+    files: Files,
+    config: NodeConfig,
+    metrics: NodeMetrics,
+    waiters: Waiters,
+    *,
+    leader: Callable[[], Leader],
+    on_failed: Callable[[Exception], None],
+    state_machine: StateMachine | None,
+    trace: Trace | None,
+) -> NodeParts:
+    """Return the parts of a node around its files; nothing runs yet.
+
+    Raises:
+        dledger.state_machine.StateLost, StateMachineFailed: the node must not start.
+    """
+    store = opened.store
+    thread = StorageThread(f"storage-{config.self_id}")
+
+    # Group and observer come before the transport and the turns that they call.
+    def set_members(addresses: Mapping[str, Address]) -> None:
+        transport.set_members(addresses)
+
+    def ask(event: Event) -> None:
+        turns.ask(event)
+
+    group = NodeGroup(config, set_members=set_members, ask=ask)
+    observer = NodeObserver(config.self_id, metrics, waiters, group, term_at=store.term_at, leader=leader)
+    turns = NodeTurns(config, metrics, waiters, group, observer, store=store, thread=thread, on_failed=on_failed)
+    transport = PeerTransport(config, turns)
+    machine = _machine_of(opened, config, state_machine, turns, observer)
+    if machine is not None:
+        observer.machine, waiters.appends.take_results = machine, machine.take
+    raft = _raft_of(opened, config, machine, trace)
+    syncer = GroupSyncer(turns, thread)
+    driver = Driver(
+        raft,
+        store=store,
+        hard_state=opened.hard_state,
+        memberships=opened.keeper,
+        transport=transport,
+        syncer=syncer,
+        observer=observer,
+        snapshots=machine,
+        is_flush_sync=config.is_flush_sync,
+    )
+    policy = RetentionPolicy(retention_settings(config), files, opened.directory, store)
+    retention = NodeRetention(policy, floor=partial(_retention_floor, raft, machine), soon=turns.soon)
+    return NodeParts(opened, thread, group, observer, turns, syncer, transport, machine, raft, retention, driver)
+
+
+def _machine_of(
+    opened: NodeFiles,
+    config: NodeConfig,
+    state_machine: StateMachine | None,
+    turns: NodeTurns,
+    observer: NodeObserver,
+) -> NodeMachine | None:
+    if state_machine is None:
+        return None
+    assert opened.snapshots is not None
+    return NodeMachine(
+        Applier(state_machine, opened.store, opened.snapshots, NEVER),
+        opened.snapshots,
+        snapshot_threshold=config.snapshot_threshold,
+        name=f"snapshot-{config.self_id}",
+        soon=turns.soon,
+        on_applied=observer.on_applied,
+    )
+
+
+def _raft_of(opened: NodeFiles, config: NodeConfig, machine: NodeMachine | None, trace: Trace | None) -> Raft:
+    make = Raft if trace is None else partial(TracedRaft, trace)
+    return make(
+        config.raft,
+        self_id=config.self_id,
+        memberships=opened.standing.memberships,
+        hard_state=opened.standing.hard_state,
+        log_state=opened.store.log_state(),
+        fit=opened.store.fit,
+        draw=random.Random().randrange,
+        now_ms=int(asyncio.get_running_loop().time() * 1000),
+        snapshot=None if machine is None else machine.snapshot,
+        incoming=None if machine is None else machine.incoming,
+    )
+
+
+def _retention_floor(raft: Raft, machine: NodeMachine | None) -> int:
+    """Return the first index that must be kept: the group needs it, or the state machine after a restart."""
+    return raft.retention_floor if machine is None else min(raft.retention_floor, machine.snapshot_index + 1)
+
+
+def gauges_of(parts: NodeParts, appends: PendingAppends) -> NodeGauges:
+    """Return plain numbers for a scrape, which comes in another thread: no file is touched."""
+    raft, store = parts.raft, parts.files.store
+    membership = raft.membership
+    peers = {
+        member.id: PeerGauges(
+            raft.last_index - raft.match_index_of(member.id),
+            is_live=raft.is_live(member.id),
+            is_healthy=raft.is_healthy(member.id),
+            is_counted=raft.is_counted(member.id),
+        )
+        for member in membership.members
+        if member.id != raft.state.self_id
+    }
+    return NodeGauges(
+        role=raft.role,
+        term=raft.term,
+        begin_index=store.begin_index,
+        last_index=store.last_index,
+        commit_index=raft.commit_index,
+        durable_index=store.durable_index,
+        pending_entries=appends.entries_count,
+        pending_bytes=appends.size_bytes,
+        is_disk_full=parts.is_disk_full,
+        disk_used_ratio=parts.retention.used_ratio,
+        deleted_files=parts.retention.deleted_files_count,
+        applied_index=parts.applied_index,
+        snapshot_index=parts.snapshot_index,
+        is_disk_sick=raft.is_disk_sick,
+        voters=len(membership.voters),
+        learners=len(membership.members) - len(membership.voters),
+        membership_index=raft.memberships[-1].index,
+        guests=len(parts.transport.guests),
+        dropped_messages=parts.transport.dropped_messages_count,
+        inline_syncs=parts.syncer.inline_count,
+        threaded_syncs=parts.syncer.threaded_count,
+        peers=peers if raft.role is Role.LEADER else {},
+    )

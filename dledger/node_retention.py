@@ -1,0 +1,99 @@
+"""Deletes old data files of a running node, one a turn.
+
+Not here: which ones (`dledger.retention`), what deleting does (`dledger.entry_store`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from dledger.config import NodeConfig
+from dledger.driver import Driver
+from dledger.retention import ClockReading, RetentionPolicy, RetentionSettings
+
+logger = logging.getLogger(__name__)
+
+
+def read_clocks() -> ClockReading:
+    """Return what the clocks of this machine say."""
+    now = datetime.now(tz=UTC)
+    return ClockReading(now.timestamp(), time.monotonic(), now.astimezone().hour)
+
+
+def retention_settings(config: NodeConfig) -> RetentionSettings:
+    """Return the rules that the settings give."""
+    return RetentionSettings(
+        file_reserved_hours=config.file_reserved_hours,
+        delete_when=config.delete_when,
+        disk_space_ratio_to_check_expired=config.disk_space_ratio_to_check_expired,
+        disk_space_ratio_to_force_clean=config.disk_space_ratio_to_force_clean,
+        enable_disk_force_clean=config.enable_disk_force_clean,
+    )
+
+
+class NodeRetention:
+    """Looks at the disk once in a while, and has the driver delete what may go.
+
+    Args:
+        policy: says what goes.
+        floor: entries from this index on must stay.
+        soon: runs something in a turn of its own; an error of it stops the node.
+        clocks: the machine's, unless a test brings others.
+
+    Attributes:
+        deleted_files_count: since the node started.
+    """
+
+    def __init__(
+        self,
+        policy: RetentionPolicy,
+        *,
+        floor: Callable[[], int],
+        soon: Callable[[Callable[[Driver], None]], None],
+        clocks: Callable[[], ClockReading] = read_clocks,
+    ) -> None:
+        self.deleted_files_count = 0
+        self._policy = policy
+        self._floor = floor
+        self._soon = soon
+        self._clocks = clocks
+        self._going: list[int] = []
+
+    @property
+    def used_ratio(self) -> float:
+        """How full the disk was at the last look, from 0 to 1."""
+        return self._policy.used_ratio
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether appends are refused until there is more room."""
+        return self._policy.is_disk_full
+
+    def look(self) -> None:
+        """See what may go, and begin to delete it.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        if not self._going:
+            was_full = self.is_disk_full
+            self._going = list(self._policy.look(self._clocks(), self._floor()))
+            if self.is_disk_full != was_full:
+                logger.warning("disk used=%.2f is_full=%s", self.used_ratio, self.is_disk_full)
+            if self._going:
+                self._soon(self._delete)
+
+    def _delete(self, driver: Driver) -> None:
+        index = self._going.pop(0)
+        # A follower that came meanwhile may need it.
+        if index > self._floor():
+            self._going.clear()
+            return
+        driver.delete_before(index)
+        self.deleted_files_count += 1
+        logger.info("deleted_file begin_index=%d disk_used=%.2f", driver.raft.begin_index, self.used_ratio)
+        if self._going:
+            self._soon(self._delete)
