@@ -37,6 +37,10 @@ def go_on(state: State, peer: str, progress: Progress) -> None:
     if progress.is_waiting or state.now_ms < progress.paused_until_ms:
         return
     snapshot = installation.snapshot
+    if snapshot is not None and snapshot.index < state.log.begin_index - 1:
+        # Entries behind it were deleted while it was under way (the peer seemed dead): a newer one must fill the gap.
+        begin(state, peer, progress)
+        return
     if snapshot is None or installation.sent_bytes >= snapshot.size_bytes:
         _send_reset(state, peer, progress, NO_INDEX if snapshot is None else snapshot.index)
         return

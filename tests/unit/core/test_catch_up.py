@@ -75,6 +75,29 @@ def test_snapshot_that_ends_before_the_log_begins_is_of_no_use_and_not_sent(grou
     assert [reset.snapshot_index for reset in cluster["c"].seen(ResetStore)] == [-1]
 
 
+def test_snapshot_that_the_log_outgrew_while_it_was_sent_is_given_up_for_a_newer_one(group):
+    """Found by simulation (seed 101): the follower began anew behind a gap in its state."""
+    old, new = (SnapshotInfo(index, term=1, size_bytes=2_500, checksum=7) for index in (15, 19))
+    config = replace(group(THREE).config, snapshot_chunk_size_bytes=1_000)
+    cluster, leader = lagging(group, config=config, snapshot=old)
+    cluster.heal()
+    for _ in range(60):
+        cluster.now_ms += 10
+        for node in cluster.nodes.values():
+            node.step(Tick(cluster.now_ms))
+        cluster.deliver(
+            only=lambda _sender, _peer, message: not isinstance(message, SnapshotChunk) or not message.offset
+        )
+    assert cluster["c"].raft.state.incoming == (old, 1_000)
+    leader.step(SnapshotSaved(new))
+    leader.delete_before(19)
+
+    cluster.tick(1_500)
+
+    assert [(reset.begin_index, reset.snapshot_index) for reset in cluster["c"].seen(ResetStore)] == [(19, 19)]
+    assert cluster["c"].raft.commit_index == 20
+
+
 def test_late_reset_never_drops_what_is_committed_or_equal(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
