@@ -20,6 +20,7 @@ from dledger.event_loop import new_event_loop
 from dledger.metrics import NodeMetrics
 from dledger.node import Node
 from dledger.pending_appends import AppendResult
+from dledger.state_machine import StateMachine
 from store.files import Files
 
 Condition = Callable[[], object]
@@ -108,12 +109,20 @@ class Cluster:
         self.eventually = eventually
         self.nodes: dict[str, Node] = {}
         self.registries: dict[str, CollectorRegistry] = {}
+        self.machines: dict[str, StateMachine | None] = {}
 
-    async def start(self, *node_ids: str, files: Files | None = None, **changes: Any) -> None:
+    async def start(
+        self,
+        *node_ids: str,
+        files: Files | None = None,
+        make_machine: Callable[[], StateMachine] | None = None,
+        **changes: Any,
+    ) -> None:
         for node_id in node_ids or tuple(self.configs):
             config = replace(self.configs[node_id], **changes)
             registry = self.registries[node_id] = CollectorRegistry()
-            node = Node(config, NodeMetrics(registry, config.group, node_id), files)
+            machine = self.machines[node_id] = make_machine() if make_machine else None
+            node = Node(config, NodeMetrics(registry, config.group, node_id), files, state_machine=machine)
             await node.start()
             self.nodes[node_id] = node
 
@@ -169,7 +178,7 @@ class Cluster:
 
     def bodies(self, node: Node, last_index: int) -> list[bytes]:
         """Return the clients' bodies that `node` holds up to `last_index`."""
-        cursor = node.reader.cursor(node.reader.at_index(0, last_index))
+        cursor = node.reader.cursor(node.reader.at_index(node.status().begin_index, last_index))
         bodies = []
         while entries := cursor.read_entries(last_index):
             bodies += [entry.body for entry in entries if entry.magic == 1]
