@@ -13,11 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from dledger.driver import Driver
-from dledger.snapshot_store import SnapshotDamaged, SnapshotGone, SnapshotStore
+from dledger.snapshot_store import SnapshotStore
 from dledger.state_machine import Applier
 from dledger.storage_thread import StorageThread
 from dledger.types import NO_INDEX, SnapshotInfo
-from store.errors import DiskFull
 
 # Snapshots are saved here and not by the applier, which would hold up the event loop.
 NEVER = 1 << 62
@@ -57,7 +56,6 @@ class NodeMachine:
         self._is_step_due = False
         self._is_saved = threading.Event()
         self._is_saved.set()
-        self._is_incoming_spoilt = False
 
     @property
     def applied_index(self) -> int:
@@ -130,9 +128,10 @@ class NodeMachine:
 
     def _step(self, driver: Driver) -> None:
         """Apply a piece, and say so; save a snapshot when one is due."""
-        del driver
         self._is_step_due = False
-        self._applier.step()
+        saved = self._applier.step()  # in place of one that was found damaged
+        if saved is not None:
+            driver.snapshot_saved(saved)
         self._on_applied(self.applied_index)
         if self.applied_index >= self._next_snapshot_at:
             self._next_snapshot_at = self.applied_index + self._threshold
@@ -160,26 +159,12 @@ class NodeMachine:
 
     def read_chunk(self, snapshot: SnapshotInfo, offset: int, length: int) -> bytes | None:
         """See `driver_ports.Snapshots.read_chunk`; a piece that cannot be had now is asked for again."""
-        if not self._is_saved.is_set():
-            return None
-        try:
-            return self._snapshots.read_chunk(snapshot, offset, length)
-        except (SnapshotDamaged, SnapshotGone):
-            return None
+        return self._snapshots.read_chunk(snapshot, offset, length) if self._is_saved.is_set() else None
 
-    def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> None:
-        """See `driver_ports.Snapshots.write_chunk`; what finds no room makes `finish` say no."""
-        if offset == 0:
-            self._is_incoming_spoilt = False
-        try:
-            if self._is_saved.is_set() and not self._is_incoming_spoilt:
-                received = self._snapshots.write_chunk(snapshot, offset, payload)
-                self._is_incoming_spoilt = received < offset + len(payload)
-            else:
-                self._is_incoming_spoilt = True
-        except DiskFull:
-            self._is_incoming_spoilt = True
+    def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> int:
+        """See `driver_ports.Snapshots.write_chunk`; a piece that is missed makes `finish` say no."""
+        return self._snapshots.write_chunk(snapshot, offset, payload) if self._is_saved.is_set() else 0
 
     def finish(self, snapshot: SnapshotInfo) -> bool:
         """See `driver_ports.Snapshots.finish`."""
-        return not self._is_incoming_spoilt and self._is_saved.is_set() and self._snapshots.finish(snapshot)
+        return self._is_saved.is_set() and self._snapshots.finish(snapshot)

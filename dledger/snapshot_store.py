@@ -190,8 +190,8 @@ class SnapshotStore:
     def write_chunk(self, info: SnapshotInfo, offset: int, payload: bytes) -> int:
         """Write bytes of an incoming snapshot; return how many are here now. Another one that came in is dropped.
 
-        A chunk that does not begin where the last one ended, or does not fit, is not written. When there is no room for
-        the snapshot, nothing of it is kept.
+        Of a chunk, what is here already is not written again; one that leaves a gap, or does not fit, is not written.
+        When there is no room for the snapshot, nothing of it is kept.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -202,9 +202,10 @@ class SnapshotStore:
                 self._begin_incoming(info)
             assert self._incoming is not None
             file = self._incoming[1]
-            if offset == self._received and offset + len(payload) <= file.size:
-                file.write(payload, offset)
-                self._received += len(payload)
+            end = offset + len(payload)
+            if offset <= self._received < end <= file.size:
+                file.write(payload[self._received - offset :], self._received)
+                self._received = end
                 if self._received - self._synced >= _SYNC_EVERY_BYTES:
                     self._sync_incoming()
         except DiskFull:

@@ -1,4 +1,4 @@
-"""A replicated dictionary in a hundred lines: a state machine whose commands are JSON in the bodies of entries.
+"""A replicated dictionary: a state machine whose commands are JSON in the bodies of entries, and three nodes of it.
 
     {"op":"put","key":"a","value":1}                     the value that was there before
     {"op":"delete","key":"a"}                            the same
@@ -6,15 +6,33 @@
 
 Every node applies the same commands in the same order and so has the same dictionary. A command that makes no sense
 is answered, not raised: an exception would stop every node, one after the other, at the same entry.
+
+    python docs/examples/key_value.py
+
+starts three nodes in this process, stops the leader, takes the disk of a node away, and shows what the dictionary
+holds after each step.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
+import socket
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
+from dledger.config import Address, NodeConfig, Peer
+from dledger.core.config import RaftConfig
 from dledger.entry import Entry
+from dledger.errors import ResponseCode
+from dledger.metrics import NodeMetrics
+from dledger.node import Node
+from dledger.pending_reads import RequestRefused
 
 _CHUNK_KEYS = 1000
 
@@ -83,3 +101,129 @@ class KeyValueMachine:
 
 def _encode(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+# ------------------------------------------------------------------------------------------- three nodes of it
+
+
+class Replica:
+    """One node with its copy of the dictionary."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.machine = KeyValueMachine()
+        metrics = NodeMetrics(CollectorRegistry(), config.group, config.self_id)
+        self.node = Node(config, metrics, state_machine=self.machine)
+
+    async def run(self, command: bytes) -> Any:
+        """Have the group run a command; return its result. Only the leader can.
+
+        Raises:
+            RequestRefused: see the code; for a code whose outcome is unknown the command may have been run.
+        """
+        done = await self.node.append([command])
+        if done.code is not ResponseCode.SUCCESS:
+            raise RequestRefused(done.code, done.message)
+        return done.results[0]
+
+    async def get(self, key: str) -> Any:
+        """Return a value as it is after every command that was answered before this call. Any node can.
+
+        Raises:
+            RequestRefused: no leader was found; ask again.
+        """
+        await self.node.wait_applied(await self.node.read_index())
+        return self.machine.get(key)
+
+
+class Group:
+    """Three replicas in one process; on three machines each would have its own."""
+
+    def __init__(self, folder: Path) -> None:
+        addresses = _free_addresses(6)
+        peers = tuple(Peer(f"n{number}", addresses[number]) for number in range(3))
+        raft = RaftConfig(heart_beat_time_interval_ms=50, min_election_timeout_ms=300, max_election_timeout_ms=600)
+        self._configs = {
+            peer.id: NodeConfig(
+                group="dictionary",
+                self_id=peer.id,
+                peers=peers,
+                store_base_dir=str(folder),
+                client_address=addresses[3 + number],
+                mapped_file_size_for_entry_data=4 << 20,
+                mapped_file_size_for_entry_index=32 << 10,
+                snapshot_threshold=20,
+                raft=raft,
+            )
+            for number, peer in enumerate(peers)
+        }
+        self.replicas: dict[str, Replica] = {}
+
+    async def start(self, *node_ids: str) -> None:
+        """Start some nodes, or all."""
+        for node_id in node_ids or tuple(self._configs):
+            replica = Replica(self._configs[node_id])
+            await replica.node.start()
+            self.replicas[node_id] = replica
+
+    async def stop(self, *node_ids: str) -> None:
+        """Stop some nodes, or all that run."""
+        for node_id in node_ids or tuple(self.replicas):
+            await self.replicas.pop(node_id).node.stop()
+
+    def wipe(self, node_id: str) -> None:
+        """Take the disk of a stopped node away."""
+        shutil.rmtree(f"{self._configs[node_id].store_base_dir}/dledger-{node_id}")
+
+    async def leader(self) -> Replica:
+        """Wait for a leader that all running nodes follow."""
+        while True:
+            ids = {replica.node.leader().id for replica in self.replicas.values()}
+            if len(ids) == 1 and (leader := self.replicas.get(ids.pop())) is not None and leader.node.is_leader:
+                return leader
+            await asyncio.sleep(0.02)
+
+    async def show(self, title: str) -> None:
+        """Print what each running node answers, each as of now."""
+        values = {
+            node_id: {key: await replica.get(key) for key in ("colour", "count", "stock")}
+            for node_id, replica in sorted(self.replicas.items())
+        }
+        print(title, *(f"  {node_id}  {json.dumps(value)}" for node_id, value in values.items()), sep="\n")
+
+
+async def main() -> None:
+    """Show a group through its days."""
+    with tempfile.TemporaryDirectory(prefix="dictionary-") as folder:
+        group = Group(Path(folder))
+        await group.start()
+        leader = await group.leader()
+        await leader.run(put("colour", "blue"))
+        for number in range(50):
+            await leader.run(put("count", number))
+        was_done = [await leader.run(swap("stock", expected, 7)) for expected in (1, None, None)]
+        await group.show(f"Fifty-one puts, and a swap tried three times: {was_done}")
+
+        stopped = leader.node.config.self_id
+        await group.stop(stopped)
+        leader = await group.leader()
+        before = await leader.run(put("colour", "green"))
+        await group.show(f"{stopped} is stopped, {leader.node.config.self_id} leads; the colour was {before}")
+
+        group.wipe(stopped)
+        await group.start(stopped)
+        leader = await group.leader()
+        await leader.run(delete("count"))
+        await group.show(f"{stopped} lost its disk, and is filled again; the count is deleted")
+        await group.stop()
+
+
+def _free_addresses(count: int) -> list[Address]:
+    holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [Address("127.0.0.1", int(holder.getsockname()[1])) for holder in holders]
+    for holder in holders:
+        holder.close()
+    return addresses
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -156,7 +156,9 @@ def test_chunk_out_of_order_changes_nothing(store, open_store):
     send(store, target, info, until=3000)
     assert target.write_chunk(info, 5000, store.read_chunk(info, 5000, 1000)) == 3072
     assert target.write_chunk(info, 3072, bytes(info.size_bytes)) == 3072
+    assert target.write_chunk(info, 2000, store.read_chunk(info, 2000, 2000)) == 4000
     assert send(store, target, info)
+    assert target.load(info) == STATE
 
 
 def test_other_snapshot_takes_the_place_of_the_one_that_came_in(store, open_store):
