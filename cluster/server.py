@@ -13,10 +13,12 @@ import logging
 import signal
 import sys
 from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
 
+from cluster.trace_file import TraceFile
 from dledger.errors import DLedgerError
 from dledger.event_loop import new_event_loop
 from dledger.log_service import start_server
@@ -25,7 +27,7 @@ from dledger.node import Node
 from store.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cluster.config import ServerConfig
 
@@ -68,7 +70,7 @@ async def _serve(config: ServerConfig) -> int:
     metrics = NodeMetrics(registry, config.node.group, config.node.self_id)
     async with AsyncExitStack() as stack:
         stack.enter_context(_metrics_page(config, registry))
-        node = Node(config.node, metrics)
+        node = Node(config.node, metrics, trace=_trace_of(config, stack))
         stack.push_async_callback(node.stop)
         await node.start()
         server = await start_server(node, config.node.client_address)
@@ -81,6 +83,14 @@ async def _serve(config: ServerConfig) -> int:
             raise node.failed.result()
         logger.info("stopping signal=%s", stopped.result().name)
     return EXIT_STOPPED
+
+
+def _trace_of(config: ServerConfig, stack: AsyncExitStack) -> Callable[[str], None] | None:
+    if not config.trace_file:
+        return None
+    trace = TraceFile(Path(config.trace_file))
+    stack.callback(trace.close)
+    return trace.write
 
 
 def _calm_garbage_collector() -> None:

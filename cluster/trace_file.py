@@ -1,0 +1,48 @@
+"""The file that takes the events of a node's consensus core, one line of JSON each (`dledger.trace`), up to a bound."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SIZE_BYTES_MAX = 1 << 30
+
+logger = logging.getLogger(__name__)
+
+
+class TraceFile:
+    """Appends lines; says so once and takes no more when the file has grown to its bound.
+
+    Args:
+        path: made if absent; lines of an earlier run stay in front.
+        size_bytes_max: of the file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path, size_bytes_max: int = SIZE_BYTES_MAX) -> None:
+        self._path = path
+        self._size_bytes_max = size_bytes_max
+        self._file: TextIO | None = path.open("a", encoding="utf-8")
+        self._size_bytes = path.stat().st_size
+
+    def write(self, line: str) -> None:
+        """Append one line, which has no line feed yet."""
+        if self._file is None:
+            return
+        self._size_bytes += len(line) + 1
+        if self._size_bytes > self._size_bytes_max:
+            logger.warning("trace_ends path=%s size_bytes_max=%d", self._path, self._size_bytes_max)
+            self.close()
+            return
+        self._file.write(f"{line}\n")
+
+    def close(self) -> None:
+        """Write what is buffered, and take no more."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,25 @@
+"""The trace file: lines behind those of an earlier run, up to its bound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cluster.trace_file import TraceFile
+
+
+def test_lines_stand_behind_those_of_an_earlier_run(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    for line in ("one", "two"):
+        trace = TraceFile(path)
+        trace.write(line)
+        trace.close()
+    assert path.read_text() == "one\ntwo\n"
+
+
+def test_no_line_goes_beyond_the_bound_and_none_comes_behind_one_that_did_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    trace = TraceFile(path, size_bytes_max=10)
+    for line in ("12345", "123456", "1"):
+        trace.write(line)
+    trace.close()
+    assert path.read_text() == "12345\n"
