@@ -29,7 +29,7 @@ from prometheus_client import CollectorRegistry
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 from dledger.entry import Entry
-from dledger.errors import ResponseCode
+from dledger.errors import Outcome, ResponseCode, outcome_of
 from dledger.metrics import NodeMetrics
 from dledger.node import Node
 from dledger.pending_reads import RequestRefused
@@ -115,7 +115,7 @@ class Replica:
         self.node = Node(config, metrics, state_machine=self.machine)
 
     async def run(self, command: bytes) -> Any:
-        """Have the group run a command; return its result. Only the leader can.
+        """Have the group run a command; return its result (None if another leader saw to it). Only the leader can.
 
         Raises:
             RequestRefused: see the code; for a code whose outcome is unknown the command may have been run.
@@ -123,16 +123,22 @@ class Replica:
         done = await self.node.append([command])
         if done.code is not ResponseCode.SUCCESS:
             raise RequestRefused(done.code, done.message)
-        return done.results[0]
+        return done.results[0] if done.results else None
 
     async def get(self, key: str) -> Any:
         """Return a value as it is after every command that was answered before this call. Any node can.
 
         Raises:
-            RequestRefused: no leader was found; ask again.
+            TimeoutError: no leader could be asked for ten seconds.
         """
-        await self.node.wait_applied(await self.node.read_index())
-        return self.machine.get(key)
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    await self.node.wait_applied(await self.node.read_index())
+                except RequestRefused:  # no leader just now: a read can always be asked again
+                    await asyncio.sleep(0.05)
+                else:
+                    return self.machine.get(key)
 
 
 class Group:
@@ -182,6 +188,19 @@ class Group:
                 return leader
             await asyncio.sleep(0.02)
 
+    async def run(self, command: bytes) -> Any:
+        """Have whoever leads run a command, again if it was certainly not run; return its result.
+
+        Raises:
+            RequestRefused: the command may have been run, or not.
+        """
+        while True:
+            try:
+                return await (await self.leader()).run(command)
+            except RequestRefused as refused:
+                if outcome_of(refused.code) is not Outcome.NOT_APPENDED:
+                    raise
+
     async def show(self, title: str) -> None:
         """Print what each running node answers, each as of now."""
         values = {
@@ -196,23 +215,20 @@ async def main() -> None:
     with tempfile.TemporaryDirectory(prefix="dictionary-") as folder:
         group = Group(Path(folder))
         await group.start()
-        leader = await group.leader()
-        await leader.run(put("colour", "blue"))
+        await group.run(put("colour", "blue"))
         for number in range(50):
-            await leader.run(put("count", number))
-        was_done = [await leader.run(swap("stock", expected, 7)) for expected in (1, None, None)]
+            await group.run(put("count", number))
+        was_done = [await group.run(swap("stock", expected, 7)) for expected in (1, None, None)]
         await group.show(f"Fifty-one puts, and a swap tried three times: {was_done}")
 
-        stopped = leader.node.config.self_id
+        stopped = (await group.leader()).node.config.self_id
         await group.stop(stopped)
-        leader = await group.leader()
-        before = await leader.run(put("colour", "green"))
-        await group.show(f"{stopped} is stopped, {leader.node.config.self_id} leads; the colour was {before}")
+        before = await group.run(put("colour", "green"))
+        await group.show(f"{stopped} led and is stopped; another one leads; the colour was {before}")
 
         group.wipe(stopped)
         await group.start(stopped)
-        leader = await group.leader()
-        await leader.run(delete("count"))
+        await group.run(delete("count"))
         await group.show(f"{stopped} lost its disk, and is filled again; the count is deleted")
         await group.stop()
 
