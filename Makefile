@@ -98,7 +98,7 @@ crashpoints: $(READY) ## A crash at every file operation with every class of los
 	@DLEDGER_CRASH_POINTS=long $(BIN)/python -m pytest -q -n $(WORKERS) -s tests/crashpoints/test_crash_points.py
 
 bit-flips: $(READY) ## Change every byte of a store in every bit; the long form
-	@DLEDGER_BIT_FLIPS=long $(BIN)/python -m pytest -q -s tests/crashpoints/test_bit_flips.py
+	@DLEDGER_BIT_FLIPS=long $(BIN)/python -m pytest -q -n $(WORKERS) -s tests/crashpoints -k "changed_byte or changes_a_byte"
 
 mutants: $(READY) ## Plant every bug of tests/mutants and see that it is caught; the table goes into docs/testing.md
 	@$(BIN)/python scripts/mutants.py --jobs $(WORKERS) --write
