@@ -1,0 +1,184 @@
+"""Snapshots of the state machine: after any crash the newest one promised is there, and a transfer goes on.
+
+And with any byte changed: a damaged snapshot is never loaded, never sent; the one before it serves.
+"""
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+import dledger.snapshot_store
+from dledger.snapshot_store import SnapshotDamaged, SnapshotStore
+from dledger.testing.faults import FaultCounts
+from dledger.testing.sim_disk import SimDisk
+from tests.crashpoints.images import crash_images, killed
+from tests.crashpoints.inspector import IS_LONG, SECOND_CRASH_STRIDE
+from tests.crashpoints.workload import DIRECTORY, files_on
+
+CHUNK_SIZE = 300
+
+
+def empty_disk():
+    return SimDisk(Random(3), FaultCounts())
+
+
+class Sender:
+    """Another node, which has a snapshot to send."""
+
+    def __init__(self, index, content):
+        self.store = SnapshotStore.open(files_on(empty_disk()), DIRECTORY)
+        self.info = self.store.save(index, 3, content)
+
+    def chunk(self, offset):
+        return self.store.read_chunk(self.info, offset, CHUNK_SIZE)
+
+
+class Workload:
+    """Saves, receives and deletes snapshots, and remembers what it was promised."""
+
+    def __init__(self, see):
+        self.see = see
+        self.disk = empty_disk()
+        self.contents = {}
+        self.promised = -1
+        self.coming = Sender(20, Random(4).randbytes(1_900))
+        self.step = "open"
+        self.open()
+
+    def open(self):
+        self.store = SnapshotStore.open(files_on(self.disk, self.before_operation), DIRECTORY)
+
+    def before_operation(self, number):
+        self.see(f"{self.step}, operation {number}", self)
+
+    def save(self, index, size):
+        self.step = f"save {index}"
+        content = Random(index).randbytes(size)
+        self.contents[index] = content
+        self.store.save(index, 2, [content[: size // 3], content[size // 3 :]])
+        self.promised = index
+
+    def receive(self, count):
+        """Take so many chunks from where the transfer stands."""
+        self.step = "receive"
+        info = self.coming.info
+        incoming = self.store.incoming()
+        received = incoming[1] if incoming is not None else 0
+        for _ in range(count):
+            received = self.store.write_chunk(info, received, self.coming.chunk(received))
+
+    def finish(self):
+        self.step = "finish"
+        self.contents[20] = self.coming.store.load(self.coming.info)
+        assert self.store.finish(self.coming.info)
+        self.promised = 20
+
+    def restart(self):
+        self.step = "restart"
+        self.store.close()
+        self.open()
+
+    def run(self):
+        self.save(3, 100)
+        self.save(7, 1_400)
+        self.receive(3)
+        self.restart()
+        self.save(9, 700)
+        self.save(12, 10)
+        self.restart()
+        self.receive(2)
+        self.save(15, 5_000)
+        self.receive(20)
+        self.finish()
+        self.restart()
+        self.save(31, 600)
+        self.step = "end"
+        self.before_operation(0)
+
+
+class Inspector:
+    """Opens what a crash left."""
+
+    def __init__(self):
+        self.counts = Counter()
+
+    def see(self, place, work):
+        self.counts["operations"] += 1
+        for image in [*crash_images(work.disk, is_every_byte=IS_LONG), killed(work.disk)]:
+            self.counts["images"] += 1
+            try:
+                self.look(image.disk, work)
+            except Exception as error:
+                raise AssertionError(f"{place}: {image.label}: {type(error).__name__}: {error}") from error
+
+    def look(self, disk, work, *, is_second=False):
+        def crash_again(_number):
+            for image in crash_images(disk):
+                self.counts["images of a second crash"] += 1
+                self.look(image.disk, work, is_second=True)
+
+        is_crashed_again = not is_second and self.counts["images"] % SECOND_CRASH_STRIDE == 0
+        files = files_on(disk, crash_again) if is_crashed_again else files_on(disk)
+        store = SnapshotStore.open(files, DIRECTORY)
+        newest = store.latest()
+        assert (-1 if newest is None else newest.index) >= work.promised
+        for info in store.snapshots:
+            assert store.load(info) == work.contents[info.index]
+        assert store.damaged == ()
+        incoming = store.incoming()
+        if incoming is not None and not is_crashed_again:
+            self.counts["transfers gone on with"] += 1
+            info, received = incoming
+            assert info == work.coming.info
+            while received < info.size_bytes:
+                received = store.write_chunk(info, received, work.coming.chunk(received))
+            assert store.finish(info)
+            assert store.load(info) == work.coming.store.load(info)
+
+
+@pytest.mark.slow
+def test_snapshot_that_was_promised_is_there_after_a_crash(monkeypatch, capsys):
+    monkeypatch.setattr(dledger.snapshot_store, "_SYNC_EVERY_BYTES", 2 * CHUNK_SIZE)
+    inspector = Inspector()
+
+    Workload(inspector.see).run()
+
+    with capsys.disabled():
+        print(f"\ncrash points of snapshots: {dict(inspector.counts)}")
+    assert inspector.counts["transfers gone on with"] > 0
+
+
+@pytest.mark.slow
+def test_snapshot_with_a_changed_byte_is_neither_loaded_nor_sent(capsys):
+    disk = empty_disk()
+    store = SnapshotStore.open(files_on(disk), DIRECTORY)
+    good = store.save(5, 1, b"the one before")
+    content = Random(5).randbytes(700)
+    store.save(8, 2, content)
+    inode = disk.lookup(f"{DIRECTORY}/snapshot/{8:020d}")
+    counts = Counter()
+    for position, byte in enumerate(bytes(inode.cache)):
+        for value in {0, 0xFF, *(byte ^ 1 << bit for bit in (range(8) if IS_LONG else (position % 8,)))} - {byte}:
+            damaged = killed(disk).disk
+            found = damaged.lookup(f"{DIRECTORY}/snapshot/{8:020d}")
+            found.cache[position] = found.durable[position] = value
+            counts[_load_newest(damaged, good)] += 1
+
+    with capsys.disabled():
+        print(f"\nchanged bytes of a snapshot, {counts.total()}: {dict(counts)}")
+    assert set(counts) == {"found at the start", "found when it was loaded"}
+
+
+def _load_newest(disk, good):
+    store = SnapshotStore.open(files_on(disk), DIRECTORY)
+    newest, end = store.latest(), "found at the start"
+    if newest != good:
+        assert store.read_chunk(newest, 0, CHUNK_SIZE) is None
+        store = SnapshotStore.open(files_on(disk), DIRECTORY)
+        with pytest.raises(SnapshotDamaged):
+            store.load(newest)
+        end = "found when it was loaded"
+    assert store.latest() == good
+    assert store.load(good) == b"the one before"
+    return end
