@@ -212,9 +212,12 @@ class EntryStore(EntryReader):
         """
         # What does not stand at the end of the log or before it will not be taken: the logs differ.
         if span.position <= self._end_position - self._end_position % self._file_size + self._file_size:
-            begin = min(self._end_position, span.position)
-            self._data.reserve(begin, span.position + span.length + BLANK_SIZE_MIN)
-            self._index.reserve(min(self.last_index + 1, span.first_index), span.last_index)
+            # A late push may begin with entries that were deleted here.
+            begin = max(min(self._end_position, span.position), self.begin_position)
+            begin_index = max(min(self.last_index + 1, span.first_index), self.begin_index)
+            if span.last_index >= begin_index:
+                self._data.reserve(begin, span.position + span.length + BLANK_SIZE_MIN)
+                self._index.reserve(begin_index, span.last_index)
 
     def append_encoded(self, span: Span, payload: bytes, first_index: int) -> None:
         """Append the entries of a peer from `first_index` on, as they are, into the page cache.

@@ -347,9 +347,13 @@ class Raft:
 
     @property
     def retention_floor(self) -> int:
-        """The first index that must be kept: it is not committed, or a live follower is being sent it."""
+        """The first index that must be kept: a live follower is being sent it, or it is the last one committed.
+
+        The log must begin with an entry that is committed: another one may be replaced, by one that stands in the file
+        before.
+        """
         state = self.state
-        floor = state.commit_index + 1
+        floor = state.commit_index
         time_out_ms = state.config.max_election_timeout_ms
         for progress in state.progress.values():
             if progress.is_live(state.now_ms, time_out_ms):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dledger.core.events import Propose, Received, ResetStore, SnapshotSaved, Tick
-from dledger.core.messages import Push, ResetLog, SnapshotChunk
+from dledger.core.messages import Push, ResetLog, SnapshotChunk, SnapshotProgress
 from dledger.types import SnapshotInfo
 
 THREE = {"a": [], "b": [], "c": []}
@@ -24,7 +24,7 @@ def lagging(group, *, config=None, snapshot=None):
         leader.step(SnapshotSaved(snapshot))
     # A dead follower holds nothing back, a live one all that it still needs.
     cluster.tick(1_200)
-    assert leader.raft.retention_floor == 21
+    assert leader.raft.retention_floor == 20
     leader.delete_before(15)
     return cluster, leader
 
@@ -92,6 +92,7 @@ def test_snapshot_that_the_log_outgrew_while_it_was_sent_is_given_up_for_a_newer
     leader.step(SnapshotSaved(new))
     leader.delete_before(19)
 
+    leader.step(Received("c", SnapshotProgress(leader.raft.term, 15, 2_500)))
     cluster.tick(1_500)
 
     assert [(reset.begin_index, reset.snapshot_index) for reset in cluster["c"].seen(ResetStore)] == [(19, 19)]
@@ -207,3 +208,15 @@ def test_follower_that_catches_up_gets_no_more_than_its_quota(group):
     leader.step(Propose(1, 1))
     cluster.tick(20)
     assert leader.raft.commit_index == 401
+
+
+def test_log_begins_with_an_entry_that_is_committed(group):
+    """Found by simulation (seed 56): what took the place of an uncommitted first entry had no file to stand in."""
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+    cluster.isolate("a")
+    leader.step(Propose(4, 4))
+
+    assert leader.raft.commit_index == 0
+    assert leader.raft.retention_floor == 0

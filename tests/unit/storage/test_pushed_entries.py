@@ -179,3 +179,15 @@ def test_no_room_is_made_for_a_push_that_is_far_away(follower_log, follower):
     follower.reserve_span(Span(5, 5, 1, 1 << 50, 100))
 
     assert list((follower_log.data_path()).parent.iterdir()) == []
+
+
+def test_late_push_of_entries_that_were_deleted_needs_no_room(leader):
+    """Found by simulation (seeds 26 and 35): room was looked for in a file that is gone."""
+    leader.append([bytes(3000)] * 3, 20, 1)
+    late = leader.span_of(0, 19)
+    leader.delete_before(22)
+    assert leader.begin_index == 22
+
+    leader.reserve_span(late)
+
+    assert leader.begin_index == 22
