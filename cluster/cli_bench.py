@@ -80,7 +80,7 @@ def _check(chosen: list[str], flush: str, endpoints: str) -> None:
 def _measure(plan: Bench, chosen: list[str], runs: int) -> list[Summary]:
     """Run the chosen workloads; end the command if nodes do not start or an append fails."""
     from cluster.bench_workloads import WORKLOADS  # noqa: PLC0415
-    from cluster.local_cluster import ClusterError  # noqa: PLC0415
+    from cluster.local_node import ClusterError  # noqa: PLC0415
     from dledger.errors import DLedgerError  # noqa: PLC0415
 
     by_name = {workload.name: workload for workload in WORKLOADS}

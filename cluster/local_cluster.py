@@ -11,53 +11,35 @@ from __future__ import annotations
 
 import json
 import os
-import random
+import shutil
 import signal
-import socket
 import subprocess
 import sys
+import threading
 import time
+import tomllib
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from cluster.local_node import ClusterError, LocalNode, Setting, choose_ports, write_node
 from cluster.processes import ProcessRef, identity_of
-from dledger.client import LogClient
+from dledger.client import AdminClient, LogClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
 STATE_FILE = "cluster.json"
-# Below the range that Linux takes ports of outgoing connections from, so that no dialling node takes another's port.
-_PORTS = range(15_000, 32_000)
-_PORT_TRIES_MAX = 1_000
 _POLL_S = 0.01
 _STOP_GRACE_S = 10.0
 _LOG_TAIL_LINES = 15
 # Small beside the defaults (1 GiB and 160 MiB are allocated at once, a node): a folder for trying things out.
-_DEFAULT_OPTIONS: dict[str, str | int] = {
+_DEFAULT_OPTIONS: dict[str, Setting] = {
     "mapped_file_size_for_entry_data": 64 << 20,
     "mapped_file_size_for_entry_index": 8 << 20,
 }
-
-
-class ClusterError(Exception):
-    """The local cluster could not be made, started or found; the message says which node and what to look at."""
-
-
-@dataclass(slots=True)
-class _Node:
-    """One node: where its files are, where it listens, and its process if one was started."""
-
-    id: str
-    config: str
-    log: str
-    store: str
-    endpoint: str
-    metrics: str
-    process: ProcessRef | None = None
 
 
 class LocalCluster:
@@ -68,10 +50,12 @@ class LocalCluster:
             log.append(b"hello")
     """
 
-    def __init__(self, folder: Path, group: str, nodes: list[_Node]) -> None:
+    def __init__(self, folder: Path, group: str, nodes: list[LocalNode]) -> None:
         self._folder = folder
         self._group = group
         self._nodes = {node.id: node for node in nodes}
+        # Nodes may be started and ended by several threads at once.
+        self._lock = threading.Lock()
         # Kept to reap them: an ended child stays a zombie until its parent asks.
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -83,7 +67,7 @@ class LocalCluster:
         folder: Path,
         *,
         nodes: int = 3,
-        options: Mapping[str, str | int] | None = None,
+        options: Mapping[str, Setting] | None = None,
         base_port: int | None = None,
     ) -> LocalCluster:
         """Write the configuration of a new cluster under `folder`; nothing is started yet.
@@ -102,11 +86,11 @@ class LocalCluster:
             raise ClusterError(f"{folder} already holds a cluster: attach to it, or choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
         settings = {**_DEFAULT_OPTIONS, "group": "default", **(options or {})}
-        ports = _choose_ports(3 * nodes, base_port)
+        ports = choose_ports(3 * nodes, base_port)
         ids = [f"n{number}" for number in range(nodes)]
         peers = ";".join(f"{node_id}-127.0.0.1:{port}" for node_id, port in zip(ids, ports, strict=False))
         made = [
-            _write_node(folder, node_id, peers, settings, ports[nodes + 2 * number], ports[nodes + 2 * number + 1])
+            write_node(folder, node_id, peers, settings, ports[nodes + 2 * number], ports[nodes + 2 * number + 1])
             for number, node_id in enumerate(ids)
         ]
         cluster = cls(folder, str(settings["group"]), made)
@@ -126,16 +110,18 @@ class LocalCluster:
         except FileNotFoundError:
             raise ClusterError(f"{folder} holds no cluster ({STATE_FILE} is missing): create one first") from None
         nodes = [
-            _Node(**{**node, "process": ProcessRef(**node["process"]) if node["process"] else None})
+            LocalNode(**{**node, "process": ProcessRef(**node["process"]) if node["process"] else None})
             for node in state["nodes"]
         ]
         return cls(folder, state["group"], nodes)
 
     def _save(self) -> None:
-        state = {"group": self._group, "nodes": [asdict(node) for node in self._nodes.values()]}
-        spare = self._folder / f"{STATE_FILE}.tmp"
-        spare.write_text(json.dumps(state, indent=1))
-        spare.replace(self._folder / STATE_FILE)
+        with self._lock:
+            state = {"group": self._group, "nodes": [asdict(node) for node in self._nodes.values()]}
+            # Another program may have attached to the same folder.
+            spare = self._folder / f"{STATE_FILE}.{os.getpid()}.tmp"
+            spare.write_text(json.dumps(state, indent=1))
+            spare.replace(self._folder / STATE_FILE)
 
     # --------------------------------------------------------------------------------------------- what there is
 
@@ -247,6 +233,69 @@ class LocalCluster:
         """Let a paused node go on."""
         self._signal(node_id, signal.SIGCONT)
 
+    # ------------------------------------------------------------------------------------- nodes that come and go
+
+    def add_node(self, timeout_s: float = 30.0) -> str:
+        """Have another node join the group, on free ports, and wait until it votes; return its id.
+
+        Raises:
+            ClusterError: it did not start; the message shows the end of its log.
+            dledger.client.AdminFailed: no node leads, or the new one did not catch up in time.
+        """
+        node_id = f"n{1 + max(int(known.removeprefix('n')) for known in self._nodes)}"
+        peer_port, client_port, metrics_port = choose_ports(3, None)
+        with AdminClient(self.endpoints, group=self._group, deadline_s=timeout_s) as admin:
+            admin.add(node_id, f"127.0.0.1:{peer_port}")
+            peers = ";".join(f"{member.id}-{member.address}" for member in admin.members().members)
+            # The others' settings: what must be equal is equal, and the rest is as good for this one.
+            settings = tomllib.loads(Path(next(iter(self._nodes.values())).config).read_text())
+            joining = {**settings, "is_joining": True}
+            self._nodes[node_id] = write_node(self._folder, node_id, peers, joining, client_port, metrics_port)
+            self.start_node(node_id, timeout_s)
+            admin.promote(node_id)
+        return node_id
+
+    def remove_node(self, node_id: str, timeout_s: float = 30.0) -> None:
+        """Remove a node from the group, end it, and delete its files.
+
+        Raises:
+            dledger.client.AdminFailed: no node leads, or too few would live.
+        """
+        with AdminClient(self.endpoints, group=self._group, deadline_s=timeout_s) as admin:
+            admin.remove(node_id)
+        self.stop_node(node_id)
+        self.wipe(node_id)
+        node = self._nodes.pop(node_id)
+        for path in (node.config, node.log):
+            Path(path).unlink(missing_ok=True)
+        self._save()
+
+    def wipe(self, node_id: str) -> None:
+        """Delete the files of a node that does not run, as a new disk would.
+
+        Raises:
+            ClusterError: it runs.
+        """
+        if self.is_running(node_id):
+            raise ClusterError(f"node {node_id} runs: stop it first")
+        shutil.rmtree(self._nodes[node_id].store, ignore_errors=True)
+
+    def wait_counted(self, node_id: str, timeout_s: float = 30.0) -> None:
+        """Wait until the leader counts a node's answers: it has caught up, and is readmitted if it was wiped.
+
+        Raises:
+            ClusterError: it did not come so far in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        with AdminClient(self.endpoints, group=self._group, deadline_s=timeout_s) as admin:
+            while time.monotonic() < deadline:
+                response = admin.members()
+                counted = {peer.id for peer in response.peers if peer.is_counted and peer.is_live}
+                if node_id == response.leader.id or node_id in counted:
+                    return
+                time.sleep(_POLL_S)
+        raise ClusterError(f"{node_id} does not count within {timeout_s:.0f} s; look at {self.log_of(node_id)}")
+
     def wait_for_leader(self, timeout_s: float = 15.0) -> str:
         """Return the id of the node that leads, as soon as one does.
 
@@ -326,58 +375,3 @@ class LocalCluster:
         if self._nodes[node_id].process is not None:
             self._nodes[node_id].process = None
             self._save()
-
-
-def _write_node(
-    folder: Path, node_id: str, peers: str, settings: Mapping[str, str | int], client_port: int, metrics_port: int
-) -> _Node:
-    """Write one node's configuration file."""
-    node = _Node(
-        id=node_id,
-        config=str(folder / f"{node_id}.toml"),
-        log=str(folder / f"{node_id}.log"),
-        store=str(folder / node_id),
-        endpoint=f"127.0.0.1:{client_port}",
-        metrics=f"127.0.0.1:{metrics_port}",
-    )
-    own: dict[str, str | int] = {
-        "self_id": node_id,
-        "peers": peers,
-        "store_base_dir": node.store,
-        "client_address": node.endpoint,
-        "metrics_address": node.metrics,
-    }
-    # A JSON string or number is a TOML one, too.
-    lines = [f"{name} = {json.dumps(value)}\n" for name, value in {**settings, **own}.items()]
-    Path(node.config).write_text("".join(lines))
-    return node
-
-
-def _choose_ports(count: int, base_port: int | None) -> list[int]:
-    """Return `count` ports of loopback that nobody listens on now."""
-    if base_port is not None:
-        ports = list(range(base_port, base_port + count))
-        taken = [port for port in ports if not _is_free(port)]
-        if taken:
-            raise ClusterError(f"port {taken[0]} is taken: choose another base port, or let free ones be chosen")
-        return ports
-    # Not the shared generator: programs that seed it alike would choose alike.
-    draw = random.SystemRandom()
-    chosen: set[int] = set()
-    for _ in range(_PORT_TRIES_MAX):
-        port = draw.choice(_PORTS)
-        if port not in chosen and _is_free(port):
-            chosen.add(port)
-        if len(chosen) == count:
-            return sorted(chosen)
-    raise ClusterError(f"found no {count} free ports between {_PORTS.start} and {_PORTS.stop}")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

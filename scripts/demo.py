@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cluster.local_cluster import ClusterError, LocalCluster
+from cluster.local_cluster import LocalCluster
+from cluster.local_node import ClusterError
 from dledger import LogClient, ReadFailed
 
 # Small inputs, too, are cut into so many batches that the leader dies between two of them.

@@ -2,6 +2,9 @@
 
     python scripts/local_cluster.py start      three nodes on free ports, in ./run
     python scripts/local_cluster.py status
+    python scripts/local_cluster.py add        another node joins
+    python scripts/local_cluster.py remove n0  one leaves, and its files go
+    python scripts/local_cluster.py wipe n1    one loses its files, as by a new disk, and is filled again
     python scripts/local_cluster.py stop       data and logs stay
 
 Only processes that this folder's cluster started are ever ended. The work is done by `cluster.local_cluster`.
@@ -17,8 +20,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cluster.local_cluster import STATE_FILE, ClusterError, LocalCluster
+from cluster.local_cluster import STATE_FILE, LocalCluster
+from cluster.local_node import ClusterError
 from dledger import LogClient
+from dledger.client import AdminFailed
 
 DEFAULT_FOLDER = Path("run")
 
@@ -28,7 +33,7 @@ def main() -> int:
     options = _parse()
     try:
         options.run(options)
-    except ClusterError as error:
+    except (ClusterError, AdminFailed) as error:
         print(f"local_cluster: {error}", file=sys.stderr)
         return 1
     return 0
@@ -42,10 +47,15 @@ def _parse() -> argparse.Namespace:
         ("stop", _stop, "stop all nodes; data and logs stay"),
         ("status", _status, "show all nodes"),
         ("endpoints", _endpoints, "print the addresses that a client needs"),
+        ("add", _add, "have another node join the group, and wait until it votes"),
+        ("remove", _remove, "remove a node from the group, end it, and delete its files"),
+        ("wipe", _wipe, "end a node, delete its files, start it again, and wait until it counts again"),
     ):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--folder", type=Path, default=DEFAULT_FOLDER, help="where everything lies (./run)")
         command.set_defaults(run=run)
+        if name in ("remove", "wipe"):
+            command.add_argument("node", help="its id, for example n0")
         if name == "start":
             command.add_argument("--nodes", type=int, choices=(1, 3, 5), default=3, help="how many, if made now (3)")
             command.add_argument("--base-port", type=int, help="first of three ports a node, if made now (free ones)")
@@ -77,6 +87,37 @@ def _status(options: argparse.Namespace) -> None:
 
 def _endpoints(options: argparse.Namespace) -> None:
     print(LocalCluster.attach(options.folder).endpoints)
+
+
+def _add(options: argparse.Namespace) -> None:
+    cluster = LocalCluster.attach(options.folder)
+    node_id = cluster.add_node()
+    _show(cluster)
+    print(f"{node_id} has joined and votes. Addresses for clients:\n{cluster.endpoints}")
+
+
+def _remove(options: argparse.Namespace) -> None:
+    cluster = LocalCluster.attach(options.folder)
+    _check_known(cluster, options.node)
+    cluster.remove_node(options.node)
+    _show(cluster)
+    print(f"{options.node} has left the group; its files are deleted")
+
+
+def _wipe(options: argparse.Namespace) -> None:
+    cluster = LocalCluster.attach(options.folder)
+    _check_known(cluster, options.node)
+    cluster.stop_node(options.node)
+    cluster.wipe(options.node)
+    cluster.start_node(options.node)
+    cluster.wait_counted(options.node)
+    _show(cluster)
+    print(f"{options.node} lost its files, got them again from the leader, and counts again")
+
+
+def _check_known(cluster: LocalCluster, node_id: str) -> None:
+    if node_id not in cluster.node_ids:
+        raise ClusterError(f"there is no node {node_id!r}: there are {', '.join(cluster.node_ids)}")
 
 
 def _show(cluster: LocalCluster) -> None:

@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 from cluster.bench import Run, Summary
 from cluster.bench_workloads import Load
 from cluster.cli import app
-from cluster.local_cluster import ClusterError, LocalCluster
+from cluster.local_cluster import LocalCluster
+from cluster.local_node import ClusterError
 
 NOBODY = "127.0.0.1:9"
 

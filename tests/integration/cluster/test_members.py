@@ -1,0 +1,175 @@
+"""Members that come and go, and leadership that moves, on node processes: by command, by client, by script."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.local_cluster import LocalCluster
+from dledger import LogClient
+from dledger.client import AdminClient, AdminFailed, AsyncAdminClient, AsyncLogClient
+
+ROOT = Path(__file__).parents[3]
+OPTIONS = {
+    "heart_beat_time_interval_ms": 50,
+    "min_election_timeout_ms": 300,
+    "max_election_timeout_ms": 600,
+    "mapped_file_size_for_entry_data": 1 << 20,
+    "mapped_file_size_for_entry_index": 1 << 20,
+}
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Return a running cluster of this module's own: its members change, but at the end of a test all of them vote."""
+    with LocalCluster.create(tmp_path_factory.mktemp("members"), options=OPTIONS) as running:
+        running.wait_for_leader()
+        yield running
+
+
+def dledger(cluster: LocalCluster, *arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DLEDGER_ENDPOINTS": cluster.endpoints, "COLUMNS": "100"}
+    command = [sys.executable, "-m", "cluster.cli", *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60, text=True)
+
+
+def script(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "scripts/local_cluster.py", *arguments, "--folder", str(cluster.folder)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=90, text=True)
+
+
+def follower_of(cluster: LocalCluster) -> str:
+    leader = cluster.wait_for_leader()
+    return next(node_id for node_id in cluster.node_ids if node_id != leader)
+
+
+def test_node_that_is_added_by_command_is_listed_promoted_and_removed(group: LocalCluster) -> None:
+    listed = dledger(group, "members", "list")
+    assert listed.returncode == 0, listed.stderr
+    assert listed.stdout.count("voter") == 2
+    assert "leader" in listed.stdout
+
+    added = dledger(group, "members", "add", "n9-127.0.0.1:9")
+    assert added.returncode == 0, added.stderr
+    assert "is_joining = true" in added.stdout
+    assert "n9-127.0.0.1:9" in added.stdout
+    assert dledger(group, "members", "add", "n9-127.0.0.1:9").returncode == 0, "asking twice does no harm"
+    rows = [json.loads(line) for line in dledger(group, "members", "list", "--json").stdout.splitlines()]
+    assert [row["role"] for row in rows if row["id"] == "n9"] == ["learner"]
+    assert "learner" in dledger(group, "status").stdout
+
+    promoted = dledger(group, "members", "promote", "n9", "--deadline", "0.5")
+    assert promoted.returncode == 1
+    assert "n9 does not answer" in promoted.stderr
+    assert "`dledger status`" in promoted.stderr
+    moved = dledger(group, "members", "add", "n9-127.0.0.1:10")
+    assert "402 UNEXPECTED_MEMBER" in moved.stderr
+    assert dledger(group, "members", "remove", "n9").returncode == 0
+    gone = dledger(group, "members", "remove", "n9")
+    assert gone.returncode == 1
+    assert "401 UNKNOWN_MEMBER" in gone.stderr
+    assert "`dledger members list`" in gone.stderr
+    assert dledger(group, "members", "add", "nonsense").returncode == 2
+
+
+def test_fourth_node_joins_votes_and_leaves_again_by_script(group: LocalCluster) -> None:
+    with LogClient(group.endpoints) as log:
+        place = log.append(b"before the fourth")
+    added = script(group, "add")
+    assert added.returncode == 0, added.stderr
+    cluster = LocalCluster.attach(group.folder)
+    (node_id,) = set(cluster.node_ids) - set(group.node_ids)
+    with LogClient(cluster.endpoint_of(node_id)) as log:
+        found = list(log.read(place.index, max_entries=1, endpoint=cluster.endpoint_of(node_id)))
+        assert [entry.body for entry in found] == [b"before the fourth"]
+    with AdminClient(group.endpoints) as admin:
+        assert {member.id for member in admin.members().members if member.is_voter} == set(cluster.node_ids)
+    removed = script(group, "remove", node_id)
+    assert removed.returncode == 0, removed.stderr
+    assert not cluster.directory_of(node_id).exists()
+    assert set(LocalCluster.attach(group.folder).node_ids) == set(group.node_ids)
+    unknown = script(group, "remove", node_id)
+    assert unknown.returncode == 1
+    assert "there is no node" in unknown.stderr
+
+
+def test_wiped_node_gets_everything_again_and_counts_again(group: LocalCluster) -> None:
+    with LogClient(group.endpoints) as log:
+        places = [log.append(b"%d" % number) for number in range(50)]
+        wiped = follower_of(group)
+        group.stop_node(wiped)
+        group.wipe(wiped)
+        group.start_node(wiped)
+        group.wait_counted(wiped)
+        third = next(node for node in group.node_ids if node not in (wiped, group.wait_for_leader()))
+        group.stop_node(third)
+        last = log.append(b"with the voice of the wiped one")
+        group.start_node(third)
+        found = log.read(places[0].index, mode="linearizable", endpoint=group.endpoint_of(wiped))
+        bodies = [entry.body for entry in found]
+        assert bodies == [*(b"%d" % number for number in range(50)), b"with the voice of the wiped one"]
+        assert last.index > places[-1].index
+
+
+def test_leadership_moves_by_command_and_by_client(group: LocalCluster) -> None:
+    target = follower_of(group)
+    moved = dledger(group, "transfer", target)
+    assert moved.returncode == 0, moved.stderr
+    assert f"{target} leads" in moved.stdout
+    assert group.wait_for_leader() == target
+    assert dledger(group, "transfer", target).returncode == 0, "who leads already needs no transfer"
+    nobody = dledger(group, "transfer", "n77")
+    assert nobody.returncode == 1
+    assert "401 UNKNOWN_MEMBER" in nobody.stderr
+
+    async def by_client() -> str:
+        target = follower_of(group)
+        async with AsyncAdminClient(group.endpoints) as admin, AsyncLogClient(group.endpoints) as log:
+            await log.append(b"before")
+            await admin.transfer(target)
+            await log.append(b"after")
+            assert (await admin.members()).leader.id == target
+            with pytest.raises(AdminFailed, match="401"):
+                await admin.remove("n77")
+        return target
+
+    assert asyncio.run(by_client()) == group.wait_for_leader()
+
+
+def test_followers_serve_linearizable_reads(group: LocalCluster) -> None:
+    with LogClient(group.endpoints) as log:
+        for number in range(5):
+            place = log.append(b"%d" % number)
+            for node_id in group.node_ids:
+                for mode in ("linearizable", "lease"):
+                    found = list(log.read(place.index, mode=mode, endpoint=group.endpoint_of(node_id)))
+                    assert [entry.body for entry in found] == [b"%d" % number]
+            assert [entry.index for entry in log.read(place.index, prefer_followers=True)] == [place.index]
+
+
+def test_nodes_may_be_started_and_ended_by_several_threads_at_once(group: LocalCluster) -> None:
+    faults: list[Exception] = []
+
+    def restart(node_id: str) -> None:
+        try:
+            for _ in range(2):
+                group.restart(node_id)
+        except Exception as error:  # noqa: BLE001  (told in the main thread)
+            faults.append(error)
+
+    threads = [threading.Thread(target=restart, args=(node_id,)) for node_id in group.node_ids]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert set(LocalCluster.attach(group.folder).running_ids) == set(group.node_ids)
+    group.wait_for_leader()
