@@ -14,14 +14,14 @@ import json
 from typing import Any, Protocol
 
 from dledger.entry import ENTRY_CONFIG_CHANGE
-from dledger.errors import DLedgerError
 from dledger.types import Member, Membership
+from store.errors import StoreError
 
 _VERSION = 1
 _FIELDS = {"id": str, "address": str, "isVoter": bool, "incarnation": int}
 
 
-class MembershipUnreadable(DLedgerError):
+class MembershipUnreadable(StoreError):
     """A membership that this program cannot read stands in the log, or in the file that lists those of the log.
 
     The node must stop: whoever does not know who belongs to the group can neither vote nor count.

@@ -3,9 +3,9 @@
     dledger-membership 1 89abcdef
     [{"index":-1,"membership":{...}},{"index":41,"membership":{...}}]
 
-The number in the first line is the CRC-32C of the second. Spaces fill the file up to a fixed size, whose room is set
-aside when it is opened, so that it can be saved on a full disk. A file that cannot be read stops the node: without it,
-a log whose head is gone does not say who belongs to the group.
+The number in the first line is the CRC-32C of the second. Spaces, which nobody reads, fill the file up to a fixed size,
+whose room is set aside when it is opened, so that it can be saved on a full disk. A file that cannot be read stops the
+node: without it, a log whose head is gone does not say who belongs to the group.
 
 Because the file is saved first, it may name an entry that a crash kept from being written, or that was cut off:
 `drop_unheld` finds those when the node starts.
@@ -32,7 +32,7 @@ from store.files import Files
 
 FILE_NAME = "membership"
 FILE_SIZE_BYTES = 64 << 10
-_TITLE = "dledger-membership 1"
+_TITLE = b"dledger-membership 1"
 # One that is committed and one that is not: no log ever needs more, for changes are made one at a time.
 _ENTRIES_MIN = 2
 
@@ -75,12 +75,12 @@ class MembershipFile:
         if content is None:
             return None
         try:
-            title, text, rest = content.decode().split("\n", 2)
-            if rest.strip() or title != f"{_TITLE} {crc32c(text.encode()):08x}":
-                raise ValueError(f"the first line {title!r}")  # noqa: TRY301  (one place says what to do)
+            title, text, _ = content.split(b"\n", 2)
+            if title != b"%s %08x" % (_TITLE, crc32c(text)):
+                raise ValueError(f"the first line {title[:80]!r}")  # noqa: TRY301  (one place says what to do)
             return _entries_from(json.loads(text))
         except (ValueError, KeyError, TypeError) as error:
-            expected = f"'{_TITLE}' with the checksum of the next line, and memberships in JSON"
+            expected = f"'{_TITLE.decode()}' with the checksum of the next line, and memberships in JSON"
             raise MembershipUnreadable(self._path, expected, repr(error)) from error
 
     def save(self, entries: Sequence[MembershipEntry]) -> None:
@@ -127,8 +127,8 @@ def _is_held(entry: MembershipEntry, log: EntryReader, codec: MembershipCodec) -
 
 def _content_of(entries: Sequence[MembershipEntry]) -> bytes:
     values = [{"index": entry.index, "membership": membership_to_object(entry.membership)} for entry in entries]
-    text = to_json(values)
-    return f"{_TITLE} {crc32c(text.encode()):08x}\n{text}\n".encode()
+    text = to_json(values).encode()
+    return b"%s %08x\n%s\n" % (_TITLE, crc32c(text), text)
 
 
 def _entries_from(values: Any) -> tuple[MembershipEntry, ...]:
