@@ -209,6 +209,8 @@ def state_of(peer: PeerStatus | None) -> str:
         return "ok"
     if not peer.is_live:
         return "silent"
+    if peer.match_index < 0:
+        return "not heard of yet"
     if peer.is_sick:
         return "disk stalls"
     return "ok" if peer.is_counted or not peer.is_voter else "wiped, not counted"

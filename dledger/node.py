@@ -123,6 +123,7 @@ class Node:
             self.reader = LogReader(opened.store)
             await self._transport.start()
             parts.group.on_membership(self._raft.memberships)
+            parts.group.warn_of_settings()
         except BaseException:
             opened.close(is_clean=False)
             raise

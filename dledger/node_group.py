@@ -15,7 +15,7 @@ from dledger.config import MEMBERS_MAX, Address, NodeConfig, check_id
 from dledger.core.events import ChangeMembership, Event, MembershipAction, TransferLeadership
 from dledger.errors import ResponseCode
 from dledger.pending_requests import PENDING_MAX, PendingRequests, RequestResult
-from dledger.types import Membership, MembershipEntry
+from dledger.types import NO_INDEX, Member, Membership, MembershipEntry
 
 logger = logging.getLogger(__name__)
 
@@ -37,12 +37,13 @@ class NodeGroup:
         ask: Callable[[Event], None],
     ) -> None:
         self._self_id = config.self_id
+        self._settings = {peer.id: peer.address for peer in config.peers}
         self._set_members = set_members
         self._ask = ask
         # A transfer that fails is given up by the core after one election timeout.
         timeout_ms = max(config.max_wait_ack_time_ms, 2 * config.raft.max_election_timeout_ms)
         self._requests = PendingRequests(timeout_ms / 1000)
-        self._memberships: tuple[MembershipEntry, ...] = (MembershipEntry(-1, Membership()),)
+        self._memberships: tuple[MembershipEntry, ...] = (MembershipEntry(NO_INDEX, Membership()),)
 
     # -------------------------------------------------------------------------------------------------------- members
 
@@ -70,11 +71,32 @@ class NodeGroup:
         addresses: dict[str, Address] = {}
         for entry in memberships:
             for member in entry.membership.members:
-                try:
-                    addresses[member.id] = Address.parse(member.address)
-                except ValueError as error:
-                    logger.error("member_without_address id=%r error=%r", member.id, str(error))  # noqa: TRY400
+                address = self._address_of(member, is_from_settings=entry.index == NO_INDEX)
+                if address is not None:
+                    addresses[member.id] = address
         self._set_members(addresses)
+
+    def _address_of(self, member: Member, *, is_from_settings: bool) -> Address | None:
+        """Return where a member listens: as the settings say until the log says it."""
+        if is_from_settings and member.id in self._settings:
+            return self._settings[member.id]
+        try:
+            return Address.parse(member.address)
+        except ValueError as error:
+            logger.error("member_without_address id=%r error=%r", member.id, str(error))  # noqa: TRY400
+            return None
+
+    def warn_of_settings(self) -> None:
+        """Log when the settings name other members than the log does: the log counts, and somebody may not know."""
+        ids = {member.id for member in self.membership.members} | {self._self_id}
+        if ids != set(self._settings):
+            named, known = " ".join(sorted(self._settings)), " ".join(sorted(ids))
+            logger.warning(
+                "peers_differ self_id=%s settings=%r log=%r text='the log counts; members change by command'",
+                self._self_id,
+                named,
+                known,
+            )
 
     # ------------------------------------------------------------------------------------------------------- requests
 

@@ -1,0 +1,89 @@
+"""The group as a node knows it: whom it dials, what it refuses by itself, what it tells the operator."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from dledger.config import MEMBERS_MAX, Address, NodeConfig, Peer
+from dledger.core.events import ChangeMembership, Event, MembershipAction
+from dledger.errors import ResponseCode
+from dledger.node_group import NodeGroup
+from dledger.types import Member, Membership, MembershipEntry
+
+PEERS = tuple(Peer(f"n{number}", Address("new", 1 + number)) for number in range(3))
+FOUNDED = Membership(tuple(Member(f"n{number}", f"old:{1 + number}") for number in range(3)))
+
+
+class Bench:
+    """A group whose transport and core only take notes."""
+
+    def __init__(self) -> None:
+        self.dialled: list[dict[str, Address]] = []
+        self.asked: list[Event] = []
+        config = NodeConfig("g", "n0", PEERS, "unused", Address("new", 9))
+        self.group = NodeGroup(config, set_members=self._set_members, ask=self.asked.append)
+
+    def _set_members(self, addresses: Mapping[str, Address]) -> None:
+        self.dialled.append(dict(addresses))
+
+    def add(self, *arguments: Any) -> asyncio.Future[Any]:
+        return self.group.change_membership(MembershipAction.ADD, *arguments)
+
+
+def test_settings_say_where_members_listen_until_the_log_says_it() -> None:
+    bench = Bench()
+    bench.group.on_membership([MembershipEntry(-1, FOUNDED)])
+    assert bench.dialled[-1] == {peer.id: peer.address for peer in PEERS}
+    bench.group.on_membership([MembershipEntry(7, FOUNDED)])
+    assert bench.dialled[-1] == {f"n{number}": Address("old", 1 + number) for number in range(3)}
+
+
+def test_member_that_leaves_is_dialled_until_that_is_committed() -> None:
+    bench = Bench()
+    left = FOUNDED.without("n2")
+    bench.group.on_membership([MembershipEntry(3, FOUNDED), MembershipEntry(7, left)])
+    assert set(bench.dialled[-1]) == {"n0", "n1", "n2"}
+    bench.group.on_membership([MembershipEntry(7, left)])
+    assert set(bench.dialled[-1]) == {"n0", "n1"}
+
+
+def test_removed_node_says_so_and_so_do_settings_that_the_log_has_overtaken(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    caplog.set_level(logging.INFO)
+    bench.group.on_membership([MembershipEntry(-1, FOUNDED)])
+    bench.group.warn_of_settings()
+    assert "peers_differ" not in caplog.text
+    assert "removed" not in caplog.text
+    bench.group.on_membership([MembershipEntry(7, FOUNDED.without("n0").with_member(Member("n3", "h:1")))])
+    assert "no member of its group any more" in caplog.text
+    assert not bench.group.is_member
+    bench.group.warn_of_settings()
+    assert "peers_differ" in caplog.text
+
+
+def test_member_without_an_address_harms_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.group.on_membership([MembershipEntry(7, FOUNDED.with_member(Member("n3", "")))])
+    assert set(bench.dialled[-1]) == {"n0", "n1", "n2"}
+    assert "member_without_address" in caplog.text
+
+
+def test_group_of_the_largest_size_takes_no_more_members() -> None:
+    async def main() -> None:
+        bench = Bench()
+        members = tuple(Member(f"m{number:02}", f"h:{number + 1}") for number in range(MEMBERS_MAX))
+        bench.group.on_membership([MembershipEntry(7, Membership(members))])
+        result = await bench.add("n9", "h:99")
+        assert result.code is ResponseCode.UNEXPECTED_ARGUMENT
+        assert "remove one first" in result.message
+        again = bench.add("m00", "h:1")
+        assert bench.asked == [ChangeMembership(1, MembershipAction.ADD, "m00", "h:1")]
+        bench.group.end(ResponseCode.INTERNAL_ERROR, "the node stopped")
+        assert again.result().code is ResponseCode.INTERNAL_ERROR
+
+    asyncio.run(main())
