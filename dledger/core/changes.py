@@ -98,15 +98,18 @@ def _check_quorum_lives(state: State, wanted: Membership) -> None:
     voters = wanted.voters
     if not voters:
         raise _Refused(ResponseCode.UNEXPECTED_ARGUMENT, "the last voter cannot be removed")
-    time_out_ms = state.config.max_election_timeout_ms
-    dead = [
-        voter
-        for voter in voters
-        if voter != state.self_id and not state.progress[voter].is_live(state.now_ms, time_out_ms)
-    ]
-    if len(voters) - len(dead) < quorum_of(len(voters)):
-        message = f"of the voters {', '.join(voters)} then too few would live: {', '.join(dead)} do not answer"
+    silent = [voter for voter in voters if voter != state.self_id and not _is_heard(state, wanted, voter)]
+    if len(voters) - len(silent) < quorum_of(len(voters)):
+        names = ", ".join(voters)
+        message = f"of the voters {names} then too few would live: {', '.join(silent)} cannot be counted now"
         raise _Refused(ResponseCode.INCONSISTENT_STATE, message)
+
+
+def _is_heard(state: State, wanted: Membership, voter: str) -> bool:
+    """Say whether `voter` has answered this leader lately, and is not one that was wiped since `wanted` was true."""
+    progress, member = state.progress[voter], wanted.get(voter)
+    is_live = progress.is_live(state.now_ms, state.config.max_election_timeout_ms)
+    return is_live and member is not None and progress.incarnation == member.incarnation
 
 
 def readmit(state: State, peer: str, progress: Progress) -> None:
@@ -128,6 +131,8 @@ def readmit(state: State, peer: str, progress: Progress) -> None:
 
 
 def _append(state: State, wanted: Membership) -> None:
+    # Who is not heard from until now, or comes back after a removal, may have been wiped: the founding is over.
+    state.founders = frozenset()
     entry = MembershipEntry(state.log.last_index + 1, wanted)
     membership.add(state, [entry])
     state.emit(AppendMembership(entry, state.term))
