@@ -25,14 +25,19 @@ class MembershipUnreadable(StoreError):
     """A membership that this program cannot read stands in the log, or in the file that lists those of the log.
 
     The node must stop: whoever does not know who belongs to the group can neither vote nor count.
+
+    Attributes:
+        path: the file, or that it is an entry.
+        expected: what should stand there.
+        found: what stands there.
     """
 
-    def __init__(self, place: str, expected: str, found: str) -> None:
+    def __init__(self, path: str, expected: str, found: str) -> None:
         super().__init__(
-            f"{place}: expected {expected}, found {found}. The node must stop. If the other nodes run a newer version, "
+            f"{path}: expected {expected}, found {found}. The node must stop. If the other nodes run a newer version, "
             "install it here; else keep a copy of the directory and give the node an empty one: it is filled again"
         )
-        self.place = place
+        self.path = path
         self.expected = expected
         self.found = found
 

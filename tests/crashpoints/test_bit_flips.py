@@ -13,7 +13,7 @@ from dledger.entry_push import check_payload
 from dledger.entry_store import EntryStore
 from dledger.hard_state import HardStateFile
 from dledger.log_reader import LogReader
-from dledger.membership_codec import RAW_MEMBERSHIP_CODEC, MembershipUnreadable
+from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
 from dledger.membership_file import MembershipFile, drop_unheld
 from dledger.pending_reads import RequestRefused
 from dledger.types import HardState
@@ -85,7 +85,7 @@ def open_damaged(disk):
         hard_state = HardStateFile.open(files, DIRECTORY).load()
         memberships = MembershipFile.open(files, DIRECTORY).load()
         return store, hard_state, drop_unheld(memberships, store, RAW_MEMBERSHIP_CODEC)
-    except (StoreError, MembershipUnreadable) as error:
+    except StoreError as error:
         return error
 
 
@@ -172,9 +172,8 @@ def judge(opened, small):
     Raises:
         AssertionError: a promise was broken.
     """
-    if isinstance(opened, StoreError | MembershipUnreadable):
-        place = opened.path if isinstance(opened, StoreError) else opened.place
-        assert place.startswith(DIRECTORY), opened
+    if isinstance(opened, StoreError):
+        assert opened.path.startswith(DIRECTORY), opened
         assert 0 <= getattr(opened, "position", 0) <= CONFIG.data_file_size_bytes, opened
         return "start refused"
     store, hard_state, memberships = opened
