@@ -20,7 +20,7 @@ from dledger.entry_store import EntryStore
 from dledger.errors import DLedgerError
 from dledger.snapshot_store import SnapshotDamaged, SnapshotGone, SnapshotStore
 from dledger.types import NO_INDEX, NO_TERM, SnapshotInfo
-from store.errors import DiskFull
+from store.errors import DiskFull, StoreError
 
 # Entries that are read and applied in one step: so long nothing else of the node gets its turn.
 _STEP_SIZE_BYTES = 1 << 20
@@ -58,7 +58,7 @@ class StateMachineFailed(DLedgerError):
         self.index = index
 
 
-class StateLost(DLedgerError):
+class StateLost(StoreError):
     """The log no longer holds entries that the state lacks. The node must stop."""
 
     def __init__(self, applied_index: int, begin_index: int, damaged: Sequence[SnapshotDamaged]) -> None:
