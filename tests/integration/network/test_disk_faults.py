@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ BODY = bytes(300_000)
 
 
 class FaultyFile:
-    """A real file whose syncs fail when its disk says so."""
+    """A real file whose syncs fail, or wait, when its disk says so."""
 
     def __init__(self, disk: FaultyDisk, file: File) -> None:
         self._disk = disk
@@ -37,15 +38,18 @@ class FaultyFile:
     def sync(self) -> None:
         if self._disk.is_broken:
             raise StorageFailed(self._file.path, "fdatasync", OSError(5, "Input/output error"))
+        assert self._disk.is_going.wait(60)
         self._file.sync()
 
 
 class FaultyDisk:
-    """The real file system; it can be full (no new files) or broken (no sync succeeds)."""
+    """The real file system; it can be full (no new files), broken (no sync succeeds) or stalled (none returns)."""
 
     def __init__(self) -> None:
         self.is_full = False
         self.is_broken = False
+        self.is_going = threading.Event()
+        self.is_going.set()
         self._files = OsFiles()
 
     def __getattr__(self, name: str) -> Any:
@@ -181,6 +185,40 @@ def test_damaged_entry_is_refused_with_a_code_and_not_served(run: Run, cluster: 
                 getattr(reader.cursor(first.first_index), read)(damaged.first_index)
             assert refused.value.code is ResponseCode.DISK_ERROR
             assert str(path) in refused.value.message
+        await cluster.stop()
+
+    run(main())
+
+
+def test_leader_whose_disk_stalls_steps_down_and_the_others_go_on(
+    run: Run, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The nodes of this test share one event loop: no sync may hold it up.
+    monkeypatch.setattr("dledger.syncer.SyncPolicy.is_inline", lambda *_, **__: False)
+
+    async def main() -> None:
+        disks = {node_id: FaultyDisk() for node_id in cluster.configs}
+        for node_id, disk in disks.items():
+            await cluster.start(node_id, files=disk)
+        await cluster.append(b"before")
+        sick = await cluster.leader()
+        disk = disks[sick.config.self_id]
+        disk.is_going.clear()
+        try:
+            waiting = sick.append([b"on the sick leader"])
+            others = [node for node in cluster.nodes.values() if node is not sick]
+            await cluster.eventually(lambda: any(node.is_leader for node in others))
+            assert not sick.is_leader
+            assert sick.status().is_disk_sick
+            result = await cluster.append(b"after")
+            assert (await waiting).code is ResponseCode.SUCCESS, "a majority had it"
+            new = next(node for node in others if node.is_leader)
+            refused = await new.transfer_leadership(sick.config.self_id)
+            assert refused.code is ResponseCode.TAKE_LEADERSHIP_FAILED
+        finally:
+            disk.is_going.set()
+        await sick.wait_commit(result.first_index - 1)
+        assert cluster.bodies(sick, result.first_index) == [b"before", b"on the sick leader", b"after"]
         await cluster.stop()
 
     run(main())
