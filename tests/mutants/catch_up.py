@@ -9,7 +9,7 @@ from dledger.core.messages import ResetLog
 from dledger.core.progress import Progress
 from dledger.core.raft import Raft
 from dledger.state_machine import Applier
-from tests.mutants.mutant import Mutant, Tests
+from tests.mutants.mutant import Mutant, Scenario, Tests
 
 CATCH_UP = "tests/unit/core/test_catch_up.py::"
 STORAGE = "tests/unit/storage/"
@@ -98,15 +98,12 @@ MUTANTS = (
     Mutant(
         snapshot_does_not_say_what_was_applied,
         "each entry is applied once",
-        Tests(
-            STORAGE
-            + "test_state_machine.py::test_snapshots_come_every_so_many_entries_and_a_restart_goes_on_from_the_last"
-        ),
+        Scenario("snapshot-in-chunks"),
     ),
     Mutant(
         retention_forgets_who_still_needs_entries,
         "what is not committed is kept",
-        Tests(CATCH_UP + "test_live_follower_holds_back_what_it_still_needs"),
+        Scenario("retention-keeps-what-is-needed"),
     ),
     Mutant(
         catch_up_has_no_quota,

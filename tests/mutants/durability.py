@@ -17,7 +17,7 @@ from dledger.log_head import LogHeadFile
 from dledger.testing.sim_files import SimFiles
 from dledger.types import HardState
 from store.mapped_file_queue import MappedFileQueue
-from tests.mutants.mutant import CrashPoints, Mutant, Seeds, Tests
+from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import (
     acknowledged_from_the_page_cache,
     with_bursts_over_files,
@@ -275,7 +275,7 @@ MUTANTS = (
     Mutant(
         entries_are_served_unchecked,
         "no damaged byte is served",
-        Tests(BIT_FLIPS + "test_changed_byte_of_a_running_node_is_not_served_and_not_pushed[data]"),
+        Scenario("r22-flipped-bits"),
     ),
     Mutant(
         entries_are_pushed_unchecked,

@@ -109,8 +109,6 @@ MUTANTS = (
     Mutant(
         sick_disk_is_ignored,
         "a leader with a stuck disk goes",
-        Tests(
-            CORE + "test_transfer.py::test_leader_with_a_stalling_disk_hands_over_and_is_not_elected_while_it_is_ill"
-        ),
+        Scenario("sick-leader-steps-down"),
     ),
 )

@@ -6,7 +6,7 @@ from dledger.core import membership
 from dledger.core.events import ReadReady, ReadRefused
 from dledger.core.state import PendingRead
 from dledger.types import NO_INDEX, Role
-from tests.mutants.mutant import Mutant, Seeds, Tests
+from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_readers
 
 READS = "tests/unit/core/test_reads.py::"
@@ -99,7 +99,7 @@ MUTANTS = (
     Mutant(
         read_is_served_before_the_no_op_commits,
         "linearizable reads",
-        Tests(READS + "test_a_new_leader_serves_no_read_before_its_no_op_commits"),
+        Scenario("read-on-a-deposed-leader"),
     ),
     Mutant(
         old_round_confirms_a_read,
@@ -114,7 +114,7 @@ MUTANTS = (
     Mutant(
         lease_lasts_past_its_bound,
         "linearizable reads",
-        Tests(READS + "test_a_lease_serves_reads_without_asking_and_ends_before_anybody_else_can_be_elected"),
+        Scenario("lease-read"),
     ),
     Mutant(
         lease_forgets_the_drift_of_clocks,
@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant(
         lease_goes_on_after_a_transfer,
         "linearizable reads",
-        Tests(READS + "test_no_lease_once_a_follower_was_asked_to_stand"),
+        Scenario("lease-is-void-during-a-transfer"),
     ),
     Mutant(
         lease_begins_before_the_no_op_commits,
@@ -134,6 +134,6 @@ MUTANTS = (
     Mutant(
         node_votes_right_after_its_start,
         "linearizable reads",
-        Tests(READS + "test_a_node_that_has_just_started_does_not_vote_for_it_may_have_heard_a_leader"),
+        Scenario("lease-and-voters-that-restart"),
     ),
 )

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -90,11 +91,17 @@ def _scenario(rung: Scenario, began: float) -> Catch:
     written = (SCENARIOS / f"{rung.name}.txt").read_text("utf-8")
     try:
         happened = script.run(written)
-        failure = "" if happened == written else "another story"
+        failure = "" if happened == written else _first_difference(written, happened)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what caught the bug
         failure = f"{type(error).__name__}: {error}"
     where = f"scenario {rung.name}"
     return Catch(bool(failure), where, _first_line(failure or "the same story"), 1, time.perf_counter() - began)
+
+
+def _first_difference(written: str, happened: str) -> str:
+    pairs = zip_longest(written.splitlines(), happened.splitlines(), fillvalue="the end")
+    number, line = next((number, there) for number, (here, there) in enumerate(pairs, start=1) if here != there)
+    return f"another story from line {number} on: {line}"
 
 
 def _crash_points(rung: CrashPoints, began: float) -> Catch:
