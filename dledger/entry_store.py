@@ -367,8 +367,6 @@ class EntryStore(EntryReader):
         self.begin_index, self.begin_position = head.begin_index, head.begin_position
         self.begin_prev_term = head.prev_term
 
-    # ------------------------------------------------------------------------------------------ reading for peers
-
     def read_span(self, span: Span) -> bytes:
         """Return a span as `read_checked`; what was written a moment ago, and is not durable yet, is not checked."""
         if span.last_index > self._flush.durable_index:
@@ -393,10 +391,8 @@ class EntryStore(EntryReader):
     def begin_checkpoint(self, committed_index: int) -> CheckpointTicket:
         """Return a checkpoint of what is durable now, and of `committed_index`, for any thread to save."""
         self._committed_index = committed_index
-        durable_index = self._flush.durable_index
-        return CheckpointTicket(
-            self._parts.checkpoint_file, Checkpoint(durable_index, min(committed_index, durable_index))
-        )
+        end_index = self._flush.durable_index
+        return CheckpointTicket(self._parts.checkpoint_file, Checkpoint(end_index, min(committed_index, end_index)))
 
     def save_checkpoint(self, committed_index: int) -> bool:
         """Save a checkpoint now, which takes two syncs; see `begin_checkpoint` and `CheckpointTicket.save`."""
