@@ -49,6 +49,10 @@ class ReadOnlyFile:
         self._view = memoryview(b"")
         self._map = b""
 
+    def discard(self) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"{self.path} is open for reading and must not be removed")
+
     def write(self, data: bytes | memoryview, position: int) -> NoReturn:
         """Refuse."""
         raise AssertionError(f"{self.path} is open for reading: no write of {len(data)} bytes at {position}")

@@ -77,6 +77,10 @@ class File(Protocol):
         """Let go of the file; waits for a `sync` under way. Closing twice is allowed."""
         ...
 
+    def discard(self) -> None:
+        """Let go of a file that was removed, like `close`; to free a large one takes time, and so does not wait."""
+        ...
+
 
 class DirectoryLock(Protocol):
     """The right to write into a directory, held by one process at a time."""

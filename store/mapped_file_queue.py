@@ -249,7 +249,7 @@ class MappedFileQueue:
             self._dirty.remove(file)
         self._files.remove(file.path)
         self._files.sync_directory(self._directory)
-        file.file.close()
+        file.file.discard()
 
     def _path(self, offset: int) -> str:
         return f"{self._directory}/{offset:0{_NAME_DIGITS}d}"

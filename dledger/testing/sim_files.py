@@ -122,6 +122,9 @@ class SimFile:
     def close(self) -> None:
         """Give the file back; nothing becomes durable by it."""
 
+    def discard(self) -> None:
+        """Give a removed file back."""
+
 
 class SimLock:
     """A held directory lock: `store.files.DirectoryLock`."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import store.os_files
 from store.errors import DirectoryLocked, DiskFull, StorageFailed
 from store.os_files import OsFiles
 
@@ -267,3 +268,21 @@ def test_age_of_a_file_and_fullness_of_its_disk_are_told(files, tmp_path):
     for ask in (files.modified_time, files.disk_used_ratio):
         with pytest.raises(StorageFailed):
             ask(f"{tmp_path}/missing")
+
+
+def test_discarded_file_can_be_read_by_who_holds_a_part_of_it_and_is_closed_for_the_others(files, tmp_path):
+    held, free = (files.create(f"{tmp_path}/{name}", 4096) for name in "ab")
+    held.write(b"abc", 100)
+    part = held.view()[100:103]
+    mapped = free._map
+    for file in (held, free):
+        files.remove(file.path)
+        file.discard()
+        file.discard()
+        file.sync()
+
+    store.os_files._DISCARDS.submit(bool).result()  # the one thread has done all before
+
+    assert bytes(part) == b"abc"
+    assert mapped.closed
+    assert len(free.view()) == 0
