@@ -11,7 +11,7 @@ from dledger.core.config import RaftConfig
 from dledger.errors import DLedgerError
 from dledger.testing.faults import FaultCounts
 from dledger.testing.script.node import ScriptNode
-from dledger.testing.sim_disk import SimDisk
+from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, SimDisk
 from dledger.testing.sim_files import SimFiles
 from store.errors import StoreError
 
@@ -105,19 +105,20 @@ class Machine:
         """Let an event happen to the node, if it runs."""
         self.guard(lambda node: node.feed(event))
 
-    def crash(self, torn_bytes: int | None) -> None:
+    def crash(self, torn_sectors: int | None) -> None:
         """End the node as by a power cut; None: as by kill -9, which takes nothing from the page cache.
 
-        `torn_bytes` of what waits to be synced survive in each file; names that were not synced are gone.
+        Of what waits to be synced, the part in the first `torn_sectors` sectors that it touches survives in each file
+        (a disk writes whole sectors); names that were not synced are gone.
         """
         self.node = None
-        if torn_bytes is None:
+        if torn_sectors is None:
             return
         for directory in self.disk.directories.values():
             directory.pending.clear()
             directory.cached = dict(directory.durable)
             for inode in directory.cached.values():
-                _lose_unsynced(inode, torn_bytes)
+                _lose_unsynced(inode, torn_sectors)
 
     def wipe(self) -> None:
         """Put in a new, empty disk."""
@@ -125,14 +126,13 @@ class Machine:
         self.disk = SimDisk(Random(0), FaultCounts())
 
 
-def _lose_unsynced(inode: Inode, torn_bytes: int) -> None:
-    left = torn_bytes
+def _lose_unsynced(inode: Inode, torn_sectors: int) -> None:
+    first = min((position for position, _ in inode.pending), default=0) // SECTOR_SIZE_BYTES
+    end = (first + torn_sectors) * SECTOR_SIZE_BYTES
     for position, data in inode.pending:
-        kept = data[:left]
-        inode.durable[position : position + len(kept)] = kept
-        left -= len(kept)
+        inode.put_durable(position, data[: max(0, end - position)])
     inode.pending.clear()
-    inode.cache = bytearray(inode.durable)
+    inode.drop_clean_pages()
 
 
 def _short(error: Exception) -> str:

@@ -67,7 +67,7 @@ def run(text: str) -> str:
         Violation: Raft's promises do not hold.
     """
     blocks, rest = parse(text)
-    runner = _Runner()
+    runner = Runner()
     lines: list[str] = []
     for block in blocks:
         story = runner.run([line for line in block.lines if line and not line.startswith("#")])
@@ -75,30 +75,47 @@ def run(text: str) -> str:
     return "\n".join([*lines, *rest]).rstrip("\n") + "\n"
 
 
-class _Runner:
+class Runner:
+    """Runs the commands of one script.
+
+    Attributes:
+        cluster: what they act on; None before `nodes`.
+    """
+
     def __init__(self) -> None:
-        self._cluster: Cluster | None = None
+        self.cluster: Cluster | None = None
 
     def run(self, commands: list[str]) -> list[str]:
+        """Run the commands of a block and return the story; raises as `do`."""
         is_delivered = any(command.split()[0] in verbs.DELIVERING for command in commands)
         shown = frozenset(Arrow) - ({Arrow.LEAVES} if is_delivered else set())
         for command in commands:
             try:
-                self._command(command, shown)
+                self.do(command, shown)
             except ScriptError as error:
                 raise ScriptError(f"{command!r}: {error}") from error
             except (ValueError, IndexError) as error:
                 raise ScriptError(f"{command!r}: cannot be read ({error})") from error
-        return [] if self._cluster is None else self._cluster.story.take()
+        return [] if self.cluster is None else self.cluster.story.take()
 
-    def _command(self, command: str, shown: frozenset[Arrow]) -> None:
+    def do(self, command: str, shown: frozenset[Arrow]) -> None:
+        """Do one command, then look at the whole cluster.
+
+        Args:
+            command: a verb and its words.
+            shown: messages of which kinds of fate are told.
+
+        Raises:
+            ScriptError: it makes no sense.
+            Violation: Raft's promises do not hold.
+        """
         verb, *words = command.split()
-        if self._cluster is None:
+        if self.cluster is None:
             if verb != "nodes":
                 raise ScriptError("the first command is `nodes`")
-            self._cluster = verbs.make_cluster(words)
+            self.cluster = verbs.make_cluster(words)
             return
-        cluster = self._cluster
+        cluster = self.cluster
         if verb in verb_table.SCENE:
             verb_table.SCENE[verb](cluster, words)
             return

@@ -20,12 +20,12 @@ _SHOWN_MAX = 12
 
 @action("crash")
 def crash(cluster: Cluster, words: list[str]) -> None:
-    """`crash 1 keep | lose-unsynced | torn 20`: kill -9; power cut; one that leaves 20 bytes of what was not synced."""
-    torn_bytes = {"keep": None, "lose-unsynced": 0}.get(words[1], int(words[-1]) if words[1] == "torn" else -1)
-    if torn_bytes == -1:
-        raise ScriptError("crash NODE keep | lose-unsynced | torn BYTES")
+    """`crash 1 keep | lose-unsynced | torn 2`: kill -9; power cut; one that spares the first 2 sectors not synced."""
+    torn_sectors = {"keep": None, "lose-unsynced": 0}.get(words[1], int(words[-1]) if words[1] == "torn" else -1)
+    if torn_sectors == -1:
+        raise ScriptError("crash NODE keep | lose-unsynced | torn SECTORS")
     machine = machine_of(cluster, words[0])
-    machine.crash(torn_bytes)
+    machine.crash(torn_sectors)
     cluster.break_connections(machine.id)
 
 
