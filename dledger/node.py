@@ -295,6 +295,7 @@ class Node:
             self._raft,
             parts.files.store,
             self.leader(),
+            client_address_of=self._transport.client_address_of,
             is_disk_full=parts.is_disk_full,
             applied_index=parts.applied_index,
             snapshot_index=parts.snapshot_index,
