@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from dledger.testing.runner import Result, run_seed, run_seeds
-from dledger.testing.sim_process import Parts
 from dledger.testing.totals import Totals, append_to_ledger, next_seed
+from dledger.testing.world import Parts
 from dledger.trace import TracedRaft
 
 if TYPE_CHECKING:

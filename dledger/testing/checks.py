@@ -10,6 +10,7 @@ from dledger.testing.damage import Damage
 from dledger.testing.election_checks import ElectionChecks
 from dledger.testing.log_checks import LogChecks
 from dledger.testing.log_view import LogBook, LogView
+from dledger.testing.sim_state_machine import MachineChecks
 
 if TYPE_CHECKING:
     from dledger.testing.options import SimOptions
@@ -25,11 +26,12 @@ def node_directory(node_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What is checked of the logs, of elections, of what clients were told; and which disks are damaged."""
+    """What is checked of logs, elections, what clients were told, and states; and which disks are damaged."""
 
     log: LogChecks
     elections: ElectionChecks
     clients: ClientChecks
+    machine: MachineChecks
     damage: Damage
 
 
@@ -42,4 +44,6 @@ def make_checks(options: SimOptions, disks: dict[str, SimDisk]) -> Checks:
     }
     log = LogChecks(views, is_flush_sync=options.is_flush_sync)
     elections = ElectionChecks(disks, {node_id: f"{node_directory(node_id)}/currterm" for node_id in disks})
-    return Checks(log, elections, ClientChecks(log.committed), Damage(disks, log))
+    return Checks(
+        log, elections, ClientChecks(log.committed), MachineChecks(log.committed), Damage(disks, options.node_ids, log)
+    )

@@ -7,14 +7,18 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.testing.client_checks import ID_SIZE_BYTES, Operation, Outcome
+from dledger.testing.work import Work
+from dledger.types import Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dledger.testing.sim_machine import SimMachine
-    from dledger.testing.sim_process import World
+    from dledger.testing.sim_process import SimProcess
+    from dledger.testing.world import World
 
 _LATENCY_MAX_US = 500
+_FOLLOWER_READ_SHARE = 0.4
 _STAMPED_SIZE_MIN_BYTES = 2 * ID_SIZE_BYTES
 
 
@@ -54,9 +58,11 @@ class Client:
             return
         self._number += 1
         random, options, after = self._random, self._world.options, self._world.scheduler.after
-        target = self._leader_id or random.choice(options.node_ids)
+        target = self._leader_id or random.choice(options.all_ids)
         latency_us = int(random.random() * _LATENCY_MAX_US)
         if random.random() < options.read_share:
+            if random.random() < _FOLLOWER_READ_SHARE:
+                target = random.choice(options.all_ids)
             after(latency_us, self._read, self._number, target)
             after(options.client_time_out_us, self._time_out, self._number, None)
         else:
@@ -93,10 +99,14 @@ class Client:
         else:
             read_id = self._world.checks.clients.reserve_ids(1)
             self._world.checks.clients.begin_read(read_id)
-            process.read(read_id, partial(self._answer_read, number, target))
+            is_lease_allowed = self._random.random() < self._world.options.lease_share
+            reply = partial(self._answer_read, number, process)
+            process.read(read_id, reply, is_lease_allowed=is_lease_allowed)
 
-    def _answer_read(self, number: int, target: str, is_served: bool) -> None:
-        self._answer(number, Outcome.OPEN, target if is_served else None)
+    def _answer_read(self, number: int, process: SimProcess, is_served: bool) -> None:
+        if is_served and process.raft.role is not Role.LEADER:
+            self._world.work.add(Work.FOLLOWER_READ)
+        self._answer(number, Outcome.OPEN, process.raft.leader_id if is_served else None)
 
     def _answer(self, number: int, outcome: Outcome, leader_id: str | None) -> None:
         """Bring an answer back; called by the node in the middle of its turn, so it only takes the way here."""

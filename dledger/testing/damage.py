@@ -1,21 +1,23 @@
-"""Bits that disks flip: where, so that a majority of good copies stays, and who was hit.
+"""Bits that disks flip and disks that are replaced: where, so that a majority of good copies stays, and who was hit.
 
-A flip may cost the damaged node whatever is on its disk, and nobody else anything. That can only hold while enough
-others hold everything that it holds, so bits are flipped in such moments only.
+A flip may cost the damaged node whatever is on its disk, and a new disk costs it everything; nobody else anything. That
+can only hold while enough others hold everything that it holds, so both happen in such moments only.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dledger.testing.faults import Fault
+from dledger.testing.faults import Fault, Violation
 
 if TYPE_CHECKING:
     from random import Random
 
+    from dledger.core.raft import Raft
     from dledger.testing.faults import FaultCounts
     from dledger.testing.log_checks import LogChecks
     from dledger.testing.sim_disk import SimDisk
+    from dledger.types import Membership
 
 _BYTES_MAX = 3
 _LOCK_NAME = "lock"
@@ -26,17 +28,73 @@ class Damage:
 
     Args:
         disks: by node.
+        founders: whom the settings name.
         log: knows which entries are good on which node.
     """
 
-    def __init__(self, disks: dict[str, SimDisk], log: LogChecks) -> None:
+    def __init__(self, disks: dict[str, SimDisk], founders: tuple[str, ...], log: LogChecks) -> None:
         self._disks = disks
+        self._founders = founders
         self._log = log
         self._damaged: set[str] = set()
+        # Wiped, and not yet heard in the group again.
+        self._voiceless: set[str] = set()
+        self._memberships: dict[str, Membership] = {}
+        self._incarnations: dict[str, int] = {}
+        self._founded: set[str] = set()
 
     def is_damaged(self, node_id: str) -> bool:
         """Whether bits of this node's disk were flipped and not repaired since."""
         return node_id in self._damaged
+
+    def can_lose(self, node_id: str) -> bool:
+        """Say whether a majority without this node holds all that it holds, whichever membership is in force."""
+        if node_id in self._damaged or node_id in self._voiceless or not self._is_founded():
+            return False
+        good = [other for other in self._disks if other not in self._damaged and other not in self._voiceless]
+        return all(
+            self._log.can_spare(node_id, [other for other in good if other != node_id and other in voters], len(voters))
+            for voters in {membership.voters for membership in self._memberships.values()}
+        )
+
+    def runs(self, node_id: str, raft: Raft) -> None:
+        """Look at what a running node believes of the group and of itself."""
+        state = raft.state
+        self._memberships[node_id] = state.memberships[-1].membership
+        if state.is_founding:
+            self._incarnations.pop(node_id, None)
+        else:
+            if node_id in self._voiceless and not state.incarnation:
+                raise Violation("readmission", f"{node_id} was wiped and takes itself for what it was before")
+            self._incarnations[node_id] = state.incarnation
+            self._founded.add(node_id)
+
+    def _is_founded(self) -> bool:
+        """Say whether every founder has met the group: before, a wiped one would forget a promise that others count."""
+        return all(node_id in self._founded for node_id in self._founders)
+
+    @property
+    def voiceless(self) -> list[str]:
+        """Nodes that were wiped and are not heard in the group yet."""
+        return [node_id for node_id in self._disks if node_id in self._voiceless]
+
+    def wipe(self, node_id: str) -> None:
+        """Give a node that is down a new, empty disk."""
+        self._disks[node_id].wipe()
+        self._damaged.discard(node_id)
+        self._voiceless.add(node_id)
+        self._memberships.pop(node_id, None)
+        self._incarnations.pop(node_id, None)
+
+    def settle(self, membership: Membership) -> list[str]:
+        """Hear that `membership` is committed; return whom it gives a voice again."""
+        heard = []
+        for node_id in self.voiceless:
+            member = membership.get(node_id)
+            if member is not None and member.incarnation and member.incarnation == self._incarnations.get(node_id):
+                self._voiceless.remove(node_id)
+                heard.append(node_id)
+        return heard
 
     def flip(self, node_id: str, random: Random, counts: FaultCounts, *, is_cached: bool) -> str | None:
         """Flip a few bits of one file of a node; return its path.
@@ -50,8 +108,7 @@ class Damage:
         Returns:
             None when nothing was done: then too few others hold what this node holds.
         """
-        others = [other for other in self._disks if other not in self._damaged and other != node_id]
-        if node_id in self._damaged or not self._log.can_spare(node_id, others):
+        if not self.can_lose(node_id):
             return None
         paths = [
             (f"{path}/{name}", inode)

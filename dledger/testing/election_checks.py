@@ -29,6 +29,7 @@ class ElectionChecks:
         self._paths = paths
         self._leaders: dict[int, str] = {}
         self._votes: dict[tuple[str, int], str] = {}
+        self._wiped: set[str] = set()
         self._shown_terms = dict.fromkeys(disks, 0)
         self._terms = dict.fromkeys(disks, 0)
 
@@ -42,11 +43,16 @@ class ElectionChecks:
         if saved.term < self._shown_terms[node_id]:
             raise Violation("term", f"{node_id} came back in {saved.term} after it showed {self._shown_terms[node_id]}")
         vote = self._votes.get((node_id, saved.term))
-        if vote is not None and vote != saved.voted_for:
+        if vote is not None and vote != saved.voted_for and node_id not in self._wiped:
             raise Violation(
                 "vote", f"{node_id} came back with vote {saved.voted_for} in {saved.term}, gave it to {vote}"
             )
         self._terms[node_id] = 0
+
+    def wiped(self, node_id: str) -> None:
+        """Hear that a node's directory is gone, and with it what it knew; its promises stand."""
+        self._shown_terms[node_id] = 0
+        self._wiped.add(node_id)
 
     def after_turn(self, node_id: str, term: int) -> None:
         """Look at a running node's term."""

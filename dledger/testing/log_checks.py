@@ -8,13 +8,34 @@ commit index never goes back nor beyond the log (I11), nothing committed is cut 
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dledger.core.quorum import quorum_of
 from dledger.testing.faults import Violation
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dledger.core.raft import Raft
     from dledger.entry import Entry
+    from dledger.entry_store import EntryStore
     from dledger.testing.log_view import LogView, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """How a node went down, since it was last up.
+
+    Attributes:
+        is_in_step: inside an operation, so that the last change may be there or not.
+        is_lossy: unsynced writes may be gone; else everything must be there.
+        is_damaged: bits of its disk are flipped; what it lost by that, enough others hold.
+    """
+
+    is_in_step: bool = False
+    is_lossy: bool = False
+    is_damaged: bool = False
 
 
 class LogChecks:
@@ -33,24 +54,24 @@ class LogChecks:
         self._commit_terms: list[int] = []
         self._views = views
         self._is_flush_sync = is_flush_sync
-        self._quorum = len(views) // 2 + 1
         self._commit_index = dict.fromkeys(views, -1)
         self._promised_index = dict.fromkeys(views, -1)
 
-    def after_turn(self, node_id: str, *, term: int, commit_index: int, core_last_index: int, last_index: int) -> None:
-        """Look at a node that has just executed all effects of what it was fed.
-
-        Term, commit index and `core_last_index` are what its core believes, `last_index` is what its store says.
-        """
+    def after_turn(self, node_id: str, raft: Raft, last_index: int) -> None:
+        """Look at a node that has just executed all effects of what it was fed; its store ends at `last_index`."""
         view = self._views[node_id]
         if view.last_index != last_index:
             if view.last_index > last_index:
                 raise Violation("log", f"{node_id} lost {last_index + 1}..{view.last_index} without a truncation")
             view.refresh(last_index)
-        if core_last_index != last_index:
-            raise Violation("core and store", f"{node_id}: core ends at {core_last_index}, store at {last_index}")
-        if commit_index != self._commit_index[node_id]:
-            self.commit(node_id, term=term, commit_index=commit_index, last_index=last_index)
+        if raft.last_index != last_index:
+            raise Violation("core and store", f"{node_id}: core ends at {raft.last_index}, store at {last_index}")
+        if raft.commit_index > self._commit_index[node_id]:
+            self.commit(node_id, raft, raft.commit_index, last_index)
+        elif raft.commit_index < self._commit_index[node_id]:
+            raise Violation(
+                "commit index", f"{node_id} went back from {self._commit_index[node_id]} to {raft.commit_index}"
+            )
 
     def promise(self, node_id: str, durable_index: int) -> None:
         """Hear that a node tells its core that everything up to `durable_index` is durable."""
@@ -72,7 +93,7 @@ class LogChecks:
                 "acknowledgement", f"{node_id} accepts up to {match_index}, durable are {view.durable_index}"
             )
 
-    def commit(self, node_id: str, *, term: int, commit_index: int, last_index: int) -> None:
+    def commit(self, node_id: str, raft: Raft, commit_index: int, last_index: int) -> None:
         """Hear that a node's commit index is `commit_index` now."""
         view = self._views[node_id]
         view.refresh(last_index)
@@ -83,40 +104,48 @@ class LogChecks:
         self._commit_index[node_id] = commit_index
         known = len(self.committed) - 1
         common = min(known, commit_index)
-        if common >= 0 and view.records[common] is not self.committed[common]:
+        if common >= view.begin_index and not view.holds(self.committed[common]):
             raise Violation("state machine safety", f"{node_id} committed another entry at or before {common}")
         if commit_index > known:
-            self._check_majority(node_id, view.records[commit_index])
-            self.committed.extend(view.records[known + 1 : commit_index + 1])
-            self._commit_terms.extend([term] * (commit_index - known))
+            record = view.get(commit_index)
+            if record is None or known + 1 < view.begin_index:
+                raise Violation("commit index", f"{node_id} has {commit_index}, which nobody committed before")
+            self._check_majority(node_id, record, raft.membership.voters)
+            self.committed.extend(view.records[known + 1 - view.begin_index : commit_index + 1 - view.begin_index])
+            self._commit_terms.extend([raft.term] * (commit_index - known))
 
-    def _check_majority(self, node_id: str, record: Record) -> None:
+    def _check_majority(self, node_id: str, record: Record, voters: tuple[str, ...]) -> None:
+        holders = self._holders(record, voters)
+        if len(holders) < quorum_of(len(voters)):
+            raise Violation(
+                "durable commit", f"{node_id} committed {record.index} of term {record.term}, held by {holders}"
+            )
+
+    def _holders(self, record: Record, node_ids: Sequence[str]) -> list[str]:
+        """Return which nodes hold an entry so that it counts: durably, if that is what is promised."""
         index = record.index
-        holders = [
+        return [
             view.node_id
-            for view in self._views.values()
-            if view.last_index >= index
-            and view.records[index] is record
-            and (not self._is_flush_sync or view.is_durable(index))
+            for view in (self._views[node_id] for node_id in node_ids)
+            if (index < view.begin_index or view.holds(record)) and (not self._is_flush_sync or view.is_durable(index))
         ]
-        if len(holders) < self._quorum:
-            raise Violation("durable commit", f"{node_id} committed {index} of term {record.term}, held by {holders}")
 
-    def can_spare(self, node_id: str, others: list[str]) -> bool:
-        """Say whether a majority without `node_id` holds, durably, all that it holds, and all of that is committed."""
+    def can_spare(self, node_id: str, others: list[str], voter_count: int) -> bool:
+        """Say whether all that `node_id` holds is committed, and `others` hold it so that a majority has it without.
+
+        Args:
+            node_id: whose copy may get lost.
+            others: voters whose copies are good.
+            voter_count: how many voters there are.
+        """
         view = self._views[node_id]
         last_index = view.last_index
         if last_index >= len(self.committed) or self._promised_index[node_id] > last_index:
             return False
-        if last_index < 0:
+        if last_index < view.begin_index:
             return True
-        record = view.records[last_index]
-        holders = [
-            other
-            for other in (self._views[other] for other in others)
-            if other.last_index >= last_index and other.records[last_index] is record and other.is_durable(last_index)
-        ]
-        return record is self.committed[last_index] and len(holders) >= self._quorum
+        record = self.committed[last_index]
+        return view.holds(record) and len(self._holders(record, others)) >= quorum_of(voter_count)
 
     def served(self, node_id: str, entry: Entry) -> None:
         """Hear what a node's store gives for a committed index."""
@@ -129,56 +158,71 @@ class LogChecks:
         view = self._views[node_id]
         if first_index <= self._commit_index[node_id]:
             raise Violation("truncation", f"{node_id} cut {first_index}, commit index {self._commit_index[node_id]}")
-        is_known = first_index < len(self.committed) and first_index <= view.last_index
-        if is_known and view.records[first_index] is self.committed[first_index]:
+        if first_index < len(self.committed) and view.holds(self.committed[first_index]):
             raise Violation("truncation", f"{node_id} cut {first_index}, which is committed")
         view.cut(first_index)
         self._promised_index[node_id] = min(self._promised_index[node_id], first_index - 1)
+
+    def reset(self, node_id: str, begin_index: int, begin_position: int) -> None:
+        """Hear that a node dropped its whole log and begins anew."""
+        view = self._views[node_id]
+        if begin_index > len(self.committed):
+            raise Violation("reset", f"{node_id} begins anew at {begin_index}; committed are {len(self.committed)}")
+        if self._commit_index[node_id] >= begin_index - 1 and begin_index > 0:
+            raise Violation("reset", f"{node_id} begins anew at {begin_index}, commit {self._commit_index[node_id]}")
+        view.begin(begin_index, begin_position)
+        self._promised_index[node_id] = begin_index - 1
+
+    def drop_head(self, node_id: str, begin_index: int, begin_position: int) -> None:
+        """Hear that a node deleted what stands before `begin_index`."""
+        if begin_index > self._commit_index[node_id] + 1:
+            raise Violation("retention", f"{node_id} begins at {begin_index}, commit {self._commit_index[node_id]}")
+        self._views[node_id].drop_head(begin_index, begin_position)
+
+    def wiped(self, node_id: str) -> None:
+        """Hear that a node's directory is gone; nothing is owed any more."""
+        self._views[node_id].begin(0, 0)
+        self._promised_index[node_id] = self._commit_index[node_id] = -1
 
     def lead(self, node_id: str, *, term: int, last_index: int) -> None:
         """Hear that a node leads `term`: it must hold all that was committed in terms before (Raft §5.4)."""
         view = self._views[node_id]
         view.refresh(last_index)
         needed = bisect_left(self._commit_terms, term) - 1
-        if needed >= 0 and (view.last_index < needed or view.records[needed] is not self.committed[needed]):
+        if needed >= view.begin_index and not view.holds(self.committed[needed]):
             raise Violation("leader completeness", f"{node_id} leads term {term} without committed entry {needed}")
 
-    def recovered(
-        self, node_id: str, *, last_index: int, is_in_step: bool, is_power_cut: bool, is_damaged: bool = False
-    ) -> None:
-        """Look at the log that a node found at its start.
-
-        Args:
-            node_id: which node.
-            last_index: where its store says that the log ends.
-            is_in_step: it had died inside an operation, so that the last change may be there or not.
-            is_power_cut: unsynced writes may be gone; else everything must be there.
-            is_damaged: bits of its disk are flipped; what it lost by that, enough others hold.
-        """
+    def recovered(self, node_id: str, store: EntryStore, fall: Fall) -> None:
+        """Look at the log that a node found at its start, after it went down as `fall` says."""
         view = self._views[node_id]
-        before = list(view.records)
-        view.restart()
+        before, before_begin = list(view.records), view.begin_index
+        last_index = store.last_index
+        view.begin(store.begin_index, store.begin_position)
         view.refresh(last_index)
-        found = view.records
         self._commit_index[node_id] = -1
         promised = self._promised_index[node_id]
         self._promised_index[node_id] = min(promised, last_index)
-        owed = self._owed(before, promised, is_in_step=is_in_step, is_power_cut=is_power_cut)
-        if owed is not None and not is_damaged and (last_index < owed.index or found[owed.index] is not owed):
-            raise Violation("recovery", f"{node_id} came back with {last_index + 1} entries and without {owed.index}")
-        if not is_in_step and last_index >= 0 and (len(before) <= last_index or before[last_index] is not found[-1]):
+        if store.begin_index > len(self.committed):
+            raise Violation("recovery", f"{node_id} begins at {store.begin_index}, committed {len(self.committed)}")
+        if store.begin_index != before_begin and not fall.is_in_step:
+            raise Violation("recovery", f"{node_id} begins at {store.begin_index}, began at {before_begin}")
+        owed = self._owed(before, promised, fall)
+        is_held = owed is None or owed.index < store.begin_index or view.holds(owed)
+        if not is_held and not fall.is_damaged:
+            raise Violation("recovery", f"{node_id} came back with entries up to {last_index} and without {owed}")
+        found = view.get(last_index)
+        if not fall.is_in_step and found is not None and found not in before:
             raise Violation("recovery", f"{node_id} came back with entries that it did not hold: {last_index}")
 
-    def _owed(self, before: list[Record], promised: int, *, is_in_step: bool, is_power_cut: bool) -> Record | None:
+    def _owed(self, before: list[Record], promised: int, fall: Fall) -> Record | None:
         """Return the last entry that recovery must give back; it stands for all before it.
 
         A node that died in a step may have been cutting a suffix: of what it promised only the committed part is
         owed for certain.
         """
-        if is_in_step:
-            last = min(promised if is_power_cut else len(before) - 1, len(self.committed) - 1)
-            while last >= 0 and before[last] is not self.committed[last]:
-                last -= 1
-        else:
-            last = promised if is_power_cut else len(before) - 1
-        return before[last] if last >= 0 else None
+        owed = [record for record in before if record.index <= promised or not fall.is_lossy]
+        if fall.is_in_step:
+            committed = self.committed
+            while owed and (owed[-1].index >= len(committed) or owed[-1] is not committed[owed[-1].index]):
+                owed.pop()
+        return owed[-1] if owed else None

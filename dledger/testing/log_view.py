@@ -67,14 +67,23 @@ class LogBook:
     def __init__(self) -> None:
         self._records: dict[tuple[int, int], Record] = {}
 
-    def meet(self, node_id: str, found: Record) -> Record:
+    def meet(self, node_id: str, found: Record, *, is_first: bool = False) -> Record:
         """Return the one record of this entry.
+
+        Args:
+            node_id: who holds it.
+            found: the entry as it stands there.
+            is_first: nothing is known of what stood before it on this node, which was committed and dropped.
 
         Raises:
             Violation: another node holds the same index and term with other bytes, or behind another prefix.
         """
         key = (found.index, found.term)
         known = self._records.get(key)
+        if is_first:
+            if known is None or known.content != found.content:
+                raise Violation("log matching", f"{node_id} begins with index {key[0]} of term {key[1]}, which is new")
+            return known
         if known is None:
             self._records[key] = found
             _verify_checksum(node_id, found)
@@ -99,12 +108,15 @@ class LogView:
     """One node's log as its disk shows it.
 
     Attributes:
-        records: the entries by index; in step with the page cache after `refresh`.
+        begin_index, begin_position: where it begins.
+        records: the entries from `begin_index` on; in step with the page cache after `refresh`.
         durable_index: entries up to here were found durable, byte for byte; more may be.
     """
 
     def __init__(self, node_id: str, disk: SimDisk, data_directory: str, file_size: int, book: LogBook) -> None:
         self.node_id = node_id
+        self.begin_index = 0
+        self.begin_position = 0
         self.records: list[Record] = []
         self.durable_index = -1
         self._disk = disk
@@ -116,18 +128,34 @@ class LogView:
 
     @property
     def last_index(self) -> int:
-        """Index of the last entry that is known."""
-        return len(self.records) - 1
+        """Index of the last entry that is known; `begin_index - 1` when there is none."""
+        return self.begin_index + len(self.records) - 1
 
-    def restart(self) -> None:
-        """Forget everything: the process is a new one, and the disk may have lost things."""
+    def get(self, index: int) -> Record | None:
+        """Return an entry, if it is known here."""
+        return self.records[index - self.begin_index] if self.begin_index <= index <= self.last_index else None
+
+    def holds(self, record: Record) -> bool:
+        """Say whether the log is known to hold, at this very place, this very entry."""
+        return self.get(record.index) is record
+
+    def begin(self, begin_index: int, begin_position: int) -> None:
+        """Forget everything: the log begins here, or the process is a new one, and the disk may have lost things."""
+        self.begin_index, self.begin_position = begin_index, begin_position
         self.records.clear()
-        self.durable_index = -1
+        self.durable_index = begin_index - 1
+        self._base = -1
+
+    def drop_head(self, begin_index: int, begin_position: int) -> None:
+        """Forget what stands before `begin_index`."""
+        del self.records[: begin_index - self.begin_index]
+        self.begin_index, self.begin_position = begin_index, begin_position
+        self.durable_index = max(self.durable_index, begin_index - 1)
         self._base = -1
 
     def cut(self, first_index: int) -> None:
         """Forget `first_index` and all behind it."""
-        del self.records[first_index:]
+        del self.records[first_index - self.begin_index :]
         self.durable_index = min(self.durable_index, first_index - 1)
 
     def refresh(self, last_index: int) -> None:
@@ -137,20 +165,22 @@ class LogView:
             Violation: what stands there is no such entry, or not what other nodes hold at its place.
         """
         records = self.records
-        while len(records) <= last_index:
+        while self.last_index < last_index:
             previous = records[-1] if records else None
-            records.append(self._book.meet(self.node_id, self._read(len(records), previous)))
+            found = self._read(self.last_index + 1, previous)
+            records.append(self._book.meet(self.node_id, found, is_first=previous is None and self.begin_index > 0))
 
     def is_durable(self, index: int) -> bool:
         """Say whether the entries up to `index` would survive a power cut now, as far as bytes go."""
         while self.durable_index < index:
-            if self.durable_index >= self.last_index or not self._stands_durable(self.records[self.durable_index + 1]):
+            record = self.get(self.durable_index + 1)
+            if record is None or not self._stands_durable(record):
                 return False
             self.durable_index += 1
         return True
 
     def _read(self, index: int, previous: Record | None) -> Record:
-        position = 0 if previous is None else previous.end_position
+        position = self.begin_position if previous is None else previous.end_position
         blank = b""
         cache = self._cache_at(position)
         offset = position - self._base
@@ -181,14 +211,14 @@ class LogView:
     def _stands_durable(self, record: Record) -> bool:
         if not self._is_durable_at(record.position, record.content):
             return False
-        if not record.blank:
+        if not record.blank or record.index == self.begin_index or record.previous is None:
             return True
-        assert record.previous is not None
         return self._is_durable_at(record.previous.end_position, record.blank)
 
     def _is_durable_at(self, position: int, content: bytes) -> bool:
         base = position - position % self._file_size
-        inode = self._disk.lookup_durable(self._path(base))
+        directory = self._disk.directories.get(self._data_directory)
+        inode = None if directory is None else directory.durable.get(f"{base:020d}")
         if inode is None:
             return False
         offset = position - base

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from dledger.testing.sim_machine import SimMachine
-    from dledger.testing.sim_process import World
+    from dledger.testing.world import World
 
 Link = tuple[str, str]
 
@@ -51,7 +51,7 @@ class NetworkTroubles:
 
     def split(self) -> None:
         """Cut the group in two."""
-        side = {node_id: self._random.random() < 0.5 for node_id in self._world.options.node_ids}
+        side = {node_id: self._random.random() < 0.5 for node_id in self._world.options.all_ids}
         self._cut([link for link in self._links() if side[link[0]] != side[link[1]]])
 
     def cut_one_way(self) -> None:
@@ -60,7 +60,7 @@ class NetworkTroubles:
 
     def bridge(self) -> None:
         """Leave one node that sees all others, which do not see one another (three nodes), or two halves around it."""
-        bridge = self._random.choice(self._world.options.node_ids)
+        bridge = self._random.choice(self._world.options.all_ids)
         side = {node_id: number % 2 for number, node_id in enumerate(self._others(bridge))}
         self._cut([link for link in self._links() if bridge not in link and side[link[0]] != side[link[1]]])
 
@@ -103,10 +103,10 @@ class NetworkTroubles:
         self._world.network.clog(*link)
 
     def _others(self, node_id: str) -> list[str]:
-        return [other for other in self._world.options.node_ids if other != node_id]
+        return [other for other in self._world.options.all_ids if other != node_id]
 
     def _links(self) -> list[Link]:
-        node_ids = self._world.options.node_ids
+        node_ids = self._world.options.all_ids
         return [(source, target) for source in node_ids for target in node_ids if source != target]
 
     def _cut(self, links: list[Link]) -> None:

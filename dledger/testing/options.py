@@ -14,6 +14,10 @@ from dledger.core.config import RaftConfig
 from dledger.testing.sim_network import NetworkOptions
 
 _INDEX_UNIT_SIZE_BYTES = 32
+# A group begins with all of its voters; where things go wrong before, many runs would never get going.
+_PEACE_SHARE = 0.8
+_TRUE_PPM = 1_000_000
+_DRIFT_MAX_PPM = 60_000
 # True clocks, clocks that are off by as much as bad hardware is, and clocks that nothing may depend on.
 _CLOCK_RATES_PPM = (
     (1_000_000,),
@@ -47,6 +51,15 @@ class Trouble(StrEnum):
     STOP_CLOCK = "stop_clock"
     CLOG = "clog"
     SWIZZLE_CLOG = "swizzle_clog"
+    WIPE = "wipe"
+
+
+class Chore(StrEnum):
+    """What administrators do in a run."""
+
+    TRANSFER = "transfer"
+    CHANGE_MEMBERS = "change_members"
+    DELETE_HEAD = "delete_head"
 
 
 # What is acknowledged from the page cache does not outlive these.
@@ -59,7 +72,13 @@ class SimOptions:
 
     Attributes:
         seed: everything random follows from it.
-        node_count: 3 or 5.
+        node_count: members that found the group.
+        spare_count: further nodes, which wait to be added.
+        snapshot_threshold: entries between two snapshots of the state machine; 0: there is no state machine.
+        chores: what administrators do.
+        chore_interval_us: mean time between two of them.
+        is_founded_in_peace: nothing goes wrong until the first leader has committed something.
+        lease_share: part of the reads that may be answered by a lease; 0 where clocks keep to no bound.
         is_flush_sync: acknowledge after the sync; without it there are no power cuts, and no sync fails.
         data_file_size_bytes, index_file_size_bytes: tiny, so that files roll all the time.
         raft: timings of the core, some ten times faster than in production, so that idle time is short.
@@ -102,11 +121,22 @@ class SimOptions:
     downtime_max_us: int
     safety_us: int
     liveness_us: int
+    spare_count: int = 0
+    snapshot_threshold: int = 0
+    chores: tuple[Chore, ...] = ()
+    chore_interval_us: int = 200_000
+    lease_share: float = 0.0
+    is_founded_in_peace: bool = False
 
     @property
     def node_ids(self) -> tuple[str, ...]:
-        """Ids of all nodes: n0, n1, ..."""
+        """Ids of the founders: n0, n1, ..."""
         return tuple(f"n{number}" for number in range(self.node_count))
+
+    @property
+    def all_ids(self) -> tuple[str, ...]:
+        """Ids of all nodes; those of spare ones are s0, s1, ..."""
+        return (*self.node_ids, *(f"s{number}" for number in range(self.spare_count)))
 
     def describe(self) -> str:
         """Return what distinguishes this run, for its line."""
@@ -122,12 +152,15 @@ class SimOptions:
             if rate
         )
         return (
-            f"nodes={self.node_count} flush={'sync' if self.is_flush_sync else 'async'} "
+            f"nodes={self.node_count}+{self.spare_count} flush={'sync' if self.is_flush_sync else 'async'} "
             f"files={self.data_file_size_bytes}/{self.index_file_size_bytes} clients={self.client_count} "
             f"bodies<={self.bodies_max}x{self.body_size_max_bytes} "
             f"order={'kept' if network.is_ordered else 'free'} network={rates or 'calm'} "
             f"clocks={'/'.join(f'{rate / 1_000_000:g}' for rate in self.clock_rates_ppm)} "
-            f"troubles={','.join(self.troubles) or 'none'}"
+            f"troubles={','.join(self.troubles) or 'none'} chores={','.join(self.chores) or 'none'} "
+            f"snapshots={self.snapshot_threshold or 'none'} leases={self.lease_share:g} "
+            f"founding={'calm' if self.is_founded_in_peace else 'rough'} "
+            f"preferred={','.join(self.raft.preferred_leader_ids) or 'none'}"
         )
 
 
@@ -136,11 +169,46 @@ def draw_options(seed: int, node_count: int | None = None) -> SimOptions:
 
     Args:
         seed: any integer.
-        node_count: overrides the drawn number of nodes; all else stays as drawn.
+        node_count: overrides the drawn number of founders; all else stays as drawn.
     """
     random = Random(f"{seed}/options")
-    options = _draw(seed, random, node_count)
+    options = _with_chores(_draw(seed, random, node_count), Random(f"{seed}/options of chores"))
     return with_short_reigns(options, random) if random.random() < 0.15 else options
+
+
+def _with_chores(options: SimOptions, random: Random) -> SimOptions:
+    """Add what belongs to a group that changes: spare nodes, snapshots, retention, transfers, leases."""
+    spare_count = random.choice((0, 0, 1, 2))
+    chores = tuple(chore for chore in Chore if random.random() < 0.4)
+    drift_ppm = max(abs(rate_ppm - _TRUE_PPM) for rate_ppm in options.clock_rates_ppm)
+    is_bound_kept = drift_ppm <= _DRIFT_MAX_PPM and Trouble.STOP_CLOCK not in options.troubles
+    lease_share = random.choice((0.0, 0.5)) if is_bound_kept else 0.0
+    preferred = random.choice(((), (), (), ("n1",), ("n2", "n0")))
+    raft = replace(
+        options.raft,
+        max_in_flight_size_bytes=random.choice((1_000, 32 << 20)),
+        max_in_flight_total_size_bytes=random.choice((2_000, 64 << 20)),
+        peer_push_quota=random.choice((300_000, 100 << 20)),
+        snapshot_chunk_size_bytes=random.choice((64, 1_000)),
+        max_leadership_transfer_wait_index=random.choice((2, 20, 1_000)),
+        preferred_leader_ids=preferred,
+        preferred_leader_interval_ms=100,
+        max_clock_drift_ppm=min(drift_ppm, _DRIFT_MAX_PPM),
+    )
+    return replace(
+        options,
+        raft=raft,
+        spare_count=spare_count,
+        snapshot_threshold=random.choice((0, 5, 20, 100)),
+        chores=chores,
+        chore_interval_us=random.choice((30_000, 100_000, 400_000)),
+        lease_share=lease_share,
+        is_founded_in_peace=random.random() < _PEACE_SHARE,
+        clock_rates_ppm=(
+            *options.clock_rates_ppm,
+            *(random.choice(options.clock_rates_ppm) for _ in range(spare_count)),
+        ),
+    )
 
 
 def with_short_reigns(options: SimOptions, random: Random) -> SimOptions:
@@ -150,7 +218,8 @@ def with_short_reigns(options: SimOptions, random: Random) -> SimOptions:
     """
     return replace(
         options,
-        raft=RaftConfig(
+        raft=replace(
+            options.raft,
             heart_beat_time_interval_ms=20,
             min_election_timeout_ms=60,
             max_election_timeout_ms=180,
@@ -229,5 +298,10 @@ def _draw_network(random: Random) -> NetworkOptions:
 
 
 def _draw_troubles(random: Random, *, is_flush_sync: bool) -> tuple[Trouble, ...]:
-    possible = [trouble for trouble in Trouble if is_flush_sync or trouble not in _DURABILITY_TROUBLES]
+    # Wiped nodes wait for the core.
+    possible = [
+        trouble
+        for trouble in Trouble
+        if (is_flush_sync or trouble not in _DURABILITY_TROUBLES) and trouble is not Trouble.WIPE
+    ]
     return tuple(trouble for trouble in possible if random.random() < 0.4)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from dledger.testing.options import SimOptions
-    from dledger.testing.sim_process import Parts
+    from dledger.testing.world import Parts
 
 # Seeds that a worker process takes at a time: few enough that all end together, enough that handing over costs nothing.
 _CHUNK_SEEDS = 4

@@ -127,6 +127,10 @@ class SimDisk:
         """Sizes of all files that have a name."""
         return sum(len(inode.cache) for directory in self.directories.values() for inode in directory.cached.values())
 
+    def has_room(self, size: int) -> bool:
+        """Whether a file of `size` bytes can be created."""
+        return self.capacity_bytes >= UNLIMITED_BYTES or self.used_bytes + size <= self.capacity_bytes
+
     def lookup(self, path: str) -> Inode | None:
         """Return the file that programs find at `path`."""
         directory, name = posixpath.split(path)
@@ -138,6 +142,11 @@ class SimDisk:
         directory, name = posixpath.split(path)
         entries = self.directories.get(directory)
         return None if entries is None else entries.durable.get(name)
+
+    def wipe(self) -> None:
+        """Become a new disk with nothing on it."""
+        self.directories.clear()
+        self.spares.clear()
 
     def cut_power(self) -> None:
         """Settle every waiting write and directory change by the seed; the page cache becomes what survived."""

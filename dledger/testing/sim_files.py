@@ -214,7 +214,7 @@ class SimFiles:
             self._die_creating(directory, name, size)
         if self.is_write_refused():
             raise StorageFailed(path, "create", _io_error())
-        if self._disk.used_bytes + size > self._disk.capacity_bytes:
+        if not self._disk.has_room(size):
             self._counts.add(Fault.DISK_FULL)
             raise DiskFull(path, size)
         inode = Inode(size)
@@ -283,7 +283,7 @@ class SimFiles:
     def _take_spare_room(self, path: str, size: int) -> None:
         if path in self._disk.spares:
             return
-        if self._disk.used_bytes + size > self._disk.capacity_bytes:
+        if not self._disk.has_room(size):
             self._counts.add(Fault.DISK_FULL)
             raise DiskFull(path, size)
         self._disk.spares[path] = None

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.testing.faults import Fault, SimulatedCrash
+from dledger.testing.log_checks import Fall
+from dledger.testing.options import Trouble
 from dledger.testing.sim_clock import SimClock
 from dledger.testing.sim_disk import UNLIMITED_BYTES, SimDisk
 from dledger.testing.sim_files import SimFiles
-from dledger.testing.sim_process import SimProcess, World
-from store.errors import DiskFull, StorageFailed, StoreError
+from dledger.testing.sim_process import STOPPING_ERRORS, SimProcess
+from dledger.testing.world import World
+from store.errors import DiskFull, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,14 +40,13 @@ class SimMachine:
         self.disk = disk
         self.process: SimProcess | None = None
         self.sync_delay_us = 0
-        self.clock = SimClock(world.scheduler, world.options.clock_rates_ppm[world.options.node_ids.index(node_id)])
+        self.clock = SimClock(world.scheduler, world.options.clock_rates_ppm[world.options.all_ids.index(node_id)])
         self._world = world
         self._on_down = on_down
         self._random = Random(f"{world.options.seed}/machine/{node_id}")
         self._files: SimFiles | None = None
         self._is_death_a_power_cut = False
-        self._died_in_step = False
-        self._lost_writes = False
+        self._fall_since = Fall()
 
     def boot(self, *, die_after: int = 0) -> None:
         """Start a process if none runs; `die_after` > 0: it dies in that operation if its start has so many.
@@ -66,52 +69,64 @@ class SimMachine:
             world.counts.add(Fault.CRASH_IN_START)
             self._fall(is_in_step=True, is_power_cut=self._is_death_a_power_cut)
             return
-        except StoreError as error:
+        except STOPPING_ERRORS as error:
             self._cannot_start(error)
             return
         self._files.crash_point.disarm()
         world.trace.note(self.node_id, "is up: last index %d, term %d", process.store.last_index, process.raft.term)
-        world.checks.log.recovered(
-            self.node_id,
-            last_index=process.store.last_index,
-            is_in_step=self._died_in_step,
-            is_power_cut=self._lost_writes,
-            is_damaged=is_damaged,
-        )
+        fall = replace(self._fall_since, is_damaged=is_damaged)
+        world.checks.log.recovered(self.node_id, process.store, fall)
         world.checks.damage.look_again(self.node_id)
-        self._died_in_step = self._lost_writes = False
+        self._fall_since = Fall()
         self.process = process
         world.network.started(self.node_id)
         process.run()
 
-    def _cannot_start(self, error: StoreError) -> None:
+    def _cannot_start(self, error: Exception) -> None:
         """Refusing to start on a disk that is full, failing or damaged is right; somebody sees to it, and tries again.
 
         Raises:
-            StoreError: there is nothing wrong with the disk.
+            Exception: `error`; there is nothing wrong with the disk.
         """
-        if not isinstance(error, (DiskFull, StorageFailed)):
-            self._found_damage(error)
-        self._lost_writes |= isinstance(error, StorageFailed)
         self._world.trace.note(self.node_id, "cannot start: %s", error)
-        self._fall(is_in_step=True, is_power_cut=False)
+        self._fall(is_in_step=True, is_power_cut=False, is_lossy=isinstance(error, StorageFailed))
+        self._blame(error)
 
-    def _found_damage(self, error: StoreError) -> None:
+    def failed(self, error: Exception) -> None:
+        """Hear from the process that it stopped because its disk failed it; some machines are then started anew.
+
+        Raises:
+            Exception: `error`; there is nothing wrong with the disk.
+        """
+        self._world.counts.add(Fault.NODE_FAILED)
+        self._world.trace.note(self.node_id, "has stopped: %s", error)
+        is_lossy = isinstance(error, StorageFailed)
+        self._fall(is_in_step=True, is_power_cut=self._may_lose_power(), is_lossy=is_lossy)
+        self._blame(error)
+
+    def _blame(self, error: Exception) -> None:
+        """Have a damaged disk repaired from a copy, or replaced by an empty one, if that is what the node met."""
+        if isinstance(error, (DiskFull, StorageFailed)):
+            return
         world = self._world
         if not world.checks.damage.is_damaged(self.node_id):
             raise error
         world.counts.add(Fault.DAMAGE_FOUND)
         world.checks.damage.repair(self.node_id)
+        is_replaced = Trouble.WIPE in world.options.troubles and self._random.random() < 0.5
+        if is_replaced and world.checks.damage.can_lose(self.node_id):
+            self.wipe()
 
-    def failed(self, error: StoreError) -> None:
-        """Hear from the process that it stopped because its disk failed it; some machines are then started anew."""
+    def wipe(self) -> None:
+        """Put an empty disk in place of the one there is; the process, if one runs, dies."""
         world = self._world
-        if not isinstance(error, StorageFailed):
-            self._found_damage(error)
-        self._lost_writes |= isinstance(error, StorageFailed)
-        world.counts.add(Fault.NODE_FAILED)
-        world.trace.note(self.node_id, "has stopped: %s", error)
-        self._fall(is_in_step=True, is_power_cut=self._may_lose_power())
+        self.kill()
+        world.counts.add(Fault.WIPED)
+        world.trace.note(self.node_id, "has an empty disk")
+        world.checks.damage.wipe(self.node_id)
+        world.checks.log.wiped(self.node_id)
+        world.checks.elections.wiped(self.node_id)
+        self._fall_since = Fall()
 
     def stop(self) -> None:
         """Stop the process in good order."""
@@ -178,10 +193,10 @@ class SimMachine:
     def _may_lose_power(self) -> bool:
         return self._world.options.is_flush_sync and self._random.random() < 0.5
 
-    def _fall(self, *, is_in_step: bool, is_power_cut: bool) -> None:
+    def _fall(self, *, is_in_step: bool, is_power_cut: bool, is_lossy: bool = False) -> None:
         world = self._world
-        self._died_in_step |= is_in_step
-        self._lost_writes |= is_power_cut
+        since = self._fall_since
+        self._fall_since = Fall(since.is_in_step or is_in_step, since.is_lossy or is_power_cut or is_lossy)
         if self._files is not None:
             self._files.crash_point.is_dead = True
         self.clock.go_on()

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from dledger.core.reads import has_lease
 from dledger.errors import ResponseCode
 from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
 from dledger.testing.faults import Fault, Violation
 from dledger.testing.sim_reply import SimReply
+from dledger.testing.work import Work
 from dledger.types import Role
 from store.errors import CorruptData
 
@@ -22,9 +24,10 @@ if TYPE_CHECKING:
     from dledger.core.raft import Raft
     from dledger.driver import Proposal
     from dledger.entry_store import CorruptPush, EntryStore
+    from dledger.state_machine import Applier
     from dledger.testing.client_checks import Operation, Outcome
     from dledger.testing.sim_clock import SimClock
-    from dledger.testing.sim_process import World
+    from dledger.testing.world import World
     from dledger.types import MembershipEntry
 
 PENDING_ENTRIES_MAX = 48
@@ -47,7 +50,7 @@ class SimObserver:
         self._world = world
         self._node_id = node_id
         self._clock = clock
-        self._reads: dict[int, Callable[[bool], None]] = {}
+        self._reads: dict[int, tuple[Callable[[bool], None], bool]] = {}
         self.appends = PendingAppends(
             PENDING_ENTRIES_MAX,
             PENDING_ENTRIES_MAX * options.data_file_size_bytes,
@@ -55,10 +58,11 @@ class SimObserver:
             _ignore_latency,
         )
 
-    def watch(self, store: EntryStore, raft: Raft) -> None:
-        """Know the parts that answers are taken from."""
+    def watch(self, store: EntryStore, raft: Raft, applier: Applier | None) -> None:
+        """Know the parts that answers are taken from, and the state machine's host."""
         self._store = store
         self._raft = raft
+        self._applier = applier
 
     # ---------------------------------------------------------------------------------------------- clients
 
@@ -74,9 +78,9 @@ class SimObserver:
         self.appends.take(pending)
         return pending
 
-    def take_read(self, read_id: int, reply: Callable[[bool], None]) -> None:
+    def take_read(self, read_id: int, reply: Callable[[bool], None], *, is_lease_allowed: bool) -> None:
         """Remember who asked for a read."""
-        self._reads[read_id] = reply
+        self._reads[read_id] = reply, is_lease_allowed
 
     def expire(self) -> None:
         """Answer appends that have waited too long."""
@@ -104,8 +108,10 @@ class SimObserver:
     def on_commit(self, commit_index: int) -> None:
         """Answer the appends that are settled now: what stands at their indexes decides."""
         checks, store = self._world.checks, self._store
-        checks.log.commit(self._node_id, term=self._raft.term, commit_index=commit_index, last_index=store.last_index)
+        checks.log.commit(self._node_id, self._raft, commit_index, store.last_index)
         self.appends.committed(commit_index, store.term_at, self._now_s())
+        if self._applier is not None:
+            self._applier.committed(commit_index)
 
     def on_truncated(self, first_index: int) -> None:
         """Pass on to the checks and to the appends that were cut."""
@@ -114,14 +120,33 @@ class SimObserver:
         self.appends.truncated(first_index)
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
-        """Nothing is deleted in this world: nobody lacks what is no longer kept."""
-        raise Violation("reset", f"a node begins anew at {begin_index}, snapshot {snapshot_index}")
+        """Pass on to the checks, to the appends that were cut, and to the state machine."""
+        world = self._world
+        world.trace.note(self._node_id, "begins its log anew at %d, snapshot %d", begin_index, snapshot_index)
+        world.work.add(Work.LOG_RESET)
+        if snapshot_index >= 0:
+            world.work.add(Work.SNAPSHOT_INSTALLED)
+        world.checks.log.reset(self._node_id, begin_index, self._store.begin_position)
+        self.appends.truncated(0)
+        if self._applier is not None:
+            self._applier.on_reset(begin_index, snapshot_index)
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Nobody is told."""
+        """Look who is readmitted."""
+        world = self._world
+        world.trace.note(self._node_id, "knows %s", _Memberships(memberships))
+        for node_id in world.checks.damage.settle(memberships[0].membership):
+            world.trace.note(node_id, "is readmitted")
+            world.work.add(Work.READMITTED)
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
-        """Nobody asks."""
+        """Count what administrators wanted and got."""
+        self._world.trace.note(self._node_id, "ends request %d: %s %s", request_id, code.name, message)
+        is_transfer = request_id % 2 == 0
+        if code is ResponseCode.SUCCESS:
+            self._world.work.add(Work.TRANSFERRED if is_transfer else Work.MEMBERSHIP_CHANGED)
+        else:
+            self._world.work.add(Work.TRANSFER_REFUSED if is_transfer else Work.CHANGE_REFUSED)
 
     def on_role(self, change: RoleChanged) -> None:
         """Pass on to the checks."""
@@ -138,9 +163,12 @@ class SimObserver:
             raise Violation("read", f"{self._node_id} serves up to {index}, commit index {self._raft.commit_index}")
         checks = self._world.checks
         checks.clients.end_read(read_id, index)
-        if index >= 0:
+        if index >= self._store.begin_index:
             self._serve(index)
-        self._reads.pop(read_id)(True)
+        reply, is_lease_allowed = self._reads.pop(read_id)
+        if is_lease_allowed and self._raft.role is Role.LEADER and has_lease(self._raft.state):
+            self._world.work.add(Work.LEASE_READ)
+        reply(True)
 
     def _serve(self, index: int) -> None:
         try:
@@ -155,13 +183,30 @@ class SimObserver:
     def on_read_refused(self, read_id: int) -> None:
         """Tell the client."""
         self._world.checks.clients.refuse_read(read_id)
-        self._reads.pop(read_id)(False)
+        self._reads.pop(read_id)[0](False)
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
         """Nothing in this world changes bytes on their way: the sender's disk is damaged, or the sender is wrong."""
         if not self._world.checks.damage.is_damaged(peer):
             raise Violation("push", f"{self._node_id} was sent entries by {peer} that do not verify: {error}")
         self._world.counts.add(Fault.DAMAGE_FOUND)
+
+
+class _Memberships:
+    """Formats memberships when somebody reads them."""
+
+    def __init__(self, memberships: Sequence[MembershipEntry]) -> None:
+        self._memberships = memberships
+
+    def __str__(self) -> str:
+        return "; ".join(
+            f"{entry.index}: "
+            + " ".join(
+                f"{'' if member.is_voter else '('}{member.id}/{member.incarnation % 1000}"
+                for member in entry.membership.members
+            )
+            for entry in self._memberships
+        )
 
 
 def _ignore_latency(_latency_s: float) -> None:

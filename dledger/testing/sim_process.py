@@ -7,22 +7,32 @@ passes the crash point of its `SimFiles`, so that it can die between any two eff
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from dledger.core.events import Event, PeerUnreachable, ReadIndex, Received, Tick
+from dledger.core.events import (
+    ChangeMembership,
+    Event,
+    MembershipAction,
+    PeerUnreachable,
+    ReadIndex,
+    Received,
+    Tick,
+    TransferLeadership,
+)
 from dledger.core.messages import PushAccepted
-from dledger.core.raft import Raft
-from dledger.driver import Driver, Proposal
-from dledger.entry_store import CheckpointTicket, EntryStore, EntryStoreConfig, FlushTicket
-from dledger.hard_state import HardStateFile
-from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
+from dledger.driver import Proposal
+from dledger.entry_store import CheckpointTicket, EntryStoreConfig, FlushTicket
+from dledger.membership_codec import RAW_MEMBERSHIP_CODEC, MembershipUnreadable
 from dledger.membership_file import MembershipFile
+from dledger.snapshot_store import SnapshotStore
 from dledger.standing import MembershipKeeper
-from dledger.testing.checks import Checks, node_directory
+from dledger.state_machine import Applier, StateLost
+from dledger.testing.checks import node_directory
 from dledger.testing.faults import SimulatedCrash
 from dledger.testing.sim_observer import SimObserver
+from dledger.testing.sim_state_machine import SimStateMachine
 from dledger.testing.sim_syncer import SimSyncer
+from dledger.testing.work import Work
 from dledger.types import Member, Membership
 from store.errors import StoreError
 
@@ -31,54 +41,15 @@ if TYPE_CHECKING:
     from random import Random
 
     from dledger.core.messages import Message
+    from dledger.core.raft import Raft
+    from dledger.driver import Driver
     from dledger.testing.client_checks import Operation, Outcome
-    from dledger.testing.faults import FaultCounts
-    from dledger.testing.options import SimOptions
-    from dledger.testing.scheduler import Scheduler
-    from dledger.testing.sim_clock import SimClock
     from dledger.testing.sim_files import SimFiles
-    from dledger.testing.sim_network import SimNetwork
-    from dledger.testing.trace import Trace
-    from dledger.testing.work import WorkCounts
+    from dledger.testing.world import Machine, World
 
+# What stops a node, or keeps it from starting: its own data is not what it must be, or the disk does not do its work.
+STOPPING_ERRORS = (StoreError, MembershipUnreadable, StateLost)
 FLUSH_INTERVAL_US = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The production code that a node is built from; a test puts a faulty part in to see whether it is noticed."""
-
-    open_store: Callable[..., EntryStore] = EntryStore.open
-    open_hard_state: Callable[..., HardStateFile] = HardStateFile.open
-    make_raft: Callable[..., Raft] = Raft
-    make_driver: Callable[..., Driver] = Driver
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What all nodes of a run share."""
-
-    options: SimOptions
-    scheduler: Scheduler
-    network: SimNetwork
-    checks: Checks
-    counts: FaultCounts
-    work: WorkCounts
-    trace: Trace
-    parts: Parts
-
-
-class Machine(Protocol):
-    """What a process needs to know of the machine that it runs on."""
-
-    sync_delay_us: int
-    clock: SimClock
-
-    def died(self) -> None:
-        """Hear that the process died at its crash point."""
-
-    def failed(self, error: StoreError) -> None:
-        """Hear that the process stopped because its disk failed it."""
 
 
 class SimProcess:
@@ -117,33 +88,46 @@ class SimProcess:
             data_file_size_bytes=options.data_file_size_bytes, index_file_size_bytes=options.index_file_size_bytes
         )
         self.store = parts.open_store(self._files, directory, config)
-        self._hard_state = parts.open_hard_state(self._files, directory)
+        hard_state = parts.open_hard_state(self._files, directory)
         keeper = MembershipKeeper(MembershipFile.open(self._files, directory), RAW_MEMBERSHIP_CODEC)
-        members = tuple(Member(node_id) for node_id in sorted(options.node_ids))
-        standing = keeper.load(self.store, self._hard_state, Membership(members))
-        saved = standing.hard_state
-        world.checks.elections.started(self.node_id, saved)
-        self.raft = parts.make_raft(
+        standing = keeper.load(self.store, hard_state, self._settings())
+        self._snapshots = SnapshotStore.open(self._files, directory)
+        self._state_machine = SimStateMachine()
+        self._applier = self._open_applier()
+        world.checks.elections.started(self.node_id, standing.hard_state)
+        self.raft: Raft = parts.make_raft(
             options.raft,
             self_id=self.node_id,
             memberships=standing.memberships,
-            hard_state=saved,
+            hard_state=standing.hard_state,
             log_state=self.store.log_state(),
             fit=self.store.fit,
             draw=self._random.randrange,
             now_ms=self._clock.now_ms(),
+            snapshot=None if self._applier is None else self._applier.snapshot,
+            incoming=self._snapshots.incoming(),
         )
-        self._driver = parts.make_driver(
+        self._driver: Driver = parts.make_driver(
             self.raft,
             store=self.store,
-            hard_state=self._hard_state,
+            hard_state=hard_state,
             memberships=keeper,
             transport=self,
             syncer=self._syncer,
             observer=self._observer,
+            snapshots=self._snapshots,
             is_flush_sync=options.is_flush_sync,
         )
-        self._observer.watch(self.store, self.raft)
+        self._observer.watch(self.store, self.raft, self._applier)
+
+    def _settings(self) -> Membership:
+        """Return who belongs to the group as this node's settings say: the founders; a spare waits to be added."""
+        return Membership(tuple(Member(node_id) for node_id in sorted(self._world.options.node_ids)))
+
+    def _open_applier(self) -> Applier | None:
+        self._world.checks.machine.started(self.node_id)
+        threshold = self._world.options.snapshot_threshold
+        return Applier(self._state_machine, self.store, self._snapshots, threshold) if threshold else None
 
     def run(self) -> None:
         """Begin to tick."""
@@ -174,11 +158,41 @@ class SimProcess:
             self._proposals.append(Proposal(bodies=operation.bodies, stamp_at=operation.stamp_at, token=pending))
             self._ask_turn()
 
-    def read(self, read_id: int, reply: Callable[[bool], None]) -> None:
+    def read(self, read_id: int, reply: Callable[[bool], None], *, is_lease_allowed: bool) -> None:
         """Take a client's linearizable read; `reply` hears whether it was served."""
-        self._observer.take_read(read_id, reply)
-        self._inbox.append(ReadIndex(read_id))
+        self._observer.take_read(read_id, reply, is_lease_allowed=is_lease_allowed)
+        self._inbox.append(ReadIndex(read_id, is_lease_allowed))
         self._ask_turn()
+
+    def transfer(self, request_id: int, target: str) -> None:
+        """Take an administrator's wish to have `target` lead."""
+        self._inbox.append(TransferLeadership(request_id, target))
+        self._ask_turn()
+
+    def change(self, request_id: int, action: MembershipAction, member_id: str) -> None:
+        """Take an administrator's wish to change the membership."""
+        self._inbox.append(ChangeMembership(request_id, action, member_id))
+        self._ask_turn()
+
+    @property
+    def retention_floor(self) -> int:
+        """The first index that must be kept, for the group or for this node's own state machine."""
+        floor = self.raft.retention_floor
+        if self._applier is None:
+            return floor
+        return min(floor, 0 if self._applier.snapshot is None else self._applier.snapshot.index + 1)
+
+    def delete_before(self, index: int) -> None:
+        """Delete the old data files; `index` is at most `retention_floor`."""
+        if not self.is_dead and not self.is_paused:
+            self._guard(lambda: self._delete_before(index))
+
+    def _delete_before(self, index: int) -> None:
+        begin_index = self.store.begin_index
+        self._driver.delete_before(index)
+        if self.store.begin_index > begin_index:
+            self._world.work.add(Work.HEAD_DELETED)
+            self._world.checks.log.drop_head(self.node_id, self.store.begin_index, self.store.begin_position)
 
     def _ask_turn(self) -> None:
         if self._has_turn or self.is_paused:
@@ -222,12 +236,12 @@ class SimProcess:
             work()
         except SimulatedCrash:
             self._machine.died()
-        except StoreError as error:
+        except STOPPING_ERRORS as error:
             self._fail(error)
         else:
             self._check()
 
-    def _fail(self, error: StoreError) -> None:
+    def _fail(self, error: Exception) -> None:
         """Stop at once, as `Node` does; the outcome of what was taken in is unknown."""
         if not self.is_dead:
             self._observer.end()
@@ -238,27 +252,33 @@ class SimProcess:
         self._ask_turn()
 
     def _work(self) -> None:
-        driver = self._driver
+        driver, now_ms = self._driver, self._clock.now_ms()
         tickets, self._tickets = self._tickets, []
         for ticket in tickets:
-            driver.synced(ticket)
+            driver.synced(ticket, now_ms)
         events, self._inbox = self._inbox, []
         if events:
-            driver.process(events)
+            driver.process(events, now_ms)
         proposals, self._proposals = self._proposals, []
         if proposals:
             driver.propose(proposals)
+        if self._applier is not None:
+            self._apply(self._applier)
+
+    def _apply(self, applier: Applier) -> None:
+        """Have the state machine take what is committed; offer its snapshot, if one was due, to those who need it."""
+        while applier.is_behind:
+            snapshot = applier.step()
+            if snapshot is not None:
+                self._world.work.add(Work.SNAPSHOT_SAVED)
+                self._driver.snapshot_saved(snapshot)
+        self._world.checks.machine.applied(self.node_id, applier.applied_index, self._state_machine.digest)
 
     def _check(self) -> None:
         raft, store, checks = self.raft, self.store, self._world.checks
+        checks.damage.runs(self.node_id, raft)
         checks.elections.after_turn(self.node_id, raft.term)
-        checks.log.after_turn(
-            self.node_id,
-            term=raft.term,
-            commit_index=raft.commit_index,
-            core_last_index=raft.last_index,
-            last_index=store.last_index,
-        )
+        checks.log.after_turn(self.node_id, raft, store.last_index)
         if self._world.options.is_flush_sync:
             checks.log.promise(self.node_id, store.durable_index)
 
@@ -285,7 +305,11 @@ class SimProcess:
 
     def close(self) -> None:
         """Stop in good order."""
-        self._guard(self.store.close)
+        self._guard(self._close)
+
+    def _close(self) -> None:
+        self._snapshots.close()
+        self.store.close()
 
     # ---------------------------------------------------------------------------------------------- Transport
 

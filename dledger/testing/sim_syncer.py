@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from dledger.entry_store import FlushTicket
     from dledger.testing.sim_files import SimFiles, SyncedWrites
-    from dledger.testing.sim_process import Machine, World
+    from dledger.testing.world import Machine, World
 
 # A sync that takes so long is called stuck.
 STUCK_US = 1_000_000

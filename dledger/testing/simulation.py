@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from dledger.testing.administrator import Administrator
 from dledger.testing.checks import make_checks, node_directory
 from dledger.testing.clients import Client
 from dledger.testing.faults import FaultCounts, Violation
@@ -19,10 +20,11 @@ from dledger.testing.scheduler import Scheduler
 from dledger.testing.sim_disk import SimDisk
 from dledger.testing.sim_machine import SimMachine
 from dledger.testing.sim_network import SimNetwork
-from dledger.testing.sim_process import Parts, SimProcess, World
+from dledger.testing.sim_process import SimProcess
 from dledger.testing.trace import Trace
 from dledger.testing.troublemaker import Troublemaker
 from dledger.testing.work import Work, WorkCounts
+from dledger.testing.world import Parts, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +71,7 @@ class Simulation:
         seed = options.seed
         counts = FaultCounts()
         scheduler = Scheduler()
-        disks = {node_id: SimDisk(Random(f"{seed}/disk/{node_id}"), counts) for node_id in options.node_ids}
+        disks = {node_id: SimDisk(Random(f"{seed}/disk/{node_id}"), counts) for node_id in options.all_ids}
         self._network_random = Random(f"{seed}/network")
         network = SimNetwork(scheduler, self._network_random, counts, options.network, self._deliver)
         self.trace = Trace(scheduler, tell)
@@ -88,6 +90,7 @@ class Simulation:
             node_id: SimMachine(self._world, node_id, disk, self._went_down) for node_id, disk in disks.items()
         }
         self._troublemaker = Troublemaker(self._world, self._machines)
+        self._administrator = Administrator(self._world, self._machines)
         self._clients = [
             Client(self._world, self._machines, str(number), options.think_max_us)
             for number in range(options.client_count)
@@ -104,14 +107,22 @@ class Simulation:
             machine.boot()
         for client in self._clients:
             client.start()
+        scheduler, committed = self._world.scheduler, self._world.checks.log.committed
+        if self._options.is_founded_in_peace and not scheduler.run_until(
+            self._options.liveness_us, lambda: bool(committed)
+        ):
+            raise Violation("liveness", f"no group was founded within {self._options.liveness_us} us")
         self._troublemaker.start()
-        self._world.scheduler.run_until(self._options.safety_us)
+        self._administrator.start()
+        scheduler.run_until(scheduler.now_us + self._options.safety_us)
         self._heal()
         self._await_liveness()
         self._world.checks.clients.check_log()
         self._compare_files()
-        self._read_everything()
+        members = [process.node_id for process in self._members]
+        self._read_everything(members)
         self._cut_power_once_more()
+        self._read_everything(members)
         return self._summarize()
 
     # ---------------------------------------------------------------------------------------------- phases
@@ -119,6 +130,7 @@ class Simulation:
     def _heal(self) -> None:
         self.trace.note("all", "is healed")
         self._troublemaker.stop()
+        self._administrator.stop()
         self._world.network.heal()
         for client in self._clients:
             client.is_stopped = True
@@ -135,34 +147,49 @@ class Simulation:
         prober.is_stopped = True
         if not scheduler.run_until(end_us, self._has_converged):
             ends = {process.node_id: (process.raft.last_index, process.raft.commit_index) for process in self._running}
-            raise Violation("liveness", f"logs are not equal after peace; (last, commit) indexes: {ends}")
+            voiceless = self._world.checks.damage.voiceless
+            raise Violation("liveness", f"no equal logs after peace: (last, commit) {ends}, not readmitted {voiceless}")
 
     def _has_converged(self) -> bool:
-        last_index = self._running[0].raft.last_index
-        return all(process.raft.last_index == last_index == process.raft.commit_index for process in self._running)
+        """Say whether all members hold the same, know it to be committed, and are heard."""
+        members = self._members
+        last_index = max(process.raft.last_index for process in members)
+        if any(not process.raft.last_index == last_index == process.raft.commit_index for process in members):
+            return False
+        voters = members[0].raft.membership.voters
+        return not any(node_id in voters for node_id in self._world.checks.damage.voiceless)
+
+    @property
+    def _members(self) -> list[SimProcess]:
+        """Processes of the members, as the node with the longest log knows them."""
+        membership = max(self._running, key=lambda process: process.raft.last_index).raft.membership
+        return [process for process in self._running if membership.get(process.node_id) is not None]
 
     @property
     def _running(self) -> list[SimProcess]:
         return [machine.process for machine in self._machines.values() if machine.process is not None]
 
     def _compare_files(self) -> None:
-        """Compare the data files of all nodes up to the end of the log."""
-        contents = {process.node_id: self._data_of(process) for process in self._running}
-        assert len(contents) == self._options.node_count, contents.keys()
-        expected = contents[self._options.node_ids[0]]
-        for node_id, content in contents.items():
-            if content != expected:
-                raise Violation("equal logs", f"{node_id} does not hold the same bytes as {self._options.node_ids[0]}")
+        """Compare the data files of all members from where the shortest log begins to the end."""
+        members = self._members
+        begin = max(process.store.begin_position for process in members)
+        expected = self._data_of(members[0], begin)
+        for process in members[1:]:
+            if self._data_of(process, begin) != expected:
+                raise Violation("equal logs", f"{process.node_id} and {members[0].node_id} hold different bytes")
 
-    def _data_of(self, process: SimProcess) -> bytes:
+    def _data_of(self, process: SimProcess, begin: int) -> bytes:
         directory = f"{node_directory(process.node_id)}/data"
         names = self._machines[process.node_id].disk.directories[directory].cached
         joined = b"".join(bytes(names[name].cache) for name in sorted(names))
-        return joined[: process.store.end_position]
+        offset = int(min(names)) if names else 0
+        return joined[begin - offset : process.store.end_position - offset]
 
-    def _read_everything(self) -> None:
-        """Read the whole log of every node through its store, by index and by position."""
+    def _read_everything(self, node_ids: list[str]) -> None:
+        """Read the whole log of each of these nodes through its store, by index and by position."""
         for process in self._running:
+            if process.node_id not in node_ids:
+                continue
             store = process.store
             for index in range(store.begin_index, store.last_index + 1):
                 entry = store.get(index)
@@ -178,7 +205,6 @@ class Simulation:
                 machine.kill()
         for machine in self._machines.values():
             machine.boot()
-        self._read_everything()
 
     # ---------------------------------------------------------------------------------------------- what nodes cause
 

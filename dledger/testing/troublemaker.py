@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dledger.testing.sim_disk import IoTrouble
     from dledger.testing.sim_machine import SimMachine
-    from dledger.testing.sim_process import World
+    from dledger.testing.world import World
 
 _DEATH_OPERATIONS_MAX = 60
 _START_OPERATIONS_MAX = 12
@@ -62,6 +62,7 @@ class Troublemaker:
             Trouble.FAIL_SYNC: lambda: self._fail_io(self._any().disk.sync_trouble),
             Trouble.FLIP_BITS: self._flip_bits,
             Trouble.STOP_CLOCK: self._stop_clock,
+            Trouble.WIPE: self._wipe,
         }
 
     def start(self) -> None:
@@ -104,7 +105,7 @@ class Troublemaker:
             leaders = [process for process in processes if process is not None and process.raft.role is Role.LEADER]
             if leaders:
                 return max(leaders, key=lambda process: process.raft.term).node_id
-        return self._random.choice(self._world.options.node_ids)
+        return self._random.choice(self._world.options.all_ids)
 
     def _any(self) -> SimMachine:
         return self._machines[self._any_id()]
@@ -173,3 +174,8 @@ class Troublemaker:
         machine = self._any()
         machine.pause(is_clock_stopped=True)
         self.later(_SICK_MAX_US, machine.resume)
+
+    def _wipe(self) -> None:
+        machine = self._any()
+        if self._world.checks.damage.can_lose(machine.node_id):
+            machine.wipe()

@@ -12,6 +12,17 @@ class Work(StrEnum):
     ELECTED = "elections"
     ACKNOWLEDGED = "acknowledged"
     READ = "reads"
+    LEASE_READ = "lease_reads"
+    FOLLOWER_READ = "follower_reads"
+    TRANSFERRED = "transfers"
+    TRANSFER_REFUSED = "transfers_refused"
+    MEMBERSHIP_CHANGED = "membership_changes"
+    CHANGE_REFUSED = "membership_changes_refused"
+    READMITTED = "readmissions"
+    HEAD_DELETED = "heads_deleted"
+    LOG_RESET = "logs_begun_anew"
+    SNAPSHOT_SAVED = "snapshots_saved"
+    SNAPSHOT_INSTALLED = "snapshots_installed"
 
 
 class WorkCounts:

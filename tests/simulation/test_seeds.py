@@ -1,4 +1,4 @@
-"""A thousand simulated runs of three and five nodes: no invariant is violated, and the faults bit.
+"""A thousand simulated runs: no invariant is violated, the faults bit, and the groups did what groups can do.
 
 Split over two processes; `python -m dledger.testing --seed N --trace` tells the story of one.
 """
@@ -7,6 +7,7 @@ import pytest
 
 from dledger.testing.faults import Fault
 from dledger.testing.runner import run_seeds
+from dledger.testing.work import Work
 
 FIRST_SEED = 1
 SEEDS = 1_000
@@ -17,6 +18,7 @@ JOBS = 2
 @pytest.mark.timeout(900)
 def test_thousand_seeds_violate_no_invariant():
     faults = dict.fromkeys((fault.value for fault in Fault), 0)
+    work = dict.fromkeys((kind.value for kind in Work), 0)
     node_counts = {3: 0, 5: 0}
     failed = []
     for result in run_seeds(range(FIRST_SEED, FIRST_SEED + SEEDS), jobs=JOBS):
@@ -25,10 +27,15 @@ def test_thousand_seeds_violate_no_invariant():
             print(result.line)
             continue
         node_counts[3 if "nodes=3" in result.shape else 5] += 1
-        for name, count in result.summary.faults.items():
-            faults[name] += count
+        for sums, counts in ((faults, result.summary.faults), (work, result.summary.work)):
+            for name, count in counts.items():
+                sums[name] += count
     print(f"seeds {FIRST_SEED}..{FIRST_SEED + SEEDS - 1}: nodes {node_counts}, faults that took effect {faults}")
+    print(f"what was done: {work}")
 
     assert failed == [], "\n\n".join(f"{result.line}\n{result.failure}" for result in failed[:3])
     assert min(node_counts.values()) > SEEDS // 10
+    faults.pop(Fault.WIPED)
+    work.pop(Work.READMITTED)
     assert min(faults.values()) > 0, f"a fault that never bites proves nothing: {faults}"
+    assert min(work.values()) > 0, f"what is never done is never checked: {work}"

@@ -11,7 +11,7 @@ import pytest
 from dledger.testing.__main__ import main
 from dledger.testing.options import draw_options
 from dledger.testing.runner import run_options
-from dledger.testing.sim_process import Parts
+from dledger.testing.world import Parts
 from dledger.trace import TracedRaft
 
 SEEDS = (1, 2, 4, 6, 9, 14)

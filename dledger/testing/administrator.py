@@ -1,0 +1,106 @@
+"""What people do to a running group: hand the leadership on, change the members, delete old files. Drawn from the seed.
+
+Most of it is asked at bad moments and of the wrong node, as it happens; what is refused is counted, too.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from dledger.core.events import MembershipAction
+from dledger.testing.options import Chore
+from dledger.types import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dledger.testing.sim_machine import SimMachine
+    from dledger.testing.sim_process import SimProcess
+    from dledger.testing.world import World
+
+_VOTERS_MIN = 3
+_VOTERS_MAX = 5
+
+
+class Administrator:
+    """Orders chores until it is stopped.
+
+    Args:
+        world: what the run shares.
+        machines: all nodes' machines.
+    """
+
+    def __init__(self, world: World, machines: Mapping[str, SimMachine]) -> None:
+        self._world = world
+        self._machines = machines
+        self._random = Random(f"{world.options.seed}/chores")
+        self._is_stopped = False
+        self._number = 0
+        self._orders = {
+            Chore.TRANSFER: self._transfer,
+            Chore.CHANGE_MEMBERS: self._change_members,
+            Chore.DELETE_HEAD: self._delete_head,
+        }
+
+    def start(self) -> None:
+        """Order the first chore after a while, if this run has any."""
+        if self._world.options.chores:
+            self._wait()
+
+    def stop(self) -> None:
+        """Order nothing any more."""
+        self._is_stopped = True
+
+    def _wait(self) -> None:
+        mean_us = self._world.options.chore_interval_us
+        self._world.scheduler.after(int(self._random.expovariate(1 / mean_us)), self._order)
+
+    def _order(self) -> None:
+        if self._is_stopped:
+            return
+        chore = self._random.choice(self._world.options.chores)
+        process = self._choose()
+        if process is not None:
+            self._world.trace.note("chore", "%s at %s", chore.value, process.node_id)
+            self._orders[chore](process)
+        self._wait()
+
+    def _choose(self) -> SimProcess | None:
+        """Return the leader, as a rule, else any running node."""
+        running = [machine.process for machine in self._machines.values() if machine.process is not None]
+        leaders = [process for process in running if process.raft.role is Role.LEADER]
+        if leaders and self._random.random() < 0.9:
+            return max(leaders, key=lambda process: process.raft.term)
+        return self._random.choice(running) if running else None
+
+    def _transfer(self, process: SimProcess) -> None:
+        process.transfer(self._request_id(is_transfer=True), self._random.choice(self._world.options.all_ids))
+
+    def _change_members(self, process: SimProcess) -> None:
+        membership = process.raft.membership
+        strangers = [node_id for node_id in self._world.options.all_ids if membership.get(node_id) is None]
+        learners = [member.id for member in membership.members if not member.is_voter]
+        possible = [(MembershipAction.ADD, node_id) for node_id in strangers]
+        possible += [(MembershipAction.REMOVE, node_id) for node_id in learners]
+        if len(membership.voters) < _VOTERS_MAX:
+            # An administrator waits for learners to be promoted, and asks again and again.
+            possible += [(MembershipAction.PROMOTE, node_id) for node_id in learners for _ in range(5)]
+        if len(membership.voters) > _VOTERS_MIN:
+            possible += [(MembershipAction.REMOVE, node_id) for node_id in membership.voters]
+        if possible:
+            action, node_id = self._random.choice(possible)
+            self._world.trace.note("chore", "%s %s", action.value, node_id)
+            process.change(self._request_id(is_transfer=False), action, node_id)
+
+    def _delete_head(self, process: SimProcess) -> None:
+        others = [machine.process for machine in self._machines.values() if machine.process is not None]
+        chosen = process if self._random.random() < 0.5 else self._random.choice(others)
+        floor = chosen.retention_floor
+        # Most of the time all that may go: a lagging node must then begin anew.
+        chosen.delete_before(floor if self._random.random() < 0.7 else self._random.randint(0, max(0, floor)))
+
+    def _request_id(self, *, is_transfer: bool) -> int:
+        """Return a new number: even for transfers, odd for changes."""
+        self._number += 2
+        return self._number + (0 if is_transfer else 1)

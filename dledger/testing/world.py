@@ -1,0 +1,60 @@
+"""What all simulated nodes of a run share, and the production code that they are built from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from dledger.core.raft import Raft
+from dledger.driver import Driver
+from dledger.entry_store import EntryStore
+from dledger.hard_state import HardStateFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.testing.checks import Checks
+    from dledger.testing.faults import FaultCounts
+    from dledger.testing.options import SimOptions
+    from dledger.testing.scheduler import Scheduler
+    from dledger.testing.sim_clock import SimClock
+    from dledger.testing.sim_network import SimNetwork
+    from dledger.testing.trace import Trace
+    from dledger.testing.work import WorkCounts
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The production code that a node is built from; a test puts a faulty part in to see whether it is noticed."""
+
+    open_store: Callable[..., EntryStore] = EntryStore.open
+    open_hard_state: Callable[..., HardStateFile] = HardStateFile.open
+    make_raft: Callable[..., Raft] = Raft
+    make_driver: Callable[..., Driver] = Driver
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What all nodes of a run share."""
+
+    options: SimOptions
+    scheduler: Scheduler
+    network: SimNetwork
+    checks: Checks
+    counts: FaultCounts
+    work: WorkCounts
+    trace: Trace
+    parts: Parts
+
+
+class Machine(Protocol):
+    """What a process needs to know of the machine that it runs on."""
+
+    sync_delay_us: int
+    clock: SimClock
+
+    def died(self) -> None:
+        """Hear that the process died at its crash point."""
+
+    def failed(self, error: Exception) -> None:
+        """Hear that the process stopped because its disk failed it."""

@@ -1,0 +1,64 @@
+"""Reads by lease are safe as long as clocks keep to the stated bound, and the checks notice when they do not."""
+
+from dataclasses import replace
+
+import pytest
+
+from dledger.testing.options import Trouble, draw_options
+from dledger.testing.runner import run_options
+
+FIRST_SEED = 30_001
+HOLDS_SEEDS = 20
+NOTICED_SEEDS = 100
+
+
+def with_lease_reads(seed: int, rates_ppm: tuple[int, ...], drift_ppm: int):
+    """Shape a run in which leaders are cut off again and again, and everybody reads at them by lease."""
+    options = draw_options(seed, 3)
+    return replace(
+        options,
+        is_flush_sync=True,
+        spare_count=0,
+        chores=(),
+        clock_rates_ppm=rates_ppm,
+        raft=replace(
+            options.raft,
+            heart_beat_time_interval_ms=15,
+            min_election_timeout_ms=100,
+            max_election_timeout_ms=120,
+            max_clock_drift_ppm=drift_ppm,
+            preferred_leader_ids=("n0",),
+        ),
+        tick_us=5_000,
+        troubles=(Trouble.ISOLATE, Trouble.SPLIT, Trouble.PAUSE, Trouble.CUT_ONE_WAY),
+        trouble_interval_us=60_000,
+        client_count=6,
+        think_max_us=2_000,
+        read_share=0.5,
+        lease_share=1.0,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rates_ppm", [(950_000, 1_050_000, 1_050_000), (1_050_000, 950_000, 1_000_000)])
+def test_lease_holds_with_clocks_at_the_bound(rates_ppm):
+    lease_reads = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + HOLDS_SEEDS):
+        summary, failure = run_options(with_lease_reads(seed, rates_ppm, drift_ppm=50_000))
+        assert failure == "", f"seed {seed}: {failure}"
+        lease_reads += summary.work["lease_reads"]
+
+    assert lease_reads > 500
+
+
+@pytest.mark.slow
+def test_stale_read_of_a_clock_beyond_the_bound_is_noticed():
+    """A leader whose clock is slow thinks that its lease lasts while the others have long elected another one."""
+    for seed in range(FIRST_SEED, FIRST_SEED + NOTICED_SEEDS):
+        options = with_lease_reads(seed, (600_000, 1_600_000, 1_600_000), drift_ppm=0)
+        _, failure = run_options(options)
+        if failure:
+            print(f"seed {seed}")
+            assert failure.startswith("Violation: linearizable read"), failure
+            return
+    pytest.fail(f"not noticed within {NOTICED_SEEDS} seeds")
