@@ -70,7 +70,14 @@ def _ask(endpoints: str, group: str, timeout_s: float) -> dict[str, StatusRespon
 
     with LogClient(endpoints, group=group) as client:
         client.find_leader()
-        return client.statuses(timeout_s)
+        answers = client.statuses(timeout_s)
+    leader = _leader_of(answers)
+    named = [] if leader is None else [peer.client_address for peer in leader.peers if peer.client_address]
+    unasked = [address for address in named if address not in answers]
+    if unasked:
+        with LogClient(unasked, group=group) as client:
+            answers |= client.statuses(timeout_s)
+    return answers
 
 
 def _leader_of(answers: dict[str, StatusResponse | str]) -> StatusResponse | None:
@@ -111,9 +118,10 @@ def _table(answers: dict[str, StatusResponse | str], leader: StatusResponse | No
     for endpoint, answer in answers.items():
         if isinstance(answer, str) or answer.code != ResponseCode.SUCCESS:
             text = answer if isinstance(answer, str) else answer.message
-            table.add_row(
-                "?", endpoint, "-", "-", "-", "-", "-", f"[red]{escape(text.removeprefix(endpoint).strip())}[/]"
-            )
+            peer = next((peer for peer in peers.values() if peer.client_address == endpoint), None)
+            name = "?" if peer is None else peers.pop(peer.id).id
+            state = f"[red]{escape(text.removeprefix(endpoint).strip())}[/]"
+            table.add_row(name, endpoint, "-", "-", "-", "-", "-", state)
         else:
             table.add_row(*_row(endpoint, answer, leader, peers.pop(answer.self_id, None)))
     for peer in peers.values():
@@ -138,10 +146,19 @@ def _row(
 
 
 def _row_of_peer(peer: PeerStatus) -> tuple[str, ...]:
-    """Return what the leader says of a node that was not asked: its client address was not given."""
+    """Return what the leader says of a node whose client address nobody knows: it was not asked."""
     log = "-" if peer.match_index < 0 else f"..{peer.match_index}"
     role = "-" if peer.is_voter else "learner"
-    return (peer.id, "not given", role, "-", log, "-", str(peer.lag_entries), _coloured(state_of(peer)))
+    return (
+        peer.id,
+        peer.client_address or "not known",
+        role,
+        "-",
+        log,
+        "-",
+        str(peer.lag_entries),
+        _coloured(state_of(peer)),
+    )
 
 
 def _role_of(answer: StatusResponse) -> str:

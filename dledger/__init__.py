@@ -10,9 +10,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dledger.client import Appended, AppendUnknown, AsyncLogClient, Entry, LogClient, NotAppended, ReadFailed
+    from dledger.client import (
+        AdminClient,
+        AdminFailed,
+        Appended,
+        AppendUnknown,
+        AsyncAdminClient,
+        AsyncLogClient,
+        Entry,
+        LogClient,
+        NotAppended,
+        ReadFailed,
+    )
 
-__all__ = ["AppendUnknown", "Appended", "AsyncLogClient", "Entry", "LogClient", "NotAppended", "ReadFailed"]
+__all__ = [
+    "AdminClient",
+    "AdminFailed",
+    "AppendUnknown",
+    "Appended",
+    "AsyncAdminClient",
+    "AsyncLogClient",
+    "Entry",
+    "LogClient",
+    "NotAppended",
+    "ReadFailed",
+]
 
 
 def __getattr__(name: str) -> Any:

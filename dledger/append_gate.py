@@ -19,20 +19,27 @@ class AppendGate:
         config: the bounds.
         appends: how much waits already.
         not_leading: says, for people, why this node does not take appends; None while it leads.
+        is_disk_full: says whether the disk is so full that nothing more is taken, though there is room for it.
 
     Attributes:
         closed: what every append gets while the node does not run; None while it does.
         max_body_bytes: the largest body that the store takes; set when it is open.
-        is_disk_full: the disk is so full that nothing more is taken, though there is room for it.
     """
 
-    def __init__(self, config: NodeConfig, appends: PendingAppends, not_leading: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        appends: PendingAppends,
+        *,
+        not_leading: Callable[[], str | None],
+        is_disk_full: Callable[[], bool],
+    ) -> None:
         self.closed: AppendResult | None = AppendResult(ResponseCode.NOT_LEADER, "the node is not started")
         self.max_body_bytes = 0
-        self.is_disk_full = False
         self._config = config
         self._appends = appends
         self._not_leading = not_leading
+        self._is_disk_full = is_disk_full
 
     def refusal_of(self, sizes: Sequence[int], size_bytes: int) -> AppendResult | None:
         """Return why bodies of these sizes cannot be taken in now; None if they can."""
@@ -49,7 +56,7 @@ class AppendGate:
         return self._fullness(len(sizes), size_bytes)
 
     def _fullness(self, entries_count: int, size_bytes: int) -> AppendResult | None:
-        if self.is_disk_full:
+        if self._is_disk_full():
             message = "the leader's disk is too full; it takes appends again when there is room"
             return AppendResult(ResponseCode.DISK_FULL, message)
         if not self._appends.has_room(entries_count, size_bytes):

@@ -126,11 +126,6 @@ class NodeConfig:
         """Where this node's peer transport listens."""
         return self.peer(self.self_id).address
 
-    @property
-    def other_ids(self) -> tuple[str, ...]:
-        """Ids of all `peers` but this node, in their order."""
-        return tuple(peer.id for peer in self.peers if peer.id != self.self_id)
-
     def peer(self, peer_id: str) -> Peer:
         """Return the peer `peer_id`; KeyError for a stranger."""
         for peer in self.peers:

@@ -92,7 +92,9 @@ class Node:
         self._is_running = False
         # The store is open and must be closed.
         self._is_open = False
-        self._gate = AppendGate(config, self._waiters.appends, self._not_leading)
+        self._gate = AppendGate(
+            config, self._waiters.appends, not_leading=self._not_leading, is_disk_full=self._is_disk_full
+        )
 
     # ---------------------------------------------------------------------------------------------- life and death
 
@@ -134,12 +136,8 @@ class Node:
         self._gate.max_body_bytes = opened.store.max_body_bytes
         self.metrics.watch(partial(gauges_of, parts, self._waiters.appends))
         self._turns.begin(parts.driver)
-        self._turns.every(_RETENTION_INTERVAL_S, self._look_at_disk)
-        self._turns.soon(lambda _: self._look_at_disk())
-
-    def _look_at_disk(self) -> None:
-        self._parts.retention.look()
-        self._gate.is_disk_full = self._parts.retention.is_disk_full
+        self._turns.every(_RETENTION_INTERVAL_S, parts.retention.look)
+        self._turns.soon(lambda _: parts.retention.look())
 
     async def stop(self) -> None:
         """Leave the group: wait a moment for appends under way, make everything durable, give the files back.
@@ -205,6 +203,9 @@ class Node:
         self._waiters.appends.take(pending)
         self._turns.propose(Proposal(bodies, stamp_at, pending), size_bytes)
         return future
+
+    def _is_disk_full(self) -> bool:
+        return self._parts.retention.is_disk_full
 
     def _not_leading(self) -> str | None:
         if self._raft.role is Role.LEADER:
@@ -295,6 +296,7 @@ class Node:
             self._raft,
             parts.files.store,
             self.leader(),
+            client_address_of=self._transport.client_address_of,
             is_disk_full=parts.is_disk_full,
             applied_index=parts.applied_index,
             snapshot_index=parts.snapshot_index,

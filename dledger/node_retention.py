@@ -95,5 +95,9 @@ class NodeRetention:
         driver.delete_before(index)
         self.deleted_files_count += 1
         logger.info("deleted_file begin_index=%d disk_used=%.2f", driver.raft.begin_index, self.used_ratio)
-        if self._going:
-            self._soon(self._delete)
+        # The disk is not as full as it was, and there may be more than one look finds.
+        self._soon(self._delete if self._going else self._look_again)
+
+    def _look_again(self, driver: Driver) -> None:
+        del driver
+        self.look()

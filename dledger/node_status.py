@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from dledger.types import MembershipEntry, Role
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dledger.config import NodeConfig
     from dledger.core.raft import Raft
     from dledger.entry_store import EntryStore
@@ -28,6 +30,7 @@ class PeerStatus:
     Attributes:
         id: the peer's.
         address: of its peer transport.
+        client_address: of its LogService; empty while it has not told.
         match_index: last index known to be durable there; -1 when nothing is known.
         lag_entries: entries behind the leader's end.
         lag_bytes: the same in bytes of the log.
@@ -39,6 +42,7 @@ class PeerStatus:
 
     id: str
     address: str
+    client_address: str
     match_index: int
     lag_entries: int
     lag_bytes: int
@@ -94,6 +98,7 @@ def status_of(
     store: EntryStore,
     leader: Leader,
     *,
+    client_address_of: Callable[[str], str],
     is_disk_full: bool,
     applied_index: int,
     snapshot_index: int,
@@ -111,7 +116,7 @@ def status_of(
         end_position=store.end_position,
         commit_index=raft.commit_index,
         commit_position=position_behind(store, raft.commit_index),
-        peers=_peers_of(config, raft, store) if raft.role is Role.LEADER else (),
+        peers=_peers_of(config, raft, store, client_address_of) if raft.role is Role.LEADER else (),
         is_disk_full=is_disk_full,
         membership=raft.memberships[-1],
         is_membership_committed=len(raft.memberships) == 1,
@@ -128,7 +133,9 @@ def position_behind(store: EntryStore, index: int) -> int:
     return store.end_position_of(index) if index >= store.begin_index else store.begin_position
 
 
-def _peers_of(config: NodeConfig, raft: Raft, store: EntryStore) -> tuple[PeerStatus, ...]:
+def _peers_of(
+    config: NodeConfig, raft: Raft, store: EntryStore, client_address_of: Callable[[str], str]
+) -> tuple[PeerStatus, ...]:
     peers = []
     for member in raft.membership.members:
         if member.id == config.self_id:
@@ -138,6 +145,7 @@ def _peers_of(config: NodeConfig, raft: Raft, store: EntryStore) -> tuple[PeerSt
             PeerStatus(
                 id=member.id,
                 address=member.address,
+                client_address=client_address_of(member.id),
                 match_index=match_index,
                 lag_entries=store.last_index - max(match_index, store.begin_index - 1),
                 lag_bytes=store.end_position - position_behind(store, match_index),

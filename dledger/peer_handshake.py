@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from dledger.config import Address, NodeConfig
+from dledger.config import Address, NodeConfig, check_id
 from dledger.errors import DLedgerError, ResponseCode
 from dledger.peer_frames import PROTOCOL_VERSION, Hello
 
@@ -101,10 +101,11 @@ class Handshake:
                 f"{self._cluster_digest:#010x}, found {hello.cluster_digest:#010x}",
             )
         try:
+            check_id(hello.self_id)
             Address.parse(hello.peer_address)
         except ValueError as error:
-            raise PeerRefused(ResponseCode.UNEXPECTED_ARGUMENT, f"peer address: {error}") from None
-        if not hello.self_id or not self._has_place_for(hello.self_id):
+            raise PeerRefused(ResponseCode.UNEXPECTED_ARGUMENT, f"id and peer address: {error}") from None
+        if not self._has_place_for(hello.self_id):
             raise PeerRefused(
                 ResponseCode.UNKNOWN_MEMBER,
                 f"{hello.self_id!r} is none of the group's members, and too many such nodes are here; stop them",

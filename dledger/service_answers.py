@@ -26,6 +26,7 @@ def peers_of(status: NodeStatus) -> list[log_pb2.PeerStatus]:
         log_pb2.PeerStatus(
             id=peer.id,
             address=peer.address,
+            client_address=peer.client_address,
             match_index=peer.match_index,
             lag_entries=peer.lag_entries,
             lag_bytes=peer.lag_bytes,

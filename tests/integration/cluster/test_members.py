@@ -90,6 +90,8 @@ def test_fourth_node_joins_votes_and_leaves_again_by_script(group: LocalCluster)
     with LogClient(cluster.endpoint_of(node_id)) as log:
         found = list(log.read(place.index, max_entries=1, endpoint=cluster.endpoint_of(node_id)))
         assert [entry.body for entry in found] == [b"before the fourth"]
+    shown = dledger(group, "status").stdout
+    assert cluster.endpoint_of(node_id) in shown, "the leader names a node that the caller does not know"
     with AdminClient(group.endpoints) as admin:
         assert {member.id for member in admin.members().members if member.is_voter} == set(cluster.node_ids)
     removed = script(group, "remove", node_id)

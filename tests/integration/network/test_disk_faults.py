@@ -43,17 +43,24 @@ class FaultyFile:
 
 
 class FaultyDisk:
-    """The real file system; it can be full (no new files), broken (no sync succeeds) or stalled (none returns)."""
+    """The real file system; it can be full (no new files), broken (no sync succeeds) or stalled (none returns).
+
+    `used_ratio`, when given, is what it says of how full it is.
+    """
 
     def __init__(self) -> None:
         self.is_full = False
         self.is_broken = False
+        self.used_ratio: float | None = None
         self.is_going = threading.Event()
         self.is_going.set()
         self._files = OsFiles()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)
+
+    def disk_used_ratio(self, path: str) -> float:
+        return self._files.disk_used_ratio(path) if self.used_ratio is None else self.used_ratio
 
     def create(self, path: str, size: int) -> FaultyFile:
         if self.is_full:
@@ -219,6 +226,38 @@ def test_leader_whose_disk_stalls_steps_down_and_the_others_go_on(
             disk.is_going.set()
         await sick.wait_commit(result.first_index - 1)
         assert cluster.bodies(sick, result.first_index) == [b"before", b"on the sick leader", b"after"]
+        await cluster.stop()
+
+    run(main())
+
+
+def test_disk_that_is_too_full_loses_old_files_refuses_appends_and_recovers(run: Run, cluster: Cluster) -> None:
+    def look(node: Node) -> None:
+        node._turns.soon(lambda _: node._parts.retention.look())
+
+    async def main() -> None:
+        disk = FaultyDisk()
+        await cluster.start(files=disk, mapped_file_size_for_entry_data=1 << 16)
+        for number in range(20):
+            result = await cluster.append(b"%d" % number + bytes(30_000))
+        leader = await cluster.leader()
+        for node in cluster.nodes.values():
+            await node.wait_commit(result.first_index - 1)
+        await cluster.eventually(lambda: all(p.match_index == result.first_index for p in leader.status().peers))
+        disk.used_ratio = 0.86
+        look(leader)
+        await cluster.eventually(lambda: leader.status().begin_index > result.first_index - 4)
+        assert leader.append([b"x"]).done() is False, "it is not too full to append yet"
+        disk.used_ratio = 0.95
+        look(leader)
+        await cluster.eventually(lambda: leader.status().is_disk_full)
+        refused = await leader.append([b"x"])
+        assert refused.code is ResponseCode.DISK_FULL
+        assert outcome_of(refused.code) is Outcome.NOT_APPENDED
+        disk.used_ratio = 0.1
+        look(leader)
+        await cluster.eventually(lambda: not leader.status().is_disk_full)
+        await cluster.append(b"after")
         await cluster.stop()
 
     run(main())

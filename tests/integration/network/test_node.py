@@ -264,7 +264,8 @@ def test_metrics_show_the_node_s_standing(run: Run, cluster: Cluster) -> None:
         assert registry.get_sample_value("dledger_role", {**labels, "role": "LEADER"}) == 1
         assert registry.get_sample_value("dledger_commit_index", labels) == leader.commit_index
         assert registry.get_sample_value("dledger_append_latency_seconds_count", labels) == 1
-        assert registry.get_sample_value("dledger_peer_live", {**labels, "peer": leader.config.other_ids[0]}) == 1
+        peer = (await cluster.follower()).config.self_id
+        assert registry.get_sample_value("dledger_peer_live", {**labels, "peer": peer}) == 1
         await cluster.stop()
 
     run(main())

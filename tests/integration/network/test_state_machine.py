@@ -38,7 +38,7 @@ async def delete_old_files(cluster: Cluster, node: Node) -> None:
     """Make all files but the last look old, have the node look, and wait until it has deleted what may go."""
     make_old(Path(node.config.store_base_dir, f"dledger-{node.config.self_id}", "data"))
     begin_index = node.status().begin_index
-    node._turns.soon(lambda _: node._look_at_disk())
+    node._turns.soon(lambda _: node._parts.retention.look())
     await cluster.eventually(lambda: node.status().begin_index > begin_index and not node._parts.retention._going)
 
 
