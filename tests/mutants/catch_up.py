@@ -8,7 +8,9 @@ import dledger.state_machine
 from dledger.core.messages import ResetLog
 from dledger.core.progress import Progress
 from dledger.core.raft import Raft
+from dledger.snapshot_store import SnapshotStore
 from dledger.state_machine import Applier
+from dledger.testing.sim_files import SimFile, SimFiles
 from tests.mutants.mutant import Mutant, Scenario, Tests
 
 CATCH_UP = "tests/unit/core/test_catch_up.py::"
@@ -41,6 +43,33 @@ def snapshot_that_leaves_a_gap_is_sent(patch):
 
 def snapshot_is_believed_without_its_checksum(patch):
     patch.setattr(dledger.snapshot_store, "check", lambda content, info: None)
+
+
+def snapshot_is_noted_as_received_before_it_is_durable(patch):
+    original = SnapshotStore._sync_incoming
+
+    def sync_incoming(self):
+        with patch.context() as inner:
+            inner.setattr(SimFile, "sync", lambda self: None)
+            original(self)
+
+    patch.setattr(SnapshotStore, "_sync_incoming", sync_incoming)
+
+
+def name_of_a_snapshot_is_not_synced(patch):
+    original = SnapshotStore._take_in
+
+    def take_in(self, name, info):
+        with patch.context() as inner:
+            inner.setattr(SimFiles, "sync_directory", lambda self, path: None)
+            original(self, name, info)
+
+    patch.setattr(SnapshotStore, "_take_in", take_in)
+
+
+def log_begins_with_an_entry_that_is_not_committed(patch):
+    original = Raft.retention_floor.fget
+    patch.setattr(Raft, "retention_floor", property(lambda self: original(self) + 1))
 
 
 def snapshot_does_not_say_what_was_applied(patch):
@@ -99,6 +128,21 @@ MUTANTS = (
         snapshot_does_not_say_what_was_applied,
         "each entry is applied once",
         Scenario("snapshot-in-chunks"),
+    ),
+    Mutant(
+        snapshot_is_noted_as_received_before_it_is_durable,
+        "a transfer goes on after a crash",
+        Tests("tests/crashpoints/test_snapshots.py::test_snapshot_that_was_promised_is_there_after_a_crash"),
+    ),
+    Mutant(
+        name_of_a_snapshot_is_not_synced,
+        "what was saved is durable",
+        Tests("tests/crashpoints/test_snapshots.py::test_snapshot_that_was_promised_is_there_after_a_crash"),
+    ),
+    Mutant(
+        log_begins_with_an_entry_that_is_not_committed,
+        "positions are the same on all nodes",
+        Scenario("retention-begins-with-a-committed-entry"),
     ),
     Mutant(
         retention_forgets_who_still_needs_entries,
