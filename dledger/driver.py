@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from dledger.admission import Admission
 from dledger.core.events import (
     AppendMembership,
     AppendProposal,
@@ -29,10 +30,8 @@ from dledger.core.events import (
     HeadDeleted,
     Persisted,
     Propose,
-    PushNotTaken,
     ReadReady,
     ReadRefused,
-    Received,
     Refuse,
     RequestEnded,
     ResetStore,
@@ -47,12 +46,16 @@ from dledger.core.events import (
     WriteSnapshotChunk,
     Written,
 )
-from dledger.core.messages import Message, Push, SnapshotChunk, TimeoutNow, VoteResponse
+from dledger.core.messages import (
+    Message,
+    Push,
+    SnapshotChunk,
+)
 from dledger.core.raft import Raft
 from dledger.disk_health import DiskHealth as DiskWatch
 from dledger.driver_ports import Memberships, Observer, Proposal, Snapshots, Syncer, Transport
 from dledger.entry import ENTRY_NOOP
-from dledger.entry_store import CorruptPush, EntryStore, FlushTicket
+from dledger.entry_store import EntryStore, FlushTicket
 from dledger.errors import ResponseCode
 from dledger.hard_state import HardStateFile
 from dledger.types import HardState, Role, SnapshotInfo, Span
@@ -95,6 +98,8 @@ class Driver:
         self._observer = observer
         self._is_flush_sync = is_flush_sync
         self._is_syncing = False
+        self._is_chunk_written = False
+        self._admission = Admission(raft, store, memberships, observer, has_snapshots=snapshots is not None)
         self._disk = DiskWatch(raft.state.config.max_election_timeout_ms)
         self._last_read: tuple[Span, bytes] | None = None
 
@@ -115,7 +120,7 @@ class Driver:
             if isinstance(event, Tick):
                 self._pass_time(event)
                 continue
-            admitted = self._admit(event)
+            admitted = self._admission.admit(event)
             if admitted is not None:
                 self._step(admitted)
         if self._is_flush_sync:
@@ -125,7 +130,7 @@ class Driver:
         is_sick = self._disk.is_sick(tick.now_ms)
         if is_sick != self.raft.is_disk_sick:
             self._step(DiskHealth(is_sick))
-        if tick.now_ms > self.raft.now_ms and (self.raft.has_company or self._can_lead()):
+        if tick.now_ms > self.raft.now_ms and (self.raft.has_company or self._admission.can_lead()):
             self._step(tick)
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
@@ -185,43 +190,6 @@ class Driver:
         """Take note of a new snapshot of the state machine: followers that need one get it."""
         self._step(SnapshotSaved(snapshot))
 
-    def _admit(self, event: Event) -> Event | None:
-        """Return what the core may see of `event`: nothing that would make it ask for what the disk cannot do."""
-        if isinstance(event, Received):
-            message = event.message
-            if isinstance(message, Push) and message.span is not None:
-                return self._admit_push(event, message, message.span)
-            if isinstance(message, (VoteResponse, TimeoutNow)) and not self._can_lead():
-                return None
-            if isinstance(message, SnapshotChunk) and self._snapshots is None:
-                return None
-        return event
-
-    def _can_lead(self) -> bool:
-        """Say whether a leader's no-op has room; a vote that would elect a node with a full disk is not counted."""
-        if self.raft.role is Role.LEADER:
-            return True
-        try:
-            self._store.reserve([0])
-        except DiskFull:
-            return False
-        return True
-
-    def _admit_push(self, event: Received, push: Push, span: Span) -> Event | None:
-        assert push.payload is not None
-        try:
-            brought = self._store.check_push(span, push.payload, push.prev_term)
-            if brought:
-                event = Received(event.sender, replace(push, memberships=brought))
-            if push.prev_index <= self._store.last_index:
-                self._store.reserve_span(span)
-        except CorruptPush as error:
-            self._observer.on_corrupt_push(event.sender, error)
-            return None
-        except DiskFull:
-            return PushNotTaken(event.sender, push)
-        return event
-
     def _step(self, event: Event) -> None:
         effects = self.raft.step(event)
         for effect in effects:
@@ -280,14 +248,21 @@ class Driver:
                 chunk = effect.chunk
                 assert self._snapshots is not None
                 assert chunk.payload is not None
-                self._snapshots.write_chunk(chunk.snapshot, chunk.offset, chunk.payload)
+                self._is_chunk_written = True
+                try:
+                    self._snapshots.write_chunk(chunk.snapshot, chunk.offset, chunk.payload)
+                except DiskFull:
+                    self._is_chunk_written = False
             case ResetStore():
                 self._last_read = None
                 self._store.reset(effect.begin_index, effect.begin_position, effect.prev_term)
                 self._observer.on_reset(effect.begin_index, effect.snapshot_index)
 
     def _finish_snapshot(self, chunk: SnapshotChunk) -> None:
-        if chunk.offset + chunk.length == chunk.snapshot.size_bytes:
+        if not self._is_chunk_written:
+            # The leader hears that nothing is here, and tries again after a while.
+            self._step(SnapshotStored(chunk.snapshot, is_good=False))
+        elif chunk.offset + chunk.length == chunk.snapshot.size_bytes:
             assert self._snapshots is not None
             self._step(SnapshotStored(chunk.snapshot, is_good=self._snapshots.finish(chunk.snapshot)))
 

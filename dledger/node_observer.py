@@ -80,6 +80,8 @@ class NodeObserver:
             self.full_disk_sizes = list(map(len, proposal.bodies))
         elif code is ResponseCode.LEADER_TRANSFERRING:
             message = "the leadership is being handed to another node; try again in a moment"
+        elif code is ResponseCode.LEADER_NOT_READY:
+            message = "the group has just begun and is not on a majority of disks yet; try again in a moment"
         else:
             message = not_leader_message(self._leader(), is_member=self._group.is_member)
         self._metrics.count_refusal(code)

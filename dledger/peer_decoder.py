@@ -85,7 +85,6 @@ def _vote_request(term: int, message: peer_pb2.PeerMessage) -> VoteRequest:
         is_pre_vote=vote.is_pre_vote,
         last_index=vote.last_index,
         last_term=vote.last_term,
-        is_founding=vote.is_founding,
         is_transfer=vote.is_transfer,
         voter_incarnation=vote.voter_incarnation,
     )
@@ -93,7 +92,9 @@ def _vote_request(term: int, message: peer_pb2.PeerMessage) -> VoteRequest:
 
 def _vote_response(term: int, message: peer_pb2.PeerMessage) -> VoteResponse:
     vote = message.vote_response
-    return VoteResponse(term=term, is_pre_vote=vote.is_pre_vote, is_granted=vote.is_granted)
+    return VoteResponse(
+        term=term, is_pre_vote=vote.is_pre_vote, is_granted=vote.is_granted, is_founding=vote.is_founding
+    )
 
 
 def _heartbeat(term: int, message: peer_pb2.PeerMessage) -> Heartbeat:

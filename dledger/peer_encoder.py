@@ -40,7 +40,6 @@ def _vote_request(message: VoteRequest) -> peer_pb2.PeerMessage:
         is_pre_vote=message.is_pre_vote,
         last_index=message.last_index,
         last_term=message.last_term,
-        is_founding=message.is_founding,
         is_transfer=message.is_transfer,
         voter_incarnation=message.voter_incarnation,
     )
@@ -48,7 +47,9 @@ def _vote_request(message: VoteRequest) -> peer_pb2.PeerMessage:
 
 
 def _vote_response(message: VoteResponse) -> peer_pb2.PeerMessage:
-    vote = peer_pb2.VoteResponse(is_pre_vote=message.is_pre_vote, is_granted=message.is_granted)
+    vote = peer_pb2.VoteResponse(
+        is_pre_vote=message.is_pre_vote, is_granted=message.is_granted, is_founding=message.is_founding
+    )
     return peer_pb2.PeerMessage(term=message.term, vote_response=vote)
 
 

@@ -51,8 +51,8 @@ class HardState:
 
     Attributes:
         term, voted_for: the current term, and who got this node's vote in it.
-        is_founding: the node began with nothing on its disk and has met no group yet: either the group is new, or the
-            disk was wiped. It votes only for candidates that are founding, too (ADR 7).
+        is_founding: the node began with nothing on its disk and has met no leader yet: either the group is new, or the
+            disk was wiped. Its vote counts only together with those of all others (ADR 7).
         incarnation: 0 for a node that has kept its disk since the group was founded; else the random number that it
             drew when it began with nothing and met a group that had begun before. Its voice counts when the committed
             membership names this incarnation.

@@ -84,6 +84,9 @@ def on_snapshot_progress(state: State, progress: Progress, sender: str, response
     installation = progress.installation
     if installation is None or installation.snapshot is None or installation.snapshot.index != response.index:
         return
+    if response.received_bytes < installation.sent_bytes:
+        # It was restarted, has no room or found damage; asking again at once would only spin.
+        progress.paused_until_ms = state.now_ms + state.config.heart_beat_time_interval_ms
     installation.sent_bytes = min(response.received_bytes, installation.snapshot.size_bytes)
     progress.is_waiting = False
     go_on(state, sender, progress)

@@ -50,12 +50,11 @@ def _stand(state: State, *, is_pre_vote: bool, request_term: int) -> None:
                 is_pre_vote=is_pre_vote,
                 last_index=state.log.last_index,
                 last_term=state.log.last_term,
-                is_founding=state.is_founding,
                 is_transfer=state.is_asked_to_stand,
                 voter_incarnation=state.incarnations[voter],
             )
             state.send(voter, request)
-    _count_vote(state, state.self_id)
+    _count_vote(state, state.self_id, is_founding=state.is_founding)
 
 
 def become_candidate(state: State) -> None:
@@ -63,17 +62,28 @@ def become_candidate(state: State) -> None:
     become_follower(state, state.term, None)
     state.role = Role.CANDIDATE
     state.votes = set()
+    state.founding_votes = set()
     reset_election_deadline(state)
 
 
-def _count_vote(state: State, voter: str) -> None:
+def _count_vote(state: State, voter: str, *, is_founding: bool) -> None:
+    """Count a vote, and see whether they are enough (ADR 7).
+
+    A majority of voters with a past elects as ever. Voters without one may have lost what they promised: they elect
+    only all together, and only who has nothing to lose. So a new group begins once all its voters are there, and a
+    group in which disks were wiped is never begun anew behind the back of those that still hold its log.
+    """
     state.votes.add(voter)
-    if len(state.votes) < state.quorum:
+    if is_founding:
+        state.founding_votes.add(voter)
+    has_majority = len(state.votes) - len(state.founding_votes) >= state.quorum
+    is_unanimous = len(state.votes) == len(state.voters) and state.log.holds_only_no_ops
+    if not has_majority and not is_unanimous:
         return
     if state.is_pre_vote:
         start_vote(state)
     else:
-        leader.take_office(state)
+        leader.take_office(state, is_founding=not has_majority)
 
 
 def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None:
@@ -86,7 +96,7 @@ def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None
     )
     # A grant echoes the asked-for term, so that it answers this question only; a refusal tells our own.
     term = request.term if is_granted else state.term
-    state.send(sender, VoteResponse(term=term, is_pre_vote=True, is_granted=is_granted))
+    state.send(sender, VoteResponse(term, is_pre_vote=True, is_granted=is_granted, is_founding=state.is_founding))
 
 
 def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
@@ -107,7 +117,8 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
     if is_granted:
         state.voted_for = sender
         reset_election_deadline(state)
-    state.send(sender, VoteResponse(term=state.term, is_pre_vote=False, is_granted=is_granted))
+    response = VoteResponse(state.term, is_pre_vote=False, is_granted=is_granted, is_founding=state.is_founding)
+    state.send(sender, response)
 
 
 def _has_vote(state: State, request: VoteRequest) -> bool:
@@ -115,8 +126,6 @@ def _has_vote(state: State, request: VoteRequest) -> bool:
 
     Whether we are a voter is for the candidate to know: it may have a newer membership (dissertation §4.2).
     """
-    if state.is_founding or request.is_founding:
-        return state.is_founding and request.is_founding
     return request.voter_incarnation == state.incarnation
 
 
@@ -126,7 +135,7 @@ def on_vote_response(state: State, sender: str, response: VoteResponse) -> None:
         return
     asked_term = state.term + 1 if state.is_pre_vote else state.term
     if response.term == asked_term and sender in state.voters:
-        _count_vote(state, sender)
+        _count_vote(state, sender, is_founding=response.is_founding)
 
 
 def on_disk_health(state: State, *, is_sick: bool) -> None:

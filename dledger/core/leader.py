@@ -16,13 +16,15 @@ from dledger.types import NO_INDEX, NO_TERM, Role
 # ------------------------------------------------------------------------------------------- taking and leaving office
 
 
-def take_office(state: State) -> None:
-    """Lead: append a no-op, for only an entry of our own term can be committed by counting (Raft §5.4.2, §8)."""
+def take_office(state: State, *, is_founding: bool) -> None:
+    """Lead: append a no-op, for only an entry of our own term can be committed by counting (Raft §5.4.2, §8).
+
+    `is_founding`: the group begins with this election; voters that have no past yet are told (ADR 7).
+    """
     state.role = Role.LEADER
     state.leader_id = state.self_id
     settle_transfer(state, state.self_id)
-    # An election among nodes without a past founds the group; those who were not in it are told (ADR 7).
-    state.founders = frozenset(state.voters) if state.is_founding else frozenset()
+    state.founders = frozenset(state.voters) if is_founding else frozenset()
     state.is_founding = False
     state.progress = {}
     state.term_start_index = state.log.last_index + 1
@@ -79,6 +81,9 @@ def on_propose(state: State, proposal: Any, count: int) -> None:
         state.emit(Refuse(proposal))
     elif state.transfer is not None:
         state.emit(Refuse(proposal, ResponseCode.LEADER_TRANSFERRING))
+    elif state.founders and state.commit_index < state.term_start_index:
+        # Until a majority has a past, only who has nothing to lose can be elected again.
+        state.emit(Refuse(proposal, ResponseCode.LEADER_NOT_READY))
     else:
         _append(state, proposal, count)
 
@@ -122,7 +127,8 @@ def on_push_accepted(state: State, sender: str, response: PushAccepted) -> None:
     progress.accepted(response.match_index, state.now_ms)
     _commit_by_majority(state)
     if state.role is Role.LEADER:
-        transfer.ask_target(state)
+        if state.transfer is not None:
+            transfer.ask_target(state)
         replication.push(state, sender)
 
 

@@ -36,6 +36,11 @@ class LogTail:
         """Term of the last entry; of the entry before the log's begin when it is empty (-1: none)."""
         return self._runs[-1].term if self._runs else self._begin_prev_term
 
+    @property
+    def holds_only_no_ops(self) -> bool:
+        """Whether nothing was ever appended but what leaders begin their terms with."""
+        return self.begin_index == 0 and len(self._runs) == self.last_index + 1
+
     def term_at(self, index: int) -> int:
         """Return the term of `index`, which lies in `[begin_index - 1, last_index]`; -1 for "before the first"."""
         assert self.begin_index - 1 <= index <= self.last_index, (self.begin_index, index, self.last_index)

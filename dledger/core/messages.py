@@ -17,7 +17,6 @@ class VoteRequest:
     """Ask for a vote, or (pre-vote) whether one would be given (Raft §5.2, §5.4.1; dissertation §9.6).
 
     Attributes:
-        is_founding: the sender has met no group yet (`HardState.is_founding`).
         is_transfer: the leader asked the sender to stand (dissertation §3.10): voters need not wait for its silence.
         voter_incarnation: the incarnation of the receiver that has a vote, as far as the sender knows: a receiver
             with another one was wiped since, and what it promised before is lost.
@@ -27,18 +26,21 @@ class VoteRequest:
     is_pre_vote: bool
     last_index: int
     last_term: int
-    is_founding: bool = False
     is_transfer: bool = False
     voter_incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse:
-    """Answer a vote request. A granted pre-vote echoes the request's term; a refused one carries the voter's."""
+    """Answer a vote request. A granted pre-vote echoes the request's term; a refused one carries the voter's.
+
+    `is_founding`: the voter has no past (`HardState.is_founding`): what it promised before may be lost.
+    """
 
     term: int
     is_pre_vote: bool
     is_granted: bool
+    is_founding: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,6 +303,10 @@ class Raft:
         """Whether an election needs anybody else's vote."""
         return self.state.voters != (self.state.self_id,)
 
+    def is_unknown_life(self, peer: str, incarnation: int) -> bool:
+        """Whether `peer`, a voter, tells an incarnation that does not count: it was wiped."""
+        return self.state.incarnations.get(peer, incarnation) != incarnation
+
     def match_index_of(self, peer: str) -> int:
         """On a leader: the last index known to be durable on `peer`; -1 when not known or not leading."""
         progress = self.state.progress.get(peer)

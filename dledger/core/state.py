@@ -83,6 +83,7 @@ class State:
         incoming: follower: a snapshot that is being received, and how much of it is here.
         stored: the snapshot that was received last and is whole.
         is_pre_vote, votes: candidate: which question is open, and who said yes.
+        founding_votes: candidate: those of `votes` that have no past.
         is_asked_to_stand: candidate: the leader handed over.
         progress: leader: what it knows of each follower.
         founders: leader: the voters, if its election founded the group.
@@ -126,6 +127,7 @@ class State:
     stored: SnapshotInfo | None = None
     is_pre_vote: bool = False
     votes: set[str] = field(default_factory=set)
+    founding_votes: set[str] = field(default_factory=set)
     is_asked_to_stand: bool = False
     progress: dict[str, Progress] = field(default_factory=dict)
     founders: frozenset[str] = frozenset()

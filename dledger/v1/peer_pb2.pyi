@@ -157,14 +157,11 @@ class VoteRequest(_message.Message):
     IS_PRE_VOTE_FIELD_NUMBER: _builtins.int
     LAST_INDEX_FIELD_NUMBER: _builtins.int
     LAST_TERM_FIELD_NUMBER: _builtins.int
-    IS_FOUNDING_FIELD_NUMBER: _builtins.int
     IS_TRANSFER_FIELD_NUMBER: _builtins.int
     VOTER_INCARNATION_FIELD_NUMBER: _builtins.int
     is_pre_vote: _builtins.bool
     last_index: _builtins.int
     last_term: _builtins.int
-    is_founding: _builtins.bool
-    """The sender began with nothing on its disk and has met no group yet."""
     is_transfer: _builtins.bool
     """The leader asked the sender to stand: voters need not wait for the leader's silence."""
     voter_incarnation: _builtins.int
@@ -175,13 +172,12 @@ class VoteRequest(_message.Message):
         is_pre_vote: _builtins.bool = ...,
         last_index: _builtins.int = ...,
         last_term: _builtins.int = ...,
-        is_founding: _builtins.bool = ...,
         is_transfer: _builtins.bool = ...,
         voter_incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_founding", b"is_founding", "is_pre_vote", b"is_pre_vote", "is_transfer", b"is_transfer", "last_index", b"last_index", "last_term", b"last_term", "voter_incarnation", b"voter_incarnation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_pre_vote", b"is_pre_vote", "is_transfer", b"is_transfer", "last_index", b"last_index", "last_term", b"last_term", "voter_incarnation", b"voter_incarnation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -193,17 +189,21 @@ class VoteResponse(_message.Message):
 
     IS_PRE_VOTE_FIELD_NUMBER: _builtins.int
     IS_GRANTED_FIELD_NUMBER: _builtins.int
+    IS_FOUNDING_FIELD_NUMBER: _builtins.int
     is_pre_vote: _builtins.bool
     is_granted: _builtins.bool
+    is_founding: _builtins.bool
+    """The sender began with nothing on its disk and has met no leader yet."""
     def __init__(
         self,
         *,
         is_pre_vote: _builtins.bool = ...,
         is_granted: _builtins.bool = ...,
+        is_founding: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_granted", b"is_granted", "is_pre_vote", b"is_pre_vote"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_founding", b"is_founding", "is_granted", b"is_granted", "is_pre_vote", b"is_pre_vote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,7 +19,9 @@ def node_votes_twice_in_a_term(patch):
         is_granted = request.term == state.term and state.role is not Role.LEADER
         if is_granted:
             state.voted_for = sender
-        state.send(sender, VoteResponse(term=state.term, is_pre_vote=False, is_granted=is_granted))
+        state.send(
+            sender, VoteResponse(state.term, is_pre_vote=False, is_granted=is_granted, is_founding=state.is_founding)
+        )
 
     patch.setattr(dledger.core.election, "on_vote_request", on_vote_request)
 
@@ -50,7 +52,7 @@ def vote_is_given_while_a_leader_is_heard(patch):
 def late_votes_are_counted(patch):
     def on_vote_response(state, sender, response):
         if state.role is Role.CANDIDATE and response.is_granted and sender in state.voters:
-            dledger.core.election._count_vote(state, sender)
+            dledger.core.election._count_vote(state, sender, is_founding=response.is_founding)
 
     patch.setattr(dledger.core.election, "on_vote_response", on_vote_response)
 

@@ -8,6 +8,7 @@ import dledger.core.membership
 import dledger.core.transfer
 import dledger.driver
 from dledger.core.events import SaveMemberships
+from dledger.core.log_tail import LogTail
 from dledger.core.messages import TimeoutNow
 from dledger.core.quorum import majority_value
 from dledger.core.raft import Raft
@@ -16,6 +17,7 @@ from tests.mutants.mutant import Mutant, Scenario, Tests
 
 TRANSFER = "tests/unit/core/test_transfer.py::"
 MEMBERSHIP = "tests/unit/core/test_membership.py::"
+WIPED = "tests/unit/core/test_wiped_nodes.py::"
 
 
 # ------------------------------------------------------------------------------------------- transfer
@@ -133,8 +135,21 @@ def removal_may_leave_no_live_majority(patch):
 # ------------------------------------------------------------------------------------------- wiped nodes
 
 
-def wiped_node_votes_at_once(patch):
+def vote_of_a_wiped_node_counts(patch):
+    original = dledger.core.election._count_vote
+
+    def count_vote(state, voter, *, is_founding):
+        original(state, voter, is_founding=False)
+
+    patch.setattr(dledger.core.election, "_count_vote", count_vote)
+
+
+def wiped_node_votes_under_its_new_name(patch):
     patch.setattr(dledger.core.election, "_has_vote", lambda state, request: True)
+
+
+def wiped_nodes_elect_whoever_they_like_together(patch):
+    patch.setattr(LogTail, "holds_only_no_ops", True)
 
 
 def wiped_node_counts_before_it_is_readmitted(patch):
@@ -234,9 +249,19 @@ MUTANTS = (
         Tests(MEMBERSHIP + "test_removal_that_would_leave_no_live_majority_is_refused"),
     ),
     Mutant(
-        wiped_node_votes_at_once,
+        wiped_node_votes_under_its_new_name,
         "one vote a term",
-        Scenario("wiped-node-does-not-vote"),
+        Tests(WIPED + "test_a_node_with_a_new_name_gives_no_vote_to_who_knows_only_its_old_one"),
+    ),
+    Mutant(
+        wiped_nodes_elect_whoever_they_like_together,
+        "leader completeness",
+        Tests(WIPED + "test_a_wiped_majority_does_not_begin_a_new_group_behind_the_back_of_who_holds_the_log"),
+    ),
+    Mutant(
+        vote_of_a_wiped_node_counts,
+        "one vote a term",
+        Tests(WIPED + "test_the_vote_of_a_wiped_node_does_not_make_a_majority"),
     ),
     Mutant(
         wiped_node_counts_before_it_is_readmitted,
@@ -251,9 +276,7 @@ MUTANTS = (
     Mutant(
         wiped_node_keeps_its_name,
         "one vote a term",
-        Tests(
-            MEMBERSHIP + "test_a_heartbeat_of_a_group_with_a_past_gives_a_node_without_one_a_new_name_before_it_answers"
-        ),
+        Tests(WIPED + "test_a_heartbeat_of_a_group_with_a_past_gives_a_node_without_one_a_new_name_before_it_answers"),
     ),
     Mutant(
         what_a_wiped_node_acknowledged_before_still_counts,

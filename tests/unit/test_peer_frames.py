@@ -84,8 +84,8 @@ def resets(draw: st.DrawFn) -> ResetLog:
 
 
 messages = st.one_of(
-    st.builds(VoteRequest, counts, st.booleans(), indexes, indexes, st.booleans(), st.booleans(), incarnations),
-    st.builds(VoteResponse, counts, st.booleans(), st.booleans()),
+    st.builds(VoteRequest, counts, st.booleans(), indexes, indexes, st.booleans(), incarnations),
+    st.builds(VoteResponse, counts, st.booleans(), st.booleans(), st.booleans()),
     st.builds(Heartbeat, counts, indexes, counts, st.booleans()),
     st.builds(HeartbeatResponse, counts, counts, incarnations, st.booleans()),
     pushes(),
@@ -211,7 +211,7 @@ def test_hello_with_an_endless_name_is_refused() -> None:
 
 def test_what_is_not_said_costs_no_bytes() -> None:
     for quiet, loud in (
-        (VoteRequest(1, False, 0, 0), VoteRequest(1, False, 0, 0, is_founding=True)),
+        (VoteResponse(1, False, True), VoteResponse(1, False, True, is_founding=True)),
         (Heartbeat(1, 2, 3), Heartbeat(1, 2, 3, is_founding=True)),
         (HeartbeatResponse(1, 2), HeartbeatResponse(1, 2, is_healthy=False)),
         (PushAccepted(1, 2), PushAccepted(1, 2, incarnation=1)),
@@ -237,8 +237,8 @@ def with_members(*members: Member) -> ResetLog:
 
 
 FULL: list[Message] = [
-    VoteRequest(1, True, 2, 3, is_founding=True, is_transfer=True, voter_incarnation=4),
-    VoteResponse(1, True, True),
+    VoteRequest(1, True, 2, 3, is_transfer=True, voter_incarnation=4),
+    VoteResponse(1, True, True, is_founding=True),
     Heartbeat(1, 2, 3, is_founding=True),
     HeartbeatResponse(1, 2, incarnation=3, is_healthy=False),
     replace(PUSH, is_founding=True),

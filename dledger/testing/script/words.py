@@ -40,13 +40,13 @@ def describe(message: Message) -> str:
 
 def _vote_request(request: VoteRequest) -> str:
     log = "is empty" if request.last_index < 0 else f"ends at {request.last_index} of term {request.last_term}"
-    founding = ", founding" if request.is_founding else ""
     transfer = ", asked by the leader" if request.is_transfer else ""
-    return f"{_vote(request)}? log {log}{founding}{transfer}"
+    return f"{_vote(request)}? log {log}{transfer}"
 
 
 def _vote_response(response: VoteResponse) -> str:
-    return f"{_vote(response)} {'granted' if response.is_granted else 'refused'}"
+    founding = ", without a past" if response.is_founding else ""
+    return f"{_vote(response)} {'granted' if response.is_granted else 'refused'}{founding}"
 
 
 def _vote(message: VoteRequest | VoteResponse) -> str:

@@ -23,6 +23,8 @@ from dledger.pending_appends import AppendResult
 from dledger.state_machine import StateMachine
 from store.files import Files
 
+_PASSING = (ResponseCode.NOT_LEADER, ResponseCode.LEADER_TRANSFERRING, ResponseCode.LEADER_NOT_READY)
+
 Condition = Callable[[], object]
 
 
@@ -149,11 +151,11 @@ class Cluster:
         return [node for node in self.nodes.values() if node.is_leader]
 
     async def leader(self) -> Node:
-        """Wait until one node leads and the others know it."""
+        """Wait until one node leads, the others know it, and the group has begun."""
 
         def is_settled() -> bool:
             ids = {node.leader().id for node in self.nodes.values()}
-            return len(ids) == 1 and len(self.leaders) == 1
+            return len(ids) == 1 and len(self.leaders) == 1 and self.leaders[0].commit_index >= 0
 
         await self.eventually(is_settled)
         return self.leaders[0]
@@ -174,7 +176,7 @@ class Cluster:
             result = await leader.append(list(bodies))
             if result.code is ResponseCode.SUCCESS:
                 return result
-            assert result.code in (ResponseCode.NOT_LEADER, ResponseCode.LEADER_TRANSFERRING), result
+            assert result.code in _PASSING, result
 
     def bodies(self, node: Node, last_index: int) -> list[bytes]:
         """Return the clients' bodies that `node` holds up to `last_index`."""

@@ -1,4 +1,4 @@
-"""Membership changes, one member at a time (dissertation §4), and members whose disk was wiped (ADR 7)."""
+"""Membership changes, one member at a time (dissertation §4)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from dledger.core.events import (
     ChangeMembership,
     MembershipAction,
     Propose,
-    Received,
     RequestEnded,
     SaveMemberships,
-    Tick,
 )
-from dledger.core.messages import Heartbeat, Push, PushAccepted, VoteRequest, VoteResponse
+from dledger.core.messages import Push
 from dledger.errors import ResponseCode
-from dledger.types import HardState, Member, MembershipEntry, Role
-from tests.unit.core.conftest import Node, membership_of
+from dledger.types import Role
 
 THREE = {"a": [], "b": [], "c": []}
 ADD, PROMOTE, REMOVE = MembershipAction.ADD, MembershipAction.PROMOTE, MembershipAction.REMOVE
@@ -204,141 +201,6 @@ def test_a_membership_that_is_cut_off_is_no_longer_in_force(group):
 
     assert leader.raft.membership.voters == ("a", "b", "c")
     assert leader.raft.last_index == cluster["b"].raft.last_index
-
-
-# ------------------------------------------------------------------------------------------------ wiped members
-
-
-def founding_three(group):
-    """Return a group that founds itself: three nodes without a past."""
-    cluster = group({})
-    for node_id in THREE:
-        cluster.begin(node_id, tuple(THREE))
-    cluster.tick(3_000)
-    return cluster
-
-
-def test_nodes_without_a_past_found_a_group_and_are_full_members(group):
-    cluster = founding_three(group)
-
-    assert len(cluster.leaders) == 1
-    for node in cluster.nodes.values():
-        assert not node.saved.is_founding
-        assert node.saved.incarnation == 0
-
-
-def test_a_node_that_comes_later_belongs_to_the_group_that_is_being_founded(group):
-    cluster = group({})
-    for node_id in ("a", "b"):
-        cluster.begin(node_id, tuple(THREE))
-    cluster.tick(3_000)
-    cluster.begin("c", tuple(THREE))
-
-    cluster.tick(1_000)
-
-    assert cluster["c"].saved.incarnation == 0
-    assert all(entry.index == -1 for entry in cluster["c"].raft.memberships)
-
-
-def test_a_wiped_node_gives_no_vote_to_a_node_with_a_past_and_gets_none(group):
-    voter = Node("c", tuple(THREE), [], HardState(is_founding=True), 1)
-    voter.step(Received("b", VoteRequest(term=9, is_pre_vote=False, last_index=9, last_term=8)))
-    assert voter.outbox.pop()[1] == VoteResponse(term=9, is_pre_vote=False, is_granted=False)
-
-    old = group(THREE)["a"]
-    request = VoteRequest(term=9, is_pre_vote=False, last_index=9, last_term=8, is_founding=True)
-    old.step(Received("c", request))
-    assert old.outbox.pop()[1].is_granted is False
-
-
-def test_a_wiped_node_counts_again_only_when_a_majority_without_it_has_readmitted_it(group):
-    cluster = group(THREE)
-    leader = cluster.campaign("a")
-    leader.step(Propose(4, 4))
-    cluster.tick(200)
-    cluster.isolate("b")
-    cluster.begin("c", tuple(THREE))
-
-    cluster.tick(500)
-    leader.step(Propose(1, 1))
-    cluster.tick(300)
-    assert cluster["c"].saved.incarnation != 0
-    assert cluster["c"].raft.last_index == leader.raft.last_index
-    assert leader.raft.commit_index == 4
-
-    cluster.heal()
-    cluster.tick(500)
-    assert leader.raft.commit_index == leader.raft.last_index
-    assert leader.raft.membership.get("c").incarnation == cluster["c"].saved.incarnation
-
-    cluster.isolate("b")
-    leader.step(Propose(1, 1))
-    cluster.tick(300)
-    assert leader.raft.commit_index == leader.raft.last_index
-
-
-def test_a_wiped_node_does_not_help_a_lagging_one_into_office(group):
-    """DLedger, and most systems, would lose here what was acknowledged."""
-    cluster = group(THREE)
-    leader = cluster.campaign("a")
-    cluster.tick(200)
-    cluster.isolate("b")
-    leader.step(Propose(4, 4))
-    cluster.tick(200)
-    assert leader.raft.commit_index == 4
-
-    cluster.begin("c", tuple(THREE))
-    cluster.heal()
-    cluster.isolate("a")
-    cluster.tick(10_000)
-
-    assert [node_id for node_id in cluster.leaders if node_id != "a"] == []
-
-
-def test_what_a_wiped_node_acknowledged_in_its_earlier_life_is_forgotten(group):
-    cluster = group(THREE)
-    leader = cluster.campaign("a")
-    cluster.tick(200)
-    term = leader.raft.term
-    leader.step(Received("c", PushAccepted(term, 0, incarnation=5)))
-    assert leader.raft.match_index_of("c") == 0
-
-    leader.step(Received("c", PushAccepted(term, -1, incarnation=6)))
-
-    assert leader.raft.match_index_of("c") == -1
-
-
-def test_a_wiped_node_that_was_readmitted_and_wiped_again_must_be_readmitted_again(group):
-    cluster = group(THREE)
-    leader = cluster.campaign("a")
-    cluster.tick(200)
-    seen = set()
-    for _ in range(3):
-        cluster.begin("c", tuple(THREE))
-        cluster.tick(1_500)
-        assert leader.raft.membership.get("c").incarnation == cluster["c"].saved.incarnation
-        seen.add(cluster["c"].saved.incarnation)
-    assert len(seen) == 3
-    assert leader.raft.commit_index == leader.raft.last_index
-
-
-def test_a_readmitted_node_knows_after_a_restart_that_it_may_stand(group):
-    saved = HardState(5, None, incarnation=77)
-    readmitted = membership_of(THREE).membership.with_member(Member("c", incarnation=77))
-
-    for known, role in ((membership_of(THREE), Role.FOLLOWER), (MembershipEntry(40, readmitted), Role.CANDIDATE)):
-        node = Node("c", tuple(THREE), [1], saved, 3, memberships=[known])
-        node.step(Tick(2_000))
-        assert node.raft.role is role
-
-
-def test_a_heartbeat_of_a_group_with_a_past_gives_a_node_without_one_a_new_name_before_it_answers(group):
-    node = Node("c", tuple(THREE), [], HardState(is_founding=True), 1)
-
-    effects = node.step(Received("a", Heartbeat(term=3, commit_index=-1, round=1)))
-
-    assert effects[0].incarnation == node.saved.incarnation != 0
-    assert node.outbox.pop()[1].incarnation == node.saved.incarnation
 
 
 def test_pushed_memberships_are_in_force_on_followers_at_once(group):

@@ -1,0 +1,98 @@
+"""Keeps from the core what would make it ask for what the disk cannot do, so that an effect never fails half-way.
+
+Place on the way of an append: in front of the core, behind the driver's inbox; room is reserved here, and pushed bytes
+are checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dledger.core.events import ChangeMembership, Event, PushNotTaken, Received
+from dledger.core.messages import HeartbeatResponse, Push, PushAccepted, SnapshotChunk, TimeoutNow, VoteResponse
+from dledger.core.raft import Raft
+from dledger.driver_ports import Memberships, Observer
+from dledger.entry_store import CorruptPush, EntryStore
+from dledger.errors import ResponseCode
+from dledger.types import Role, Span
+from store.errors import DiskFull
+
+# What one more member can add to the entry of a membership: two names of at most 255 characters, and their frame.
+_MEMBER_SIZE_BYTES_MAX = 1_024
+
+
+class Admission:
+    """Decides what the core may see.
+
+    Args:
+        raft, store, memberships, observer: the driver's.
+        has_snapshots: chunks of snapshots can be taken.
+    """
+
+    def __init__(
+        self, raft: Raft, store: EntryStore, memberships: Memberships, observer: Observer, *, has_snapshots: bool
+    ) -> None:
+        self._raft = raft
+        self._store = store
+        self._memberships = memberships
+        self._observer = observer
+        self._has_snapshots = has_snapshots
+
+    def admit(self, event: Event) -> Event | None:
+        """Return what the core may see of `event`; None: nothing.
+
+        Raises:
+            store.errors.StorageFailed: stop the node.
+        """
+        if isinstance(event, Received):
+            return self._admit_message(event)
+        if isinstance(event, ChangeMembership) and not self._has_room_for_membership():
+            message = "no room for the entry on the leader's disk; free some and try again"
+            self._observer.on_request_ended(event.request_id, ResponseCode.DISK_FULL, message)
+            return None
+        return event
+
+    def _admit_message(self, event: Received) -> Event | None:
+        message = event.message
+        match message:
+            case Push(span=Span() as span):
+                return self._admit_push(event, message, span)
+            case PushAccepted() | HeartbeatResponse():
+                # A voter that was wiped brings about a membership in which it is readmitted.
+                is_wiped = self._raft.is_unknown_life(event.sender, message.incarnation)
+                return event if not is_wiped or self._has_room_for_membership() else None
+            case VoteResponse() | TimeoutNow():
+                return event if self.can_lead() else None
+            case SnapshotChunk():
+                return event if self._has_snapshots else None
+        return event
+
+    def can_lead(self) -> bool:
+        """Say whether a leader's no-op has room; a vote that would elect a node with a full disk is not counted."""
+        return self._raft.role is Role.LEADER or self._has_room(0)
+
+    def _has_room_for_membership(self) -> bool:
+        _, body = self._memberships.encode(self._raft.membership)
+        return self._has_room(len(body) + _MEMBER_SIZE_BYTES_MAX)
+
+    def _has_room(self, size_bytes: int) -> bool:
+        try:
+            self._store.reserve([min(size_bytes, self._store.max_body_bytes)])
+        except DiskFull:
+            return False
+        return True
+
+    def _admit_push(self, event: Received, push: Push, span: Span) -> Event | None:
+        assert push.payload is not None
+        try:
+            brought = self._store.check_push(span, push.payload, push.prev_term)
+            if brought:
+                event = Received(event.sender, replace(push, memberships=brought))
+            if push.prev_index <= self._store.last_index:
+                self._store.reserve_span(span)
+        except CorruptPush as error:
+            self._observer.on_corrupt_push(event.sender, error)
+            return None
+        except DiskFull:
+            return PushNotTaken(event.sender, push)
+        return event
