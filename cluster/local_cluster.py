@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
+    from dledger.v1.log_pb2 import StatusResponse
+
 STATE_FILE = "cluster.json"
 _POLL_S = 0.01
 _STOP_GRACE_S = 10.0
@@ -287,11 +289,10 @@ class LocalCluster:
             ClusterError: it did not come so far in time.
         """
         deadline = time.monotonic() + timeout_s
-        with AdminClient(self.endpoints, group=self._group, deadline_s=timeout_s) as admin:
+        with LogClient(self.endpoints, group=self._group) as client:
             while time.monotonic() < deadline:
-                response = admin.members()
-                counted = {peer.id for peer in response.peers if peer.is_counted and peer.is_live}
-                if node_id == response.leader.id or node_id in counted:
+                own = client.statuses().get(self.endpoint_of(node_id))
+                if own is not None and not isinstance(own, str) and _is_counted(own, client.status()):
                     return
                 time.sleep(_POLL_S)
         raise ClusterError(f"{node_id} does not count within {timeout_s:.0f} s; look at {self.log_of(node_id)}")
@@ -375,3 +376,10 @@ class LocalCluster:
         if self._nodes[node_id].process is not None:
             self._nodes[node_id].process = None
             self._save()
+
+
+def _is_counted(own: StatusResponse, leader: StatusResponse) -> bool:
+    """Say whether a leader counts a node. What it knows of the node may be older than the loss of the node's disk."""
+    incarnations = {member.id: member.incarnation for member in leader.members if member.is_voter}
+    counted = {peer.id for peer in leader.peers if peer.is_counted and peer.is_live} | {leader.self_id}
+    return not own.is_founding and incarnations.get(own.self_id) == own.incarnation and own.self_id in counted

@@ -210,10 +210,15 @@ def test_wiped_node_gets_the_log_again_and_counts_again(run: Run, cluster: Clust
         await cluster.append(b"while it was away")
         await cluster.start(wiped)
         leader = await cluster.leader()
+
+        def incarnation_in_the_log() -> int:
+            member = leader.status().membership.membership.get(wiped)
+            assert member is not None
+            return member.incarnation
+
+        await cluster.eventually(incarnation_in_the_log)
+        assert incarnation_in_the_log() == cluster.nodes[wiped].status().incarnation
         await cluster.eventually(lambda: peer_of(leader, wiped).is_counted)
-        member = leader.status().membership.membership.get(wiped)
-        assert member is not None
-        assert member.incarnation == cluster.nodes[wiped].status().incarnation != 0
 
         third = next(node_id for node_id in cluster.nodes if node_id not in (wiped, leader.config.self_id))
         await cluster.stop(third)
