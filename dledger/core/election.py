@@ -54,7 +54,8 @@ def _stand(state: State, *, is_pre_vote: bool, request_term: int) -> None:
                 voter_incarnation=state.incarnations[voter],
             )
             state.send(voter, request)
-    _count_vote(state, state.self_id, is_founding=state.is_founding)
+    if state.self_id in state.voters:
+        _count_vote(state, state.self_id, is_founding=state.is_founding)
 
 
 def become_candidate(state: State) -> None:

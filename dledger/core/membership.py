@@ -74,10 +74,18 @@ def is_changing(state: State) -> bool:
 
 
 def may_stand(state: State) -> bool:
-    """Say whether this node may stand for election."""
-    if state.is_disk_sick or state.self_id not in state.incarnations:
+    """Say whether this node may stand for election.
+
+    One that a membership removes which is not known to be committed may be the only one that can win: it stands, and
+    does not count its own vote (dissertation §4.2.2).
+    """
+    known = state.incarnations.get(state.self_id)
+    if known is None and is_changing(state):
+        settled = state.memberships[0].membership.get(state.self_id)
+        known = settled.incarnation if settled is not None and settled.is_voter else None
+    if state.is_disk_sick or known is None:
         return False
-    return state.is_founding or state.incarnations[state.self_id] == state.incarnation
+    return state.is_founding or known == state.incarnation
 
 
 def counts(state: State, peer: str, progress: Progress) -> bool:
