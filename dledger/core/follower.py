@@ -86,7 +86,8 @@ def hear_leader(state: State, sender: str, *, is_founding: bool = False) -> None
     """Take `sender` for the leader of the current term, and its sign of life.
 
     A node without a past becomes a full member of a group that is being founded; of one that was there before it can
-    have been a member whose disk was wiped, so it takes a new name and has to be readmitted (ADR 7).
+    have been a member whose disk was wiped, so it takes a new name and has to be readmitted (ADR 7). A founding needs
+    everybody's vote: who does not know of its own has lost it, and the message comes from before.
     """
     if state.role is Role.LEADER:
         raise InvariantBroken(f"two leaders in term {state.term}: {state.self_id} (this node) and {sender}")
@@ -95,9 +96,7 @@ def hear_leader(state: State, sender: str, *, is_founding: bool = False) -> None
     become_follower(state, state.term, sender)
     if state.is_founding:
         state.is_founding = False
-        if is_founding:
-            state.voted_for = state.voted_for or sender
-        else:
+        if not (is_founding and state.voted_for == sender):
             state.incarnation = state.draw(1, _INCARNATION_END)
     state.leader_contact_ms = state.now_ms
     reset_election_deadline(state)

@@ -298,10 +298,5 @@ def _draw_network(random: Random) -> NetworkOptions:
 
 
 def _draw_troubles(random: Random, *, is_flush_sync: bool) -> tuple[Trouble, ...]:
-    # Wiped nodes wait for the core.
-    possible = [
-        trouble
-        for trouble in Trouble
-        if (is_flush_sync or trouble not in _DURABILITY_TROUBLES) and trouble is not Trouble.WIPE
-    ]
+    possible = [trouble for trouble in Trouble if is_flush_sync or trouble not in _DURABILITY_TROUBLES]
     return tuple(trouble for trouble in possible if random.random() < 0.4)

@@ -35,7 +35,5 @@ def test_thousand_seeds_violate_no_invariant():
 
     assert failed == [], "\n\n".join(f"{result.line}\n{result.failure}" for result in failed[:3])
     assert min(node_counts.values()) > SEEDS // 10
-    faults.pop(Fault.WIPED)
-    work.pop(Work.READMITTED)
     assert min(faults.values()) > 0, f"a fault that never bites proves nothing: {faults}"
     assert min(work.values()) > 0, f"what is never done is never checked: {work}"

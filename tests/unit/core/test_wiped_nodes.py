@@ -201,3 +201,17 @@ def test_a_node_with_a_new_name_gives_no_vote_to_who_knows_only_its_old_one(grou
         request = VoteRequest(term=9, is_pre_vote=True, last_index=9, last_term=8, voter_incarnation=known)
         voter.step(Received("b", request))
         assert voter.outbox.pop()[1].is_granted is is_granted
+
+
+def test_a_wiped_node_is_no_founder_because_a_message_of_the_founding_comes_late(group):
+    """Found by simulation (seed 80): a replayed heartbeat made it a full member that had forgotten its votes."""
+    late = Heartbeat(term=1, commit_index=-1, round=1, is_founding=True)
+    founder = Node("c", tuple(THREE), [], HardState(1, "a", is_founding=True), 1)
+    wiped = Node("c", tuple(THREE), [], HardState(is_founding=True), 1)
+
+    founder.step(Received("a", late))
+    wiped.step(Received("a", late))
+
+    assert founder.saved == HardState(1, "a")
+    assert wiped.saved.incarnation != 0
+    assert not wiped.saved.is_founding
