@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from cluster.cli import app
 from cluster.local_cluster import LocalCluster
 from dledger import LogClient
-from dledger.client import AdminClient, AdminFailed, AsyncAdminClient, AsyncLogClient
+from dledger.client import AdminClient, AdminFailed, AppendUnknown, AsyncAdminClient, AsyncLogClient
 
 ROOT = Path(__file__).parents[3]
 OPTIONS = {
@@ -35,10 +38,10 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield running
 
 
-def dledger(cluster: LocalCluster, *arguments: object) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "DLEDGER_ENDPOINTS": cluster.endpoints, "COLUMNS": "100"}
-    command = [sys.executable, "-m", "cluster.cli", *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60, text=True)
+def dledger(cluster: LocalCluster, *arguments: object) -> Result:
+    """Run a command in this process: what it says is what is tried here, not how it starts."""
+    environment = {"DLEDGER_ENDPOINTS": cluster.endpoints, "COLUMNS": "100"}
+    return CliRunner().invoke(app, [*map(str, arguments)], env=environment)
 
 
 def script(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -53,31 +56,31 @@ def follower_of(cluster: LocalCluster) -> str:
 
 def test_node_that_is_added_by_command_is_listed_promoted_and_removed(group: LocalCluster) -> None:
     listed = dledger(group, "members", "list")
-    assert listed.returncode == 0, listed.stderr
+    assert listed.exit_code == 0, listed.stderr
     assert listed.stdout.count("voter") == 2
     assert "leader" in listed.stdout
 
     added = dledger(group, "members", "add", "n9-127.0.0.1:9")
-    assert added.returncode == 0, added.stderr
+    assert added.exit_code == 0, added.stderr
     assert "is_joining = true" in added.stdout
     assert "n9-127.0.0.1:9" in added.stdout
-    assert dledger(group, "members", "add", "n9-127.0.0.1:9").returncode == 0, "asking twice does no harm"
+    assert dledger(group, "members", "add", "n9-127.0.0.1:9").exit_code == 0, "asking twice does no harm"
     rows = [json.loads(line) for line in dledger(group, "members", "list", "--json").stdout.splitlines()]
     assert [row["role"] for row in rows if row["id"] == "n9"] == ["learner"]
     assert "learner" in dledger(group, "status").stdout
 
     promoted = dledger(group, "members", "promote", "n9", "--deadline", "0.5")
-    assert promoted.returncode == 1
+    assert promoted.exit_code == 1
     assert "n9 does not answer" in promoted.stderr
     assert "`dledger status`" in promoted.stderr
     moved = dledger(group, "members", "add", "n9-127.0.0.1:10")
     assert "402 UNEXPECTED_MEMBER" in moved.stderr
-    assert dledger(group, "members", "remove", "n9").returncode == 0
+    assert dledger(group, "members", "remove", "n9").exit_code == 0
     gone = dledger(group, "members", "remove", "n9")
-    assert gone.returncode == 1
+    assert gone.exit_code == 1
     assert "401 UNKNOWN_MEMBER" in gone.stderr
     assert "`dledger members list`" in gone.stderr
-    assert dledger(group, "members", "add", "nonsense").returncode == 2
+    assert dledger(group, "members", "add", "nonsense").exit_code == 2
 
 
 def test_fourth_node_joins_votes_and_leaves_again_by_script(group: LocalCluster) -> None:
@@ -124,12 +127,12 @@ def test_wiped_node_gets_everything_again_and_counts_again(group: LocalCluster) 
 def test_leadership_moves_by_command_and_by_client(group: LocalCluster) -> None:
     target = follower_of(group)
     moved = dledger(group, "transfer", target)
-    assert moved.returncode == 0, moved.stderr
+    assert moved.exit_code == 0, moved.stderr
     assert f"{target} leads" in moved.stdout
     assert group.wait_for_leader() == target
-    assert dledger(group, "transfer", target).returncode == 0, "who leads already needs no transfer"
+    assert dledger(group, "transfer", target).exit_code == 0, "who leads already needs no transfer"
     nobody = dledger(group, "transfer", "n77")
-    assert nobody.returncode == 1
+    assert nobody.exit_code == 1
     assert "401 UNKNOWN_MEMBER" in nobody.stderr
 
     async def by_client() -> str:
@@ -144,6 +147,47 @@ def test_leadership_moves_by_command_and_by_client(group: LocalCluster) -> None:
         return target
 
     assert asyncio.run(by_client()) == group.wait_for_leader()
+
+
+def test_dead_node_is_replaced_while_appends_go_on_and_all_that_was_acknowledged_is_there(group: LocalCluster) -> None:
+    is_over = threading.Event()
+    acknowledged: list[bytes] = []
+
+    def load() -> None:
+        with LogClient(group.endpoints, deadline_s=20) as log:
+            number = 0
+            while not is_over.is_set():
+                body = b"replace-%d" % number
+                number += 1
+                with suppress(AppendUnknown):
+                    log.append(body)
+                    acknowledged.append(body)
+
+    with LogClient(group.endpoints) as log:
+        begin = log.append(b"begin").index
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        dead = follower_of(group)
+        group.kill(dead)
+        new = group.add_node()
+        group.remove_node(dead)
+        group.wait_counted(new)
+        count = len(acknowledged)
+        group.kill(group.wait_for_leader())
+        deadline = time.monotonic() + 30
+        while len(acknowledged) < count + 10:
+            assert time.monotonic() < deadline, "appends did not go on"
+            time.sleep(0.01)
+    finally:
+        is_over.set()
+        thread.join()
+    group.start()
+    with LogClient(group.endpoints) as log:
+        found = {entry.body for entry in log.read(begin, endpoint=group.endpoint_of(new))}
+        assert not set(acknowledged) - found
+    assert dead not in group.node_ids
+    assert len(group.node_ids) == 3
 
 
 def test_followers_serve_linearizable_reads(group: LocalCluster) -> None:
