@@ -57,11 +57,17 @@ def status(
     else:
         output.print(_table(answers, leader))
     if leader is None:
-        is_any_alive = any(not isinstance(answer, str) for answer in answers.values())
-        missing = "no node leads: fewer than a majority can reach one another, or an election is under way"
-        fail(
-            missing if is_any_alive else f"no node answers at {endpoints}: start them, or name others with --endpoints"
-        )
+        fail(_why_nobody_leads(endpoints, answers))
+
+
+def _why_nobody_leads(endpoints: str, answers: dict[str, StatusResponse | str]) -> str:
+    alive = [answer for answer in answers.values() if not isinstance(answer, str)]
+    if not alive:
+        return f"no node answers at {endpoints}: start them, or name others with --endpoints"
+    if any(answer.is_founding for answer in alive):
+        ids = ", ".join(sorted({member.id for answer in alive for member in answer.members if member.is_voter}))
+        return f"no node leads: a new group begins when all of its nodes ({ids}) run and reach one another"
+    return "no node leads: fewer than a majority can reach one another, or an election is under way"
 
 
 def _ask(endpoints: str, group: str, timeout_s: float) -> dict[str, StatusResponse | str]:

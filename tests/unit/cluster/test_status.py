@@ -1,0 +1,90 @@
+"""What `dledger status` and `dledger members list` make of the nodes' answers."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from cluster.cli_members import state_of
+from cluster.cli_status import _leader_of, _table, _why_nobody_leads
+from dledger.v1.log_pb2 import LeaderHint, PeerStatus, StatusResponse
+from dledger.v1.member_pb2 import Member
+
+MEMBERS = [Member(id=f"n{number}", address=f"h:{number}", is_voter=number < 3) for number in range(4)]
+
+
+def peer(**fields: object) -> PeerStatus:
+    good = {"id": "n1", "is_live": True, "is_voter": True, "is_counted": True, "match_index": 5}
+    return PeerStatus(**{**good, **fields})
+
+
+def answer(self_id: str, **fields: object) -> StatusResponse:
+    base = {"code": 200, "group": "g", "self_id": self_id, "role": "FOLLOWER", "term": 3, "end_index": 9}
+    return StatusResponse(**{"members": MEMBERS, **base, **fields})
+
+
+def shown(answers: dict[str, StatusResponse | str]) -> list[str]:
+    console = Console(width=120, record=True, file=None)
+    with console.capture() as capture:
+        console.print(_table(answers, _leader_of(answers)))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def row(answers: dict[str, StatusResponse | str], name: str) -> str:
+    (found,) = [line for line in shown(answers) if line.startswith(f" {name} ")]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "state"),
+    [
+        (None, "ok"),
+        (peer(), "ok"),
+        (peer(is_live=False, is_sick=True), "silent"),
+        (peer(match_index=-1), "not heard of yet"),
+        (peer(is_sick=True), "disk stalls"),
+        (peer(is_counted=False), "wiped, not counted"),
+        (peer(is_counted=False, is_voter=False), "ok"),
+    ],
+)
+def test_state_of_a_member_in_a_word_or_two(found: PeerStatus | None, state: str) -> None:
+    assert state == state_of(found)
+
+
+@pytest.mark.parametrize(
+    ("fields", "state"),
+    [
+        ({}, "ok"),
+        ({"is_disk_full": True, "is_disk_sick": True}, "disk full"),
+        ({"is_disk_sick": True}, "disk stalls"),
+        ({"is_founding": True}, "new, waits for its group"),
+        ({"members": MEMBERS[:1]}, "no member (yet)"),
+    ],
+)
+def test_row_of_a_node_says_what_is_amiss(fields: dict[str, object], state: str) -> None:
+    answers: dict[str, StatusResponse | str] = {
+        "h:1": answer("n0", role="LEADER", peers=[peer()]),
+        "h:2": answer("n1", **fields),
+    }
+    assert row(answers, "n1").endswith(f"  {state}")
+
+
+def test_learner_and_nodes_that_do_not_answer_have_their_rows_once() -> None:
+    peers = [peer(), peer(id="n2", client_address="h:3"), peer(id="n3", is_voter=False, is_live=False)]
+    answers: dict[str, StatusResponse | str] = {
+        "h:1": answer("n0", role="LEADER", peers=peers),
+        "h:2": answer("n1"),
+        "h:3": "h:3 is not reachable (Connection refused)",
+    }
+    assert "LEADER" in row(answers, "n0")
+    assert row(answers, "n2").endswith("is not reachable (Connection refused)")
+    assert "not known" in row(answers, "n3")
+    assert "learner" in row(answers, "n3")
+    assert row(answers, "n3").endswith("silent")
+
+
+def test_why_nobody_leads() -> None:
+    follower = answer("n0", leader=LeaderHint())
+    assert "no node answers at h:1" in _why_nobody_leads("h:1", {"h:1": "h:1 did not answer in time"})
+    assert "fewer than a majority" in _why_nobody_leads("h:1", {"h:1": follower, "h:2": "no"})
+    assert "all of its nodes (n0, n1, n2) run" in _why_nobody_leads("h:1", {"h:1": answer("n0", is_founding=True)})
