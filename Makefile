@@ -25,7 +25,7 @@ SCRIPTS := $(wildcard scripts/*.py)
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts proto verify-proto unit sim sim-long crashpoints bit-flips mutants chaos \
+.PHONY: help setup demo test check lint format type contracts proto verify-proto unit scenarios sim sim-long crashpoints bit-flips mutants chaos \
 	bench \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -87,6 +87,10 @@ verify-proto: $(READY) ## Fail when a committed stub is not what proto/ gives
 
 unit: $(READY) ## The quick tests only
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
+
+scenarios: $(READY) ## The stories of tests/scenarios, and random ones (SEEDS=5000 SEED=1)
+	@$(BIN)/python -m pytest -q tests/scenarios
+	@$(BIN)/python -m dledger.testing.script --random $(SEEDS) --seed $(SEED)
 
 sim: $(READY) ## Simulated runs of three and five nodes with faults of every kind; a table (SEEDS=5000 SEED=1)
 	@$(BIN)/python -m dledger.testing --seed $(SEED) --seeds $(SEEDS) --jobs $(WORKERS) --table

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import pytest
 
 from dledger.testing.faults import Violation
+from dledger.testing.script.__main__ import main
 from dledger.testing.script.wild import WildScript
 
 SEEDS_PER_TEST = 25
@@ -19,3 +23,37 @@ def test_no_random_script_breaks_a_promise(first_seed: int) -> None:
             wild.run()
         except (Violation, AssertionError) as error:
             pytest.fail(f"seed {seed}: {error!r}\n{wild.text}")
+
+
+def test_command_line_runs_random_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--random", "2", "--seed", "7", "--length", "10"]) == 0
+
+    assert "2 random scripts of 10 commands, 0 failed" in capsys.readouterr().out
+
+
+def test_command_line_tells_the_story_of_a_script(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("# t\n# Source: s\n\nnodes 1\ncampaign 1\n----\n"))
+
+    assert main([]) == 0
+
+    assert "n1            leads term 1" in capsys.readouterr().out
+
+
+def test_command_line_says_what_is_wrong_with_a_script(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("nodes 1\n"))
+
+    assert main([]) == 1
+
+    assert "title" in capsys.readouterr().err
+
+
+def test_one_seed_is_one_script() -> None:
+    first, second = WildScript(3, 30), WildScript(3, 30)
+    first.run()
+    second.run()
+
+    assert first.text == second.text
