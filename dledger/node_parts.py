@@ -123,7 +123,9 @@ def compose(
         is_flush_sync=config.is_flush_sync,
     )
     policy = RetentionPolicy(retention_settings(config), files, opened.directory, store)
-    retention = NodeRetention(policy, floor=partial(_retention_floor, raft, machine), soon=turns.soon)
+    retention = NodeRetention(
+        policy, floor=partial(_retention_floor, raft, machine), is_disk_sick=lambda: raft.is_disk_sick, soon=turns.soon
+    )
     return NodeParts(opened, thread, group, observer, turns, syncer, transport, machine, raft, retention, driver)
 
 

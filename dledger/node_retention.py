@@ -40,6 +40,7 @@ class NodeRetention:
     Args:
         policy: says what goes.
         floor: entries from this index on must stay.
+        is_disk_sick: while it says so nothing is deleted, for that would hold up the event loop.
         soon: runs something in a turn of its own; an error of it stops the node.
         clocks: the machine's, unless a test brings others.
 
@@ -52,12 +53,14 @@ class NodeRetention:
         policy: RetentionPolicy,
         *,
         floor: Callable[[], int],
+        is_disk_sick: Callable[[], bool],
         soon: Callable[[Callable[[Driver], None]], None],
         clocks: Callable[[], ClockReading] = read_clocks,
     ) -> None:
         self.deleted_files_count = 0
         self._policy = policy
         self._floor = floor
+        self._is_disk_sick = is_disk_sick
         self._soon = soon
         self._clocks = clocks
         self._going: list[int] = []
@@ -78,7 +81,7 @@ class NodeRetention:
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
-        if not self._going:
+        if not self._going and not self._is_disk_sick():
             was_full = self.is_disk_full
             self._going = list(self._policy.look(self._clocks(), self._floor()))
             if self.is_disk_full != was_full:
@@ -89,7 +92,7 @@ class NodeRetention:
     def _delete(self, driver: Driver) -> None:
         index = self._going.pop(0)
         # A follower that came meanwhile may need it.
-        if index > self._floor():
+        if index > self._floor() or self._is_disk_sick():
             self._going.clear()
             return
         driver.delete_before(index)

@@ -1,0 +1,56 @@
+"""Readers that wait: one question for all of one kind, each answered once, by the core, by time or by the end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dledger.core.events import ReadIndex
+from dledger.errors import ResponseCode
+from dledger.pending_reads import PendingReads, RequestRefused
+
+
+def futures(count: int) -> list[asyncio.Future[int]]:
+    return [asyncio.get_running_loop().create_future() for _ in range(count)]
+
+
+def test_reads_that_trust_the_lease_share_a_question_and_the_others_another() -> None:
+    async def main() -> None:
+        reads = PendingReads(timeout_s=1.0)
+        assert reads.next_questions(0.0) == []
+        sure, also_sure, quick = futures(3)
+        reads.ask(sure)
+        reads.ask(quick, is_lease_allowed=True)
+        reads.ask(also_sure, is_lease_allowed=False)
+        assert reads.next_questions(0.0) == [ReadIndex(1), ReadIndex(2, is_lease_allowed=True)]
+        assert reads.next_questions(0.0) == []
+        reads.ready(2, 7)
+        assert quick.result() == 7
+        assert not sure.done()
+        reads.ready(1, 8)
+        reads.ready(1, 9)
+        assert (sure.result(), also_sure.result()) == (8, 8)
+
+    asyncio.run(main())
+
+
+def test_each_way_to_be_refused() -> None:
+    async def main() -> None:
+        reads = PendingReads(timeout_s=1.0)
+        by_core, by_time, asked, waiting = futures(4)
+        for number, future in enumerate((by_core, by_time, asked)):
+            reads.ask(future)
+            reads.next_questions(float(number))
+        reads.ask(waiting, is_lease_allowed=True)
+        reads.refused(1)
+        reads.expire(2.5)
+        assert not asked.done()
+        reads.end(RequestRefused(ResponseCode.INTERNAL_ERROR, "the node stopped"))
+        codes = [ResponseCode.NOT_LEADER] * 2 + [ResponseCode.INTERNAL_ERROR] * 2
+        for future, code in zip((by_core, by_time, asked, waiting), codes, strict=True):
+            with pytest.raises(RequestRefused) as refused:
+                future.result()
+            assert refused.value.code is code
+
+    asyncio.run(main())
