@@ -198,7 +198,8 @@ class Raft:
     def _receive(self, sender: str, message: Message) -> None:
         """Compare terms (Raft §5.1), then let the message's own rule decide.
 
-        Who asks need not be a member as far as we know: its membership may be newer (dissertation §4.1).
+        Who leads or wants to need not be a member as far as we know: its membership may be newer (dissertation §4.1).
+        Whatever else comes from a stranger, such as a node that was removed, raises no term.
         """
         state = self.state
         if sender == state.self_id:
@@ -211,7 +212,10 @@ class Raft:
             return
         is_pre_vote_grant = isinstance(message, VoteResponse) and message.is_pre_vote and message.is_granted
         if message.term > state.term and not is_pre_vote_grant:
-            become_follower(state, message.term, sender if isinstance(message, _LEADERS_MESSAGES) else None)
+            is_leader = isinstance(message, _LEADERS_MESSAGES)
+            if not is_leader and not self._knows(sender):
+                return
+            become_follower(state, message.term, sender if is_leader else None)
         if message.term < state.term:
             self._answer_old_term(sender, message)
         elif isinstance(message, VoteResponse):
@@ -224,6 +228,9 @@ class Raft:
             reads.on_response(state, sender, message)
         elif sender in state.progress:
             self._lead(sender, message)
+
+    def _knows(self, sender: str) -> bool:
+        return sender in self.state.progress or self.membership.get(sender) is not None
 
     def _answer_old_term(self, sender: str, message: Message) -> None:
         """Tell a leader of an old term that it is none; everything else of an old term is dropped."""

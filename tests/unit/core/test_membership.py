@@ -7,10 +7,11 @@ from dledger.core.events import (
     ChangeMembership,
     MembershipAction,
     Propose,
+    Received,
     RequestEnded,
     SaveMemberships,
 )
-from dledger.core.messages import Push
+from dledger.core.messages import HeartbeatResponse, Push, PushAccepted, ReadIndexRequest, VoteResponse
 from dledger.errors import ResponseCode
 from dledger.types import Role
 
@@ -211,3 +212,18 @@ def test_pushed_memberships_are_in_force_on_followers_at_once(group):
     cluster.deliver(only=lambda _, __, message: isinstance(message, Push))
 
     assert cluster["b"].raft.membership.get("d") is not None
+
+
+def test_an_answer_of_a_stranger_raises_no_term(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+
+    for message in (
+        HeartbeatResponse(99, 1),
+        PushAccepted(99, 1),
+        VoteResponse(99, False, False),
+        ReadIndexRequest(99, 1),
+    ):
+        assert leader.step(Received("x", message)) == []
+
+    assert (leader.raft.role, leader.raft.term) == (Role.LEADER, 1)
