@@ -31,6 +31,7 @@ class Fault(StrEnum):
     WIPED = "wiped"
     PAUSE = "pause"
     CLOCK_STOPPED = "clock_stopped"
+    CLOCK_SET = "clock_set"
     PARTITIONED = "partitioned"
     DROPPED = "dropped"
     DUPLICATED = "duplicated"

@@ -52,6 +52,7 @@ class Trouble(StrEnum):
     CLOG = "clog"
     SWIZZLE_CLOG = "swizzle_clog"
     WIPE = "wipe"
+    SET_CLOCK = "set_clock"
 
 
 class Chore(StrEnum):

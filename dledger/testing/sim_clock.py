@@ -23,17 +23,18 @@ class SimClock:
         rate_ppm: microseconds of the monotonic clock in a second of true time.
 
     Attributes:
-        wall_offset_us: how far the time of day is off.
+        is_set: somebody has set the time of day.
     """
 
-    __slots__ = ("_rate_ppm", "_scheduler", "_stopped_at_us", "_stopped_us", "wall_offset_us")
+    __slots__ = ("_rate_ppm", "_scheduler", "_stopped_at_us", "_stopped_us", "_wall_offset_us", "is_set")
 
     def __init__(self, scheduler: Scheduler, rate_ppm: int) -> None:
         self._scheduler = scheduler
         self._rate_ppm = rate_ppm
         self._stopped_us = 0
         self._stopped_at_us: int | None = None
-        self.wall_offset_us = 0
+        self._wall_offset_us = 0
+        self.is_set = False
 
     def now_us(self) -> int:
         """Return microseconds of the monotonic clock."""
@@ -46,7 +47,12 @@ class SimClock:
 
     def wall_us(self) -> int:
         """Return the time of day: microseconds since the epoch, as this machine believes."""
-        return _WALL_EPOCH_US + self._scheduler.now_us + self.wall_offset_us
+        return _WALL_EPOCH_US + self._scheduler.now_us + self._wall_offset_us
+
+    def set_wall(self, offset_us: int) -> None:
+        """Set the time of day to `offset_us` away from the true one."""
+        self._wall_offset_us = offset_us
+        self.is_set = True
 
     def stop(self) -> None:
         """Let the monotonic clock stand still."""

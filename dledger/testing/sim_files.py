@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from dledger.testing.faults import FaultCounts
+    from dledger.testing.sim_clock import SimClock
 
 # (path, file, writes it had when the sync began): what a sync under way will have made durable when it ends.
 SyncedWrites = list[tuple[str, Inode, int]]
@@ -85,6 +86,8 @@ class SimFile:
             self._inode.write(content[: max(0, reached - reached % SECTOR_SIZE_BYTES - position)], position)
             raise StorageFailed(self.path, "write", _io_error())
         self._inode.write(content, position)
+        if files.clock is not None:
+            self._inode.modified_us = files.clock.wall_us()
 
     def read(self, position: int, size: int) -> bytes:
         """Read from the page cache; fewer bytes where the file ends."""
@@ -149,9 +152,11 @@ class SimFiles:
         open_sync: while not None, `SimFile.sync` only notes here what it covers: the simulated syncer lets time pass
             before it becomes durable.
         locked: directories that this process holds.
+        clock: of the machine, if anybody asks when files were written.
     """
 
-    def __init__(self, disk: SimDisk, random: Random, counts: FaultCounts) -> None:
+    def __init__(self, disk: SimDisk, random: Random, counts: FaultCounts, clock: SimClock | None = None) -> None:
+        self.clock = clock
         self.crash_point = CrashPoint()
         self.random = random
         self.open_sync: SyncedWrites | None = None
@@ -218,6 +223,8 @@ class SimFiles:
             self._counts.add(Fault.DISK_FULL)
             raise DiskFull(path, size)
         inode = Inode(size)
+        if self.clock is not None:
+            inode.modified_us = self.clock.wall_us()
         directory.change(name, inode)
         return SimFile(self, path, inode)
 
@@ -328,9 +335,8 @@ class SimFiles:
             raise SimulatedCrash
 
     def modified_time(self, path: str) -> float:
-        """Return 0: the simulated disk has no clock."""
-        self._existing(path)
-        return 0.0
+        """Return when a file was last written, as the clock of the machine said; 0 without one."""
+        return self._existing(path).modified_us / 1_000_000
 
     def disk_used_ratio(self, path: str) -> float:
         """Return the part of the capacity that is taken by files."""

@@ -12,16 +12,18 @@ class Inode:
         pending: (position, bytes) of writes that no sync has covered, oldest first.
         written_count: writes since creation; `written_count - len(pending)` of them are durable, or lost by a sync
             that failed.
+        modified_us: time of day of the last write.
         cache_flips, durable_flips: bits that the disk changed by itself, as position -> mask of the byte there.
     """
 
-    __slots__ = ("cache", "cache_flips", "durable", "durable_flips", "pending", "written_count")
+    __slots__ = ("cache", "cache_flips", "durable", "durable_flips", "modified_us", "pending", "written_count")
 
     def __init__(self, size: int) -> None:
         self.cache = bytearray(size)
         self.durable = bytearray(size)
         self.pending: list[tuple[int, bytes]] = []
         self.written_count = 0
+        self.modified_us = 0
         self.cache_flips: dict[int, int] = {}
         self.durable_flips: dict[int, int] = {}
 

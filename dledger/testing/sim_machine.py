@@ -59,7 +59,7 @@ class SimMachine:
             return
         world = self._world
         is_damaged = world.checks.damage.is_damaged(self.node_id)
-        self._files = SimFiles(self.disk, self._random, world.counts)
+        self._files = SimFiles(self.disk, self._random, world.counts, self.clock)
         if die_after:
             self._files.crash_point.arm(die_after)
             self._is_death_a_power_cut = self._may_lose_power()
@@ -174,6 +174,12 @@ class SimMachine:
         if self.process is not None and self.process.is_paused:
             self._world.trace.note(self.node_id, "goes on")
             self.process.resume()
+
+    def set_clock(self, offset_us: int) -> None:
+        """Set the time of day to `offset_us` away from the true one."""
+        self.clock.set_wall(offset_us)
+        if self.process is not None:
+            self._world.counts.add(Fault.CLOCK_SET)
 
     def heal(self) -> None:
         """Repair everything and start the process if it is down, or anew if its disk does not answer."""

@@ -30,6 +30,7 @@ from dledger.state_machine import Applier, StateLost
 from dledger.testing.checks import node_directory
 from dledger.testing.faults import SimulatedCrash
 from dledger.testing.sim_observer import SimObserver
+from dledger.testing.sim_retention import SimRetention
 from dledger.testing.sim_state_machine import SimStateMachine
 from dledger.testing.sim_syncer import SimSyncer
 from dledger.testing.work import Work
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 # What stops a node, or keeps it from starting: its own data is not what it must be, or the disk does not do its work.
 STOPPING_ERRORS = (StoreError, MembershipUnreadable, StateLost)
 FLUSH_INTERVAL_US = 10_000
+RETENTION_INTERVAL_US = 100_000
 
 
 class SimProcess:
@@ -119,6 +121,7 @@ class SimProcess:
             is_flush_sync=options.is_flush_sync,
         )
         self._observer.watch(self.store, self.raft, self._applier)
+        self._retention = SimRetention(self.node_id, self._clock, self._files, directory, self.store)
 
     def _settings(self) -> Membership:
         """Return who belongs to the group as this node's settings say: the founders; a spare waits to be added."""
@@ -134,6 +137,7 @@ class SimProcess:
         options, after = self._world.options, self._world.scheduler.after
         after(int(self._random.random() * options.tick_us), self._tick)
         after(options.checkpoint_interval_us, self._begin_checkpoint)
+        after(RETENTION_INTERVAL_US, self._look_for_old_files)
         if not options.is_flush_sync:
             after(FLUSH_INTERVAL_US, self._flush)
 
@@ -302,6 +306,15 @@ class SimProcess:
         self._world.scheduler.after(FLUSH_INTERVAL_US, self._flush)
         if not self.is_paused:
             self._guard(self._driver.begin_sync)
+
+    def _look_for_old_files(self) -> None:
+        if self.is_dead:
+            return
+        self._world.scheduler.after(RETENTION_INTERVAL_US, self._look_for_old_files)
+        if not self.is_paused:
+            for index in self._retention.look(self.retention_floor):
+                self._world.work.add(Work.FILE_FORCED_OUT)
+                self.delete_before(index)
 
     def close(self) -> None:
         """Stop in good order."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _DEATH_OPERATIONS_MAX = 60
 _START_OPERATIONS_MAX = 12
+_US_PER_HOUR = 3_600_000_000
 _SICK_MAX_US = 500_000
 _STUCK_MIN_US = 2_000_000
 # Longer than any run: the sync ends only with the process.
@@ -63,6 +64,7 @@ class Troublemaker:
             Trouble.FLIP_BITS: self._flip_bits,
             Trouble.STOP_CLOCK: self._stop_clock,
             Trouble.WIPE: self._wipe,
+            Trouble.SET_CLOCK: self._set_clock,
         }
 
     def start(self) -> None:
@@ -179,3 +181,8 @@ class Troublemaker:
         machine = self._any()
         if self._world.checks.damage.can_lose(machine.node_id):
             machine.wipe()
+
+    def _set_clock(self) -> None:
+        """Set the time of day of a machine: a second off, hours, or years, to either side."""
+        size_us = self._random.choice((1_000_000, 10 * _US_PER_HOUR, 24 * 365 * 10 * _US_PER_HOUR))
+        self._any().set_clock(self._random.choice((-1, 1)) * size_us)

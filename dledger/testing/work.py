@@ -20,6 +20,7 @@ class Work(StrEnum):
     CHANGE_REFUSED = "membership_changes_refused"
     READMITTED = "readmissions"
     HEAD_DELETED = "heads_deleted"
+    FILE_FORCED_OUT = "files_forced_out"
     LOG_RESET = "logs_begun_anew"
     SNAPSHOT_SAVED = "snapshots_saved"
     SNAPSHOT_INSTALLED = "snapshots_installed"
