@@ -238,5 +238,6 @@ def disconnect(cluster: Cluster, words: list[str]) -> None:
 def in_flight(cluster: Cluster, words: list[str]) -> None:
     """`in-flight [1->2]`: what is under way, heartbeats too."""
     is_wanted = link_filter(words[0] if words else "all")
+    cluster.tell(Arrow.LEAVES)
     for letter in filter(is_wanted, cluster.links.waiting()):
         cluster.story.message(Arrow.LEAVES, letter.source, letter.target, describe(letter.message))
