@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from dledger.config import NodeConfig
 from dledger.driver import Driver
 from dledger.retention import ClockReading, RetentionPolicy, RetentionSettings
+from store.errors import DiskFull
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,13 @@ class NodeRetention:
         if index > self._floor() or self._is_disk_sick():
             self._going.clear()
             return
-        driver.delete_before(index)
+        try:
+            driver.delete_before(index)
+        except DiskFull as error:
+            # There is not even room to note where the log begins; the next look tries again.
+            logger.warning("cannot_delete error=%r", str(error))
+            self._going.clear()
+            return
         self.deleted_files_count += 1
         logger.info("deleted_file begin_index=%d disk_used=%.2f", driver.raft.begin_index, self.used_ratio)
         # The disk is not as full as it was, and there may be more than one look finds.
