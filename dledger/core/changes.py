@@ -17,7 +17,7 @@ from dledger.core.quorum import quorum_of
 from dledger.core.state import Change, State
 from dledger.core.transitions import become_follower
 from dledger.errors import ResponseCode
-from dledger.types import Member, Membership, MembershipEntry, Role
+from dledger.types import NO_INDEX, Member, Membership, MembershipEntry, Role
 
 # Every member costs the leader a copy of all it sends.
 _MEMBERS_MAX = 15
@@ -87,6 +87,8 @@ def _promoted(state: State, current: Membership, learner: Member) -> Membership:
     progress = state.progress[learner.id]
     if progress.incarnation is None or not progress.is_live(state.now_ms, state.config.max_election_timeout_ms):
         raise _Refused(ResponseCode.NETWORK_ERROR, f"{learner.id} does not answer; is it started, and reachable?")
+    if progress.match_index == NO_INDEX:
+        raise _Refused(ResponseCode.FALL_BEHIND_TOO_MUCH, f"{learner.id} has acknowledged nothing yet; try again")
     lag = state.commit_index - progress.match_index
     if lag > state.config.max_leadership_transfer_wait_index:
         allowed = state.config.max_leadership_transfer_wait_index

@@ -227,3 +227,15 @@ def test_an_answer_of_a_stranger_raises_no_term(group):
         assert leader.step(Received("x", message)) == []
 
     assert (leader.raft.role, leader.raft.term) == (Role.LEADER, 1)
+
+
+def test_a_learner_that_has_acknowledged_nothing_yet_is_not_promoted(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster.begin("d", ("a", "b", "c")).is_disk_slow = True
+    change(cluster, leader, ADD, "d")
+    cluster.tick(200)
+
+    change(cluster, leader, PROMOTE, "d", 2)
+
+    assert ended(leader)[-1] == (2, ResponseCode.FALL_BEHIND_TOO_MUCH)
