@@ -7,6 +7,7 @@ the read began. A new leader knows it only when its no-op is committed.
 from __future__ import annotations
 
 from dledger.core import membership, replication
+from dledger.core.config import RaftConfig
 from dledger.core.events import ReadReady, ReadRefused
 from dledger.core.messages import ReadIndexRequest, ReadIndexResponse
 from dledger.core.state import AskedRead, PendingRead, State
@@ -102,6 +103,13 @@ def has_lease(state: State) -> bool:
         return False
     confirmed = membership.agreed(state, state.round, lambda progress: progress.round)
     begun_ms = next((ms for number, ms in reversed(state.round_times) if number <= confirmed), None)
-    drift_ppm = state.config.max_clock_drift_ppm
-    lease_ms = state.config.min_election_timeout_ms * (_PPM - drift_ppm) // (_PPM + drift_ppm)
-    return begun_ms is not None and state.now_ms - begun_ms < lease_ms
+    return begun_ms is not None and state.now_ms - begun_ms < lease_ms_of(state.config)
+
+
+def lease_ms_of(config: RaftConfig) -> int:
+    """Return how long a lease lasts, should the leader's clock be as slow and a voter's be as fast as allowed.
+
+    A voter counts whole milliseconds: up to one of them may be missing.
+    """
+    drift_ppm = config.max_clock_drift_ppm
+    return (config.min_election_timeout_ms - 1) * (_PPM - drift_ppm) // (_PPM + drift_ppm)

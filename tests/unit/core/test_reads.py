@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from dledger.core.config import RaftConfig
 from dledger.core.events import Propose, ReadIndex, ReadReady, ReadRefused, Received, Tick, TransferLeadership
 from dledger.core.messages import HeartbeatResponse, Push, PushAccepted, VoteRequest
+from dledger.core.reads import lease_ms_of
 
 THREE = {"a": [], "b": [], "c": []}
 
@@ -101,12 +105,6 @@ def test_a_follower_without_a_leader_refuses_reads(group):
     assert group(THREE)["b"].step(ReadIndex(4)) == [ReadRefused(4)]
 
 
-def lease_of(cluster):
-    config = cluster.config
-    drift = config.max_clock_drift_ppm
-    return config.min_election_timeout_ms * (1_000_000 - drift) // (1_000_000 + drift)
-
-
 def test_a_lease_serves_reads_without_asking_and_ends_before_anybody_else_can_be_elected(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
@@ -116,10 +114,10 @@ def test_a_lease_serves_reads_without_asking_and_ends_before_anybody_else_can_be
         ms for number, ms in leader.raft.state.round_times if number <= leader.raft.state.progress["b"].round
     )
 
-    leader.step(Tick(begun_ms + lease_of(cluster) - 1))
+    leader.step(Tick(begun_ms + lease_ms_of(cluster.config) - 1))
     assert leader.step(ReadIndex(1, is_lease_allowed=True)) == [ReadReady(1, 0)]
 
-    leader.step(Tick(begun_ms + lease_of(cluster)))
+    leader.step(Tick(begun_ms + lease_ms_of(cluster.config)))
     leader.step(ReadIndex(2, is_lease_allowed=True))
     assert leader.seen(ReadReady) == [ReadReady(1, 0)]
 
@@ -187,3 +185,18 @@ def test_old_rounds_of_an_earlier_office_do_not_confirm(group):
     leader.step(Received("b", HeartbeatResponse(term=0, round=99)))
 
     assert leader.seen(ReadReady) == []
+
+
+@pytest.mark.parametrize("min_timeout_ms", [20, 80, 150, 500])
+@pytest.mark.parametrize("drift_ppm", [0, 10_000, 50_000, 400_000])
+def test_lease_ends_before_the_fastest_voter_that_counts_whole_milliseconds_can_vote(min_timeout_ms, drift_ppm):
+    """In true time: the leader's clock is as slow, the voter's as fast as allowed."""
+    config = RaftConfig(
+        heart_beat_time_interval_ms=5, min_election_timeout_ms=min_timeout_ms, max_clock_drift_ppm=drift_ppm
+    )
+    drift = drift_ppm / 1_000_000
+
+    longest_lease_ms = lease_ms_of(config) / (1 - drift)
+    earliest_vote_ms = (min_timeout_ms - 1) / (1 + drift)
+
+    assert longest_lease_ms <= earliest_vote_ms
