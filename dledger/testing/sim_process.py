@@ -312,9 +312,12 @@ class SimProcess:
             return
         self._world.scheduler.after(RETENTION_INTERVAL_US, self._look_for_old_files)
         if not self.is_paused:
-            for index in self._retention.look(self.retention_floor):
-                self._world.work.add(Work.FILE_FORCED_OUT)
-                self.delete_before(index)
+            self._guard(self._delete_old_files)
+
+    def _delete_old_files(self) -> None:
+        for index in self._retention.look(self.retention_floor):
+            self._world.work.add(Work.FILE_FORCED_OUT)
+            self._delete_before(index)
 
     def close(self) -> None:
         """Stop in good order."""
