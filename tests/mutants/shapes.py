@@ -3,7 +3,7 @@
 from dataclasses import replace
 from random import Random
 
-from dledger.testing.options import Trouble, with_short_reigns
+from dledger.testing.options import Chore, Trouble, with_short_reigns
 from dledger.testing.sim_network import NetworkOptions
 
 
@@ -52,5 +52,65 @@ def with_readers(options):
     return replace(with_elections(options), read_share=0.5, client_count=4, think_max_us=2_000)
 
 
+def with_leases(options):
+    """Readers that trust leases, clocks that drift as far as they may, leaders that come and go and hand over."""
+    rates_ppm = (950_000, 1_000_000, 1_050_000)
+    random = Random(f"{options.seed}/clocks")
+    shaped = with_readers(options)
+    return replace(
+        shaped,
+        lease_share=1.0,
+        client_count=8,
+        client_time_out_us=15_000,
+        clock_rates_ppm=tuple(random.choice(rates_ppm) for _ in options.clock_rates_ppm),
+        raft=replace(shaped.raft, max_clock_drift_ppm=50_000),
+        chores=(Chore.TRANSFER,),
+        chore_interval_us=100_000,
+    )
+
+
+def with_transfers(options):
+    return replace(with_elections(options), chores=(Chore.TRANSFER,), chore_interval_us=60_000)
+
+
+def with_changes_of_members(options):
+    return replace(
+        with_elections(options),
+        spare_count=2,
+        clock_rates_ppm=(*options.clock_rates_ppm[: options.node_count], 1_000_000, 1_000_000),
+        chores=(Chore.CHANGE_MEMBERS,),
+        chore_interval_us=40_000,
+        is_founded_in_peace=True,
+    )
+
+
+def with_wipes(options):
+    return replace(
+        with_troubles(options, Trouble.WIPE, Trouble.KILL, Trouble.ISOLATE, Trouble.CUT_ONE_WAY),
+        is_founded_in_peace=True,
+    )
+
+
+def with_old_files_that_go(options):
+    return replace(
+        with_elections(options),
+        data_file_size_bytes=1024,
+        body_size_max_bytes=200,
+        chores=(Chore.DELETE_HEAD,),
+        chore_interval_us=40_000,
+        snapshot_threshold=20,
+    )
+
+
 # Those in which production code must hold; what is acknowledged from the page cache is lost in a power cut.
-SOUND = (with_power_cuts, with_elections, with_figure_8, with_bursts_over_files, with_readers)
+SOUND = (
+    with_power_cuts,
+    with_elections,
+    with_figure_8,
+    with_bursts_over_files,
+    with_readers,
+    with_leases,
+    with_transfers,
+    with_changes_of_members,
+    with_old_files_that_go,
+)
