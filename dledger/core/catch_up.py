@@ -140,6 +140,9 @@ def on_reset(state: State, sender: str, message: ResetLog) -> None:
         membership.replace(state, message.membership)
         state.emit(ResetStore(message.begin_index, message.begin_position, message.prev_term, message.snapshot_index))
         advance_commit(state, end)
+        if message.snapshot_index != NO_INDEX:
+            # The next follower that lacks what we lack, too, needs it of us, should we lead.
+            state.snapshot = state.stored
     state.matched_index = max(state.matched_index, end)
     match_index = min(state.persisted_index, state.matched_index)
     state.send(sender, PushAccepted(state.term, match_index, state.incarnation))

@@ -66,6 +66,17 @@ def test_it_gets_the_snapshot_first_in_chunks_and_goes_on_where_it_stopped(group
     assert cluster["c"].raft.commit_index == 20
 
 
+def test_who_began_from_a_snapshot_has_it_for_others(group):
+    """Found by simulation (wipes, seed 10039 of the mutants): as a leader it reset the next one without a state."""
+    snapshot = SnapshotInfo(index=17, term=1, size_bytes=2_500, checksum=7)
+    cluster, _ = lagging(group, snapshot=snapshot)
+    cluster.heal()
+    cluster.tick(1_500)
+
+    assert cluster["c"].begin_index == 15
+    assert cluster["c"].raft.state.snapshot == snapshot
+
+
 def test_snapshot_that_ends_before_the_log_begins_is_of_no_use_and_not_sent(group):
     cluster, _ = lagging(group, snapshot=SnapshotInfo(index=3, term=1, size_bytes=10, checksum=7))
     cluster.heal()
