@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from dledger.testing.sim_files import SimFiles, SyncedWrites
     from dledger.types import MembershipEntry
 
+_CHECKPOINT_INTERVAL_MS = 3_000
+
 
 class ScriptNode:
     """A node from its start to its end.
@@ -57,6 +59,7 @@ class ScriptNode:
         self._appends: list[tuple[str, int, int]] = []
         self._reads: dict[int, int] = {}
         self._role = Role.FOLLOWER
+        self._checkpoint_due_ms = machine.now_ms + _CHECKPOINT_INTERVAL_MS
         self._applier: Applier | None = None
         self.state = Bodies()
         self._open()
@@ -105,8 +108,11 @@ class ScriptNode:
         self.finish_syncs()
 
     def tick(self) -> None:
-        """Let the node look at its machine's clock."""
+        """Let the node look at its machine's clock; now and then it saves a checkpoint, as in production."""
         self.feed(Tick(self._machine.now_ms))
+        if self._machine.now_ms >= self._checkpoint_due_ms:
+            self._checkpoint_due_ms = self._machine.now_ms + _CHECKPOINT_INTERVAL_MS
+            self.store.save_checkpoint(self.raft.commit_index)
 
     def append(self, bodies: list[tuple[str, bytes]]) -> None:
         """Take a client's append of some bodies, each with the name that the story gives it."""
