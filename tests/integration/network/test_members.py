@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dledger.core.events import MembershipAction
@@ -226,6 +227,29 @@ def test_wiped_node_gets_the_log_again_and_counts_again(run: Run, cluster: Clust
         await cluster.nodes[wiped].wait_commit(result.first_index - 1)
         found = cluster.bodies(cluster.nodes[wiped], result.first_index)
         assert found == [*bodies, b"while it was away", b"with its voice"]
+        await cluster.stop()
+
+    run(main())
+
+
+def test_preferred_node_gets_the_leadership_and_keeps_it(run: Run, cluster: Cluster) -> None:
+    async def main() -> None:
+        raft = replace(
+            cluster.configs["n0"].raft, preferred_leader_ids=("n9", "n2", "n1"), preferred_leader_interval_ms=50
+        )
+        await cluster.start(raft=raft)
+        await cluster.eventually(lambda: cluster.nodes["n2"].is_leader or cluster.nodes["n1"].is_leader)
+        leader = await cluster.leader()
+        term = leader.status().term
+        for _ in range(50):
+            await cluster.append(b"x")
+            await asyncio.sleep(0.01)
+        assert await cluster.leader() is leader, "nothing moves between preferred nodes"
+        assert leader.status().term == term
+        await cluster.stop(leader.config.self_id)
+        other = "n1" if leader.config.self_id == "n2" else "n2"
+        await cluster.eventually(lambda: cluster.nodes[other].is_leader)
+        await cluster.append(b"y")
         await cluster.stop()
 
     run(main())
