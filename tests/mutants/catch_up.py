@@ -11,7 +11,8 @@ from dledger.core.raft import Raft
 from dledger.snapshot_store import SnapshotStore
 from dledger.state_machine import Applier
 from dledger.testing.sim_files import SimFile, SimFiles
-from tests.mutants.mutant import Mutant, Scenario, Tests
+from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
+from tests.mutants.shapes import with_old_files_that_go
 
 CATCH_UP = "tests/unit/core/test_catch_up.py::"
 STORAGE = "tests/unit/storage/"
@@ -31,6 +32,17 @@ def reset_of_an_old_term_is_obeyed(patch):
             original(self, sender, message)
 
     patch.setattr(Raft, "_answer_old_term", answer_old_term)
+
+
+def snapshot_that_came_in_is_not_sent_on(patch):
+    original = dledger.core.catch_up.on_reset
+
+    def on_reset(state, sender, message):
+        snapshot = state.snapshot
+        original(state, sender, message)
+        state.snapshot = snapshot
+
+    patch.setattr(dledger.core.catch_up, "on_reset", on_reset)
 
 
 def snapshot_that_leaves_a_gap_is_sent(patch):
@@ -107,12 +119,17 @@ MUTANTS = (
     Mutant(
         reset_drops_what_is_committed,
         "what is committed stays",
-        Tests(CATCH_UP + "test_late_reset_never_drops_what_is_committed_or_equal"),
+        Seeds(("Violation: reset",), with_old_files_that_go),
     ),
     Mutant(
         reset_of_an_old_term_is_obeyed,
         "one leader a term",
         Tests(CATCH_UP + "test_reset_of_an_old_term_is_not_obeyed"),
+    ),
+    Mutant(
+        snapshot_that_came_in_is_not_sent_on,
+        "the state machine sees every entry",
+        Tests(CATCH_UP + "test_who_began_from_a_snapshot_has_it_for_others"),
     ),
     Mutant(
         snapshot_that_leaves_a_gap_is_sent,
@@ -127,7 +144,7 @@ MUTANTS = (
     Mutant(
         snapshot_does_not_say_what_was_applied,
         "each entry is applied once",
-        Scenario("snapshot-in-chunks"),
+        Seeds(("Violation: state machine safety",), with_old_files_that_go),
     ),
     Mutant(
         snapshot_is_noted_as_received_before_it_is_durable,
@@ -147,7 +164,7 @@ MUTANTS = (
     Mutant(
         retention_forgets_who_still_needs_entries,
         "what is not committed is kept",
-        Scenario("retention-keeps-what-is-needed"),
+        Seeds(("Violation: retention",), with_old_files_that_go),
     ),
     Mutant(
         catch_up_has_no_quota,

@@ -100,7 +100,7 @@ MUTANTS = (
     Mutant(
         late_votes_are_counted,
         "election safety",
-        Tests(CORE + "test_election.py::test_late_votes_of_an_earlier_round_do_not_count"),
+        Seeds(("Violation: election safety", "InvariantBroken"), with_elections),
     ),
     Mutant(
         push_of_a_stale_leader_is_obeyed,

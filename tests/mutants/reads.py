@@ -7,7 +7,7 @@ from dledger.core.events import ReadReady, ReadRefused
 from dledger.core.state import PendingRead
 from dledger.types import NO_INDEX, Role
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
-from tests.mutants.shapes import with_readers
+from tests.mutants.shapes import with_leases, with_readers
 
 READS = "tests/unit/core/test_reads.py::"
 
@@ -99,7 +99,7 @@ MUTANTS = (
     Mutant(
         read_is_served_before_the_no_op_commits,
         "linearizable reads",
-        Scenario("read-on-a-deposed-leader"),
+        Seeds(("Violation: linearizable read",), with_leases),
     ),
     Mutant(
         old_round_confirms_a_read,
@@ -114,7 +114,7 @@ MUTANTS = (
     Mutant(
         lease_lasts_past_its_bound,
         "linearizable reads",
-        Scenario("lease-read"),
+        Seeds(("Violation: linearizable read",), with_leases),
     ),
     Mutant(
         lease_forgets_the_drift_of_clocks,
@@ -129,7 +129,7 @@ MUTANTS = (
     Mutant(
         lease_begins_before_the_no_op_commits,
         "linearizable reads",
-        Tests(READS + "test_no_lease_before_the_no_op_commits"),
+        Seeds(("Violation: linearizable read",), with_leases),
     ),
     Mutant(
         node_votes_right_after_its_start,

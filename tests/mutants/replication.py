@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import dledger.core.changes
 import dledger.core.follower
 import dledger.core.leader
 import dledger.core.membership
+import dledger.core.reads
 import dledger.entry_push
 import dledger.entry_walk
 from dledger.core.events import TruncateFrom
@@ -23,6 +25,8 @@ def entries_of_old_terms_are_committed_by_counting(patch):
         index = dledger.core.membership.agreed(state, state.persisted_index, lambda progress: progress.match_index)
         if index > state.commit_index:
             advance_commit(state, index)
+            dledger.core.reads.answer(state)
+            dledger.core.changes.committed(state)
 
     patch.setattr(dledger.core.leader, "_commit_by_majority", commit_by_majority)
 

@@ -112,5 +112,6 @@ SOUND = (
     with_leases,
     with_transfers,
     with_changes_of_members,
+    with_wipes,
     with_old_files_that_go,
 )

@@ -13,7 +13,8 @@ from dledger.core.messages import TimeoutNow
 from dledger.core.quorum import majority_value
 from dledger.core.raft import Raft
 from dledger.types import NO_INDEX, Membership, Role
-from tests.mutants.mutant import Mutant, Scenario, Tests
+from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
+from tests.mutants.shapes import with_changes_of_members, with_wipes
 
 TRANSFER = "tests/unit/core/test_transfer.py::"
 MEMBERSHIP = "tests/unit/core/test_membership.py::"
@@ -173,7 +174,10 @@ def wiped_node_keeps_its_name(patch):
     original = dledger.core.follower.hear_leader
 
     def hear_leader(state, sender, *, is_founding=False):
-        original(state, sender, is_founding=True)
+        was_founding = state.is_founding
+        original(state, sender, is_founding=is_founding)
+        if was_founding:
+            state.incarnation = 0
 
     patch.setattr(dledger.core.follower, "hear_leader", hear_leader)
 
@@ -222,11 +226,11 @@ MUTANTS = (
         "a quorum in common (the dissertation's bug)",
         Scenario("membership-bug-of-the-dissertation"),
     ),
-    Mutant(two_memberships_change_at_once, "a quorum in common", Scenario("members-refusals")),
+    Mutant(two_memberships_change_at_once, "a quorum in common", Seeds(("Violation",), with_changes_of_members)),
     Mutant(
         removed_leader_goes_on_counting_itself,
         "a quorum of voters",
-        Tests(MEMBERSHIP + "test_a_leader_that_removes_itself_leads_until_that_is_committed_without_counting_itself"),
+        Seeds(("Violation: durable commit",), with_changes_of_members),
     ),
     Mutant(
         learner_is_counted_in_the_quorum,
@@ -276,7 +280,7 @@ MUTANTS = (
     Mutant(
         wiped_node_keeps_its_name,
         "one vote a term",
-        Tests(WIPED + "test_a_heartbeat_of_a_group_with_a_past_gives_a_node_without_one_a_new_name_before_it_answers"),
+        Seeds(("Violation: readmission",), with_wipes),
     ),
     Mutant(
         what_a_wiped_node_acknowledged_before_still_counts,
