@@ -86,7 +86,8 @@ class Administrator:
         if len(membership.voters) < _VOTERS_MAX:
             # An administrator waits for learners to be promoted, and asks again and again.
             possible += [(MembershipAction.PROMOTE, node_id) for node_id in learners for _ in range(5)]
-        if len(membership.voters) > _VOTERS_MIN:
+        # Nobody takes a voter away while others have no voice: too few might be left.
+        if len(membership.voters) > _VOTERS_MIN and not self._world.checks.damage.voiceless:
             possible += [(MembershipAction.REMOVE, node_id) for node_id in membership.voters]
         if possible:
             action, node_id = self._random.choice(possible)

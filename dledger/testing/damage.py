@@ -30,6 +30,10 @@ class Damage:
         disks: by node.
         founders: whom the settings name.
         log: knows which entries are good on which node.
+
+    Attributes:
+        changing: nodes that were asked to change the membership and have not ended that yet: who will be a majority
+            is not known then.
     """
 
     def __init__(self, disks: dict[str, SimDisk], founders: tuple[str, ...], log: LogChecks) -> None:
@@ -41,6 +45,7 @@ class Damage:
         self._voiceless: set[str] = set()
         self._memberships: dict[str, Membership] = {}
         self._incarnations: dict[str, int] = {}
+        self.changing: set[str] = set()
         self._founded: set[str] = set()
 
     def is_damaged(self, node_id: str) -> bool:
@@ -49,7 +54,7 @@ class Damage:
 
     def can_lose(self, node_id: str) -> bool:
         """Say whether a majority without this node holds all that it holds, whichever membership is in force."""
-        if node_id in self._damaged or node_id in self._voiceless or not self._is_founded():
+        if node_id in self._damaged or node_id in self._voiceless or self.changing or not self._is_founded():
             return False
         good = [other for other in self._disks if other not in self._damaged and other not in self._voiceless]
         return all(

@@ -189,7 +189,7 @@ def _with_chores(options: SimOptions, random: Random) -> SimOptions:
         options.raft,
         max_in_flight_size_bytes=random.choice((1_000, 32 << 20)),
         max_in_flight_total_size_bytes=random.choice((2_000, 64 << 20)),
-        peer_push_quota=random.choice((300_000, 100 << 20)),
+        peer_push_quota=random.choice((3_000_000, 100 << 20)),
         snapshot_chunk_size_bytes=random.choice((64, 1_000)),
         max_leadership_transfer_wait_index=random.choice((2, 20, 1_000)),
         preferred_leader_ids=preferred,

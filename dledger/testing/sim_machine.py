@@ -12,7 +12,7 @@ from dledger.testing.options import Trouble
 from dledger.testing.sim_clock import SimClock
 from dledger.testing.sim_disk import UNLIMITED_BYTES, SimDisk
 from dledger.testing.sim_files import SimFiles
-from dledger.testing.sim_process import STOPPING_ERRORS, SimProcess
+from dledger.testing.sim_process import STARTING_ERRORS, SimProcess
 from dledger.testing.world import World
 from store.errors import DiskFull, StorageFailed
 
@@ -69,7 +69,7 @@ class SimMachine:
             world.counts.add(Fault.CRASH_IN_START)
             self._fall(is_in_step=True, is_power_cut=self._is_death_a_power_cut)
             return
-        except STOPPING_ERRORS as error:
+        except STARTING_ERRORS as error:
             self._cannot_start(error)
             return
         self._files.crash_point.disarm()
@@ -206,6 +206,7 @@ class SimMachine:
         if self._files is not None:
             self._files.crash_point.is_dead = True
         self.clock.go_on()
+        world.checks.damage.changing.discard(self.node_id)
         was_up, self.process = self.process, None
         if was_up is not None:
             was_up.is_dead = True

@@ -143,6 +143,8 @@ class SimObserver:
         """Count what administrators wanted and got."""
         self._world.trace.note(self._node_id, "ends request %d: %s %s", request_id, code.name, message)
         is_transfer = request_id % 2 == 0
+        if not is_transfer:
+            self._world.checks.damage.changing.discard(self._node_id)
         if code is ResponseCode.SUCCESS:
             self._world.work.add(Work.TRANSFERRED if is_transfer else Work.MEMBERSHIP_CHANGED)
         else:

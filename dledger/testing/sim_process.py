@@ -28,7 +28,7 @@ from dledger.snapshot_store import SnapshotStore
 from dledger.standing import MembershipKeeper
 from dledger.state_machine import Applier, StateLost
 from dledger.testing.checks import node_directory
-from dledger.testing.faults import SimulatedCrash
+from dledger.testing.faults import SimulatedCrash, Violation
 from dledger.testing.sim_observer import SimObserver
 from dledger.testing.sim_retention import SimRetention
 from dledger.testing.sim_state_machine import SimStateMachine
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from dledger.testing.sim_files import SimFiles
     from dledger.testing.world import Machine, World
 
-# What stops a node, or keeps it from starting: its own data is not what it must be, or the disk does not do its work.
-STOPPING_ERRORS = (StoreError, MembershipUnreadable, StateLost)
+# What keeps a node from starting: its own data is not what it must be, or the disk does not do its work.
+STARTING_ERRORS = (StoreError, MembershipUnreadable, StateLost)
 FLUSH_INTERVAL_US = 10_000
-RETENTION_INTERVAL_US = 100_000
+RETENTION_INTERVAL_US = 500_000
 
 
 class SimProcess:
@@ -175,6 +175,7 @@ class SimProcess:
 
     def change(self, request_id: int, action: MembershipAction, member_id: str) -> None:
         """Take an administrator's wish to change the membership."""
+        self._world.checks.damage.changing.add(self.node_id)
         self._inbox.append(ChangeMembership(request_id, action, member_id))
         self._ask_turn()
 
@@ -240,7 +241,9 @@ class SimProcess:
             work()
         except SimulatedCrash:
             self._machine.died()
-        except STOPPING_ERRORS as error:
+        except Violation:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, a node stops; the machine says whether it may
             self._fail(error)
         else:
             self._check()
