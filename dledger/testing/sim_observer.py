@@ -188,8 +188,9 @@ class SimObserver:
         self._reads.pop(read_id)[0](False)
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
-        """Nothing in this world changes bytes on their way: the sender's disk is damaged, or the sender is wrong."""
-        if not self._world.checks.damage.is_damaged(peer):
+        """Nothing in this world changes bytes on their way: one of the two disks is damaged, or the sender is wrong."""
+        damage = self._world.checks.damage
+        if not damage.is_damaged(peer) and not damage.is_damaged(self._node_id):
             raise Violation("push", f"{self._node_id} was sent entries by {peer} that do not verify: {error}")
         self._world.counts.add(Fault.DAMAGE_FOUND)
 
