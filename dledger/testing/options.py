@@ -267,9 +267,15 @@ def _draw(seed: int, random: Random, node_count: int | None) -> SimOptions:
         downtime_max_us=random.choice((50_000, 400_000, 1_500_000)),
         safety_us=3_000_000,
         liveness_us=5_000_000,
-        # Last, so that the number of nodes does not change what is drawn for the rest.
-        clock_rates_ppm=tuple(random.choice(clock_rates_ppm) for _ in range(count)),
+        clock_rates_ppm=_draw_each(clock_rates_ppm, random, seed, drawn_count, count),
     )
+
+
+def _draw_each(possible: tuple[int, ...], random: Random, seed: int, drawn_count: int, count: int) -> tuple[int, ...]:
+    """Draw a clock rate for each of `count` nodes; their number does not change what is drawn for the rest."""
+    drawn = [random.choice(possible) for _ in range(drawn_count)]
+    more = Random(f"{seed}/clocks")
+    return (*drawn[:count], *(more.choice(possible) for _ in range(count - drawn_count)))
 
 
 def _draw_raft(random: Random, data_file_size_bytes: int) -> RaftConfig:
