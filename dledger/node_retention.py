@@ -65,6 +65,7 @@ class NodeRetention:
         self._soon = soon
         self._clocks = clocks
         self._going: list[int] = []
+        policy.read_clocks(clocks())
 
     @property
     def used_ratio(self) -> float:

@@ -198,6 +198,12 @@ class RetentionPolicy:
         """Whether files expired by age at the last look; False after the wall clock jumped."""
         return self._is_clock_trusted
 
+    def read_clocks(self, now: ClockReading) -> None:
+        """Take note of the clocks: later ones are compared with these. Call it when the node starts."""
+        newest_path = self._log.newest_path()
+        newest_s = now.wall_s if newest_path is None else self._files.modified_time(newest_path)
+        self._is_clock_trusted = self._clock.is_trusted(now, newest_s)
+
     def look(self, now: ClockReading, floor_index: int) -> tuple[int, ...]:
         """Return the indexes to call `EntryStore.delete_before` with, ascending, one for each file that goes.
 
@@ -215,9 +221,7 @@ class RetentionPolicy:
         old_files = [
             OldFile(end_index, self._files.modified_time(path)) for path, end_index in self._log.old_files(FILES_MAX)
         ]
-        newest_path = self._log.newest_path()
-        newest_s = now.wall_s if newest_path is None else self._files.modified_time(newest_path)
-        self._is_clock_trusted = self._clock.is_trusted(now, newest_s)
+        self.read_clocks(now)
         return decide(
             old_files, now, self._used_ratio, floor_index, self._settings, is_clock_trusted=self._is_clock_trusted
         )

@@ -36,6 +36,7 @@ class SimRetention:
         self._clock = clock
         self._is_clock_set_before = clock.is_set
         self._policy = RetentionPolicy(_SETTINGS, files, directory, store)
+        self._policy.read_clocks(self._read_clocks())
 
     def look(self, floor_index: int) -> tuple[int, ...]:
         """Return the indexes to call `delete_before` with.
@@ -43,10 +44,12 @@ class SimRetention:
         Raises:
             Violation: a file goes because of its age.
         """
-        clock = self._clock
-        now = ClockReading(clock.wall_us() / _US_PER_S, clock.now_us() / _US_PER_S, 4)
-        indexes = self._policy.look(now, floor_index)
+        indexes = self._policy.look(self._read_clocks(), floor_index)
         is_full = self._policy.used_ratio > _SETTINGS.disk_space_ratio_to_force_clean
         if indexes and not is_full and not self._is_clock_set_before:
             raise Violation("retention", f"{self._node_id} deletes entries up to {indexes} by a clock that was set")
         return indexes
+
+    def _read_clocks(self) -> ClockReading:
+        clock = self._clock
+        return ClockReading(clock.wall_us() / _US_PER_S, clock.now_us() / _US_PER_S, 4)

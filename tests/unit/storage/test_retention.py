@@ -154,3 +154,18 @@ def test_empty_log_has_no_old_files(log):
     assert policy.look(ClockReading(NOW, 0, 4), 1000) == ()
     log.store.reset(10, 4096 + 100, 3)
     assert policy.look(ClockReading(NOW, 1, 4), 1000) == ()
+
+
+def test_clock_that_jumps_between_the_start_and_the_first_look_is_not_believed(log, fill, names):
+    """Found by simulation (seeds 1253, 1374, 1417): by then the newest file had been written again, in the new time."""
+    store = log.open()
+    fill(store, 22, 952)
+    policy = RetentionPolicy(SETTINGS, Disk(log.files), log.directory, store)
+    for base in names(f"{log.directory}/data"):
+        os.utime(log.data_path(base), (NOW, NOW))
+    policy.read_clocks(ClockReading(NOW, 0.0, 4))
+    jumped = NOW + 100 * HOUR
+    os.utime(log.data_path(names(f"{log.directory}/data")[-1]), (jumped, jumped))
+
+    assert policy.look(ClockReading(jumped, 1.0, 4), 1000) == ()
+    assert not policy.is_clock_trusted
