@@ -163,12 +163,19 @@ class EntryReader:
         """Return (path, end index) of the oldest data files, at most so many: all entries of a file are below its end.
 
         The file that holds the last entry is not among them.
+
+        Raises:
+            store.errors.CorruptData: the index does not know the first entry of a file.
         """
         if self.last_index < self.begin_index:
             return []
         last_begin = self.position_of(self.last_index) // self._file_size * self._file_size
         older = [file for file in self._data.mapped_files[:count_max] if file.begin_offset < last_begin]
-        return [(file.path, self.index_at_position(file.end_offset)) for file in older]
+        try:
+            return [(file.path, self.index_at_position(file.end_offset)) for file in older]
+        except EntryNotFound as error:
+            directory = self._index.queue.directory
+            raise CorruptData(directory, 0, "the entry with which a data file begins", str(error)) from error
 
     def newest_path(self) -> str | None:
         """Return the path of the data file that holds the last entry; None when there is none."""
