@@ -25,6 +25,7 @@ from dledger.testing.trace import Trace
 from dledger.testing.troublemaker import Troublemaker
 from dledger.testing.work import Work, WorkCounts
 from dledger.testing.world import Parts, World
+from dledger.types import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,8 +167,12 @@ class Simulation:
 
     @property
     def _members(self) -> list[SimProcess]:
-        """Processes of the members, as the node with the longest log knows them."""
-        membership = max(self._running, key=lambda process: process.raft.last_index).raft.membership
+        """Processes of the members, as the newest leader knows them, or else who knows most to be committed."""
+        knowing = max(
+            self._running,
+            key=lambda process: (process.raft.role is Role.LEADER, process.raft.term, process.raft.commit_index),
+        )
+        membership = knowing.raft.membership
         return [process for process in self._running if membership.get(process.node_id) is not None]
 
     @property
