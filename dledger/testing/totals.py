@@ -68,14 +68,14 @@ class Totals:
                 sums[name] = sums.get(name, 0) + count
 
     def table(self, wall_s: float, jobs: int) -> Table:
-        """Return everything as a table.
+        """Return everything as a table, in the form of Markdown.
 
         Args:
             wall_s: how long the runs took.
             jobs: in so many processes.
         """
-        table = Table(box=box.SIMPLE_HEAD, title=f"Simulated runs, seeds {self.first_seed} to {self.last_seed}")
-        table.add_column("")
+        table = Table(box=box.MARKDOWN)
+        table.add_column(f"seeds {self.first_seed} to {self.last_seed}")
         table.add_column("count", justify="right")
         rate = self.event_count / wall_s / jobs if wall_s else 0.0
         for name, value in (
@@ -88,10 +88,9 @@ class Totals:
         ):
             table.add_row(name, value)
         for title, counts in (("what was done", self._work), ("faults that took effect", self._faults)):
-            table.add_section()
-            table.add_row(f"[bold]{title}[/bold]", f"{sum(counts.values()):,}")
+            table.add_row(f"**{title}**", f"**{sum(counts.values()):,}**")
             for name, count in counts.items():
-                table.add_row(f"  {name.replace('_', ' ')}", f"{count:,}")
+                table.add_row(name.replace("_", " "), f"{count:,}")
         return table
 
     def ledger_line(self, wall_s: float) -> str:
