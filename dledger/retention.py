@@ -15,8 +15,8 @@ Other than there: nothing goes from `floor_index` on, a registered state machine
 jumps deletes nothing. Ages are told by the wall clock, for nothing else outlives a restart. Therefore:
 
 - The wall clock is compared with the monotonic one. If they come apart by more than five minutes between two looks, no
-  file expires until they agree as before, or until the reserved time has passed by the monotonic clock: then every file
-  that was there at the jump is old enough by that one.
+  file expires until the reserved time has passed by the monotonic clock: then every file that was there at the jump is
+  old enough by that one. A jump that is taken back is a second jump: what was written in between bears a wrong time.
 - When the node starts and even the newest file seems old enough to go, either nothing was written for days or the
   clock is wrong. That counts as a jump.
 
@@ -131,13 +131,12 @@ def decide(
 class ClockWatch:
     """Tells whether the wall clock can be believed; see the module's text."""
 
-    __slots__ = ("_offset_s", "_reserved_s", "_suspect_offset_s", "_suspect_since_s")
+    __slots__ = ("_jumped_s", "_offset_s", "_reserved_s")
 
     def __init__(self, reserved_s: float) -> None:
         self._reserved_s = reserved_s
         self._offset_s: float | None = None
-        self._suspect_offset_s = 0.0
-        self._suspect_since_s: float | None = None
+        self._jumped_s: float | None = None
 
     def is_trusted(self, now: ClockReading, newest_modified_s: float) -> bool:
         """Look at the clocks; return whether ages by the wall clock count.
@@ -148,20 +147,13 @@ class ClockWatch:
         """
         offset_s = now.wall_s - now.monotonic_s
         if self._offset_s is None:
-            self._offset_s = offset_s
-            if now.wall_s - newest_modified_s >= self._reserved_s:
-                # It agrees with nothing, so that only time can bring the trust back.
-                self._offset_s = float("inf")
-        if abs(offset_s - self._offset_s) <= _JUMP_S:
-            self._offset_s, self._suspect_since_s = offset_s, None
-            return True
-        if self._suspect_since_s is None or abs(offset_s - self._suspect_offset_s) > _JUMP_S:
-            self._suspect_since_s = now.monotonic_s
-        self._suspect_offset_s = offset_s
-        if now.monotonic_s - self._suspect_since_s < self._reserved_s:
-            return False
-        self._offset_s, self._suspect_since_s = offset_s, None
-        return True
+            has_jumped = now.wall_s - newest_modified_s >= self._reserved_s
+        else:
+            has_jumped = abs(offset_s - self._offset_s) > _JUMP_S
+        self._offset_s = offset_s
+        if has_jumped:
+            self._jumped_s = now.monotonic_s
+        return self._jumped_s is None or now.monotonic_s - self._jumped_s >= self._reserved_s
 
 
 class RetentionPolicy:
