@@ -115,15 +115,19 @@ class Damage:
         """
         if not self.can_lose(node_id):
             return None
-        paths = [
-            (f"{path}/{name}", inode)
+        # Each kind of file as often as any other, however many there are.
+        kinds = [
+            [
+                (f"{path}/{name}", inode)
+                for name, inode in directory.durable.items()
+                if name != _LOCK_NAME and inode.durable
+            ]
             for path, directory in self._disks[node_id].directories.items()
-            for name, inode in directory.durable.items()
-            if name != _LOCK_NAME and inode.durable
         ]
-        if not paths:
+        kinds = [files for files in kinds if files]
+        if not kinds:
             return None
-        path, inode = random.choice(paths)
+        path, inode = random.choice(random.choice(kinds))
         # Where the file holds something, as a rule: most of a file is empty.
         used = len(bytes(inode.durable).rstrip(b"\0")) if random.random() < 0.9 else len(inode.durable)
         begin = random.randrange(max(1, used))
@@ -134,11 +138,13 @@ class Damage:
         self._damaged.add(node_id)
         return path
 
-    def look_again(self, node_id: str) -> None:
-        """See whether the node has overwritten all that was damaged: then it is whole again."""
+    def look_again(self, node_id: str) -> bool:
+        """Say whether the node has just overwritten all that was damaged: then it is whole again."""
         disk = self._disks[node_id]
         if node_id in self._damaged and not any(inode.cache_flips or inode.durable_flips for inode in disk.inodes()):
             self._damaged.remove(node_id)
+            return True
+        return False
 
     def repair(self, node_id: str) -> None:
         """Put the files back as they were: the operator had a copy."""

@@ -28,6 +28,7 @@ class Fault(StrEnum):
     NODE_FAILED = "node_failed"
     BIT_FLIP = "bit_flip"
     DAMAGE_FOUND = "damage_found"
+    DAMAGE_MENDED = "damage_mended"
     WIPED = "wiped"
     PAUSE = "pause"
     CLOCK_STOPPED = "clock_stopped"

@@ -76,7 +76,8 @@ class SimMachine:
         world.trace.note(self.node_id, "is up: last index %d, term %d", process.store.last_index, process.raft.term)
         fall = replace(self._fall_since, is_damaged=is_damaged)
         world.checks.log.recovered(self.node_id, process.store, fall)
-        world.checks.damage.look_again(self.node_id)
+        if world.checks.damage.look_again(self.node_id):
+            world.counts.add(Fault.DAMAGE_MENDED)
         self._fall_since = Fall()
         self.process = process
         world.network.started(self.node_id)
@@ -191,9 +192,16 @@ class SimMachine:
             self._files.crash_point.disarm()
         self.resume()
         is_stuck = self.process is not None and self.process.is_stuck
-        if is_stuck or self._world.checks.damage.is_damaged(self.node_id):
+        if is_stuck:
             self.kill()
-        self._world.checks.damage.repair(self.node_id)
+        damage = self._world.checks.damage
+        if damage.is_damaged(self.node_id):
+            # Once more it has to face what its disk holds, before somebody puts that right.
+            self.kill()
+            self.boot()
+        if damage.is_damaged(self.node_id):
+            self.kill()
+            damage.repair(self.node_id)
         self.boot()
 
     def _may_lose_power(self) -> bool:

@@ -170,6 +170,8 @@ class Troublemaker:
         path = damage.flip(machine.node_id, self._random, self._world.counts, is_cached=is_cached)
         if path is not None:
             self._world.trace.note(machine.node_id, "has flipped bits in %s", path)
+            if self._random.random() < 0.5:
+                machine.kill()
 
     def _stop_clock(self) -> None:
         """Suspend the whole machine, as a hypervisor does: its monotonic clock stands still meanwhile."""
