@@ -17,6 +17,7 @@ jumps deletes nothing. Ages are told by the wall clock, for nothing else outlive
 - The wall clock is compared with the monotonic one. If they come apart by more than five minutes between two looks, no
   file expires until the reserved time has passed by the monotonic clock: then every file that was there at the jump is
   old enough by that one. A jump that is taken back is a second jump: what was written in between bears a wrong time.
+- What this process has written itself is no older than the process, whatever a wrong clock wrote on the file.
 - When the node starts and even the newest file seems old enough to go, either nothing was written for days or the
   clock is wrong. That counts as a jump.
 
@@ -174,6 +175,8 @@ class RetentionPolicy:
         self._clock = ClockWatch(settings.reserved_s)
         self._used_ratio = 0.0
         self._is_clock_trusted = True
+        self._found_last_index = log.last_index
+        self._began_s: float | None = None
 
     @property
     def used_ratio(self) -> float:
@@ -192,6 +195,8 @@ class RetentionPolicy:
 
     def read_clocks(self, now: ClockReading) -> None:
         """Take note of the clocks: later ones are compared with these. Call it when the node starts."""
+        if self._began_s is None:
+            self._began_s = now.monotonic_s
         newest_path = self._log.newest_path()
         newest_s = now.wall_s if newest_path is None else self._files.modified_time(newest_path)
         self._is_clock_trusted = self._clock.is_trusted(now, newest_s)
@@ -210,10 +215,19 @@ class RetentionPolicy:
             store.errors.StorageFailed: the node must stop.
         """
         self._used_ratio = self._files.disk_used_ratio(self._directory)
-        old_files = [
-            OldFile(end_index, self._files.modified_time(path)) for path, end_index in self._log.old_files(FILES_MAX)
-        ]
         self.read_clocks(now)
+        old_files = [
+            OldFile(end_index, self._written_s(now, path, end_index))
+            for path, end_index in self._log.old_files(FILES_MAX)
+        ]
         return decide(
             old_files, now, self._used_ratio, floor_index, self._settings, is_clock_trusted=self._is_clock_trusted
         )
+
+    def _written_s(self, now: ClockReading, path: str, end_index: int) -> float:
+        """Return when a file was last written, by the wall clock."""
+        modified_s = self._files.modified_time(path)
+        if end_index - 1 <= self._found_last_index:
+            return modified_s
+        assert self._began_s is not None
+        return max(modified_s, now.wall_s - (now.monotonic_s - self._began_s))

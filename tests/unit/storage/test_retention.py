@@ -169,3 +169,16 @@ def test_clock_that_jumps_between_the_start_and_the_first_look_is_not_believed(l
 
     assert policy.look(ClockReading(jumped, 1.0, 4), 1000) == ()
     assert not policy.is_clock_trusted
+
+
+def test_clock_that_was_wrong_between_two_looks_does_not_age_what_was_written_meanwhile(log, fill, names):
+    """Found by simulation (seed 2344): it was set back and put right again before anybody looked."""
+    policy = RetentionPolicy(SETTINGS, Disk(log.files), log.directory, store := log.open())
+    policy.read_clocks(ClockReading(NOW, 0.0, 4))
+    fill(store, 22, 952)
+    for base in names(f"{log.directory}/data")[:2]:
+        os.utime(log.data_path(base), (NOW - 1000 * HOUR, NOW - 1000 * HOUR))
+
+    assert policy.look(ClockReading(NOW + 10, 10.0, 4), 1000) == ()
+    later_s = SETTINGS.reserved_s + 10
+    assert policy.look(ClockReading(NOW + later_s, later_s, 4), 1000)[:2] == (4, 8)
