@@ -43,35 +43,32 @@ class AppendGate:
 
     def refusal_of(self, sizes: Sequence[int], size_bytes: int) -> AppendResult | None:
         """Return why bodies of these sizes cannot be taken in now; None if they can."""
-        if self.closed is not None:
-            return self.closed
-        if not sizes:
-            return AppendResult(ResponseCode.REQUEST_WITH_EMPTY_BODYS, "expected at least one body, found none")
-        fault = self._fault_of(sizes, size_bytes)
-        if fault:
-            return AppendResult(ResponseCode.UNEXPECTED_ARGUMENT, fault)
+        if self.closed is not None or not sizes:
+            empty = AppendResult(ResponseCode.REQUEST_WITH_EMPTY_BODYS, "expected at least one body, found none")
+            return self.closed or empty
+        config = self._config
+        if (
+            max(sizes) > self.max_body_bytes
+            or len(sizes) > config.max_pending_requests_num
+            or size_bytes > config.max_pending_size_bytes
+        ):
+            return AppendResult(ResponseCode.UNEXPECTED_ARGUMENT, self._fault_of(sizes, size_bytes))
         not_leading = self._not_leading()
         if not_leading is not None:
             return AppendResult(ResponseCode.NOT_LEADER, not_leading)
-        return self._fullness(len(sizes), size_bytes)
-
-    def _fullness(self, entries_count: int, size_bytes: int) -> AppendResult | None:
         if self._is_disk_full():
             message = "the leader's disk is too full; it takes appends again when there is room"
             return AppendResult(ResponseCode.DISK_FULL, message)
-        if not self._appends.has_room(entries_count, size_bytes):
+        if not self._appends.has_room(len(sizes), size_bytes):
             message = f"{self._appends.entries_count} entries of {self._appends.size_bytes} bytes wait to be committed"
             return AppendResult(ResponseCode.LEADER_PENDING_FULL, f"{message}; {self._bounds()}")
         return None
 
     def _fault_of(self, sizes: Sequence[int], size_bytes: int) -> str:
-        """Say what is wrong with a batch that no node of this group will ever take; empty if nothing is."""
-        config = self._config
+        """Say what is wrong with a batch that no node of this group will ever take."""
         if max(sizes) > self.max_body_bytes:
             return f"a body has {max(sizes)} bytes; at most {self.max_body_bytes} are allowed"
-        if len(sizes) > config.max_pending_requests_num or size_bytes > config.max_pending_size_bytes:
-            return f"{len(sizes)} bodies of {size_bytes} bytes in one request; {self._bounds()}"
-        return ""
+        return f"{len(sizes)} bodies of {size_bytes} bytes in one request; {self._bounds()}"
 
     def _bounds(self) -> str:
         config = self._config

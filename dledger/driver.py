@@ -109,16 +109,16 @@ class Driver:
         Args:
             events: what happened.
             now_ms: the owner's clock; with it time passes first, so that what is decided of these events is decided
-                now (a lease, a leader's silence). None: no later than the last `Tick`.
+                now (a lease, a leader's silence). What is due is looked at with each `Tick`. None: no time passed.
 
         Raises:
             store.errors.StorageFailed, InvariantBroken: stop the node; what was under way has an unknown outcome.
         """
         if now_ms is not None:
-            self._pass_time(Tick(now_ms))
+            self.raft.pass_time(now_ms)
         for event in events:
             if isinstance(event, Tick):
-                self._pass_time(event)
+                self._tick(event)
                 continue
             admitted = self._admission.admit(event)
             if admitted is not None:
@@ -126,12 +126,13 @@ class Driver:
         if self._is_flush_sync:
             self.begin_sync()
 
-    def _pass_time(self, tick: Tick) -> None:
+    def _tick(self, tick: Tick) -> None:
         is_sick = self._disk.is_sick(tick.now_ms)
         if is_sick != self.raft.is_disk_sick:
             self._step(DiskHealth(is_sick))
-        if tick.now_ms > self.raft.now_ms and (self.raft.has_company or self._admission.can_lead()):
-            self._step(tick)
+        if self.raft.has_company or self._admission.can_lead():
+            # The tick may have waited in the inbox while the clock went on.
+            self._step(Tick(max(tick.now_ms, self.raft.now_ms)))
 
     def propose(self, proposals: Sequence[Proposal]) -> None:
         """Append `proposals` as one batch: one write, one push to each peer, one sync.
@@ -167,7 +168,7 @@ class Driver:
             as `process`.
         """
         if now_ms is not None:
-            self._pass_time(Tick(now_ms))
+            self.raft.pass_time(now_ms)
         self._is_syncing = False
         self._disk.ended(self.raft.now_ms)
         self._store.end_flush(ticket)
@@ -285,7 +286,15 @@ class Driver:
 
     def _send(self, peer: str, message: Message) -> None:
         if isinstance(message, Push) and message.span is not None:
-            message = replace(message, payload=self._read(message.span))
+            message = Push(
+                message.term,
+                message.prev_index,
+                message.prev_term,
+                message.commit_index,
+                message.span,
+                self._read(message.span),
+                message.is_founding,
+            )
         elif isinstance(message, SnapshotChunk):
             assert self._snapshots is not None
             payload = self._snapshots.read_chunk(message.snapshot, message.offset, message.length)

@@ -165,6 +165,9 @@ class RetentionPolicy:
         files: the file system that holds the log.
         directory: of the log.
         log: open.
+
+    Attributes:
+        is_disk_full: whether appends are to be refused with DISK_FULL, as the last look found.
     """
 
     def __init__(self, settings: RetentionSettings, files: Files, directory: str, log: EntryReader) -> None:
@@ -174,6 +177,7 @@ class RetentionPolicy:
         self._log = log
         self._clock = ClockWatch(settings.reserved_s)
         self._used_ratio = 0.0
+        self.is_disk_full = False
         self._is_clock_trusted = True
         self._found_last_index = log.last_index
         self._began_s: float | None = None
@@ -182,11 +186,6 @@ class RetentionPolicy:
     def used_ratio(self) -> float:
         """How full the disk was at the last look, from 0 to 1."""
         return self._used_ratio
-
-    @property
-    def is_disk_full(self) -> bool:
-        """Whether appends are to be refused with DISK_FULL."""
-        return self._used_ratio > self._settings.disk_full_ratio
 
     @property
     def is_clock_trusted(self) -> bool:
@@ -215,6 +214,7 @@ class RetentionPolicy:
             store.errors.StorageFailed: the node must stop.
         """
         self._used_ratio = self._files.disk_used_ratio(self._directory)
+        self.is_disk_full = self._used_ratio > self._settings.disk_full_ratio
         self.read_clocks(now)
         old_files = [
             OldFile(end_index, self._written_s(now, path, end_index))

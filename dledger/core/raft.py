@@ -172,6 +172,11 @@ class Raft:
             reads.tick(state)
             election.tick(state)
 
+    def pass_time(self, now_ms: int) -> None:
+        """Let the clock show `now_ms` without looking at what is due: that is for `Tick`."""
+        assert now_ms >= self.state.now_ms, (now_ms, self.state.now_ms)
+        self.state.now_ms = now_ms
+
     def _finish(self) -> list[Effect]:
         """Put the hard state in front of all that depends on it, and show a changed role behind."""
         state = self.state
@@ -302,7 +307,7 @@ class Raft:
 
     @property
     def now_ms(self) -> int:
-        """The time of the last tick."""
+        """The time of the last tick, or of the last look at the clock since."""
         return self.state.now_ms
 
     @property

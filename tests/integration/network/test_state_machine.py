@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dledger.errors import ResponseCode
+from dledger.node_retention import read_clocks
+from dledger.retention import ClockReading
 from dledger.state_machine import StateMachineFailed
 
 if TYPE_CHECKING:
@@ -35,19 +36,16 @@ def example() -> Any:
 
 
 async def delete_old_files(cluster: Cluster, node: Node) -> None:
-    """Make all files but the last look old, have the node look, and wait until it has deleted what may go."""
-    make_old(Path(node.config.store_base_dir, f"dledger-{node.config.self_id}", "data"))
+    """Have the node look two hours later, by both its clocks, and wait until it has deleted what may go."""
     begin_index = node.status().begin_index
+    node._parts.retention._clocks = two_hours_later
     node._turns.soon(lambda _: node._parts.retention.look())
     await cluster.eventually(lambda: node.status().begin_index > begin_index and not node._parts.retention._going)
 
 
-def make_old(folder: Path) -> None:
-    files = sorted(folder.iterdir())
-    assert len(files) > 3
-    long_ago = time.time() - 2 * 3600  # noqa: TID251  (files carry wall-clock time)
-    for file in files[:-1]:
-        os.utime(file, (long_ago, long_ago))
+def two_hours_later() -> ClockReading:
+    now = read_clocks()
+    return replace(now, wall_s=now.wall_s + 2 * 3600, monotonic_s=now.monotonic_s + 2 * 3600)
 
 
 async def fill(cluster: Cluster, count: int) -> int:
