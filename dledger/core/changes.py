@@ -19,8 +19,6 @@ from dledger.core.transitions import become_follower
 from dledger.errors import ResponseCode
 from dledger.types import NO_INDEX, Member, Membership, MembershipEntry, Role
 
-# Every member costs the leader a copy of all it sends.
-_MEMBERS_MAX = 15
 # A removed member gets messages for so many election timeouts, so that it learns that it was removed.
 _FAREWELL_TIMEOUTS = 4
 
@@ -52,8 +50,6 @@ def _wanted(state: State, event: ChangeMembership) -> Membership:
     member = current.get(event.member_id)
     match event.action:
         case MembershipAction.ADD:
-            if member is None and len(current.members) >= _MEMBERS_MAX:
-                raise _Refused(ResponseCode.UNEXPECTED_ARGUMENT, f"a group has at most {_MEMBERS_MAX} members")
             if member is None:
                 return current.with_member(Member(event.member_id, event.address, is_voter=False))
             if member.address == event.address:
