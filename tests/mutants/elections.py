@@ -100,7 +100,7 @@ MUTANTS = (
     Mutant(
         late_votes_are_counted,
         "election safety",
-        Seeds(("Violation: election safety", "InvariantBroken"), with_elections),
+        Tests(CORE + "test_election.py::test_late_votes_of_an_earlier_round_do_not_count"),
     ),
     Mutant(
         push_of_a_stale_leader_is_obeyed,
