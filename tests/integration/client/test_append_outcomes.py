@@ -159,7 +159,7 @@ def test_refusals_until_the_deadline_are_provably_not_appended(
     node = make_node()
     node.refuse(503, times=1000)
 
-    outcomes = append(node.address, b"a", deadline_s=0.3)
+    outcomes = append(node.address, b"a", deadline_s=1.5)
 
     assert [NotAppended] == kinds(outcomes)
     assert "why" in str(outcomes[0])
