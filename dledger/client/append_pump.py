@@ -20,6 +20,7 @@ from dledger.client.failures import failure_of_append
 from dledger.client.limits import BATCH_ENTRIES_MAX, QUEUE_ENTRIES_MAX, QUEUE_SIZE_BYTES_MAX
 from dledger.client.outcomes import AppendUnknown, NotAppended, Refused, places_of, raise_outcome
 from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.client.sync_nodes import STATUS_TIMEOUT_S
 from dledger.errors import ResponseCode
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class AppendPump:
 
     async def _open(self) -> AppendStream:
         address = await self._nodes.leader()
+        await self._nodes.reach(address, STATUS_TIMEOUT_S)
         call = self._nodes.stub(address).AppendStream()
         stream = AppendStream(address, call, self._on_answer, self._on_lost)
         self._streams.add(stream)
@@ -242,7 +244,7 @@ class AppendPump:
         self._streams.discard(stream)
         if self._stream is stream:
             self._stream = None
-        self._nodes.tracker.forget(stream.address)
+        self._nodes.tracker.failed(stream.address)
         outcome = failure_of_append(stream.address, code, details)
         self._trouble = str(outcome)
         for batch in reversed(batches):

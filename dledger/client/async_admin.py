@@ -147,7 +147,7 @@ class AsyncAdminClient:
             call = getattr(self._nodes.admin_stub(address), session.method)
             response = await call(session.request, timeout=session.timeout_s())
         except grpc.aio.AioRpcError as error:
-            self._nodes.tracker.forget(address)
+            self._nodes.tracker.failed(address)
             raise session.broke(address, error.code(), error.details() or "") from None
         self._nodes.tracker.judge(address, response.code, response.leader.address)
         session.take(response, address)

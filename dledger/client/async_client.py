@@ -190,7 +190,7 @@ class AsyncLogClient:
                     yield entry
             session.ended()
         except grpc.aio.AioRpcError as error:
-            self._nodes.tracker.forget(address)
+            self._nodes.tracker.failed(address)
             session.broke(address, error.code(), error.details() or "")
         finally:
             call.cancel()

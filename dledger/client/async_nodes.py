@@ -10,6 +10,7 @@ import grpc.aio
 
 from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
 from dledger.client.failures import CHANNEL_OPTIONS, describe
+from dledger.client.outcomes import Refused
 from dledger.client.sync_nodes import STATUS_TIMEOUT_S
 from dledger.errors import ResponseCode
 from dledger.v1.admin_pb2_grpc import AdminServiceStub
@@ -58,9 +59,23 @@ class AsyncNodes:
     async def ask(self, address: str, timeout_s: float) -> StatusResponse | str:
         """Return what the node says of itself, or in words why it does not answer."""
         try:
-            return await self.stub(address).Status(StatusRequest(group=self._group), timeout=timeout_s)
+            answer = await self.stub(address).Status(StatusRequest(group=self._group), timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
+            self.tracker.failed(address)
             return describe(address, error.code(), error.details() or "")
+        self.tracker.answered(address)
+        return answer
+
+    async def reach(self, address: str, timeout_s: float) -> None:
+        """Make sure that there is a node at `address` before anything is sent there whose loss would leave doubt.
+
+        Raises:
+            Refused: it does not answer; the message says why.
+        """
+        if not self.tracker.has_answered(address):
+            answer = await self.ask(address, timeout_s)
+            if isinstance(answer, str):
+                raise Refused(ResponseCode.NETWORK_ERROR, answer)
 
     async def ask_all(self, timeout_s: float, *, is_hasty: bool = False) -> dict[str, StatusResponse | str]:
         """Ask all nodes at once.

@@ -59,6 +59,21 @@ class LeaderTracker:
     def __init__(self, endpoints: str | Iterable[str]) -> None:
         self.addresses = parse_endpoints(endpoints)
         self.leader: str | None = None
+        self._answering: frozenset[str] = frozenset()
+
+    def has_answered(self, address: str) -> bool:
+        """Return whether `address` answered, and did not fail since."""
+        return address in self._answering
+
+    def answered(self, address: str) -> None:
+        """Take note that there is somebody at `address`."""
+        if address not in self._answering:
+            self._answering |= {address}
+
+    def failed(self, address: str) -> None:
+        """Take note that a call to `address` failed: it leads no longer, and may be gone."""
+        self.forget(address)
+        self._answering -= {address}
 
     def follow(self, address: str) -> str:
         """Take `address` for the leader, as a node said; return it."""
@@ -68,7 +83,7 @@ class LeaderTracker:
         return address
 
     def forget(self, address: str) -> None:
-        """Take `address` no longer for the leader: it failed, or said that it does not lead."""
+        """Take `address` no longer for the leader: it said that it does not lead."""
         if self.leader == address:
             self.leader = None
 
@@ -80,6 +95,7 @@ class LeaderTracker:
             code: its response code.
             hint: whom it named as the leader; empty for none.
         """
+        self.answered(address)
         if code in _STAYS_LEADER:
             return
         self.forget(address)

@@ -140,16 +140,32 @@ class LogClient:
         return response
 
     def _call(self, address: str, request: AppendRequest, deadline: float) -> AppendResponse:
-        timeout_s = min(deadline - time.monotonic(), self._answer_timeout_s)
-        if timeout_s <= 0:
-            raise Refused(ResponseCode.NETWORK_ERROR, _TOO_LATE)
+        self._reach(address, deadline)
         try:
-            response = self._nodes.stub(address).Append(request, timeout=timeout_s)
+            response = self._nodes.stub(address).Append(request, timeout=self._time_left(deadline))
         except grpc.RpcError as error:
-            self._nodes.tracker.forget(address)
+            self._nodes.tracker.failed(address)
             raise failure_of_append(address, error.code(), error.details() or "") from None
         self._nodes.tracker.judge(address, response.code, response.leader.address)
         return response
+
+    def _reach(self, address: str, deadline: float) -> None:
+        try:
+            self._nodes.reach(address, min(STATUS_TIMEOUT_S, self._time_left(deadline)))
+        except Refused:
+            self._time_left(deadline)  # If only time ran out, that is said instead.
+            raise
+
+    def _time_left(self, deadline: float) -> float:
+        """Return for how long one call may take.
+
+        Raises:
+            Refused: the deadline has passed.
+        """
+        timeout_s = min(deadline - time.monotonic(), self._answer_timeout_s)
+        if timeout_s <= 0:
+            raise Refused(ResponseCode.NETWORK_ERROR, _TOO_LATE)
+        return timeout_s
 
     # ----------------------------------------------------------------------------------------------------- reading
 
@@ -230,7 +246,7 @@ class LogClient:
                 yield from session.take(response, address)
             session.ended()
         except grpc.RpcError as error:
-            self._nodes.tracker.forget(address)
+            self._nodes.tracker.failed(address)
             session.broke(address, error.code(), error.details() or "")
         finally:
             call.cancel()

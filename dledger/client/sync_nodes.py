@@ -12,6 +12,7 @@ import grpc
 
 from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
 from dledger.client.failures import CHANNEL_OPTIONS, describe
+from dledger.client.outcomes import Refused
 from dledger.errors import ResponseCode
 from dledger.v1.admin_pb2_grpc import AdminServiceStub
 from dledger.v1.log_pb2 import StatusRequest, StatusResponse
@@ -66,9 +67,23 @@ class Nodes:
     def ask(self, address: str, timeout_s: float) -> StatusResponse | str:
         """Return what the node says of itself, or in words why it does not answer."""
         try:
-            return self.stub(address).Status(StatusRequest(group=self._group), timeout=timeout_s)
+            answer = self.stub(address).Status(StatusRequest(group=self._group), timeout=timeout_s)
         except grpc.RpcError as error:
+            self.tracker.failed(address)
             return describe(address, error.code(), error.details() or "")
+        self.tracker.answered(address)
+        return answer
+
+    def reach(self, address: str, timeout_s: float) -> None:
+        """Make sure that there is a node at `address` before anything is sent there whose loss would leave doubt.
+
+        Raises:
+            Refused: it does not answer; the message says why.
+        """
+        if not self.tracker.has_answered(address):
+            answer = self.ask(address, timeout_s)
+            if isinstance(answer, str):
+                raise Refused(ResponseCode.NETWORK_ERROR, answer)
 
     def ask_all(self, timeout_s: float, *, is_hasty: bool = False) -> dict[str, StatusResponse | str]:
         """Ask all nodes at once.
@@ -91,8 +106,17 @@ class Nodes:
                 address = arrived.get(timeout=max(give_up_at - time.monotonic(), 0))
             except Empty:
                 break
-            answers[address] = _answer_of(address, calls[address])
+            answers[address] = self._answer_of(address, calls[address])
         return answers
+
+    def _answer_of(self, address: str, call: grpc.Future[StatusResponse]) -> StatusResponse | str:
+        try:
+            answer = call.result()
+        except grpc.RpcError as error:
+            self.tracker.failed(address)
+            return describe(address, error.code(), error.details() or "")
+        self.tracker.answered(address)
+        return answer
 
     def find_leader(self) -> str | None:
         """Ask the nodes who leads; return the leader's `host:port`, None while none of them knows."""
@@ -150,13 +174,6 @@ class Nodes:
             if not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS:
                 return address
         raise refusal_without_leader(answers)
-
-
-def _answer_of(address: str, call: grpc.Future[StatusResponse]) -> StatusResponse | str:
-    try:
-        return call.result()
-    except grpc.RpcError as error:
-        return describe(address, error.code(), error.details() or "")
 
 
 def _put_address(arrived: SimpleQueue[str], address: str, _call: grpc.Future[StatusResponse]) -> None:

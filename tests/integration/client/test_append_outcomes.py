@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from dledger.client import Appended, AppendUnknown, AsyncLogClient, LogClient, NotAppended
 from dledger.event_loop import new_event_loop
+from dledger.v1.log_pb2 import LeaderHint, StatusResponse
 
 MakeNode = Callable[[], Any]
 Outcome = Appended | Exception
@@ -171,10 +173,23 @@ def test_node_that_does_not_listen_costs_no_append(append: Callable[..., list[Ou
     gone.stop()
     node.follow(gone)
 
-    outcomes = append(node.address, b"a", deadline_s=0.5)
+    outcomes = append(node.address, b"a", deadline_s=1.5)
 
     assert [NotAppended] == kinds(outcomes)
     assert "is not reachable (Connection refused)" in str(outcomes[0])
+
+
+def test_node_that_takes_connections_and_says_nothing_costs_no_append(
+    append: Callable[..., list[Outcome]], make_node: MakeNode
+) -> None:
+    node = make_node()
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        node.status = StatusResponse(code=200, role="FOLLOWER", term=1, leader=LeaderHint(address=address))
+
+        outcomes = append(node.address, b"a", deadline_s=1.5)
+
+    assert [NotAppended] == kinds(outcomes)
 
 
 def test_nobody_there_is_told_with_every_address(append: Callable[..., list[Outcome]], make_node: MakeNode) -> None:

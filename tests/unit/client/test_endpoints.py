@@ -99,3 +99,16 @@ def test_failure_of_another_node_leaves_the_leader_alone() -> None:
     tracker.forget("b:2")
 
     assert "a:1" == tracker.leader
+
+
+def test_node_must_answer_again_after_a_failure() -> None:
+    tracker = LeaderTracker("a:1,b:2")
+    assert not tracker.has_answered("a:1")
+    tracker.judge("a:1", ResponseCode.NOT_LEADER)
+    assert tracker.has_answered("a:1")
+    tracker.follow("a:1")
+
+    tracker.failed("a:1")
+
+    assert not tracker.has_answered("a:1")
+    assert None is tracker.leader
