@@ -52,7 +52,7 @@ from dledger.core.messages import (
     SnapshotChunk,
 )
 from dledger.core.raft import Raft
-from dledger.disk_health import DiskHealth as DiskWatch
+from dledger.disk_watch import DiskWatch
 from dledger.driver_ports import Memberships, Observer, Proposal, Snapshots, Syncer, Transport
 from dledger.entry import ENTRY_NOOP
 from dledger.entry_store import EntryStore, FlushTicket
@@ -98,7 +98,7 @@ class Driver:
         self._observer = observer
         self._is_flush_sync = is_flush_sync
         self._is_syncing = False
-        self._is_chunk_written = False
+        self._snapshot_bytes = 0
         self._admission = Admission(raft, store, memberships, observer, has_snapshots=snapshots is not None)
         self._disk = DiskWatch(raft.state.config.max_election_timeout_ms)
         self._last_read: tuple[Span, bytes] | None = None
@@ -249,21 +249,18 @@ class Driver:
                 chunk = effect.chunk
                 assert self._snapshots is not None
                 assert chunk.payload is not None
-                self._is_chunk_written = True
-                try:
-                    self._snapshots.write_chunk(chunk.snapshot, chunk.offset, chunk.payload)
-                except DiskFull:
-                    self._is_chunk_written = False
+                self._snapshot_bytes = self._snapshots.write_chunk(chunk.snapshot, chunk.offset, chunk.payload)
             case ResetStore():
                 self._last_read = None
                 self._store.reset(effect.begin_index, effect.begin_position, effect.prev_term)
                 self._observer.on_reset(effect.begin_index, effect.snapshot_index)
 
     def _finish_snapshot(self, chunk: SnapshotChunk) -> None:
-        if not self._is_chunk_written:
+        end = chunk.offset + chunk.length
+        if self._snapshot_bytes < end:
             # The leader hears that nothing is here, and tries again after a while.
             self._step(SnapshotStored(chunk.snapshot, is_good=False))
-        elif chunk.offset + chunk.length == chunk.snapshot.size_bytes:
+        elif end == chunk.snapshot.size_bytes:
             assert self._snapshots is not None
             self._step(SnapshotStored(chunk.snapshot, is_good=self._snapshots.finish(chunk.snapshot)))
 

@@ -18,17 +18,13 @@ from dledger.state_machine import Applier
 from dledger.storage_thread import StorageThread
 from dledger.types import NO_INDEX, SnapshotInfo
 
-# Snapshots are saved here and not by the applier, which would hold up the event loop.
-NEVER = 1 << 62
-
 
 class NodeMachine:
     """Feeds the state machine in turns, and is the driver's port `Snapshots`.
 
     Args:
-        applier: of the machine; with the threshold `NEVER`.
+        applier: of the machine.
         snapshots: of the machine.
-        snapshot_threshold: entries applied since the last snapshot until the next one is saved.
         name: of the thread that saves them.
         soon: runs something in a turn of its own; an error of it stops the node.
         on_applied: hears up to which index entries are applied.
@@ -39,18 +35,15 @@ class NodeMachine:
         applier: Applier,
         snapshots: SnapshotStore,
         *,
-        snapshot_threshold: int,
         name: str,
         soon: Callable[[Callable[[Driver], None]], None],
         on_applied: Callable[[int], None],
     ) -> None:
         self._applier = applier
         self._snapshots = snapshots
-        self._threshold = snapshot_threshold
         self._soon = soon
         self._on_applied = on_applied
         self._thread = StorageThread(name)
-        self._next_snapshot_at = self.snapshot_index + snapshot_threshold
         # The half-open range of indexes whose results somebody may wait for.
         self._expected_begin = self._expected_end = 0
         self._is_step_due = False
@@ -116,7 +109,6 @@ class NodeMachine:
         # Hardly ever is one being saved just now; the files of both must not meet.
         self._is_saved.wait()
         self._applier.on_reset(begin_index, snapshot_index)
-        self._next_snapshot_at = self.snapshot_index + self._threshold
         self._ask_step()
 
     # -------------------------------------------------------------------------------------------------------- turns
@@ -126,15 +118,12 @@ class NodeMachine:
             self._is_step_due = True
             self._soon(self._step)
 
-    def _step(self, driver: Driver) -> None:
+    def _step(self, _driver: Driver) -> None:
         """Apply a piece, and say so; save a snapshot when one is due."""
         self._is_step_due = False
-        saved = self._applier.step()  # in place of one that was found damaged
-        if saved is not None:
-            driver.snapshot_saved(saved)
+        self._applier.step()
         self._on_applied(self.applied_index)
-        if self.applied_index >= self._next_snapshot_at:
-            self._next_snapshot_at = self.applied_index + self._threshold
+        if self._applier.is_snapshot_due:
             self._is_saved.clear()
             self._thread.run(self._save, self._saved)
         self._ask_step()

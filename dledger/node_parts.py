@@ -18,7 +18,7 @@ from dledger.driver import Driver
 from dledger.metrics import NodeGauges, NodeMetrics, PeerGauges
 from dledger.node_files import NodeFiles
 from dledger.node_group import NodeGroup
-from dledger.node_machine import NEVER, NodeMachine
+from dledger.node_machine import NodeMachine
 from dledger.node_observer import NodeObserver
 from dledger.node_retention import NodeRetention, retention_settings
 from dledger.node_status import Leader
@@ -140,9 +140,8 @@ def _machine_of(
         return None
     assert opened.snapshots is not None
     return NodeMachine(
-        Applier(state_machine, opened.store, opened.snapshots, NEVER),
+        Applier(state_machine, opened.store, opened.snapshots, config.snapshot_threshold),
         opened.snapshots,
-        snapshot_threshold=config.snapshot_threshold,
         name=f"snapshot-{config.self_id}",
         soon=turns.soon,
         on_applied=observer.on_applied,

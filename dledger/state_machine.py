@@ -138,10 +138,8 @@ class Applier:
         """Take note that all entries up to `commit_index` are committed; `step` applies them."""
         self._commit_index = max(self._commit_index, commit_index)
 
-    def step(self) -> SnapshotInfo | None:
-        """Apply some of what is committed, about a mebibyte at most; return the snapshot that was then due, if any.
-
-        Call it while `is_behind`.
+    def step(self) -> None:
+        """Apply some of what is committed, about a mebibyte at most. Call it while `is_behind`.
 
         Raises:
             StateMachineFailed, store.errors.CorruptData, store.errors.StorageFailed: the node must stop.
@@ -151,8 +149,6 @@ class Applier:
             span = self._log.fit(first_index, self._commit_index, _STEP_SIZE_BYTES)
             self._apply(self._log.read_entries(first_index, span.last_index))
             self._applied_index, self._applied_term = span.last_index, span.term
-        is_due = self._applied_index >= self._next_snapshot_at or self._is_snapshot_lost()
-        return self.save_snapshot() if is_due else None
 
     def _apply(self, entries: Sequence[Entry]) -> None:
         entries = [entry for entry in entries if entry.magic == ENTRY_NORMAL]
@@ -171,6 +167,11 @@ class Applier:
                     self._results[entry.index] = result
 
     # -------------------------------------------------------------------------------------------------- snapshots
+
+    @property
+    def is_snapshot_due(self) -> bool:
+        """Whether so much was applied since the last snapshot that another one should be saved, or that one is lost."""
+        return self._applied_index >= self._next_snapshot_at or self._is_snapshot_lost()
 
     def save_snapshot(self) -> SnapshotInfo | None:
         """Save the state as it is, durably; None: nothing was applied since the last one, or the disk is full.

@@ -8,6 +8,7 @@ committed, without counting itself, and then asks the best follower to stand (di
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from dledger.core import membership, replication, transfer
@@ -118,18 +119,11 @@ def readmit(state: State, peer: str, progress: Progress) -> None:
     """Give a voter that was wiped its voice back, as soon as a majority without it agrees (ADR 7)."""
     current = state.memberships[-1].membership
     member = current.get(peer)
-    if (
-        member is not None
-        and member.is_voter
-        and progress.incarnation is not None
-        and member.incarnation != progress.incarnation
-        and state.transfer is None
-        and state.commit_index >= state.term_start_index
-        and not membership.is_changing(state)
-    ):
-        _append(
-            state, current.with_member(Member(peer, member.address, is_voter=True, incarnation=progress.incarnation))
-        )
+    if member is None or not member.is_voter or progress.incarnation in (None, member.incarnation):
+        return
+    with suppress(_Refused):  # The next message of the peer brings it here again.
+        _check_may_change(state)
+        _append(state, current.with_member(replace(member, incarnation=progress.incarnation)))
 
 
 def _append(state: State, wanted: Membership) -> None:

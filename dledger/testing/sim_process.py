@@ -275,7 +275,8 @@ class SimProcess:
     def _apply(self, applier: Applier) -> None:
         """Have the state machine take what is committed; offer its snapshot, if one was due, to those who need it."""
         while applier.is_behind:
-            snapshot = applier.step()
+            applier.step()
+            snapshot = applier.save_snapshot() if applier.is_snapshot_due else None
             if snapshot is not None:
                 self._world.work.add(Work.SNAPSHOT_SAVED)
                 self._driver.snapshot_saved(snapshot)

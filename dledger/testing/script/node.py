@@ -151,7 +151,8 @@ class ScriptNode:
         """Apply what is committed, and tell the driver of snapshots."""
         applier = self._applier
         while applier is not None and applier.is_behind:
-            snapshot = applier.step()
+            applier.step()
+            snapshot = applier.save_snapshot() if applier.is_snapshot_due else None
             if snapshot is not None:
                 self._say(f"saves a snapshot up to {snapshot.index}")
                 self._driver.snapshot_saved(snapshot)

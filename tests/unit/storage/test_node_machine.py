@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 
 from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.node_machine import NEVER, NodeMachine
+from dledger.node_machine import NodeMachine
 from dledger.snapshot_store import SnapshotStore
 from dledger.state_machine import Applier
 
@@ -50,9 +50,8 @@ class Host:
         self.driver = Driver()
         self.applied = []
         self.machine = NodeMachine(
-            Applier(self.state, self.log, snapshots, NEVER),
+            Applier(self.state, self.log, snapshots, threshold),
             snapshots,
-            snapshot_threshold=threshold,
             name="snapshots",
             soon=self.turns.append,
             on_applied=self.applied.append,

@@ -63,7 +63,8 @@ class Host:
         self.applier.committed(self.log.last_index if index is None else index)
         saved = []
         while self.applier.is_behind:
-            saved.append(self.applier.step())
+            self.applier.step()
+            saved.append(self.applier.save_snapshot() if self.applier.is_snapshot_due else None)
         return [info.index for info in saved if info is not None]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 _CONVALESCENCE = 10
 
 
-class DiskHealth:
+class DiskWatch:
     """Judges one disk.
 
     Args:
