@@ -2,6 +2,9 @@
 
 Promises are taken from what a node sends, for that is what others build on: a message proves that its sender's term,
 and a granted vote that the vote, is durable; both are read back from the simulated disk at the moment of sending.
+
+A node whose disk was wiped forgets its votes. It says that it has no past, and nobody counts its vote with those of a
+majority (ADR 7): such a vote binds it only in this life of its disk, a vote with a past binds it for ever.
 """
 
 from __future__ import annotations
@@ -28,8 +31,9 @@ class ElectionChecks:
         self._disks = disks
         self._paths = paths
         self._leaders: dict[int, str] = {}
-        self._votes: dict[tuple[str, int], str] = {}
-        self._wiped: set[str] = set()
+        self._counted_votes: dict[tuple[str, int], str] = {}
+        # By node and term, since the node's disk was last wiped.
+        self._votes: dict[str, dict[int, str]] = {node_id: {} for node_id in disks}
         self._shown_terms = dict.fromkeys(disks, 0)
         self._terms = dict.fromkeys(disks, 0)
 
@@ -42,8 +46,8 @@ class ElectionChecks:
         """Look at the term and vote with which a node comes back."""
         if saved.term < self._shown_terms[node_id]:
             raise Violation("term", f"{node_id} came back in {saved.term} after it showed {self._shown_terms[node_id]}")
-        vote = self._votes.get((node_id, saved.term))
-        if vote is not None and vote != saved.voted_for and node_id not in self._wiped:
+        vote = self._votes[node_id].get(saved.term)
+        if vote is not None and vote != saved.voted_for:
             raise Violation(
                 "vote", f"{node_id} came back with vote {saved.voted_for} in {saved.term}, gave it to {vote}"
             )
@@ -52,7 +56,7 @@ class ElectionChecks:
     def wiped(self, node_id: str) -> None:
         """Hear that a node's directory is gone, and with it what it knew; its promises stand."""
         self._shown_terms[node_id] = 0
-        self._wiped.add(node_id)
+        self._votes[node_id].clear()
 
     def after_turn(self, node_id: str, term: int) -> None:
         """Look at a running node's term."""
@@ -66,14 +70,14 @@ class ElectionChecks:
         if other != node_id:
             raise Violation("election safety", f"{node_id} and {other} both lead term {term}")
 
-    def send(self, node_id: str, peer: str, message: Message) -> None:
-        """Hear what a node sends."""
+    def send(self, node_id: str, peer: str, message: Message, *, is_founding: bool) -> None:
+        """Hear what a node sends; `is_founding`: as one that has no past."""
         if isinstance(message, VoteRequest):
             if not message.is_pre_vote:
-                self._vote(node_id, message.term, node_id)
+                self._vote(node_id, message.term, node_id, is_founding=is_founding)
         elif isinstance(message, VoteResponse) and message.is_granted:
             if not message.is_pre_vote:
-                self._vote(node_id, message.term, peer)
+                self._vote(node_id, message.term, peer, is_founding=is_founding)
         elif message.term > self._shown_terms[node_id]:
             self._show(node_id, message.term)
 
@@ -83,8 +87,10 @@ class ElectionChecks:
             raise Violation("term", f"{node_id} shows term {term} while {saved} is durable")
         self._shown_terms[node_id] = term
 
-    def _vote(self, node_id: str, term: int, candidate: str) -> None:
-        other = self._votes.setdefault((node_id, term), candidate)
+    def _vote(self, node_id: str, term: int, candidate: str, *, is_founding: bool) -> None:
+        other = self._votes[node_id].setdefault(term, candidate)
+        if not is_founding and other == candidate:
+            other = self._counted_votes.setdefault((node_id, term), candidate)
         if other != candidate:
             raise Violation("vote", f"{node_id} votes for {other} and {candidate} in term {term}")
         durable = self._durable(node_id)

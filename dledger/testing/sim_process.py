@@ -338,7 +338,7 @@ class SimProcess:
         if self._files.crash_point.reach():
             raise SimulatedCrash
         world = self._world
-        world.checks.elections.send(self.node_id, peer, message)
+        world.checks.elections.send(self.node_id, peer, message, is_founding=self.raft.state.is_founding)
         if isinstance(message, PushAccepted):
             world.checks.log.accept(self.node_id, match_index=message.match_index, last_index=self.store.last_index)
         if world.trace.is_told:

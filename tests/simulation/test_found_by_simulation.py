@@ -1,13 +1,16 @@
 """Bugs that simulated runs found, each as the shortest test that shows it; the seed is of the run that found it."""
 
+from contextlib import nullcontext
 from random import Random
 
 import pytest
 
+from dledger.core.messages import VoteResponse
 from dledger.entry import ENTRY_NOOP, HEADER_SIZE
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.hard_state import HardStateFile
-from dledger.testing.faults import FaultCounts, SimulatedCrash
+from dledger.testing.election_checks import ElectionChecks
+from dledger.testing.faults import FaultCounts, SimulatedCrash, Violation
 from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, SimDisk
 from dledger.testing.sim_files import SimFiles
 from dledger.types import HardState
@@ -121,3 +124,27 @@ def test_vote_that_is_found_after_a_kill_survives_a_power_cut(seed):
     machine.disk.cut_power()
 
     assert HardStateFile.open(machine.new_process(), DIRECTORY).load() == found
+
+
+@pytest.mark.parametrize("is_founding", [True, False])
+def test_wiped_node_may_vote_again_only_where_its_vote_is_not_counted(is_founding):
+    """Seed 1912: a node whose disk was wiped voted for another candidate of the term in which it had stood itself."""
+    machine = Machine()
+    path = f"{DIRECTORY}/currterm"
+    checks = ElectionChecks({"n1": machine.disk}, {"n1": path})
+
+    def vote_for(candidate: str, *, is_founding: bool) -> None:
+        files = machine.new_process()
+        files.make_directory(DIRECTORY)
+        HardStateFile(files, path).save(HardState(3, candidate))
+        answer = VoteResponse(3, is_pre_vote=False, is_granted=True, is_founding=is_founding)
+        checks.send("n1", candidate, answer, is_founding=is_founding)
+
+    vote_for("n0", is_founding=False)
+    machine.disk.wipe()
+    checks.wiped("n1")
+
+    with nullcontext() if is_founding else pytest.raises(Violation, match="votes for n0 and n2 in term 3"):
+        vote_for("n2", is_founding=is_founding)
+    with pytest.raises(Violation, match="in term 3"):
+        vote_for("n1", is_founding=is_founding)
