@@ -98,3 +98,19 @@ class MissingFile(StoreError):
         )
         self.path = path
         self.found_path = found_path
+
+
+class IllegalMessage(StoreError):
+    """A message, or a name, that the store does not take. Nothing was written; the caller mends it.
+
+    Attributes:
+        field: what is wrong: "topic", "body", "properties", "properties size", ...
+        expected: what would be taken.
+        found: what was given.
+    """
+
+    def __init__(self, field: str, expected: str, found: str) -> None:
+        super().__init__(f"{field}: expected {expected}, found {found}. Nothing was written; mend the message")
+        self.field = field
+        self.expected = expected
+        self.found = found

@@ -1,0 +1,144 @@
+"""The log as the message store sees it: the port `CommitLog`.
+
+Two implementations: the plain log of one machine (`commitlog.commit_log`) and the replicated one
+(`commitlog.dledger_commit_log`). All methods belong to the thread that owns the store.
+
+Offsets are bytes of the log. A record's *physical offset* is that of its first byte; in the replicated log 48 bytes of
+entry header stand before it, which belong to no record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from store.dispatch_batch import DispatchBatch
+from store.message import Message, StoredMessage
+
+
+class PutStatus(StrEnum):
+    """What became of a put, in RocketMQ's words (`org.apache.rocketmq.store.PutMessageStatus`)."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    OS_PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
+    IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+
+
+class Certainty(StrEnum):
+    """Whether a put happened: what a client may conclude, whatever the status is called."""
+
+    APPENDED = "Appended"
+    NOT_APPENDED = "NotAppended"
+    UNKNOWN = "AppendUnknown"
+
+
+class Place(NamedTuple):
+    """Where one message stands.
+
+    Attributes:
+        physical_offset: of its record.
+        size: of its record, in bytes.
+        queue_offset: as stored in the record.
+        store_timestamp: milliseconds since 1970.
+    """
+
+    physical_offset: int
+    size: int
+    queue_offset: int
+    store_timestamp: int
+
+
+class Outcome(NamedTuple):
+    """What became of one append: of all its messages alike.
+
+    Attributes:
+        status: RocketMQ's name for it.
+        certainty: whether it happened.
+        places: of each message; empty unless `certainty` is APPENDED.
+        detail: why not, in a sentence; empty when it went well.
+    """
+
+    status: PutStatus
+    certainty: Certainty
+    places: Sequence[Place]
+    detail: str = ""
+
+
+class PendingAppend:
+    """An append under way: it ends once, in the owner's thread. The log ends it, the caller waits.
+
+    Attributes:
+        outcome: None while it is under way.
+    """
+
+    __slots__ = ("_callbacks", "outcome")
+
+    def __init__(self, outcome: Outcome | None = None) -> None:
+        self.outcome = outcome
+        self._callbacks: list[Callable[[Outcome], None]] = []
+
+    def when_done(self, callback: Callable[[Outcome], None]) -> None:
+        """Have `callback` called with the outcome: now, if it is known."""
+        if self.outcome is None:
+            self._callbacks.append(callback)
+        else:
+            callback(self.outcome)
+
+    def end(self, outcome: Outcome) -> None:
+        """Say what became of it; only once."""
+        assert self.outcome is None, (self.outcome, outcome)
+        self.outcome = outcome
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(outcome)
+
+
+class CommitLog(Protocol):
+    """A log of message records."""
+
+    @property
+    def begin_offset(self) -> int:
+        """Where the oldest record that is kept may begin."""
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last record that may be read and dispatched.
+
+        Up to here the log is flushed (plain, sync), written (plain, async) or committed (replicated).
+        """
+        ...
+
+    def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingAppend:
+        """Append messages behind each other, all or none, with the queue offsets that the store has given them.
+
+        Raises:
+            store.errors.IllegalMessage: nothing was appended; the message says which one, and why.
+            store.errors.DiskFull: nothing was appended.
+            store.errors.StorageFailed: whether anything was appended is unknown; the node must stop.
+        """
+        ...
+
+    def read(self, physical_offset: int, size: int) -> StoredMessage | None:
+        """Return the record of `size` bytes at `physical_offset`; None when it is no longer, or not yet, to be read.
+
+        Raises:
+            store.errors.CorruptData: no such record stands there, or its checksum is wrong.
+        """
+        ...
+
+    def scan(self, offset: int, size_bytes_max: int) -> DispatchBatch | None:
+        """Return what the records from `offset` on mean, about `size_bytes_max` of them; None at the end.
+
+        Args:
+            offset: `begin_offset`, the `next_offset` of another batch, or where a record is known to begin.
+            size_bytes_max: at least one record is taken.
+        """
+        ...
