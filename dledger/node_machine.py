@@ -15,8 +15,8 @@ from typing import Any
 from dledger.driver import Driver
 from dledger.snapshot_store import SnapshotStore
 from dledger.state_machine import Applier
-from dledger.storage_thread import StorageThread
 from dledger.types import NO_INDEX, SnapshotInfo
+from store.storage_thread import StorageThread
 
 
 class NodeMachine:

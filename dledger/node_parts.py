@@ -28,11 +28,11 @@ from dledger.peer_transport import PeerTransport
 from dledger.pending_appends import PendingAppends
 from dledger.retention import RetentionPolicy
 from dledger.state_machine import Applier, StateMachine
-from dledger.storage_thread import StorageThread
 from dledger.syncer import GroupSyncer
 from dledger.trace import TracedRaft
 from dledger.types import NO_INDEX, Role
 from store.files import Files
+from store.storage_thread import StorageThread
 
 Trace = Callable[[str], object]
 

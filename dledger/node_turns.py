@@ -24,8 +24,8 @@ from dledger.node_observer import NodeObserver
 from dledger.node_status import position_behind
 from dledger.node_waiters import Waiters
 from dledger.proposal_queue import ProposalQueue
-from dledger.storage_thread import StorageThread
 from store.errors import DiskFull
+from store.storage_thread import StorageThread
 
 _TICK_S = 0.01
 # Up to so much a sync on the loop delays nobody noticeably (see `dledger.syncer`).
