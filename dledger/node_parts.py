@@ -26,12 +26,12 @@ from dledger.node_turns import NodeTurns
 from dledger.node_waiters import Waiters
 from dledger.peer_transport import PeerTransport
 from dledger.pending_appends import PendingAppends
-from dledger.retention import RetentionPolicy
 from dledger.state_machine import Applier, StateMachine
 from dledger.syncer import GroupSyncer
 from dledger.trace import TracedRaft
 from dledger.types import NO_INDEX, Role
 from store.files import Files
+from store.retention import RetentionPolicy
 from store.storage_thread import StorageThread
 
 Trace = Callable[[str], object]
@@ -122,7 +122,9 @@ def compose(
         snapshots=machine,
         is_flush_sync=config.is_flush_sync,
     )
-    policy = RetentionPolicy(retention_settings(config), files, opened.directory, store)
+    policy = RetentionPolicy(
+        retention_settings(config).rules, files, opened.directory, store, found_end=store.last_index + 1
+    )
     retention = NodeRetention(
         policy, floor=partial(_retention_floor, raft, machine), is_disk_sick=lambda: raft.is_disk_sick, soon=turns.soon
     )

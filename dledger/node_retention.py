@@ -1,27 +1,20 @@
 """Deletes old data files of a running node, one a turn.
 
-Not here: which ones (`dledger.retention`), what deleting does (`dledger.entry_store`).
+Not here: which ones (`store.retention`), what deleting does (`dledger.entry_store`).
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from dledger.config import NodeConfig
 from dledger.driver import Driver
-from dledger.retention import ClockReading, RetentionPolicy, RetentionSettings
+from dledger.retention import RetentionSettings
 from store.errors import DiskFull
+from store.retention import ClockReading, RetentionPolicy, read_clocks
 
 logger = logging.getLogger(__name__)
-
-
-def read_clocks() -> ClockReading:
-    """Return what the clocks of this machine say."""
-    now = datetime.now(tz=UTC)
-    return ClockReading(now.timestamp(), time.monotonic(), now.astimezone().hour)
 
 
 def retention_settings(config: NodeConfig) -> RetentionSettings:

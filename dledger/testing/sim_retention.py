@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dledger.retention import ClockReading, RetentionPolicy, RetentionSettings
+from dledger.retention import RetentionSettings
 from dledger.testing.faults import Violation
+from store.retention import ClockReading, RetentionPolicy
 
 if TYPE_CHECKING:
     from dledger.entry_store import EntryStore
@@ -35,7 +36,7 @@ class SimRetention:
         self._node_id = node_id
         self._clock = clock
         self._is_clock_set_before = clock.is_set
-        self._policy = RetentionPolicy(_SETTINGS, files, directory, store)
+        self._policy = RetentionPolicy(_SETTINGS.rules, files, directory, store, found_end=store.last_index + 1)
         self._policy.read_clocks(self._read_clocks())
 
     def look(self, floor_index: int) -> tuple[int, ...]:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dledger.errors import ResponseCode
-from dledger.node_retention import read_clocks
-from dledger.retention import ClockReading
 from dledger.state_machine import StateMachineFailed
+from store.retention import ClockReading, read_clocks
 
 if TYPE_CHECKING:
     from dledger.node import Node

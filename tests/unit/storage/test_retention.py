@@ -5,14 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dledger.retention import (
-    ClockReading,
-    ClockWatch,
-    OldFile,
-    RetentionPolicy,
-    RetentionSettings,
-    decide,
-)
+from dledger.retention import RetentionSettings
+from store.retention import ClockReading, ClockWatch, OldFile, RetentionPolicy, decide
 
 HOUR = 3600.0
 NOW = 1_000_000 * HOUR
@@ -52,7 +46,7 @@ def aged(*hours):
 def test_decision(ages, hour, ratio, floor, settings, expected):
     now = ClockReading(NOW, 0, hour)
 
-    chosen = decide(aged(*ages), now, ratio, floor, settings, is_clock_trusted=True)
+    chosen = decide(aged(*ages), now, ratio, floor, settings.rules, is_clock_trusted=True)
 
     assert chosen == tuple((number + 1) * 100 for number in range(expected))
 
@@ -60,8 +54,8 @@ def test_decision(ages, hour, ratio, floor, settings, expected):
 def test_untrusted_clock_expires_nothing_but_does_not_stop_force():
     now, files = ClockReading(NOW, 0, 4), aged(90, 89)
 
-    assert decide(files, now, 0.80, 999, SETTINGS, is_clock_trusted=False) == ()
-    assert decide(files, now, 0.86, 999, SETTINGS, is_clock_trusted=False) == (100,)
+    assert decide(files, now, 0.80, 999, SETTINGS.rules, is_clock_trusted=False) == ()
+    assert decide(files, now, 0.86, 999, SETTINGS.rules, is_clock_trusted=False) == (100,)
 
 
 @pytest.mark.parametrize(("force", "full"), [(0.85, 0.90), (0.93, 0.95), (0.10, 0.15)])
@@ -116,11 +110,15 @@ class Disk:
         return self.used_ratio
 
 
+def policy_of(files, directory, store):
+    return RetentionPolicy(SETTINGS.rules, files, directory, store, found_end=store.last_index + 1)
+
+
 def test_policy_deletes_what_is_old_and_says_when_the_disk_is_full(log, fill, names):
     store = log.open()
     fill(store, 22, 952)  # four entries in each file of 4096 bytes
     disk = Disk(log.files)
-    policy = RetentionPolicy(SETTINGS, disk, log.directory, store)
+    policy = policy_of(disk, log.directory, store)
     for number, base in enumerate(names(f"{log.directory}/data")):
         modified = NOW - (75 - 2 * number) * HOUR
         os.utime(log.data_path(base), (modified, modified))
@@ -149,7 +147,7 @@ def test_policy_deletes_what_is_old_and_says_when_the_disk_is_full(log, fill, na
 
 
 def test_empty_log_has_no_old_files(log):
-    policy = RetentionPolicy(SETTINGS, log.files, log.directory, log.open())
+    policy = policy_of(log.files, log.directory, log.open())
 
     assert policy.look(ClockReading(NOW, 0, 4), 1000) == ()
     log.store.reset(10, 4096 + 100, 3)
@@ -160,7 +158,7 @@ def test_clock_that_jumps_between_the_start_and_the_first_look_is_not_believed(l
     """Found by simulation (seeds 1253, 1374, 1417): by then the newest file had been written again, in the new time."""
     store = log.open()
     fill(store, 22, 952)
-    policy = RetentionPolicy(SETTINGS, Disk(log.files), log.directory, store)
+    policy = policy_of(Disk(log.files), log.directory, store)
     for base in names(f"{log.directory}/data"):
         os.utime(log.data_path(base), (NOW, NOW))
     policy.read_clocks(ClockReading(NOW, 0.0, 4))
@@ -173,12 +171,12 @@ def test_clock_that_jumps_between_the_start_and_the_first_look_is_not_believed(l
 
 def test_clock_that_was_wrong_between_two_looks_does_not_age_what_was_written_meanwhile(log, fill, names):
     """Found by simulation (seed 2344): it was set back and put right again before anybody looked."""
-    policy = RetentionPolicy(SETTINGS, Disk(log.files), log.directory, store := log.open())
+    policy = policy_of(Disk(log.files), log.directory, store := log.open())
     policy.read_clocks(ClockReading(NOW, 0.0, 4))
     fill(store, 22, 952)
     for base in names(f"{log.directory}/data")[:2]:
         os.utime(log.data_path(base), (NOW - 1000 * HOUR, NOW - 1000 * HOUR))
 
     assert policy.look(ClockReading(NOW + 10, 10.0, 4), 1000) == ()
-    later_s = SETTINGS.reserved_s + 10
+    later_s = SETTINGS.rules.reserved_s + 10
     assert policy.look(ClockReading(NOW + later_s, later_s, 4), 1000)[:2] == (4, 8)
