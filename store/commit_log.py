@@ -134,6 +134,14 @@ class CommitLog(Protocol):
         """
         ...
 
+    def find(self, physical_offset: int) -> StoredMessage | None:
+        """Return the record at `physical_offset`, whatever its size; None when none may be read there.
+
+        Raises:
+            store.errors.CorruptData: no record begins there, or its checksum is wrong.
+        """
+        ...
+
     def scan(self, offset: int, size_bytes_max: int) -> DispatchBatch | None:
         """Return what the records from `offset` on mean, about `size_bytes_max` of them; None at the end.
 
