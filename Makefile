@@ -26,7 +26,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check lint format type contracts proto verify-proto unit scenarios sim sim-long crashpoints bit-flips mutants chaos \
-	bench \
+	interop bench \
 	cluster-up cluster-down cluster-status clean distclean
 
 ##@ Start here
@@ -109,6 +109,9 @@ mutants: $(READY) ## Plant every bug of tests/mutants and see that it is caught;
 
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes
 	@$(BIN)/python -m pytest -q tests/chaos
+
+interop: $(READY) ## Our stores in RocketMQ's own program and its stores in ours (needs Java 17 and Maven, else skipped)
+	@$(BIN)/python scripts/interop.py
 
 bench: $(READY) ## Measure throughput, latency, failover and memory of three nodes; a table, and JSON in bench/
 	@$(BIN)/dledger bench

@@ -1,0 +1,66 @@
+"""`make interop`: our stores in Apache RocketMQ's own program, and its stores in ours.
+
+Builds the Java half of tests/interop (once: into build/interop, from what Maven downloads; later runs need no network)
+and runs the tests. Without Java 17 and Maven the tests are skipped, counted, and say so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+POM = ROOT / "tests" / "interop" / "java" / "pom.xml"
+JAR = ROOT / "build" / "interop" / "interop.jar"
+_JAVA_VERSION = 17
+
+
+def main() -> int:
+    """Build and test; return the exit status of the tests."""
+    missing = _what_is_missing()
+    environment = dict(os.environ)
+    if missing:
+        print(f"make interop: {missing}", file=sys.stderr)
+        environment["DLEDGER_INTEROP_MISSING"] = missing
+    else:
+        _build()
+        environment["DLEDGER_INTEROP_JAR"] = str(JAR)
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "tests/interop"], cwd=ROOT, env=environment, check=False
+    )
+    return tests.returncode
+
+
+def _what_is_missing() -> str:
+    """Return what to install before this can run; empty when all is there."""
+    if shutil.which("java") is None or shutil.which("javac") is None or _java_version() < _JAVA_VERSION:
+        package = f"openjdk-{_JAVA_VERSION}-jdk-headless"
+        return f"needs a JDK, {_JAVA_VERSION} or newer, on the PATH (on Debian and Ubuntu: {package})"
+    if shutil.which("mvn") is None:
+        return "needs Maven on the PATH (on Debian and Ubuntu: maven)"
+    return ""
+
+
+def _java_version() -> int:
+    told = subprocess.run(["javac", "-version"], capture_output=True, text=True, check=False)
+    words = (told.stdout or told.stderr).split()
+    number = words[-1].split(".")[0] if words else ""
+    return int(number) if number.isdigit() else 0
+
+
+def _build() -> None:
+    """Make the jar unless it is newer than all it is made from; first without the network."""
+    sources = [POM, *sorted(POM.parent.rglob("*.java"))]
+    if JAR.exists() and JAR.stat().st_mtime > max(file.stat().st_mtime for file in sources):
+        return
+    print("building the Java program (the first time Maven downloads RocketMQ's store, about 70 MB)", file=sys.stderr)
+    maven = ["mvn", "--quiet", "--batch-mode", "--file", str(POM)]
+    if subprocess.run([*maven, "--offline", "package"], capture_output=True, check=False).returncode:
+        subprocess.run([*maven, "package"], check=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

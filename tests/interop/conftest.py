@@ -1,0 +1,18 @@
+"""The Java program for these tests: `make interop` builds it and says where it is, or why it is not there."""
+
+import os
+
+import pytest
+
+from tests.interop.java_program import JavaProgram
+
+
+@pytest.fixture
+def java(tmp_path):
+    """Return the Java program; without it the test is skipped, and the reason says what to do."""
+    jar = os.environ.get("DLEDGER_INTEROP_JAR")
+    if not jar:
+        pytest.skip(os.environ.get("DLEDGER_INTEROP_MISSING", "needs the Java program: `make interop` runs it"))
+    folder = tmp_path / "java"
+    folder.mkdir()
+    return JavaProgram(jar, folder)
