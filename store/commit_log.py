@@ -116,6 +116,23 @@ class CommitLog(Protocol):
         """
         ...
 
+    @property
+    def last_store_timestamp(self) -> int:
+        """Of the last record below `end_offset`, in milliseconds since 1970; -1 when there is none."""
+        ...
+
+    @property
+    def flushed_store_timestamp(self) -> int:
+        """Of the last record that is durable; -1 when there is none."""
+        ...
+
+    def offset_at_timestamp(self, store_timestamp: int) -> int:
+        """Return where the first record begins that was stored at or after this time; `end_offset` when there is none.
+
+        Store timestamps never go back along the log, so everything before is older.
+        """
+        ...
+
     def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingAppend:
         """Append messages behind each other, all or none, with the queue offsets that the store has given them.
 

@@ -100,6 +100,11 @@ class StoredMessage(Protocol):
         ...
 
     @property
+    def message_id(self) -> str:
+        """The offset message id: store host and physical offset (`store.message_id`)."""
+        ...
+
+    @property
     def body(self) -> bytes:
         """A copy of the body."""
         ...
