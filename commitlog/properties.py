@@ -1,0 +1,139 @@
+r"""The properties of a message, as bytes: name, 0x01, value, 0x02, and so on, in UTF-8.
+
+The last 0x02 may be missing (RocketMQ 4.9.1 to 4.9.8 and 5.0.0 to 5.1.4 leave it out). Decoding follows RocketMQ: split
+at 0x02; a part counts when it has a name and a value; its name ends at the first 0x01; of equal names the last counts.
+So a property with an empty value is stored and not read.
+
+The property CRC is one more property, of 20 bytes, at the very end: `__CRC32#`, 0x01, ten digits, 0x02. The digits
+are those of the CRC-32 (31 bits) of all bytes of the record before it, the *lowest first*, with zeros behind.
+
+Source: RocketMQ `MessageDecoder.messageProperties2String`, `string2messageProperties`, `createCrc32`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from store.errors import IllegalMessage
+
+NAME_VALUE_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+PROPERTIES_SIZE_MAX: Final = 32_767  # the length is a signed short
+
+CRC_NAME: Final = "__CRC32#"
+_CRC_DIGITS: Final = 10
+CRC_SIZE: Final = len(CRC_NAME) + 1 + _CRC_DIGITS + 1
+_CRC_HEAD: Final = f"{CRC_NAME}{NAME_VALUE_SEPARATOR}".encode()
+_CRC_PROPERTY = re.compile(rb"(?:\A|(?<=\x02))__CRC32#\x01[^\x02]*(?:\x02|\Z)")
+_END: Final = PROPERTY_SEPARATOR.encode()
+
+
+class RawProperties(Mapping[str, str]):
+    """Properties as they are stored, decoded when they are asked for; to be stored again without a change.
+
+    Attributes:
+        raw: the bytes.
+    """
+
+    __slots__ = ("_decoded", "raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self._decoded: dict[str, str] | None = None
+
+    def __getitem__(self, name: str) -> str:
+        return self._names_and_values()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names_and_values())
+
+    def __len__(self) -> int:
+        return len(self._names_and_values())
+
+    def __repr__(self) -> str:
+        return f"RawProperties({self.raw!r})"
+
+    def _names_and_values(self) -> dict[str, str]:
+        if self._decoded is None:
+            self._decoded = decode_properties(self.raw)
+        return self._decoded
+
+
+def decode_properties(raw: bytes | memoryview) -> dict[str, str]:
+    """Return names and values as RocketMQ reads them; bytes that are not UTF-8 become U+FFFD."""
+    properties: dict[str, str] = {}
+    for part in str(raw, "utf-8", "replace").split(PROPERTY_SEPARATOR):
+        name, _, value = part.partition(NAME_VALUE_SEPARATOR)
+        if name and value:
+            # A name that comes again moves to the end, as it would stand there alone.
+            properties.pop(name, None)
+            properties[name] = value
+    return properties
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """Return the bytes of `properties`, in their order, with 0x02 behind the last; a property CRC is left out.
+
+    Raises:
+        IllegalMessage: a name is empty, one holds a separator or is no text, or all are more than 32,767 bytes.
+    """
+    if isinstance(properties, RawProperties):
+        return _checked_raw(properties.raw)
+    if not properties:
+        return b""
+    if CRC_NAME in properties:
+        properties = {name: value for name, value in properties.items() if name != CRC_NAME}
+    text = "\x02".join(map("\x01".join, properties.items())) + "\x02" if properties else ""
+    count = len(properties)
+    # As many separators as there must be: so none inside of a name or a value.
+    if text.count("\x01") != count or text.count("\x02") != count or "" in properties:
+        raise _illegal(properties)
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError as error:
+        raise IllegalMessage("properties", "text that UTF-8 can hold", f"{error.object[error.start]!r}") from error
+    if len(raw) > PROPERTIES_SIZE_MAX:
+        raise _too_large(len(raw))
+    return raw
+
+
+def without_property_crc(raw: bytes) -> bytes:
+    """Return properties without any property CRC."""
+    return _CRC_PROPERTY.sub(b"", raw) if _CRC_HEAD in raw else raw
+
+
+def encode_property_crc(checksum: int) -> bytes:
+    """Return the 20 bytes of a property CRC; `checksum` has 31 bits."""
+    return _CRC_HEAD + f"{checksum:0{_CRC_DIGITS}d}"[::-1].encode() + _END
+
+
+def find_property_crc(raw: bytes | memoryview) -> int | None:
+    """Return the checksum that `raw` ends with, as a property CRC of exactly its form; None if there is no such."""
+    tail = bytes(raw[-CRC_SIZE:])
+    if len(tail) != CRC_SIZE or not tail.startswith(_CRC_HEAD) or not tail.endswith(_END):
+        return None
+    if len(raw) > CRC_SIZE and raw[-CRC_SIZE - 1] != _END[0]:
+        return None
+    digits = tail[len(_CRC_HEAD) : -1]
+    return int(digits[::-1]) if digits.isdigit() else None
+
+
+def _checked_raw(raw: bytes) -> bytes:
+    if len(raw) > PROPERTIES_SIZE_MAX:
+        raise _too_large(len(raw))
+    return without_property_crc(raw)
+
+
+def _too_large(size: int) -> IllegalMessage:
+    return IllegalMessage("properties size", f"at most {PROPERTIES_SIZE_MAX} bytes", f"{size}")
+
+
+def _illegal(properties: Mapping[str, str]) -> IllegalMessage:
+    for name, value in properties.items():
+        if not name:
+            return IllegalMessage("properties", "a name", f"none for the value {value[:40]!r}")
+        if NAME_VALUE_SEPARATOR in name + value or PROPERTY_SEPARATOR in name + value:
+            return IllegalMessage("properties", "neither 0x01 nor 0x02", f"{name[:40]!r}: {value[:80]!r}")
+    raise AssertionError(properties)

@@ -1,0 +1,48 @@
+"""Tags codes: what a consume queue holds of a message's tags, to filter by without reading the message.
+
+The code is Java's hash of the whole TAGS value, 0 without tags. A delayed message, which stands in a queue of the topic
+SCHEDULE_TOPIC_XXXX, has the time when it is due instead.
+
+Source: RocketMQ `MessageExtBrokerInner.tagsString2tagsCode`, `CommitLog.checkMessageAndReturnSize`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from store.java_hash import java_hash
+from store.message import DELAY, TAGS
+from store.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC, delivery_time
+
+# What Java's `Integer.parseInt` takes, as far as clients write it.
+_LEVEL = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+_LEVEL_MAX: Final = (1 << 31) - 1
+
+
+def tags_code(
+    topic: str, properties: Mapping[str, str], store_timestamp: int, levels_ms: Sequence[int] = DELAY_LEVELS_MS
+) -> int:
+    """Return the code of a message: 64 bits, signed.
+
+    Args:
+        topic: that it is stored under.
+        properties: of the message.
+        store_timestamp: when it was appended.
+        levels_ms: how long a message of each delay level waits.
+    """
+    code = java_hash(properties.get(TAGS, ""))
+    if topic != SCHEDULE_TOPIC:
+        return code
+    return scheduled_tags_code(properties.get(DELAY), store_timestamp, code, levels_ms)
+
+
+def scheduled_tags_code(level: str | None, store_timestamp: int, code: int, levels_ms: Sequence[int]) -> int:
+    """Return the code of a message of SCHEDULE_TOPIC_XXXX: `code` unless `level` (its DELAY) is a delay level.
+
+    RocketMQ takes a record whose DELAY is no number for a corrupt one, and stops; here it is one without delay.
+    """
+    if level is None or not _LEVEL.fullmatch(level) or not 0 < int(level) <= _LEVEL_MAX:
+        return code
+    return delivery_time(store_timestamp, int(level), levels_ms)

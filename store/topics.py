@@ -1,0 +1,107 @@
+"""Names of topics and groups, the topics with a meaning of their own, and the delay levels.
+
+Source: RocketMQ `TopicValidator`, `Validators`, `MixAll`, `MessageStoreConfig.messageDelayLevel`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from store.errors import IllegalMessage
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+LMQ_PREFIX: Final = "%LMQ%"
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        "TBW102",
+        SCHEDULE_TOPIC,
+        "BenchmarkTest",
+        HALF_TOPIC,
+        "RMQ_SYS_TRACE_TOPIC",
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+
+# An ordinary topic is at most this long, so that its length fits the one signed byte of a V1 record.
+TOPIC_LENGTH_MAX: Final = 127
+# Topics for retries and dead letters are made of a prefix and a group's name.
+RETRY_TOPIC_LENGTH_MAX: Final = 255
+GROUP_LENGTH_MAX: Final = 120
+
+# Only these characters: none of them means anything in a path, and each is one byte.
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+_CHARACTERS: Final = "letters, digits and % | _ -"
+
+_SECOND, _MINUTE, _HOUR = 1000, 60_000, 3_600_000
+# How long a message of level 1, 2, … 18 waits, in milliseconds.
+DELAY_LEVELS_MS: Final = (
+    *(seconds * _SECOND for seconds in (1, 5, 10, 30)),
+    *(minutes * _MINUTE for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+    *(hours * _HOUR for hours in (1, 2)),
+)
+
+
+def is_retry_topic(topic: str) -> bool:
+    """Return whether `topic` takes messages that a group has given back, or has given up."""
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
+def is_system_topic(topic: str) -> bool:
+    """Return whether `topic` belongs to the broker itself."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+@lru_cache(maxsize=4096)
+def check_topic(topic: str) -> None:
+    """Raise unless messages may be put to a topic of this name.
+
+    Raises:
+        IllegalMessage: it is empty, too long, or holds other characters than letters, digits and % | _ -.
+    """
+    length_max = RETRY_TOPIC_LENGTH_MAX if is_retry_topic(topic) else TOPIC_LENGTH_MAX
+    _check_name("topic", topic, length_max)
+
+
+def check_group(group: str) -> None:
+    """Raise unless `group` is the name of a group.
+
+    Raises:
+        IllegalMessage: it is empty, too long, or holds other characters than letters, digits and % | _ -.
+    """
+    _check_name("group", group, GROUP_LENGTH_MAX)
+
+
+def _check_name(what: str, name: str, length_max: int) -> None:
+    if not name:
+        raise IllegalMessage(what, "a name", "none")
+    if len(name) > length_max:
+        raise IllegalMessage(what, f"at most {length_max} characters", f"{len(name)}: {name[:40]!r}…")
+    if not _NAME.fullmatch(name):
+        raise IllegalMessage(what, _CHARACTERS, repr(name))
+
+
+def delivery_time(store_timestamp: int, level: int, levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> int:
+    """Return when a message of this delay level is due, in milliseconds since 1970; a level above the last is the last.
+
+    Args:
+        store_timestamp: when it was appended.
+        level: from 1.
+        levels_ms: how long each level waits.
+
+    Source: RocketMQ `DefaultMessageStore.computeDeliverTimestamp`, `CommitLog.checkMessageAndReturnSize`.
+    """
+    assert level >= 1, level
+    return store_timestamp + levels_ms[min(level, len(levels_ms)) - 1]
