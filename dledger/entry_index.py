@@ -23,6 +23,10 @@ _UNIT_TYPE = np.dtype([("magic", ">i4"), ("position", ">i8"), ("size", ">i4"), (
 # Units compared at once: bounds the memory of the check (1 MiB a column).
 _CHECK_COUNT = 1 << 15
 
+# magic, position, size, index, term
+_Fields = tuple[int, int, int, int, int]
+_NONE: _Fields = (0, 0, 0, -1, 0)
+
 assert _UNIT_TYPE.itemsize == INDEX_UNIT_SIZE
 
 
@@ -40,28 +44,34 @@ class IndexUnit:
 class EntryIndex:
     """Reads and writes index units in a queue of index files."""
 
-    __slots__ = ("_queue",)
+    __slots__ = ("_newest", "_queue")
 
     def __init__(self, queue: MappedFileQueue) -> None:
         assert queue.file_size % INDEX_UNIT_SIZE == 0, queue.file_size
         self._queue = queue
+        # The unit that was looked up last: mostly that of the log's end, which every append and push asks for several
+        # times. Nobody asks for an entry that is not in the log, so that only a write can make it a wrong one.
+        self._newest = _NONE
 
     @property
     def queue(self) -> MappedFileQueue:
         """The files."""
         return self._queue
 
-    def fields(self, index: int) -> tuple[int, int, int, int, int]:
+    def fields(self, index: int) -> _Fields:
         """Return (magic, position, size, index, term) of an entry that is in the log.
 
         Raises:
             store.errors.CorruptData: the index files do not hold it; opening the store again rebuilds them.
         """
+        if self._newest[3] == index:
+            return self._newest
         offset = index * INDEX_UNIT_SIZE
         file = self._queue.find(offset)
         if file is not None:
-            unit: tuple[int, int, int, int, int] = INDEX_UNIT.unpack_from(file.file.view(), offset - file.begin_offset)
+            unit: _Fields = INDEX_UNIT.unpack_from(file.file.view(), offset - file.begin_offset)
             if unit[3] == index:
+                self._newest = unit
                 return unit
         raise self.corrupt(index)
 
@@ -83,6 +93,7 @@ class EntryIndex:
 
     def write(self, first_index: int, units: bytes) -> None:
         """Write consecutive units, into the page cache; room for them was reserved."""
+        self._newest = _NONE
         queue, offset = self._queue, first_index * INDEX_UNIT_SIZE
         room = queue.file_size - offset % queue.file_size
         if len(units) <= room:

@@ -16,18 +16,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from dledger.checkpoint import Checkpoint, CheckpointTicket
-from dledger.entry import (
-    BLANK_SIZE_MIN,
-    ENTRY_NORMAL,
-    HEADER_SIZE,
-    INDEX_UNIT_SIZE,
-    encode_batch,
-    encode_blank,
-)
+from dledger.entry import BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER_SIZE, INDEX_UNIT_SIZE, encode_batch, encode_blank
 from dledger.entry_errors import CorruptPush, EntryNotFound, EntryTooLarge
 from dledger.entry_flush import FlushProgress, FlushTicket
 from dledger.entry_placement import Run, lay_out
-from dledger.entry_push import CheckedPush, check_follows, check_payload
+from dledger.entry_push import CheckedPush, Predecessor, check_follows, check_payload
 from dledger.entry_reader import EntryReader
 from dledger.entry_store_config import EntryStoreConfig
 from dledger.entry_store_open import OpenLog, open_log
@@ -203,6 +196,11 @@ class EntryStore(EntryReader):
         if prev_term is not None and prev_term == self._term_before(span.first_index):
             check_follows(self._checked, span.first_index, self.predecessor(prev_index), self._file_size)
         return self._checked.memberships(self._codec) if self._checked.special else ()
+
+    def predecessor(self, index: int) -> Predecessor:
+        """See `EntryReader.predecessor`; what stands at the log's end is known without looking."""
+        is_end = index == self.last_index >= self.begin_index
+        return Predecessor(self._end_position, self._chain_crc) if is_end else super().predecessor(index)
 
     def reserve_span(self, span: Span) -> None:
         """Make room for entries of a peer.

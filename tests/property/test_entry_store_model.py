@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 )
 
 from dledger.entry import ENTRY_NOOP, ENTRY_NORMAL
+from dledger.entry_reader import EntryReader
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.testing.faults import FaultCounts, SimulatedCrash
 from dledger.testing.sim_disk import SimDisk
@@ -275,6 +276,7 @@ class TwoStores(RuleBasedStateMachine):
         is_empty = len(model) == begin
         assert store.last_term == (-1 if is_empty else model[-1][0])
         assert store.durable_index <= store.last_index
+        assert store.predecessor(store.last_index) == EntryReader.predecessor(store, store.last_index)
         assert store.end_position == (store.begin_position if is_empty else store.end_position_of(len(model) - 1))
         for index in sorted({begin, (begin + len(model)) // 2, *range(max(begin, len(model) - 12), len(model))}):
             if index < len(model):
