@@ -127,15 +127,23 @@ class Record:
         position: of its first byte in `view`.
     """
 
-    __slots__ = ("_body_position", "_fields", "_topic_position", "position", "view")
+    __slots__ = ("_body_position", "_fields", "_properties_position", "_topic_size", "position", "view")
 
-    def __init__(self, view: memoryview, position: int, fields: _Fields, body_position: int) -> None:
+    def __init__(
+        self,
+        view: memoryview,
+        position: int,
+        fields: _Fields,
+        body_position: int,
+        topic_size: int,
+        properties_position: int,
+    ) -> None:
         self.view = view
         self.position = position
         self._fields = fields
         self._body_position = body_position
-        topic_position = body_position + fields[14]
-        self._topic_position = topic_position + (1 if fields[1] == MAGIC_V1 else 2)
+        self._topic_size = topic_size
+        self._properties_position = properties_position
 
     @property
     def size(self) -> int:
@@ -227,7 +235,8 @@ class Record:
     @property
     def topic(self) -> str:
         """The topic's name."""
-        return str(self.view[self._topic_position : self._properties_position - 2], "utf-8", "replace")
+        end = self._properties_position - 2
+        return str(self.view[end - self._topic_size : end], "utf-8", "replace")
 
     @property
     def properties_raw(self) -> bytes:
@@ -260,13 +269,6 @@ class Record:
             reconsume_times=fields[12],
             prepared_transaction_offset=fields[13],
         )
-
-    @property
-    def _properties_position(self) -> int:
-        position = self._topic_position
-        if self._fields[1] == MAGIC_V1:
-            return position + self.view[position - 1] + 2
-        return position + int(_SHORT.unpack_from(self.view, position - 2)[0]) + 2
 
     def check(
         self,
@@ -343,7 +345,7 @@ def decode(view: memoryview, position: int, end: int | None = None) -> Record:
             and properties_position <= record_end
             and properties_position + _SHORT.unpack_from(view, properties_position - 2)[0] == record_end
         ):
-            return Record(view, position, fields, body_position)
+            return Record(view, position, fields, body_position, topic_size, properties_position)
     raise BadRecord(_structural_fault(view, position, end, fields, body_position))
 
 

@@ -78,8 +78,8 @@ class PreparedRecords:
         """Return the number of records."""
         return len(self.sizes)
 
-    def encode(self, physical_offset: int, queue_offsets: Sequence[int], store_timestamp: int) -> bytearray:
-        """Return the records, one behind the other.
+    def encode(self, physical_offset: int, queue_offsets: Sequence[int], store_timestamp: int) -> memoryview:
+        """Return the records, one behind the other, in memory of their own.
 
         Args:
             physical_offset: of the first record; the next one follows it at once.
@@ -97,7 +97,7 @@ class PreparedRecords:
             position += size
         if self._has_property_crc:
             self._fill_property_crcs(data)
-        return data
+        return memoryview(data)
 
     def encode_each(self, queue_offsets: Sequence[int], store_timestamp: int) -> list[bytes]:
         """Return the records one by one, with physical offset 0.
@@ -106,7 +106,7 @@ class PreparedRecords:
         there is no property CRC, which would cover it.
         """
         assert not self._has_property_crc
-        data = memoryview(self.encode(0, queue_offsets, store_timestamp))
+        data = self.encode(0, queue_offsets, store_timestamp)
         records = list[bytes]()
         position = 0
         for size in self.sizes:
