@@ -90,6 +90,30 @@ class DirectoryLock(Protocol):
         ...
 
 
+class QueueFiles(Protocol):
+    """What a queue of files needs of a file system: the part of `Files` that `store.file_pool` gives, too."""
+
+    def list_directory(self, path: str) -> list[str]:
+        """See `Files.list_directory`."""
+        ...
+
+    def create(self, path: str, size: int, *, is_sparse: bool = False) -> File:
+        """See `Files.create`."""
+        ...
+
+    def open(self, path: str) -> File:
+        """See `Files.open`."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """See `Files.remove`."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """See `Files.sync_directory`."""
+        ...
+
+
 class Files(Protocol):
     """A file system. Every method that is not stated to raise otherwise raises `StorageFailed`."""
 
@@ -105,8 +129,18 @@ class Files(Protocol):
         """Return whether there is a file or directory of this name."""
         ...
 
-    def create(self, path: str, size: int) -> File:
+    def is_directory(self, path: str) -> bool:
+        """Return whether there is a directory of this name."""
+        ...
+
+    def create(self, path: str, size: int, *, is_sparse: bool = False) -> File:
         """Create a file of `size` zero bytes with real disk blocks, and sync it; its name is not yet durable.
+
+        Args:
+            path: where.
+            size: bytes.
+            is_sparse: give it no blocks and do not sync it: before its first sync a crash may leave it empty, and
+                `File.allocate` must go before each write that is not to meet a full disk.
 
         Raises:
             DiskFull: nothing is left behind.
@@ -168,6 +202,20 @@ class Files(Protocol):
 
     def disk_used_ratio(self, path: str) -> float:
         """Return how full the file system is that holds `path`: used / (used + what this process may still use)."""
+        ...
+
+    def lock_first_byte(self, path: str, content: bytes, *, is_shared: bool = False) -> DirectoryLock:
+        """Lock the first byte of the lock file `path`, as Java's `FileLock` does, for Java programs to see.
+
+        Args:
+            path: the lock file.
+            content: what a file that is not there yet is made with.
+            is_shared: for reading: many may hold it, but nobody beside them the other kind. The file must exist, and
+                is not written to.
+
+        Raises:
+            DirectoryLocked: somebody else holds it.
+        """
         ...
 
     def lock(self, path: str) -> DirectoryLock:

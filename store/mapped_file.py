@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
     from store.files import File
 
-# How far ahead a file that somebody else created sparse is given real blocks: few calls, little room taken.
-_ALLOCATE_AHEAD_BYTES = 4 << 20
+# How far ahead a sparse file is given real blocks: as much as it has used, so few calls, and little room is taken by
+# the many files that stay small.
+_ALLOCATE_AHEAD_MIN_BYTES = 4 << 10
+_ALLOCATE_AHEAD_MAX_BYTES = 4 << 20
 _CHUNK_SIZE_BYTES = 64 << 10
 
 
@@ -57,7 +59,8 @@ class MappedFile:
         """
         if end <= self.allocated_end:
             return
-        ahead_end = min(end + _ALLOCATE_AHEAD_BYTES, self.end_offset)
+        ahead = min(max(end - self.begin_offset, _ALLOCATE_AHEAD_MIN_BYTES), _ALLOCATE_AHEAD_MAX_BYTES)
+        ahead_end = min(end + ahead, self.end_offset)
         self.file.allocate(begin - self.begin_offset, ahead_end - begin)
         self.allocated_end = ahead_end
 

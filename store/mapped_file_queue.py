@@ -17,7 +17,7 @@ from store.mapped_file import MappedFile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store.files import File, Files
+    from store.files import File, QueueFiles
 
 _NAME_DIGITS = 20
 _ZEROS = bytes(64 << 10)
@@ -30,14 +30,27 @@ class MappedFileQueue:
         files: the file system.
         directory: where the files are; it must exist.
         file_size: bytes of each file.
+        is_sparse: new files get their blocks when they are written, and neither they nor their names are durable
+            before the owner syncs them: for files of which there are thousands, and which can be made again.
     """
 
-    __slots__ = ("_directory", "_dirty", "_file_size", "_files", "_mapped_files", "_reserved_end")
+    __slots__ = (
+        "_directory",
+        "_dirty",
+        "_file_size",
+        "_files",
+        "_has_new_name",
+        "_is_sparse",
+        "_mapped_files",
+        "_reserved_end",
+    )
 
-    def __init__(self, files: Files, directory: str, file_size: int) -> None:
+    def __init__(self, files: QueueFiles, directory: str, file_size: int, *, is_sparse: bool = False) -> None:
         assert file_size > 0, file_size
         self._files = files
         self._directory = directory
+        self._is_sparse = is_sparse
+        self._has_new_name = False
         self._file_size = file_size
         self._mapped_files: list[MappedFile] = []
         self._dirty: list[MappedFile] = []
@@ -194,6 +207,11 @@ class MappedFileQueue:
             file.is_dirty = False
         return [file.file for file in dirty]
 
+    def take_new_name(self) -> bool:
+        """Return whether a file was created whose name is not durable; the caller syncs the directory."""
+        has_new_name, self._has_new_name = self._has_new_name, False
+        return has_new_name
+
     def sync(self, begin: int, end: int) -> None:
         """Sync the files that hold the bytes `[begin, end)`, which must exist; they are not dirty any more.
 
@@ -240,9 +258,14 @@ class MappedFileQueue:
         return file
 
     def _create(self, offset: int) -> None:
-        file = self._files.create(self._path(offset), self._file_size)
-        self._files.sync_directory(self._directory)
-        self._mapped_files.append(MappedFile(file, offset, is_allocated=True))
+        if self._has_new_name:
+            # Before the next one, so that a crash leaves no gap between files.
+            self._files.sync_directory(self._directory)
+        file = self._files.create(self._path(offset), self._file_size, is_sparse=self._is_sparse)
+        self._has_new_name = self._is_sparse
+        if not self._is_sparse:
+            self._files.sync_directory(self._directory)
+        self._mapped_files.append(MappedFile(file, offset, is_allocated=not self._is_sparse))
 
     def _drop(self, file: MappedFile) -> None:
         if file.is_dirty:

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import mmap
 import os
+import struct
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,9 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 # A removed file of 1 GiB takes 0.3 s to free: too long for a thread that sends heartbeats.
 _DISCARDS = ThreadPoolExecutor(1, "discard")
 _FILE_MODE = 0o644
+_IS_LOCKED = frozenset({errno.EACCES, errno.EAGAIN})
+# `struct flock` of 64-bit Linux: kind, whence, start, length, process id.
+_FLOCK = struct.Struct("hhqqi4x")
 _DIRECTORY_MODE = 0o755
 
 
@@ -153,12 +157,19 @@ class OsFiles:
         """See `Files.exists`."""
         return Path(path).exists()
 
-    def create(self, path: str, size: int) -> OsFile:
+    def is_directory(self, path: str) -> bool:
+        """See `Files.is_directory`."""
+        return Path(path).is_dir()
+
+    def create(self, path: str, size: int, *, is_sparse: bool = False) -> OsFile:
         """See `Files.create`."""
         descriptor = _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, "create")
         try:
-            os.posix_fallocate(descriptor, 0, size)
-            os.fsync(descriptor)
+            if is_sparse:
+                os.ftruncate(descriptor, size)
+            else:
+                os.posix_fallocate(descriptor, 0, size)
+                os.fsync(descriptor)
             return OsFile(path, descriptor)
         except OSError as error:
             os.close(descriptor)
@@ -296,6 +307,25 @@ class OsFiles:
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return OsDirectoryLock(descriptor)
+
+    def lock_first_byte(self, path: str, content: bytes, *, is_shared: bool = False) -> OsDirectoryLock:
+        """See `Files.lock_first_byte`.
+
+        Java takes a POSIX record lock. The kind used here excludes that one and is excluded by it, but belongs to the
+        open file: another store of this process meets it, too, and no other descriptor's end gives it up.
+        """
+        flags, kind = (os.O_RDONLY, fcntl.F_RDLCK) if is_shared else (os.O_RDWR | os.O_CREAT, fcntl.F_WRLCK)
+        descriptor = _open(path, flags, "open")
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, 0, 1, 0))
+            if not is_shared and not os.fstat(descriptor).st_size:
+                _write_all(descriptor, content)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in _IS_LOCKED:
+                raise DirectoryLocked(path, "unknown") from None
+            raise _no_room_or_failed(path, len(content), "lock", error) from error
         return OsDirectoryLock(descriptor)
 
 

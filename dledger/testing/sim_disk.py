@@ -168,6 +168,7 @@ class SimDisk:
         """
         count = max(0, written_count - (inode.written_count - len(inode.pending)))
         covered, later = inode.pending[:count], inode.pending[count:]
+        inode.is_size_durable = True
         image = bytearray(inode.durable)
         for position, data in covered:
             image[position : position + len(data)] = data
@@ -199,6 +200,9 @@ class SimDisk:
         directory.cached = dict(directory.durable)
 
     def _settle_writes(self, inode: Inode, survival: Survival) -> None:
+        if not inode.is_size_durable and self._random.random() < 0.5:
+            inode.lose_size()
+        inode.is_size_durable = True
         pending = inode.pending
         if pending:
             if survival is Survival.ALL:

@@ -205,8 +205,14 @@ class SimFiles:
         """Say whether a file or directory of this path exists."""
         return path in self._disk.directories or self._disk.lookup(path) is not None
 
-    def create(self, path: str, size: int) -> SimFile:
+    def is_directory(self, path: str) -> bool:
+        """Say whether a directory of this path exists."""
+        return path in self._disk.directories
+
+    def create(self, path: str, size: int, *, is_sparse: bool = False) -> SimFile:
         """Create a file of `size` zero bytes; a process that dies here may leave an empty one.
+
+        One that is sparse takes its room all the same, but a power cut before its first sync may leave it empty.
 
         Raises:
             StorageFailed: there is one already, or the disk refused.
@@ -222,7 +228,7 @@ class SimFiles:
         if not self._disk.has_room(size):
             self._counts.add(Fault.DISK_FULL)
             raise DiskFull(path, size)
-        inode = Inode(size)
+        inode = Inode(size, is_size_durable=not is_sparse)
         if self.clock is not None:
             inode.modified_us = self.clock.wall_us()
         directory.change(name, inode)
@@ -351,6 +357,19 @@ class SimFiles:
         """
         if path in self.locked:
             raise DirectoryLocked(path, "simulated")
+        self.locked[path] = None
+        return SimLock(self, path)
+
+    def lock_first_byte(self, path: str, content: bytes, *, is_shared: bool = False) -> SimLock:
+        """Hold the lock file `path` for this process; readers are not told apart.
+
+        Raises:
+            DirectoryLocked: this process holds it already; the locks of a dead one are free.
+        """
+        if path in self.locked:
+            raise DirectoryLocked(path, "simulated")
+        if not is_shared and not self.exists(path):
+            self.create_from(path, [content])
         self.locked[path] = None
         return SimLock(self, path)
 

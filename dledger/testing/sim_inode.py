@@ -13,12 +13,23 @@ class Inode:
         written_count: writes since creation; `written_count - len(pending)` of them are durable, or lost by a sync
             that failed.
         modified_us: time of day of the last write.
+        is_size_durable: a power cut leaves the file its size; not so of one that was created sparse and never synced.
         cache_flips, durable_flips: bits that the disk changed by itself, as position -> mask of the byte there.
     """
 
-    __slots__ = ("cache", "cache_flips", "durable", "durable_flips", "modified_us", "pending", "written_count")
+    __slots__ = (
+        "cache",
+        "cache_flips",
+        "durable",
+        "durable_flips",
+        "is_size_durable",
+        "modified_us",
+        "pending",
+        "written_count",
+    )
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, is_size_durable: bool = True) -> None:
+        self.is_size_durable = is_size_durable
         self.cache = bytearray(size)
         self.durable = bytearray(size)
         self.pending: list[tuple[int, bytes]] = []
@@ -39,12 +50,20 @@ class Inode:
 
     def make_durable(self, written_count: int) -> None:
         """Make the first `written_count` writes since creation durable: those that a sync found when it began."""
+        self.is_size_durable = True
         covered = written_count - (self.written_count - len(self.pending))
         if covered <= 0:
             return
         for position, data in self.pending[:covered]:
             self.put_durable(position, data)
         del self.pending[:covered]
+
+    def lose_size(self) -> None:
+        """Become empty: the power was cut before the size was durable, let alone anything in it."""
+        self.cache, self.durable = bytearray(), bytearray()
+        self.pending.clear()
+        self.cache_flips.clear()
+        self.durable_flips.clear()
 
     def put_durable(self, position: int, data: bytes) -> None:
         """Change the durable copy."""

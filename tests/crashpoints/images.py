@@ -156,7 +156,8 @@ def _names(disk, is_kept, *, is_size_lost=False):
             for name, inode in change.items() if is_kept((path, number)) else ():
                 bound.pop(name, None)
                 if inode is not None:
-                    bound[name] = (inode, is_size_lost and inode.written_count == 0)
+                    is_empty = is_size_lost and (inode.written_count == 0 or not inode.is_size_durable)
+                    bound[name] = (inode, is_empty)
         names[path] = bound
     return names
 
@@ -218,6 +219,7 @@ def killed(disk):
             twin.durable[:] = inode.durable
             twin.pending[:] = inode.pending
             twin.written_count = inode.written_count
+            twin.is_size_durable = inode.is_size_durable
         return copies[id(inode)]
 
     for path, entries in disk.directories.items():

@@ -55,12 +55,12 @@ class FaultyFiles:
     def __getattr__(self, name):
         return getattr(self._files, name)
 
-    def create(self, path, size):
+    def create(self, path, size, *, is_sparse=False):
         if self.files_left == 0:
             raise DiskFull(path, size)
         self.files_left -= 1
         self.counts["create"] += 1
-        return FaultyFile(self._files.create(path, size), self)
+        return FaultyFile(self._files.create(path, size, is_sparse=is_sparse), self)
 
     def open(self, path):
         return FaultyFile(self._files.open(path), self)

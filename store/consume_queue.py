@@ -1,0 +1,357 @@
+"""One consume queue: for each message of a queue, in order, where it stands in the log.
+
+The unit of queue offset n stands at byte 20 * n of the queue's files. The queue is a function of the log: whatever a
+crash leaves of it is cut to what is certain, and dispatched again. Behind the last unit all bytes are zero.
+
+Not here: many queues (`store.consume_queues`), and what is done with a message whose queue offset is not the next one
+(`store.unit_placement`).
+
+Source: RocketMQ `ConsumeQueue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+import numpy as np
+
+from store.mapped_file import MappedFile
+from store.mapped_file_queue import MappedFileQueue
+from store.message import QueueKey
+from store.queue_unit import BLANK, BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_units
+
+IsMessage = Callable[[QueueKey, int, int, int], bool]
+StoreTimestampOf = Callable[[int, int], int]
+UnitTuple = tuple[int, int, int]
+
+# Blanks written at once; also bounds what is read at once when blanks are stepped over.
+_CHUNK_COUNT = 1 << 14
+
+
+class Boundary(Enum):
+    """Which message a time stands for (RocketMQ `BoundaryType`)."""
+
+    LOWER = "lower"  # the first message stored at that time or later
+    UPPER = "upper"  # the last message stored at that time or earlier
+
+
+class ConsumeQueue:
+    """One queue of one topic. Construct it with its files, then `load` it.
+
+    Attributes:
+        key: topic and number.
+        min_offset: the first message that the log still holds; `max_offset` when there is none.
+        max_offset: behind the last unit.
+        max_physical_offset: behind the last message that has a unit; 0 when there is none.
+    """
+
+    __slots__ = ("_queue", "key", "max_offset", "max_physical_offset", "min_offset")
+
+    def __init__(self, key: QueueKey, queue: MappedFileQueue) -> None:
+        assert queue.file_size % UNIT_SIZE == 0, queue.file_size
+        self.key = key
+        self.min_offset = 0
+        self.max_offset = 0
+        self.max_physical_offset = 0
+        self._queue = queue
+
+    @property
+    def files(self) -> MappedFileQueue:
+        """The files."""
+        return self._queue
+
+    @property
+    def begin_offset(self) -> int:
+        """The first offset that the files have room for; what stands before `min_offset` is not in the log any more."""
+        return self._queue.begin_offset // UNIT_SIZE
+
+    # ----------------------------------------------------------------------------------------------------- loading
+
+    def load(self) -> list[str]:
+        """Open the files and find the first and the last unit, as a queue that was closed in order has them.
+
+        After a crash `truncate` must follow, which looks at every unit that may be wrong.
+
+        Returns:
+            What was repaired, one sentence each.
+
+        Raises:
+            store.errors.ForeignFile, WrongFileSize, MissingFile: see `MappedFileQueue.load`.
+        """
+        notes = self._queue.load()
+        self.max_offset = self.begin_offset
+        for file in reversed(self._queue.mapped_files):
+            count = _used_count(file)
+            if count:
+                self.max_offset = file.begin_offset // UNIT_SIZE + count
+                break
+        self._find_last()
+        self.min_offset = self._next_message(self.begin_offset)
+        return notes
+
+    def _find_last(self) -> None:
+        last = self._message_before(self.max_offset)
+        self.max_physical_offset = 0
+        if last is not None:
+            physical_offset, size, _ = self._unit(last)
+            self.max_physical_offset = physical_offset + size
+
+    # ----------------------------------------------------------------------------------------------------- reading
+
+    def units(self, begin: int, count_max: int) -> Units:
+        """Return the units from `begin` on as columns, blanks included; fewer at the queue's end, none outside of it.
+
+        They are copies: they stay right whatever becomes of the queue.
+        """
+        parts = [decode_units(view, position, count) for view, position, count in self._ranges(begin, count_max)]
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return Units(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
+        return Units(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def unit_tuples(self, begin: int, count_max: int) -> list[UnitTuple]:
+        """Return the units from `begin` on as (physical offset, size, tags code); the cheap way for a few of them.
+
+        Blanks are included: their size is `BLANK_SIZE`.
+        """
+        found: list[UnitTuple] = []
+        for view, position, count in self._ranges(begin, count_max):
+            found += UNIT.iter_unpack(view[position : position + count * UNIT_SIZE])
+        return found
+
+    def unit_bytes(self, begin: int, count_max: int) -> bytes:
+        """Return the units from `begin` on as they stand in the files."""
+        ranges = self._ranges(begin, count_max)
+        return b"".join(view[position : position + count * UNIT_SIZE] for view, position, count in ranges)
+
+    def place_of(self, queue_offset: int) -> tuple[str, int]:
+        """Return file and position of a unit, for people."""
+        file = self._queue.find(queue_offset * UNIT_SIZE)
+        if file is None:
+            return self._queue.directory, queue_offset * UNIT_SIZE
+        return file.path, queue_offset * UNIT_SIZE - file.begin_offset
+
+    def _ranges(self, begin: int, count_max: int) -> Iterator[tuple[memoryview, int, int]]:
+        """Yield (view of a file, position, count) of the units from `begin` on."""
+        end = min(begin + count_max, self.max_offset)
+        if begin < self.begin_offset:
+            return
+        while begin < end:
+            file = self._queue.find(begin * UNIT_SIZE)
+            assert file is not None, (self.key, begin)
+            upto = min(end, file.end_offset // UNIT_SIZE)
+            yield file.view(), begin * UNIT_SIZE - file.begin_offset, upto - begin
+            begin = upto
+
+    def _unit(self, queue_offset: int) -> UnitTuple:
+        offset = queue_offset * UNIT_SIZE
+        file = self._queue.find(offset)
+        assert file is not None, (self.key, queue_offset)
+        unit: UnitTuple = UNIT.unpack_from(file.view(), offset - file.begin_offset)
+        return unit
+
+    def _next_message(self, queue_offset: int) -> int:
+        """Return the first offset from `queue_offset` on that is not blank; `max_offset` if there is none."""
+        while queue_offset < self.max_offset and self._unit(queue_offset)[1] == BLANK_SIZE:
+            is_blank = self.units(queue_offset, _CHUNK_COUNT).is_blank
+            if not is_blank.all():
+                return queue_offset + int(is_blank.argmin())
+            queue_offset += len(is_blank)
+        return queue_offset
+
+    def _message_before(self, queue_offset: int) -> int | None:
+        """Return the last offset before `queue_offset` that is not blank."""
+        while queue_offset > self.begin_offset:
+            if self._unit(queue_offset - 1)[1] != BLANK_SIZE:
+                return queue_offset - 1
+            begin = max(self.begin_offset, queue_offset - _CHUNK_COUNT)
+            real = np.flatnonzero(~self.units(begin, queue_offset - begin).is_blank)
+            if len(real):
+                return begin + int(real[-1])
+            queue_offset = begin
+        return None
+
+    # -------------------------------------------------------------------------------------------------- appending
+
+    def append(self, units: bytes | memoryview, max_physical_offset: int) -> None:
+        """Write units behind the last one, into the page cache.
+
+        Args:
+            units: at least one.
+            max_physical_offset: behind the last message among them.
+
+        Raises:
+            store.errors.DiskFull: the queue holds what it held; the same units may be given again.
+            store.errors.StorageFailed: the node must stop.
+        """
+        self._write(self.max_offset, units)
+        self.max_offset += len(units) // UNIT_SIZE
+        self.max_physical_offset = max_physical_offset
+
+    def begin_at(self, queue_offset: int) -> None:
+        """Let a queue without files begin at `queue_offset`: the room before it in the file becomes blank.
+
+        Raises:
+            store.errors.DiskFull: as `append`.
+        """
+        assert not self._queue.mapped_files, self.key
+        units_a_file = self._queue.file_size // UNIT_SIZE
+        self.max_offset = self.min_offset = queue_offset - queue_offset % units_a_file
+        self.fill_gap(queue_offset)
+        self.min_offset = queue_offset
+
+    def fill_gap(self, queue_offset: int) -> None:
+        """Make blank what lies between the last unit and `queue_offset`."""
+        while self.max_offset < queue_offset:
+            count = min(_CHUNK_COUNT, queue_offset - self.max_offset)
+            self._write(self.max_offset, BLANK * count)
+            self.max_offset += count
+
+    def overwrite(self, queue_offset: int, unit: bytes) -> None:
+        """Put another unit in the place of one that is wrong."""
+        assert self.begin_offset <= queue_offset < self.max_offset, (queue_offset, self.max_offset)
+        self._queue.write(queue_offset * UNIT_SIZE, unit)
+        self._find_last()
+
+    def _write(self, queue_offset: int, units: bytes | memoryview) -> None:
+        queue, offset = self._queue, queue_offset * UNIT_SIZE
+        size = len(units)
+        queue.reserve(offset, offset + size)
+        room = queue.file_size - offset % queue.file_size
+        if size <= room:
+            queue.write(offset, units)
+            return
+        done = 0
+        while done < size:
+            part = units[done : done + queue.file_size - (offset + done) % queue.file_size]
+            queue.write(offset + done, part)
+            done += len(part)
+
+    # ---------------------------------------------------------------------------------------------------- cutting
+
+    def cut(self, queue_offset: int) -> None:
+        """Give up, durably, the units from `queue_offset` on.
+
+        A queue that began at 0 and is left without units is left without files, too; any other one keeps its first
+        file, which says how far the queue had come.
+        """
+        assert queue_offset >= self.begin_offset, (queue_offset, self.begin_offset)
+        if queue_offset == 0:
+            self.remove_all()
+            return
+        holder = self._queue.find(queue_offset * UNIT_SIZE)
+        data_end = 0 if holder is None else holder.find_data_end(queue_offset * UNIT_SIZE)
+        self._queue.truncate(queue_offset * UNIT_SIZE, data_end, is_durable=True)
+        self.max_offset = queue_offset
+        self.min_offset = min(self.min_offset, queue_offset)
+        self._find_last()
+
+    def remove_all(self) -> None:
+        """Remove all files; the queue is then as new."""
+        self._queue.remove_all()
+        self.min_offset = self.max_offset = self.max_physical_offset = 0
+
+    def truncate(self, physical_offset: int, is_message: IsMessage | None = None) -> None:
+        """Keep, for certain, the units of messages that begin below `physical_offset`; everything else becomes zero.
+
+        It asks only that the units of messages below `physical_offset` are all there; behind them may stand whatever a
+        crash made of what was not synced.
+
+        Args:
+            physical_offset: where dispatching will go on.
+            is_message: called with (queue, queue offset, physical offset, size): whether that message stands there.
+                The last unit that is kept may be the torn half of a lost one; without this it goes unseen.
+        """
+        if not self._queue.mapped_files:
+            return
+        end = self._sound_end(physical_offset)
+        self.max_offset = end
+        last = self._message_before(end)
+        if is_message is not None and last is not None and not is_message(self.key, last, *self._unit(last)[:2]):
+            last = self._message_before(last)
+        # Blanks behind the last message belong to one that is given up; those before the first one stay, for they say
+        # how far the queue had come.
+        self.cut(end if last is None else last + 1)
+
+    def _sound_end(self, physical_offset: int) -> int:
+        """Return the offset behind the units that are sound and point below `physical_offset`."""
+        files = self._queue.mapped_files
+        for file in reversed(files):
+            begin = file.begin_offset // UNIT_SIZE
+            first, size, _ = UNIT.unpack_from(file.view(), 0)
+            if file is files[0] or (0 <= first < physical_offset and 0 < size < BLANK_SIZE):
+                data_end = file.find_data_end(file.begin_offset)
+                units = decode_units(file.view(), 0, -(-(data_end - file.begin_offset) // UNIT_SIZE))
+                is_above = units.physical_offsets >= physical_offset
+                below = int(is_above.argmax()) if is_above.any() else len(is_above)
+                return begin + min(below, units.sound_count())
+        return self.begin_offset
+
+    def expire(self, log_begin: int) -> None:
+        """Delete files of which no message is in the log any more, and set `min_offset` to the first that is.
+
+        The last file stays, so that `max_offset` is not forgotten.
+        """
+        files = self._queue.mapped_files
+        expired_end = self._queue.begin_offset
+        for file in files[:-1]:
+            last = self._message_before(file.end_offset // UNIT_SIZE)
+            if last is not None and self._unit(last)[0] >= log_begin:
+                break
+            expired_end = file.end_offset
+        # All at once: `_message_before` must not look behind a file that is gone.
+        self._queue.remove_before(expired_end)
+        self.min_offset = self._first_from(log_begin)
+
+    def _first_from(self, log_begin: int) -> int:
+        """Return the first offset whose message begins at or behind `log_begin`, blanks aside."""
+        return self._search(lambda physical_offset, _: physical_offset >= log_begin, self.begin_offset)
+
+    def _search(self, is_behind: Callable[[int, int], bool], begin: int) -> int:
+        """Return the first offset from `begin` on whose (physical offset, size) `is_behind`; `max_offset` if none.
+
+        `is_behind` must be false up to some message and true from there on. A blank counts as the message behind it.
+        """
+        low, high = self._next_message(begin), self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            at = self._next_message(middle)
+            if at >= high or is_behind(*self._unit(at)[:2]):
+                high = middle
+            else:
+                low = at + 1
+        return self._next_message(low)
+
+    # ------------------------------------------------------------------------------------------------------ times
+
+    def offset_by_time(self, timestamp: int, boundary: Boundary, store_timestamp_of: StoreTimestampOf) -> int:
+        """Return the queue offset that a time stands for.
+
+        Args:
+            timestamp: milliseconds since 1970.
+            boundary: LOWER: the first message that is not older, `max_offset` if all are older. UPPER: the last one
+                that is not newer, `min_offset` if all are newer.
+            store_timestamp_of: called with (physical offset, size) of a message.
+
+        Source: RocketMQ `ConsumeQueue.getOffsetInQueueByTime`.
+        """
+        if boundary is Boundary.LOWER:
+            return self._search(lambda *place: store_timestamp_of(*place) >= timestamp, self.min_offset)
+        newer = self._search(lambda *place: store_timestamp_of(*place) > timestamp, self.min_offset)
+        older = self._message_before(newer)
+        return self.min_offset if older is None else max(older, self.min_offset)
+
+
+def _used_count(file: MappedFile) -> int:
+    """Return how many units a file holds that is zero behind the last one."""
+    view = file.view()
+    low, high = 0, (file.end_offset - file.begin_offset) // UNIT_SIZE
+    while low < high:
+        middle = (low + high) // 2
+        if UNIT.unpack_from(view, middle * UNIT_SIZE)[1] > 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low

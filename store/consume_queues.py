@@ -1,0 +1,265 @@
+"""All consume queues of a store: they are fed with batches of the log, each queue of a batch with one write.
+
+Directories are `consumequeue/<topic>/<queue id>/`. A name that no topic or queue can have is never followed nor made:
+not from the file system, and not from the log.
+
+Source: RocketMQ `ConsumeQueueStore`, `FlushConsumeQueueService`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from store.consume_queue import ConsumeQueue, IsMessage
+from store.dispatch_batch import DispatchBatch, Int32s, Int64s
+from store.file_pool import FilePool
+from store.files import Files
+from store.flush_ticket import Dispatched, FlushProgress, FlushTicket
+from store.mapped_file_queue import MappedFileQueue
+from store.message import QueueKey
+from store.queue_unit import UNIT_SIZE, encode_units
+from store.unit_placement import Misplaced, Rows, place
+
+DIRECTORY = "consumequeue"
+FILE_SIZE_BYTES = 300_000 * UNIT_SIZE
+OPEN_FILES_MAX = 512
+_QUEUE_ID_MAX = (1 << 31) - 1
+_PAGE_SIZE_BYTES = 4096
+# What RocketMQ takes for a topic's name, up to what a file's name may be: nothing in it means anything in a path.
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
+_RADIX_QUEUES_MAX = 1 << 15
+
+
+class ConsumeQueues:
+    """The queues of one store. Construct, then `load`.
+
+    Args:
+        files: the file system.
+        root: the store's directory.
+        file_size: bytes of each file, rounded up to whole units.
+        open_files_max: files kept open at a time; the others are opened when they are used.
+    """
+
+    __slots__ = ("_directory", "_dirty", "_dispatched", "_file_size", "_files", "_pool", "_progress", "_queues")
+
+    def __init__(
+        self, files: Files, root: str, file_size: int = FILE_SIZE_BYTES, *, open_files_max: int = OPEN_FILES_MAX
+    ) -> None:
+        self._files = files
+        self._directory = f"{root}/{DIRECTORY}"
+        self._file_size = -(-file_size // UNIT_SIZE) * UNIT_SIZE
+        self._pool = FilePool(files, open_files_max)
+        self._queues: dict[QueueKey, ConsumeQueue] = {}
+        self._dirty: dict[QueueKey, int] = {}  # bytes since the last flush
+        self._dispatched = Dispatched()
+        self._progress = FlushProgress()
+
+    # ----------------------------------------------------------------------------------------------------- queues
+
+    def load(self) -> list[str]:
+        """Open all queues that are there, as they were closed in order; after a crash `truncate` must follow.
+
+        Returns:
+            What was repaired, and what was found that belongs to no queue, one sentence each.
+
+        Raises:
+            store.errors.ForeignFile, WrongFileSize, MissingFile: see `MappedFileQueue.load`.
+        """
+        assert not self._queues
+        notes: list[str] = []
+        for topic in self._files.list_directory(self._directory):
+            path = f"{self._directory}/{topic}"
+            if not _TOPIC.fullmatch(topic) or not self._files.is_directory(path):
+                notes.append(f"{path}: not the directory of a topic; it is left alone")
+                continue
+            for name in self._files.list_directory(path):
+                queue_id = _queue_id(name)
+                if queue_id is None or not self._files.is_directory(f"{path}/{name}"):
+                    notes.append(f"{path}/{name}: not the directory of a queue; it is left alone")
+                    continue
+                queue = self._add(QueueKey(topic, queue_id))
+                notes += queue.load()
+        return notes
+
+    def get(self, key: QueueKey) -> ConsumeQueue | None:
+        """Return a queue, if there is one."""
+        return self._queues.get(key)
+
+    def __iter__(self) -> Iterator[QueueKey]:
+        """Iterate over the queues there are, in no particular order."""
+        return iter(self._queues)
+
+    def __len__(self) -> int:
+        """Return the number of queues."""
+        return len(self._queues)
+
+    @property
+    def max_physical_offset(self) -> int:
+        """Behind the last message that has a unit in any queue; 0 when there is none."""
+        return max((queue.max_physical_offset for queue in self._queues.values()), default=0)
+
+    @property
+    def open_files_count(self) -> int:
+        """Files that are open now."""
+        return self._pool.open_count
+
+    def _add(self, key: QueueKey) -> ConsumeQueue:
+        files = MappedFileQueue(self._pool, self._path(key), self._file_size, is_sparse=True)
+        queue = self._queues[key] = ConsumeQueue(key, files)
+        return queue
+
+    def _path(self, key: QueueKey) -> str:
+        return f"{self._directory}/{key.topic}/{key.queue_id}"
+
+    # -------------------------------------------------------------------------------------------------- appending
+
+    def append(self, batch: DispatchBatch) -> Sequence[Misplaced]:
+        """Bring the queues to what a stretch of the log says, in the page cache; what they hold already stays.
+
+        Returns:
+            Messages whose queue offset is out of line, with what was done (`store.unit_placement` has the rules), and
+            messages of queues that cannot be.
+
+        Raises:
+            store.errors.DiskFull: some queues may have taken it; give the same batch again.
+            store.errors.StorageFailed: the node must stop.
+        """
+        found: list[Misplaced] = []
+        rows = _in_order_of_queues(batch)
+        if rows is not None:
+            units = memoryview(encode_units(batch.physical_offsets[rows], batch.sizes[rows], batch.tags_codes[rows]))
+            ends = batch.physical_offsets[rows] + batch.sizes[rows]
+            ordered = Rows(batch.queue_offsets[rows], batch.physical_offsets[rows], ends, units)
+            for number, begin, end, is_regular in _groups(batch.queue_numbers[rows], ordered.queue_offsets):
+                found += self._append_group(batch.queues[number], ordered.slice(begin, end), is_regular=is_regular)
+        if len(batch):
+            self._dispatched = max(self._dispatched, Dispatched(batch.next_offset, int(batch.store_timestamps[-1])))
+        return found
+
+    def _append_group(self, key: QueueKey, rows: Rows, *, is_regular: bool) -> list[Misplaced]:
+        """Append the messages of one queue."""
+        queue = self._queues.get(key)
+        if queue is None:
+            if not _TOPIC.fullmatch(key.topic) or not 0 <= key.queue_id <= _QUEUE_ID_MAX:
+                offsets = int(rows.queue_offsets[0]), int(rows.physical_offsets[0])
+                return [Misplaced(key, *offsets, "a topic and a queue that can be", "left out: no such queue")]
+            self._files.make_directory(self._path(key))
+            queue = self._add(key)
+        self._dirty[key] = self._dirty.get(key, 0) + len(rows.units)
+        if (
+            is_regular
+            and rows.queue_offsets[0] == queue.max_offset
+            and rows.physical_offsets[0] >= queue.max_physical_offset
+        ):
+            queue.append(rows.units, int(rows.ends[-1]))
+            return []
+        return place(queue, rows)
+
+    # ---------------------------------------------------------------------------------------------------- cutting
+
+    def truncate(self, physical_offset: int, is_message: IsMessage | None = None) -> None:
+        """Keep, for certain, the units of messages that begin below `physical_offset`; see `ConsumeQueue.truncate`."""
+        for queue in self._queues.values():
+            queue.truncate(physical_offset, is_message)
+        self._dispatched = min(self._dispatched, Dispatched(physical_offset))
+        self._progress.cut(self._dispatched)
+
+    def expire(self, log_begin: int) -> None:
+        """Let the queues follow the log's begin: files go of which no message is left, `min_offset` is set."""
+        for queue in self._queues.values():
+            queue.expire(log_begin)
+
+    def remove_all(self) -> None:
+        """Remove the files of all queues, durably; their directories stay."""
+        for queue in self._queues.values():
+            queue.remove_all()
+        self._queues.clear()
+        self._dirty.clear()
+        self._dispatched = Dispatched()
+        self._progress.cut(self._dispatched)
+
+    # --------------------------------------------------------------------------------------------------- flushing
+
+    @property
+    def flushed(self) -> Dispatched:
+        """All of the log up to here has durable units."""
+        return self._progress.flushed
+
+    @property
+    def dispatched(self) -> Dispatched:
+        """All of the log up to here was appended since `load`."""
+        return self._dispatched
+
+    def begin_flush(self, pages_min: int = 0) -> FlushTicket | None:
+        """Return a ticket for what was appended since the last one; None when that is nothing.
+
+        Args:
+            pages_min: leave out queues that were given less than so many pages; then `flushed` does not move on.
+        """
+        chosen = [key for key, size in self._dirty.items() if size >= pages_min * _PAGE_SIZE_BYTES]
+        if not chosen and (self._dirty or self._dispatched == self.flushed):
+            return None
+        dispatched = self._dispatched if len(chosen) == len(self._dirty) else None
+        files, directories = [], []
+        for key in chosen:
+            del self._dirty[key]
+            queue = self._queues[key].files
+            files += queue.take_dirty()
+            if queue.take_new_name():
+                directories.append(queue.directory)
+        return self._progress.begin(FlushTicket(dispatched, self._pool, files, directories))
+
+    def end_flush(self, ticket: FlushTicket) -> None:
+        """Take a ticket back that was synced."""
+        self._progress.end(ticket)
+
+    def flush(self) -> None:
+        """Make everything durable here and now, as before closing.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        while (ticket := self.begin_flush()) is not None:
+            ticket.sync()
+            self.end_flush(ticket)
+
+    def close(self) -> None:
+        """Close all files without syncing them."""
+        for queue in self._queues.values():
+            queue.files.close()
+        self._queues.clear()
+
+
+def _queue_id(name: str) -> int | None:
+    """Return the number that a directory's name stands for."""
+    if not (name.isascii() and name.isdigit() and len(name) <= len(str(_QUEUE_ID_MAX))):
+        return None
+    queue_id = int(name)
+    return queue_id if str(queue_id) == name and queue_id <= _QUEUE_ID_MAX else None
+
+
+def _in_order_of_queues(batch: DispatchBatch) -> Int64s | None:
+    """Return the rows that stand in queues, grouped by queue, in the order of the log within each; None: no rows."""
+    rows = np.flatnonzero(batch.is_queued)
+    if not len(rows):
+        return None
+    numbers = batch.queue_numbers[rows]
+    # Numpy sorts 16-bit numbers by radix, ten times as fast.
+    small = numbers.astype(np.int16) if len(batch.queues) <= _RADIX_QUEUES_MAX else numbers
+    return rows[np.argsort(small, kind="stable")]
+
+
+def _groups(numbers: Int32s, queue_offsets: Int64s) -> Iterator[tuple[int, int, int, bool]]:
+    """Yield (queue number, begin, end, whether its queue offsets go up by one) of each run of equal numbers."""
+    borders = np.flatnonzero(np.diff(numbers)) + 1
+    starts = np.concatenate(([0], borders))
+    is_break = np.empty(len(numbers), np.bool_)
+    is_break[0] = False
+    is_break[1:] = np.diff(queue_offsets) != 1
+    is_break[borders] = False
+    breaks = np.add.reduceat(is_break, starts, dtype=np.int64)
+    ends = [*borders.tolist(), len(numbers)]
+    yield from zip(numbers[starts].tolist(), starts.tolist(), ends, (breaks == 0).tolist(), strict=True)

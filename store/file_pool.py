@@ -1,0 +1,153 @@
+"""Many files, of which only some are open: a store has thousands of queues, a process has hundreds of descriptors.
+
+A file of the pool opens itself when it is used, and the one that was not used for longest is closed for it. One that
+was written to is synced before that, so that closing loses nothing; that may take milliseconds, and happens only when
+more files than the pool may hold are written to between two flushes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from store.files import File, QueueFiles
+
+
+class PooledFile:
+    """`File` that is open only when need be. `view` stays right when the file is closed and opened again."""
+
+    __slots__ = ("_file", "_pool", "_synced_count", "_written_count", "path", "size")
+
+    def __init__(self, pool: FilePool, path: str, file: File) -> None:
+        self.path = path
+        self.size = file.size
+        self._pool = pool
+        self._file: File | None = file
+        self._written_count = 0
+        self._synced_count = 0
+
+    def write(self, data: bytes | memoryview, position: int) -> None:
+        """See `File.write`."""
+        self._written_count += 1
+        self._opened().write(data, position)
+
+    def read(self, position: int, size: int) -> bytes:
+        """See `File.read`."""
+        return self._opened().read(position, size)
+
+    def view(self) -> memoryview:
+        """See `File.view`."""
+        return self._opened().view()
+
+    def allocate(self, position: int, size: int) -> None:
+        """See `File.allocate`."""
+        self._opened().allocate(position, size)
+
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """See `File.data_ranges`."""
+        return self._opened().data_ranges(position)
+
+    def sync(self) -> None:
+        """See `File.sync`. A file that is closed was synced when the pool closed it."""
+        file, written_count = self._file, self._written_count
+        if file is not None:
+            file.sync()
+            self._synced_count = written_count
+
+    def close(self) -> None:
+        """See `File.close`."""
+        file = self._forget()
+        if file is not None:
+            file.close()
+
+    def discard(self) -> None:
+        """See `File.discard`."""
+        file = self._forget()
+        if file is not None:
+            file.discard()
+
+    def rest(self) -> None:
+        """Close the file until it is used again. For the pool only."""
+        file = self._file
+        assert file is not None, self.path
+        if self._synced_count != self._written_count:
+            self.sync()
+        self._file = None
+        file.close()
+
+    def _opened(self) -> File:
+        file = self._file
+        if file is None:
+            file = self._file = self._pool.reopen(self)
+        else:
+            self._pool.touch(self)
+        return file
+
+    def _forget(self) -> File | None:
+        file, self._file = self._file, None
+        if file is not None:
+            self._pool.forget(self)
+        return file
+
+
+class FilePool:
+    """`QueueFiles` that keeps at most `open_files_max` files open at a time."""
+
+    __slots__ = ("_files", "_open", "_open_files_max")
+
+    def __init__(self, files: QueueFiles, open_files_max: int) -> None:
+        assert open_files_max > 0, open_files_max
+        self._files = files
+        self._open_files_max = open_files_max
+        # By identity, the one used longest ago first.
+        self._open: OrderedDict[int, PooledFile] = OrderedDict()
+
+    @property
+    def open_count(self) -> int:
+        """Files that are open now."""
+        return len(self._open)
+
+    def list_directory(self, path: str) -> list[str]:
+        """See `Files.list_directory`."""
+        return self._files.list_directory(path)
+
+    def create(self, path: str, size: int, *, is_sparse: bool = False) -> PooledFile:
+        """See `Files.create`."""
+        self._make_room()
+        return self._admit(PooledFile(self, path, self._files.create(path, size, is_sparse=is_sparse)))
+
+    def open(self, path: str) -> PooledFile:
+        """See `Files.open`."""
+        self._make_room()
+        return self._admit(PooledFile(self, path, self._files.open(path)))
+
+    def remove(self, path: str) -> None:
+        """See `Files.remove`."""
+        self._files.remove(path)
+
+    def sync_directory(self, path: str) -> None:
+        """See `Files.sync_directory`."""
+        self._files.sync_directory(path)
+
+    def reopen(self, pooled: PooledFile) -> File:
+        """Open a file that rests."""
+        self._make_room()
+        file = self._files.open(pooled.path)
+        self._admit(pooled)
+        return file
+
+    def touch(self, pooled: PooledFile) -> None:
+        """Note that a file is used."""
+        self._open.move_to_end(id(pooled))
+
+    def forget(self, pooled: PooledFile) -> None:
+        """Note that a file was closed for good."""
+        self._open.pop(id(pooled), None)
+
+    def _admit(self, pooled: PooledFile) -> PooledFile:
+        self._open[id(pooled)] = pooled
+        return pooled
+
+    def _make_room(self) -> None:
+        while len(self._open) >= self._open_files_max:
+            _, oldest = self._open.popitem(last=False)
+            oldest.rest()

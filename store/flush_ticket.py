@@ -1,0 +1,91 @@
+"""Tickets for syncs of derived files that run in other threads, and how far in the log they make them durable."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from store.files import File, QueueFiles
+
+
+class Dispatched(NamedTuple):
+    """How far in the log derived files go.
+
+    Attributes:
+        offset: behind the last record that was dispatched.
+        store_timestamp: of that record: milliseconds since 1970, 0 when there was none.
+    """
+
+    offset: int = 0
+    store_timestamp: int = 0
+
+
+class FlushTicket:
+    """What must be synced for derived files to be durable as far as `dispatched` says.
+
+    Attributes:
+        dispatched: what the sync covers; None: nothing to count on, for some files were left out.
+    """
+
+    __slots__ = ("_directories", "_files", "_synced_files", "dispatched", "is_synced")
+
+    def __init__(
+        self,
+        dispatched: Dispatched | None,
+        files: QueueFiles,
+        synced_files: Sequence[File],
+        directories: Sequence[str],
+    ) -> None:
+        self.dispatched = dispatched
+        self.is_synced = False
+        self._files = files
+        self._synced_files = synced_files
+        self._directories = directories
+
+    def sync(self) -> None:
+        """Sync files and names; any thread may call it, once.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop; the ticket must not be tried again.
+        """
+        for file in self._synced_files:
+            file.sync()
+        for directory in self._directories:
+            self._files.sync_directory(directory)
+        self.is_synced = True
+
+
+class FlushProgress:
+    """How far derived files are durable. Owner's thread only.
+
+    Attributes:
+        flushed: all of the log up to here has durable units or items.
+    """
+
+    __slots__ = ("_open", "flushed")
+
+    def __init__(self) -> None:
+        self.flushed = Dispatched()
+        self._open: deque[FlushTicket] = deque()
+
+    def begin(self, ticket: FlushTicket) -> FlushTicket:
+        """Hand out a ticket."""
+        self._open.append(ticket)
+        return ticket
+
+    def end(self, ticket: FlushTicket) -> None:
+        """Take a synced ticket back, which counts once all older ones are back: each covers only its own files."""
+        assert ticket.is_synced
+        assert ticket in self._open
+        while self._open and self._open[0].is_synced:
+            dispatched = self._open.popleft().dispatched
+            if dispatched is not None:
+                self.flushed = dispatched
+
+    def cut(self, dispatched: Dispatched) -> None:
+        """Forget what is durable, or about to be, behind a place in the log."""
+        self.flushed = min(self.flushed, dispatched)
+        for ticket in self._open:
+            if ticket.dispatched is not None:
+                ticket.dispatched = min(ticket.dispatched, dispatched)
