@@ -9,10 +9,12 @@ Source: RocketMQ `MappedFileQueue`, DLedger `MmapFileList`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from store.errors import ForeignFile, MissingFile, WrongFileSize
+from store.errors import ForeignFile, MissingFile, StorageFailed, WrongFileSize
 from store.mapped_file import MappedFile
+from store.next_file import NextFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +44,7 @@ class MappedFileQueue:
         "_has_new_name",
         "_is_sparse",
         "_mapped_files",
+        "_next",
         "_reserved_end",
     )
 
@@ -55,6 +58,7 @@ class MappedFileQueue:
         self._mapped_files: list[MappedFile] = []
         self._dirty: list[MappedFile] = []
         self._reserved_end = 0
+        self._next: NextFile | None = None
 
     @property
     def directory(self) -> str:
@@ -81,12 +85,15 @@ class MappedFileQueue:
         """Offset behind the last byte of the last file; 0 without files."""
         return self._mapped_files[-1].end_offset if self._mapped_files else 0
 
-    def load(self) -> list[str]:
+    def load(self, *, is_read_only: bool = False) -> list[str]:
         """Open the files that are there, and remove a last one whose creation a crash cut short.
 
         Creating a file makes its name first and gives it its size after, so a crash between leaves a last file that
         is too short and holds only zeros: nothing was ever written to it, and it is removed. Any other wrong size is
         an error: the directory was written with another file size, or the file was damaged.
+
+        Args:
+            is_read_only: leave such a last file where it is, and do without it.
 
         Returns:
             What was repaired, one sentence each.
@@ -108,6 +115,10 @@ class MappedFileQueue:
             if not is_cut_short or file.find_data(file.begin_offset) < file.end_offset:
                 file.file.close()
                 raise WrongFileSize(file.path, self._file_size, file.file.size)
+            if is_read_only:
+                file.file.close()
+                notes.append(f"{file.path}: left out; a crash cut its creation short at {file.file.size} bytes")
+                continue
             self._drop(file)
             notes.append(f"{file.path}: removed; a crash cut its creation short at {file.file.size} bytes")
         return notes
@@ -142,6 +153,26 @@ class MappedFileQueue:
         assert last is not None, (self._directory, end)
         self._reserved_end = last.allocated_end
 
+    def prepare_next(self) -> NextFile | None:
+        """Return the job that makes the file behind the last one, for any thread; None while there is one already.
+
+        The queue takes the file up when it is needed, or at `adopt_next`. Not for sparse files, which cost no time.
+        """
+        assert not self._is_sparse, self._directory
+        if not self._mapped_files or self._next is not None:
+            return None
+        self._next = NextFile(self._files, self._directory, self._path(self.end_offset), self._file_size)
+        return self._next
+
+    def adopt_next(self) -> None:
+        """Take up a file that `prepare_next` had made, if that has come to its end.
+
+        Raises:
+            store.errors.StorageFailed: it could not be made; the node must stop.
+        """
+        if self._next is not None and self._next.is_made:
+            self._settle_next()
+
     def write(self, offset: int, data: bytes | memoryview) -> None:
         """Write `data` at `offset`, into the page cache; it must lie within one existing file.
 
@@ -173,6 +204,7 @@ class MappedFileQueue:
             data_end: behind the last byte that is not zero, as the owner knows it.
             is_durable: sync the zeros before returning.
         """
+        self._settle_next()
         while len(self._mapped_files) > 1 and self._mapped_files[-1].begin_offset >= offset:
             file = self._mapped_files.pop()
             self._drop(file)
@@ -196,6 +228,7 @@ class MappedFileQueue:
 
     def remove_all(self) -> None:
         """Remove every file, last first; the queue is then as new."""
+        self._settle_next()
         while self._mapped_files:
             self._drop(self._mapped_files.pop())
         self._reserved_end = 0
@@ -239,6 +272,8 @@ class MappedFileQueue:
 
     def close(self) -> None:
         """Close all files without syncing them."""
+        with suppress(StorageFailed):  # a file that nobody has begun to use
+            self._settle_next()
         for file in self._mapped_files:
             file.file.close()
         self._mapped_files.clear()
@@ -258,6 +293,9 @@ class MappedFileQueue:
         return file
 
     def _create(self, offset: int) -> None:
+        self._settle_next()
+        if self._mapped_files and self.end_offset > offset:
+            return
         if self._has_new_name:
             # Before the next one, so that a crash leaves no gap between files.
             self._files.sync_directory(self._directory)
@@ -266,6 +304,13 @@ class MappedFileQueue:
         if not self._is_sparse:
             self._files.sync_directory(self._directory)
         self._mapped_files.append(MappedFile(file, offset, is_allocated=not self._is_sparse))
+
+    def _settle_next(self) -> None:
+        """Take up the file that `prepare_next` promised, once it is made; without one do nothing."""
+        job, self._next = self._next, None
+        file = None if job is None else job.make()
+        if file is not None:
+            self._mapped_files.append(MappedFile(file, self.end_offset, is_allocated=True))
 
     def _drop(self, file: MappedFile) -> None:
         if file.is_dirty:

@@ -1,0 +1,88 @@
+"""When written data is due to be flushed: by time, and by how many pages wait.
+
+Every `interval_ms` there is a round. In a round a file is flushed if at least `least_pages` pages of it wait; in a
+*thorough* round, every `thorough_interval_ms`, whatever waits. So a busy log is flushed in few large steps, and the
+last bytes before a silence are flushed all the same.
+
+| what is flushed            | interval | pages | thorough |
+| -------------------------- | -------- | ----- | -------- |
+| the log, `flush = "async"` | 500 ms   | 4     | 10 s     |
+| consume queues             | 1 s      | 2     | 60 s     |
+
+Not here: syncs, clocks, threads. Source: RocketMQ `CommitLog.FlushRealTimeService`, `FlushConsumeQueueService`,
+`DefaultMappedFile.isAbleToFlush`, and the defaults of `MessageStoreConfig`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PAGE_SIZE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class FlushSettings:
+    """See the module's text.
+
+    Attributes:
+        interval_ms: from round to round.
+        least_pages: what makes a flush worth while; 0: every round is thorough.
+        thorough_interval_ms: from one thorough round to the next; 0: every round is thorough.
+    """
+
+    interval_ms: int
+    least_pages: int
+    thorough_interval_ms: int
+
+    def __post_init__(self) -> None:
+        if self.interval_ms < 1 or self.least_pages < 0 or self.thorough_interval_ms < 0:
+            raise ValueError(f"expected an interval of at least 1 ms, and no negative number, found {self}")
+
+
+COMMIT_LOG_FLUSH = FlushSettings(interval_ms=500, least_pages=4, thorough_interval_ms=10_000)
+CONSUME_QUEUE_FLUSH = FlushSettings(interval_ms=1_000, least_pages=2, thorough_interval_ms=60_000)
+
+
+class FlushPolicy:
+    """Says when a round is due, and what to flush in it. Times are milliseconds of any clock that never goes back.
+
+    Args:
+        settings: intervals and pages.
+        now_ms: when it begins; the first round is one interval later.
+    """
+
+    __slots__ = ("_due_ms", "_settings", "_thorough_ms")
+
+    def __init__(self, settings: FlushSettings, now_ms: int) -> None:
+        self._settings = settings
+        self._due_ms = now_ms + settings.interval_ms
+        self._thorough_ms = now_ms
+
+    @property
+    def due_ms(self) -> int:
+        """When the next round is due."""
+        return self._due_ms
+
+    def begin_round(self, now_ms: int) -> int | None:
+        """Begin a round if one is due.
+
+        Returns:
+            How many pages must wait for a flush (see `is_worth_flushing`); 0 in a thorough round; None: none is due.
+        """
+        if now_ms < self._due_ms:
+            return None
+        self._due_ms = now_ms + self._settings.interval_ms
+        if now_ms < self._thorough_ms + self._settings.thorough_interval_ms:
+            return self._settings.least_pages
+        self._thorough_ms = now_ms
+        return 0
+
+
+def is_worth_flushing(flushed: int, written: int, least_pages: int) -> bool:
+    """Return whether the bytes `[flushed, written)` of a file, or of a queue of files, are flushed in a round.
+
+    Pages are counted as RocketMQ does: whole ones that the writer has left behind.
+    """
+    if least_pages > 0:
+        return written // PAGE_SIZE_BYTES - flushed // PAGE_SIZE_BYTES >= least_pages
+    return written > flushed
