@@ -1,0 +1,108 @@
+"""How far a plain log is durable, and who waits for that: group commit.
+
+The owner takes a ticket, any thread syncs it, and the owner hands it back; what is appended meanwhile waits for the
+next ticket. What was cut off meanwhile is taken off every ticket that is still out.
+
+Source: RocketMQ `CommitLog.GroupCommitService`, which tells nobody of a sync that failed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from store.commit_log import Certainty, Outcome, PendingAppend, PutStatus
+from store.files import File
+
+
+class FlushTicket:
+    """The files that must be synced for the log to be durable up to `end_offset`.
+
+    Attributes:
+        end_offset: what the sync covers; a cut lowers it. The owner's thread only.
+        store_timestamp: of the last record before it.
+    """
+
+    __slots__ = ("_files", "_is_synced", "end_offset", "store_timestamp")
+
+    def __init__(self, end_offset: int, store_timestamp: int, files: Sequence[File]) -> None:
+        self.end_offset = end_offset
+        self.store_timestamp = store_timestamp
+        self._files = files
+        self._is_synced = False
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether `sync` came to its end."""
+        return self._is_synced
+
+    def sync(self) -> None:
+        """Sync the files; any thread may call it, once.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop; the ticket must not be tried again.
+        """
+        for file in self._files:
+            file.sync()
+        self._is_synced = True
+
+
+class FlushProgress:
+    """What is durable, and the appends that wait for it. The owner's thread only.
+
+    Attributes:
+        flushed_offset: the log is durable up to here.
+        store_timestamp: of the last record before it; -1 when there is none.
+    """
+
+    __slots__ = ("_open", "_waiting", "flushed_offset", "store_timestamp")
+
+    def __init__(self, flushed_offset: int, store_timestamp: int) -> None:
+        self.flushed_offset = flushed_offset
+        self.store_timestamp = store_timestamp
+        self._open: deque[FlushTicket] = deque()
+        self._waiting: deque[tuple[int, PendingAppend, Outcome]] = deque()
+
+    def wait(self, end_offset: int, pending: PendingAppend, outcome: Outcome) -> None:
+        """Have `pending` end with `outcome` once the log is durable up to `end_offset`."""
+        self._waiting.append((end_offset, pending, outcome))
+
+    def begin(self, end_offset: int, store_timestamp: int, files: Sequence[File]) -> FlushTicket:
+        """Hand out a ticket for everything written so far."""
+        ticket = FlushTicket(end_offset, store_timestamp, files)
+        self._open.append(ticket)
+        return ticket
+
+    def end(self, ticket: FlushTicket) -> None:
+        """Take a synced ticket back, which counts once all older ones are back: each covers only its own files."""
+        assert ticket.is_synced
+        assert ticket in self._open
+        while self._open and self._open[0].is_synced:
+            done = self._open.popleft()
+            if done.end_offset > self.flushed_offset:
+                self.flushed_offset, self.store_timestamp = done.end_offset, done.store_timestamp
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= self.flushed_offset:
+            _, pending, outcome = waiting.popleft()
+            pending.end(outcome)
+
+    def cut(self, end_offset: int, store_timestamp: int) -> None:
+        """Forget what was, or is about to become, durable from `end_offset` on; nobody may wait for it.
+
+        Args:
+            end_offset: of the log from now on.
+            store_timestamp: of the last record before it.
+        """
+        assert not self._waiting or self._waiting[-1][0] <= end_offset, (self._waiting[-1], end_offset)
+        if self.flushed_offset > end_offset:
+            self.flushed_offset, self.store_timestamp = end_offset, store_timestamp
+        for ticket in self._open:
+            if ticket.end_offset > end_offset:
+                ticket.end_offset, ticket.store_timestamp = end_offset, store_timestamp
+
+    def fail(self, detail: str) -> None:
+        """End all who wait: whether their messages will be there after a crash is not known."""
+        outcome = Outcome(PutStatus.UNKNOWN_ERROR, Certainty.UNKNOWN, (), detail)
+        waiting, self._waiting = self._waiting, deque()
+        for _, pending, _ in waiting:
+            pending.end(outcome)

@@ -1,0 +1,203 @@
+"""Finds out, when a plain log is opened, where it ends, and makes the files say just that.
+
+1. Start: the file to scan from, by the table `START_CASES`. What lies before it was synced and is not looked at.
+2. Scan: each record from there on is checked, body and all; a blank leads to the next file.
+3. Settle: where the scan stops, `commitlog.log_tail` tells end, torn tail and corruption apart. A torn tail is
+   overwritten with zeros, durably, before anything can be written behind it; Java leaves it, and it can come back.
+4. Sync: what a process that was killed had written but not synced is made durable, so that it may be counted on.
+
+A blank at the very end stays: the log goes on in the next file. Files of zeros behind the end, which were allocated
+ahead (Java allocates up to two), stay, too.
+
+Source: RocketMQ `CommitLog.recoverNormally`, `recoverAbnormally`, `StoreCheckpoint.getMinTimestamp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from commitlog.log_tail import BadPlace, Verdict, describe, find_facts, judge
+from commitlog.record import BLANK_MAGIC, BLANK_SIZE_MIN, END_SIZE_MIN, HEAD, BadRecord, decode
+from store.errors import CorruptData
+from store.mapped_file import MappedFile
+from store.mapped_file_queue import MappedFileQueue
+
+# Java's margin below the timestamps of the checkpoint.
+_MARGIN_MS: Final = 3000
+NO_TIMESTAMP: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LastExit:
+    """How the process before ended, and what it had promised.
+
+    Attributes:
+        is_clean: it stopped in order: there is no file `abort`.
+        synced_timestamp: every record with a smaller store timestamp was synced (`physicMsgTimestamp` of the
+            checkpoint); 0: not known.
+    """
+
+    is_clean: bool = False
+    synced_timestamp: int = 0
+
+
+UNKNOWN_EXIT: Final = LastExit()
+
+
+class StartRule(Enum):
+    """Which file the scan starts with."""
+
+    NEWEST = "the newest whose first record is good"
+    SYNCED = "the newest whose first record is good and older than the synced timestamp by more than three seconds"
+    FIRST = "the first"
+
+
+class StartCase(NamedTuple):
+    """A row of the table: what is known of the last exit (None: either), and the start."""
+
+    is_clean: bool | None
+    is_timestamp_known: bool | None
+    rule: StartRule
+
+    def fits(self, last_exit: LastExit) -> bool:
+        """Return whether the row is for this exit."""
+        facts = (last_exit.is_clean, last_exit.synced_timestamp > 0)
+        return all(asked in (None, found) for asked, found in zip(self[:2], facts, strict=True))
+
+
+# Exactly one row fits any exit. Where no file answers to the rule, the first one does.
+START_CASES: Final = (
+    StartCase(True, None, StartRule.NEWEST),
+    StartCase(False, True, StartRule.SYNCED),
+    StartCase(False, False, StartRule.FIRST),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredLog:
+    """What the files hold.
+
+    Attributes:
+        end_offset: behind the last record, or behind the blank that follows it; where an empty log will begin.
+        last_store_timestamp: of the last record; -1 when there is none.
+        notes: what was cut, or would be cut, or was passed over, one sentence each.
+    """
+
+    end_offset: int
+    last_store_timestamp: int
+    notes: tuple[str, ...] = ()
+
+
+class _Cursor(NamedTuple):
+    """A place between two records: the file's number, the position in it, and the timestamp of the record before."""
+
+    number: int
+    position: int
+    last_store_timestamp: int
+
+
+def recover(
+    queue: MappedFileQueue,
+    last_exit: LastExit,
+    *,
+    is_read_only: bool = False,
+    is_corruption_skipped: bool = False,
+    is_property_crc_checked: bool = False,
+) -> RecoveredLog:
+    """Bring the files of a log into order.
+
+    Args:
+        queue: the loaded files.
+        last_exit: how the process before ended.
+        is_read_only: change nothing; a torn tail is only noted.
+        is_corruption_skipped: go on behind what is corrupt, with a note; corruption that nothing good follows is cut.
+        is_property_crc_checked: the store writes the property CRC, so it is checked.
+
+    Raises:
+        store.errors.CorruptData: records that were durable are bad. Nothing was changed.
+        store.errors.StorageFailed: a file cannot be written or synced.
+    """
+    files = queue.mapped_files
+    if not files:
+        return RecoveredLog(0, NO_TIMESTAMP)
+    notes: list[str] = []
+    verdict = Verdict.END
+    at = _choose_start(files, last_exit, is_property_crc_checked=is_property_crc_checked)
+    while True:
+        at = _scan(files, at, is_property_crc_checked=is_property_crc_checked)
+        if at.number == len(files):
+            break
+        place = BadPlace(tuple(files[at.number :]), at.position, at.last_store_timestamp)
+        facts, good = find_facts(place, last_exit.synced_timestamp)
+        verdict = judge(facts)
+        if verdict is Verdict.CORRUPTION and (facts.is_foreign or not is_corruption_skipped):
+            raise CorruptData(place.file.path, *describe(place))
+        if verdict is Verdict.CORRUPTION and good is not None:
+            notes.append(_note(place, "corrupt data passed over"))
+            at = _Cursor(at.number + good.number, good.position, at.last_store_timestamp)
+            continue
+        if verdict is not Verdict.END:
+            notes.append(_note(place, "torn tail, which would be cut," if is_read_only else "torn tail cut"))
+        break
+    end_offset = files[at.number].begin_offset + at.position if at.number < len(files) else queue.end_offset
+    if not is_read_only:
+        if verdict is not Verdict.END and at.number < len(files):
+            queue.truncate(end_offset, files[at.number].find_data_end(end_offset), is_durable=True)
+        queue.sync_all()
+    if at.last_store_timestamp < last_exit.synced_timestamp:
+        notes.append(
+            f"{queue.directory}: the last message is of {at.last_store_timestamp}, but the checkpoint says that one of "
+            f"{last_exit.synced_timestamp} was durable here"
+        )
+    return RecoveredLog(end_offset, at.last_store_timestamp, tuple(notes))
+
+
+def _choose_start(files: Sequence[MappedFile], last_exit: LastExit, *, is_property_crc_checked: bool) -> _Cursor:
+    """Return the head of the file to scan from."""
+    rule = next(case.rule for case in START_CASES if case.fits(last_exit))
+    newest = 0 if rule is StartRule.FIRST else len(files) - 1
+    for number in range(newest, 0, -1):
+        file = files[number]
+        try:
+            record = decode(file.view(), 0)
+        except BadRecord:
+            continue
+        is_good = (
+            record.check(physical_offset=file.begin_offset, is_property_crc_checked=is_property_crc_checked) is None
+        )
+        is_synced = record.store_timestamp < last_exit.synced_timestamp - _MARGIN_MS
+        if is_good and (is_synced or rule is StartRule.NEWEST):
+            return _Cursor(number, 0, NO_TIMESTAMP)
+    return _Cursor(0, 0, NO_TIMESTAMP)
+
+
+def _scan(files: Sequence[MappedFile], at: _Cursor, *, is_property_crc_checked: bool) -> _Cursor:
+    """Check all records from `at` on; return where they stop being good, or behind the last file."""
+    number, position, store_timestamp = at
+    while number < len(files):
+        file = files[number]
+        view, begin_offset, file_size = file.view(), file.begin_offset, file.file.size
+        with suppress(BadRecord):
+            while True:
+                record = decode(view, position, file_size - END_SIZE_MIN)
+                if record.check(
+                    physical_offset=begin_offset + position, is_property_crc_checked=is_property_crc_checked
+                ):
+                    break
+                store_timestamp = record.store_timestamp
+                position += record.size
+        if position > file_size - BLANK_SIZE_MIN:
+            break
+        if HEAD.unpack_from(view, position) != (file_size - position, BLANK_MAGIC):
+            break
+        number, position = number + 1, 0
+    return _Cursor(number, position, store_timestamp)
+
+
+def _note(place: BadPlace, what: str) -> str:
+    fault = describe(place)
+    return f"{place.file.path}: {what} at byte {place.position}: expected {fault.expected}, found {fault.found}"

@@ -1,0 +1,35 @@
+"""The tables of recovery: every combination of facts has exactly one row."""
+
+from itertools import product
+
+import pytest
+
+from commitlog.log_recovery import START_CASES, LastExit, StartRule
+from commitlog.log_tail import CASES, PlaceFacts, Verdict, judge
+
+
+@pytest.mark.parametrize("facts", [PlaceFacts(*bits) for bits in product((False, True), repeat=5)])
+def test_exactly_one_row_fits_what_stands_at_the_end_of_a_scan(facts):
+    rows = [case for case in CASES if case.fits(facts)]
+
+    assert len(rows) == 1
+    assert judge(facts) is rows[0].verdict
+
+
+@pytest.mark.parametrize("last_exit", [LastExit(clean, at) for clean, at in product((False, True), (0, 1_700_000))])
+def test_exactly_one_row_fits_how_the_process_before_ended(last_exit):
+    assert len([case for case in START_CASES if case.fits(last_exit)]) == 1
+
+
+def test_every_row_and_every_rule_is_used():
+    bits = [PlaceFacts(*bits) for bits in product((False, True), repeat=5)]
+
+    assert [case for case in CASES if not any(case.fits(facts) for facts in bits)] == []
+    assert {case.verdict for case in CASES} == set(Verdict)
+    assert {case.rule for case in START_CASES} == set(StartRule)
+
+
+def test_what_was_synced_is_never_cut():
+    facts = [PlaceFacts(*bits) for bits in product((False, True), repeat=5)]
+
+    assert {judge(each) for each in facts if each.holds_data and each.was_synced} == {Verdict.CORRUPTION}
