@@ -14,7 +14,6 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.read_only_file import ReadOnlyFile
 from dledger.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from dledger.entry import (
     BLANK,
@@ -36,6 +35,7 @@ from dledger.properties import parse_properties
 from dledger.types import HardState
 from store.mapped_file import MappedFile
 from store.os_files import OsFiles
+from store.read_only_files import ReadOnlyFile
 
 _NAME_DIGITS = 20
 # An entry that is being written is whole a moment later.

@@ -1,0 +1,127 @@
+"""Whether the checkpoint of queues and index can be true, seen from the log.
+
+Each of its timestamps is that of some message; none is later than the last one.
+
+Source: RocketMQ `StoreCheckpoint`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from store.dispatch_batch import DispatchBatch
+from store.finding import Area, Finding
+from store.read_only_files import ReadOnlyFiles
+
+SIZE = 4096
+_LAYOUT = struct.Struct(">qqqqq")
+# RocketMQ 4 wrote only the three timestamps.
+_REMEDY = "`dledger rebuild` writes it anew"
+_NAMES = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp", "masterFlushedOffset", "confirmPhyOffset")
+# A replica may be so far behind its master.
+_BEHIND_MAX_BYTES = 1 << 40
+
+
+class Checkpoint(NamedTuple):
+    """The five fields: store timestamps in milliseconds, then offsets; 0: not known.
+
+    Attributes:
+        physic_timestamp: of the last message that is flushed.
+        logics_timestamp: of the last message whose queue unit is made.
+        index_timestamp: of the last message in a full index file.
+        master_flushed_offset: how far the master has flushed.
+        confirm_offset: where the last message begins that is confirmed.
+    """
+
+    physic_timestamp: int
+    logics_timestamp: int
+    index_timestamp: int
+    master_flushed_offset: int
+    confirm_offset: int
+
+    def named(self) -> dict[str, int]:
+        """Return the fields under RocketMQ's names."""
+        return dict(zip(_NAMES, self, strict=True))
+
+
+def read_checkpoint(files: ReadOnlyFiles, path: str) -> Checkpoint | None:
+    """Return what the file says; None when there is no such file, or too little of it."""
+    content = files.read_bytes(path)
+    if content is None or len(content) < _LAYOUT.size:
+        return None
+    return Checkpoint(*_LAYOUT.unpack_from(content))
+
+
+class CheckpointCheck:
+    """Watches the log go by, and says in the end whether a checkpoint can be true.
+
+    Args:
+        files: read it.
+        path: of it.
+        is_unfinished: the store was not closed in order: messages that the checkpoint knew may be gone.
+    """
+
+    def __init__(self, files: ReadOnlyFiles, path: str, *, is_unfinished: bool) -> None:
+        self._content = files.read_bytes(path)
+        self._path = path
+        self._is_unfinished = is_unfinished
+        self._fields = read_checkpoint(files, path)
+        self._known: set[int] = {0}
+        self._first_timestamp = -1
+        self._last_timestamp = -1
+
+    def add(self, batch: DispatchBatch) -> None:
+        """Take note of the next stretch of the log."""
+        if self._fields is None or not len(batch):
+            return
+        if self._first_timestamp < 0:
+            self._first_timestamp = int(batch.store_timestamps.min())
+        self._last_timestamp = max(self._last_timestamp, int(batch.store_timestamps.max()))
+        wanted = np.array(self._fields[:3])
+        self._known.update(wanted[np.isin(wanted, batch.store_timestamps)].tolist())
+        offsets = np.array(self._fields[3:])
+        ends = batch.physical_offsets + batch.sizes
+        is_known = np.isin(offsets, batch.physical_offsets) | np.isin(offsets, ends)
+        self._known.update(offsets[is_known].tolist())
+
+    def finish(self, log_end: int) -> Iterator[Finding]:
+        """Yield what is wrong with it."""
+        if self._content is None or len(self._content) != SIZE:
+            found = "no file" if self._content is None else f"{len(self._content)} bytes"
+            yield self._finding(0, f"{SIZE} bytes", found, "the next start recovers from the beginning of the log")
+        if self._content is None or self._fields is None:
+            return
+        for number, (name, value) in enumerate(self._fields.named().items()):
+            is_time = number < 3
+            if value in self._known:
+                continue
+            if is_time and self._first_timestamp < 0:
+                continue
+            expected = self._expected(log_end, value, is_time=is_time)
+            if expected:
+                meaning = "a recovery that goes by it would begin at the wrong place"
+                yield self._finding(number * 8, f"{name} {expected}", f"{value}", meaning)
+        for at in np.flatnonzero(np.frombuffer(self._content, np.uint8, -1, _LAYOUT.size))[:1].tolist():
+            position = _LAYOUT.size + at
+            yield self._finding(
+                position, "zeros behind the fields", f"{self._content[position]:#04x}", "nothing reads it"
+            )
+
+    def _expected(self, log_end: int, value: int, *, is_time: bool) -> str:
+        """Say what a value should have been; empty when it may be so."""
+        if is_time:
+            if value > self._last_timestamp:
+                return f"not above {self._last_timestamp}, when the last message was stored"
+            if value < self._first_timestamp:
+                return f"0, or not below {self._first_timestamp}, when the first message was stored"
+            return "" if self._is_unfinished else "0, or when some message was stored"
+        if not 0 <= value <= log_end + _BEHIND_MAX_BYTES:
+            return f"an offset not far above the log's end {log_end}"
+        return "" if value > log_end or self._is_unfinished else "an offset where a message begins or ends"
+
+    def _finding(self, position: int, expected: str, found: str, meaning: str) -> Finding:
+        return Finding(Area.CHECKPOINT, self._path, position, expected, found, meaning, _REMEDY, self._is_unfinished)

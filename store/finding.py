@@ -1,0 +1,54 @@
+"""What a check of stored files found: one place that is not as it must be, and what that means.
+
+Not here: errors that end an operation (`store.errors`). A check goes on behind what it finds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Area(StrEnum):
+    """The part of a store that a finding belongs to."""
+
+    FILES = "files"
+    LOG = "log"
+    ENTRIES = "entries"
+    QUEUES = "queues"
+    INDEX = "index"
+    CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Bytes that are not what must stand there.
+
+    Attributes:
+        area: which part of the store it belongs to.
+        path: the file, or the directory.
+        position: within the file, in bytes.
+        expected: what should stand there.
+        found: what stands there.
+        meaning: what that means.
+        remedy: what to do next, as a sentence.
+        is_unfinished: a crash or a running program left it, and the next start of the store mends it by itself; else
+            it is damage.
+        count: of records, units or items concerned.
+    """
+
+    area: Area
+    path: str
+    position: int
+    expected: str
+    found: str
+    meaning: str
+    remedy: str
+    is_unfinished: bool = False
+    count: int = 1
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: at byte {self.position}: expected {self.expected}, found {self.found}; {self.meaning}. "
+            f"{self.remedy}"
+        )
