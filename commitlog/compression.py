@@ -1,0 +1,91 @@
+"""Bodies that a client has compressed. The store keeps them as they are; only a reader at the edge opens them.
+
+The checksum of a record covers the stored bytes. Source: RocketMQ `CompressionType`, `CompressorFactory`: zlib is the
+format of RFC 1950, LZ4 its frame format, Zstandard its frames.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import lz4.frame
+import zstandard
+
+from store.errors import StoreError
+from store.sys_flag import COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
+
+# What a body may grow to: a small one can hold a thousand times its size.
+UNCOMPRESSED_SIZE_MAX: Final = 64 << 20
+
+
+class UnreadableBody(StoreError):
+    """A compressed body cannot be opened."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"compressed body: {reason}. The stored bytes are untouched; read them as they are")
+
+
+def is_compressed(sys_flag: int) -> bool:
+    """Return whether the body of such a message is compressed."""
+    return bool(sys_flag & COMPRESSED)
+
+
+def uncompressed_body(sys_flag: int, body: bytes, *, size_max: int = UNCOMPRESSED_SIZE_MAX) -> bytes:
+    """Return the body as the client gave it; one that is not compressed as it is.
+
+    Args:
+        sys_flag: of the message.
+        body: as stored.
+        size_max: bytes that it may become.
+
+    Raises:
+        UnreadableBody: it is not what `sys_flag` says, is cut short, has bytes behind its end, or becomes too large.
+    """
+    if not sys_flag & COMPRESSED:
+        return body
+    kind = (sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT
+    if kind not in _KINDS:
+        raise UnreadableBody(f"expected compression type 0 to {len(_KINDS) - 1}, found {kind}")
+    name, uncompress = _KINDS[kind]
+    try:
+        content, is_whole = uncompress(body, size_max + 1)
+    except (zlib.error, RuntimeError, EOFError, zstandard.ZstdError) as error:
+        raise UnreadableBody(f"expected {name}, found something else: {error}") from error
+    if len(content) > size_max:
+        raise UnreadableBody(f"expected at most {size_max} bytes when uncompressed, found more")
+    if not is_whole:
+        raise UnreadableBody(f"expected one whole stream of {name}, found a part of one, or bytes behind it")
+    return content
+
+
+def _uncompress_zlib(body: bytes, length_max: int) -> tuple[bytes, bool]:
+    stream = zlib.decompressobj()
+    content = stream.decompress(body, length_max)
+    return content, stream.eof and not stream.unused_data
+
+
+def _uncompress_lz4(body: bytes, length_max: int) -> tuple[bytes, bool]:
+    stream = lz4.frame.LZ4FrameDecompressor()
+    content = bytes(stream.decompress(body, length_max))
+    return content, stream.eof and not stream.unused_data
+
+
+def _uncompress_zstd(body: bytes, length_max: int) -> tuple[bytes, bool]:
+    # The reader bounds what comes out, and does not tell whether the frame was whole; the other way round below.
+    with zstandard.ZstdDecompressor().stream_reader(body) as reader:
+        content = reader.read(length_max)
+    if len(content) == length_max:
+        return content, False
+    stream = zstandard.ZstdDecompressor().decompressobj()
+    stream.decompress(body)
+    return content, stream.eof and not stream.unused_data
+
+
+_KINDS: Final[dict[int, tuple[str, Callable[[bytes, int], tuple[bytes, bool]]]]] = {
+    0: ("zlib", _uncompress_zlib),
+    1: ("LZ4", _uncompress_lz4),
+    2: ("Zstandard", _uncompress_zstd),
+    3: ("zlib", _uncompress_zlib),
+}
