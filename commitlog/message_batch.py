@@ -64,7 +64,7 @@ def split_batch(batch: Message, *, max_message_size: int = MAX_MESSAGE_SIZE) -> 
         max_message_size: bytes of the batch's body at most.
 
     Raises:
-        IllegalMessage: it is no batch, or one that cannot be: in a transaction, delayed, of a retry topic, or too large.
+        IllegalMessage: it is no batch, or one that cannot be: in a transaction, delayed, of a retry topic, too large.
     """
     _check_batch(batch, max_message_size)
     view = memoryview(batch.body)

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commitlog.properties import NAME_VALUE_SEPARATOR, decode_properties
-from commitlog.record import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, decode
+from commitlog.record import CRC_MASK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, decode
 from commitlog.tags_code import scheduled_tags_code
 from store.dispatch_batch import Bools, DispatchBatch, Int32s, Int64s
 from store.java_hash import TEXTS_SIZE_MAX, java_hashes, key_hashes, key_prefix_hash
@@ -77,6 +78,8 @@ class _Rows:
     fields: NDArray[Any]
     store_timestamps: Int64s
     begins: Int64s
+    body_begins: Int64s
+    body_ends: Int64s
     topic_begins: Int64s
     topic_ends: Int64s
     ends: Int64s
@@ -114,14 +117,53 @@ def columns(
         is_property_crc_checked: the same for property CRCs.
         levels_ms: how long a message of each delay level waits.
     """
-    data = np.frombuffer(view, np.uint8)
-    begins, ends = np.asarray(starts, np.int64), np.asarray(sizes, np.int64)
-    ends = begins + ends
-    rows = _gather_rows(data, begins, ends, base_offset)
-    if is_body_checked or is_property_crc_checked:
-        good = _count_good(view, rows, is_body_checked=is_body_checked, is_property_crc_checked=is_property_crc_checked)
-        rows = rows.until(good)
-    return _batch(view, rows, base_offset, int(begins[0]) if len(begins) else 0, levels_ms)
+    rows = _good_rows(
+        view,
+        (starts, sizes),
+        base_offset=base_offset,
+        is_body_checked=is_body_checked,
+        is_property_crc_checked=is_property_crc_checked,
+    )
+    return _batch(view, rows, base_offset, int(starts[0]) if len(starts) else 0, levels_ms)
+
+
+def count_good(
+    view: memoryview,
+    starts: Sequence[int] | Int64s,
+    sizes: Sequence[int] | Int64s,
+    *,
+    base_offset: int,
+    is_body_checked: bool = False,
+    is_property_crc_checked: bool = False,
+) -> tuple[int, Int64s]:
+    """Return how many records are good up to the first that is not, and their store timestamps.
+
+    The arguments are those of `columns`, which checks the same.
+    """
+    rows = _good_rows(
+        view,
+        (starts, sizes),
+        base_offset=base_offset,
+        is_body_checked=is_body_checked,
+        is_property_crc_checked=is_property_crc_checked,
+    )
+    return len(rows.begins), rows.store_timestamps
+
+
+def _good_rows(
+    view: memoryview,
+    starts_and_sizes: tuple[Sequence[int] | Int64s, Sequence[int] | Int64s],
+    *,
+    base_offset: int,
+    is_body_checked: bool,
+    is_property_crc_checked: bool,
+) -> _Rows:
+    begins, sizes = (np.asarray(column, np.int64) for column in starts_and_sizes)
+    rows = _gather_rows(np.frombuffer(view, np.uint8), begins, begins + sizes, base_offset)
+    if not (is_body_checked or is_property_crc_checked):
+        return rows
+    good = _count_unbroken(view, rows, is_body_checked=is_body_checked, is_property_crc_checked=is_property_crc_checked)
+    return rows.until(good)
 
 
 def _gather(data: Bytes, positions: Int64s, dtype: str) -> NDArray[Any]:
@@ -148,7 +190,7 @@ def _gather_rows(data: Bytes, begins: Int64s, ends: Int64s, base_offset: int) ->
 def _try_rows(data: Bytes, begins: Int64s, ends: Int64s, base_offset: int) -> tuple[_Rows | None, Bools]:
     """Return rows, if all are good, and which are good, as far as was looked."""
     if not len(begins):
-        return _Rows(np.empty(0, _FIELDS), begins, begins, begins, begins, begins), np.ones(0, np.bool_)
+        return _Rows(np.empty(0, _FIELDS), *([begins] * 7)), np.ones(0, np.bool_)
     is_good: Bools = ends - begins >= RECORD_SIZE_MIN
     if not is_good.all():
         return None, is_good
@@ -163,14 +205,14 @@ def _try_rows(data: Bytes, begins: Int64s, ends: Int64s, base_offset: int) -> tu
     has_ipv6 = bool(extras.any())
     body_begins = begins + (_FIELDS_SIZE + extras)
     body_sizes = _gather(data, body_begins - 4, ">i4") if has_ipv6 else fields["body_size"]
-    topic_begins = body_begins + body_sizes
-    is_good = (body_sizes >= 0) & (topic_begins <= ends - 3 - is_v2)
+    body_ends = body_begins + body_sizes
+    is_good = (body_sizes >= 0) & (body_ends <= ends - 3 - is_v2)
     if not is_good.all():
         return None, is_good
     # As a short, what V1 has in one byte is the higher half, sign included.
-    topic_sizes = _gather(data, topic_begins, ">i2").astype(np.int64)
+    topic_sizes = _gather(data, body_ends, ">i2").astype(np.int64)
     topic_sizes = np.where(is_v2, topic_sizes, topic_sizes >> 8)
-    topic_begins += 1 + is_v2
+    topic_begins = body_ends + 1 + is_v2
     topic_ends = topic_begins + topic_sizes
     is_good = (topic_sizes >= 0) & (topic_ends <= ends - _PROPERTIES_LENGTH_SIZE)
     if not is_good.all():
@@ -179,15 +221,24 @@ def _try_rows(data: Bytes, begins: Int64s, ends: Int64s, base_offset: int) -> tu
     timestamps = fields["store_timestamp"]
     if has_ipv6:
         timestamps = _gather(data, begins + _STORE_TIMESTAMP_POSITION + born_extras, ">i8")
-    return _Rows(fields, timestamps.astype(np.int64), begins, topic_begins, topic_ends, ends), is_good
+    rows = _Rows(fields, timestamps.astype(np.int64), begins, body_begins, body_ends, topic_begins, topic_ends, ends)
+    return rows, is_good
 
 
-def _count_good(view: memoryview, rows: _Rows, *, is_body_checked: bool, is_property_crc_checked: bool) -> int:
-    for row, (begin, end) in enumerate(zip(rows.begins.tolist(), rows.ends.tolist(), strict=True)):
-        record = decode(view, begin, end)
-        if record.check(is_body_checked=is_body_checked, is_property_crc_checked=is_property_crc_checked):
-            return row
-    return len(rows.begins)
+def _count_unbroken(view: memoryview, rows: _Rows, *, is_body_checked: bool, is_property_crc_checked: bool) -> int:
+    """Return how many records have right checksums, up to the first that has not."""
+    good = len(rows.begins)
+    if is_body_checked:
+        places = zip(rows.body_begins.tolist(), rows.body_ends.tolist(), strict=True)
+        checksums = np.array([crc32(view[begin:end]) for begin, end in places], np.int64) & CRC_MASK
+        is_bad = (checksums != rows.fields["body_crc"]) & (rows.body_begins < rows.body_ends)
+        good = int(np.argmax(is_bad)) if is_bad.any() else good
+    if is_property_crc_checked:
+        places = zip(rows.begins[:good].tolist(), rows.ends[:good].tolist(), strict=True)
+        for row, (begin, end) in enumerate(places):
+            if decode(view, begin, end).check(is_body_checked=False, is_property_crc_checked=True):
+                return row
+    return good
 
 
 def _batch(view: memoryview, rows: _Rows, base_offset: int, begin: int, levels_ms: Sequence[int]) -> DispatchBatch:

@@ -165,28 +165,25 @@ def scan(
         is_property_crc_checked=is_property_crc_checked,
         levels_ms=levels_ms,
     )
-    good = len(batch)
     begin_offset, next_offset = base_offset + position, base_offset + walked.position
-    if good == len(walked.starts) and walked.stop != Stop.BAD:
+    if len(batch) == len(walked.starts) and walked.stop != Stop.BAD:
         return replace(batch, begin_offset=begin_offset, next_offset=next_offset), walked.stop
     bad, fault = walked.position, walked.fault
-    if good < len(walked.starts):
-        start = walked.starts[good]
+    if len(batch) < len(walked.starts):
+        start, size = walked.starts[len(batch)], walked.sizes[len(batch)]
         bad = start - header_size
         fault = find_fault(
             view,
             start,
-            start + walked.sizes[good],
+            start + size,
             physical_offset=base_offset + start,
             is_property_crc_checked=is_property_crc_checked,
         )
     assert fault is not None, (path, bad)
     behind = resync(view, bad, end, base_offset=base_offset, header_size=header_size)
     skipped = Skipped(path, bad, base_offset + bad, behind - bad, fault.expected, fault.found)
-    return (
-        replace(batch, begin_offset=begin_offset, next_offset=base_offset + behind, skipped=(skipped,)),
-        Stop.BAD,
-    )
+    next_offset = base_offset + behind
+    return replace(batch, begin_offset=begin_offset, next_offset=next_offset, skipped=(skipped,)), Stop.BAD
 
 
 def resync(view: memoryview, position: int, end: int, *, base_offset: int, header_size: int = 0) -> int:

@@ -75,6 +75,14 @@ def check_topic(topic: str) -> None:
     _check_name("topic", topic, length_max)
 
 
+def is_storable_topic(topic: str) -> bool:
+    """Return whether a stored message may have this topic, which names directories: it is no longer than the longest.
+
+    RocketMQ's own store takes ordinary topics of more than 127 characters, so there are stores that hold them.
+    """
+    return len(topic) <= RETRY_TOPIC_LENGTH_MAX and _NAME.fullmatch(topic) is not None
+
+
 def check_group(group: str) -> None:
     """Raise unless `group` is the name of a group.
 
