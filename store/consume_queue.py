@@ -303,9 +303,9 @@ class ConsumeQueue:
             expired_end = file.end_offset
         # All at once: `_message_before` must not look behind a file that is gone.
         self._queue.remove_before(expired_end)
-        self.min_offset = self._first_from(log_begin)
+        self.min_offset = self.first_offset_from(log_begin)
 
-    def _first_from(self, log_begin: int) -> int:
+    def first_offset_from(self, log_begin: int) -> int:
         """Return the first offset whose message begins at or behind `log_begin`, blanks aside."""
         return self._search(lambda physical_offset, _: physical_offset >= log_begin, self.begin_offset)
 

@@ -11,17 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from store.consume_queue import ConsumeQueue, IsMessage
-from store.dispatch_batch import DispatchBatch, Int32s, Int64s
+from store.dispatch_batch import DispatchBatch
 from store.file_pool import FilePool
 from store.files import Files
 from store.flush_ticket import Dispatched, FlushProgress, FlushTicket
 from store.mapped_file_queue import MappedFileQueue
 from store.message import QueueKey
-from store.queue_unit import UNIT_SIZE, encode_units
-from store.unit_placement import Misplaced, Rows, place
+from store.queue_rows import Rows, rows_by_queue
+from store.queue_unit import UNIT_SIZE
+from store.unit_placement import Misplaced, place
 
 DIRECTORY = "consumequeue"
 FILE_SIZE_BYTES = 300_000 * UNIT_SIZE
@@ -30,7 +29,6 @@ _QUEUE_ID_MAX = (1 << 31) - 1
 _PAGE_SIZE_BYTES = 4096
 # What RocketMQ takes for a topic's name, up to what a file's name may be: nothing in it means anything in a path.
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
-_RADIX_QUEUES_MAX = 1 << 15
 
 
 class ConsumeQueues:
@@ -107,11 +105,12 @@ class ConsumeQueues:
         return self._pool.open_count
 
     def _add(self, key: QueueKey) -> ConsumeQueue:
-        files = MappedFileQueue(self._pool, self._path(key), self._file_size, is_sparse=True)
+        files = MappedFileQueue(self._pool, self.path(key), self._file_size, is_sparse=True)
         queue = self._queues[key] = ConsumeQueue(key, files)
         return queue
 
-    def _path(self, key: QueueKey) -> str:
+    def path(self, key: QueueKey) -> str:
+        """Return where the files of a queue are, or would be."""
         return f"{self._directory}/{key.topic}/{key.queue_id}"
 
     # -------------------------------------------------------------------------------------------------- appending
@@ -128,13 +127,8 @@ class ConsumeQueues:
             store.errors.StorageFailed: the node must stop.
         """
         found: list[Misplaced] = []
-        rows = _in_order_of_queues(batch)
-        if rows is not None:
-            units = memoryview(encode_units(batch.physical_offsets[rows], batch.sizes[rows], batch.tags_codes[rows]))
-            ends = batch.physical_offsets[rows] + batch.sizes[rows]
-            ordered = Rows(batch.queue_offsets[rows], batch.physical_offsets[rows], ends, units)
-            for number, begin, end, is_regular in _groups(batch.queue_numbers[rows], ordered.queue_offsets):
-                found += self._append_group(batch.queues[number], ordered.slice(begin, end), is_regular=is_regular)
+        for key, rows, is_regular in rows_by_queue(batch):
+            found += self._append_group(key, rows, is_regular=is_regular)
         if len(batch):
             self._dispatched = max(self._dispatched, Dispatched(batch.next_offset, int(batch.store_timestamps[-1])))
         return found
@@ -146,7 +140,7 @@ class ConsumeQueues:
             if not _TOPIC.fullmatch(key.topic) or not 0 <= key.queue_id <= _QUEUE_ID_MAX:
                 offsets = int(rows.queue_offsets[0]), int(rows.physical_offsets[0])
                 return [Misplaced(key, *offsets, "a topic and a queue that can be", "left out: no such queue")]
-            self._files.make_directory(self._path(key))
+            self._files.make_directory(self.path(key))
             queue = self._add(key)
         self._dirty[key] = self._dirty.get(key, 0) + len(rows.units)
         if (
@@ -239,27 +233,3 @@ def _queue_id(name: str) -> int | None:
         return None
     queue_id = int(name)
     return queue_id if str(queue_id) == name and queue_id <= _QUEUE_ID_MAX else None
-
-
-def _in_order_of_queues(batch: DispatchBatch) -> Int64s | None:
-    """Return the rows that stand in queues, grouped by queue, in the order of the log within each; None: no rows."""
-    rows = np.flatnonzero(batch.is_queued)
-    if not len(rows):
-        return None
-    numbers = batch.queue_numbers[rows]
-    # Numpy sorts 16-bit numbers by radix, ten times as fast.
-    small = numbers.astype(np.int16) if len(batch.queues) <= _RADIX_QUEUES_MAX else numbers
-    return rows[np.argsort(small, kind="stable")]
-
-
-def _groups(numbers: Int32s, queue_offsets: Int64s) -> Iterator[tuple[int, int, int, bool]]:
-    """Yield (queue number, begin, end, whether its queue offsets go up by one) of each run of equal numbers."""
-    borders = np.flatnonzero(np.diff(numbers)) + 1
-    starts = np.concatenate(([0], borders))
-    is_break = np.empty(len(numbers), np.bool_)
-    is_break[0] = False
-    is_break[1:] = np.diff(queue_offsets) != 1
-    is_break[borders] = False
-    breaks = np.add.reduceat(is_break, starts, dtype=np.int64)
-    ends = [*borders.tolist(), len(numbers)]
-    yield from zip(numbers[starts].tolist(), starts.tolist(), ends, (breaks == 0).tolist(), strict=True)

@@ -37,7 +37,7 @@ from store.dispatch_batch import Bools, Int32s, Int64s
 from store.errors import CorruptData
 from store.files import File
 
-HEADER_SIZE = 40
+SLOT_OFFSET = HEADER_SIZE = 40
 SLOT_SIZE = 4
 ITEM_SIZE = 20
 _HEADER = struct.Struct(
@@ -211,7 +211,10 @@ class IndexFile:
         items: NDArray[np.void] = np.empty(count, _ITEM_TYPE)
         items["key_hash"] = key_hashes
         items["physical_offset"] = physical_offsets
-        items["time_difference"] = self._time_differences(timestamps)
+        # RocketMQ counts the first one from the end of the file before, and only then sets the new begin.
+        begins = np.full(count, timestamps[0] if self.is_empty else self.header.begin_timestamp)
+        begins[0] = self.header.begin_timestamp
+        items["time_difference"] = time_differences(timestamps, begins)
         items["previous"] = previous
         self._dirty_pages[(changed * SLOT_SIZE + HEADER_SIZE) // _PAGE_SIZE_BYTES] = True
         header = self.header
@@ -225,15 +228,6 @@ class IndexFile:
         )
         self.file.write(items.tobytes(), position)
         return count
-
-    def _time_differences(self, timestamps: Int64s) -> Int64s:
-        begins = np.full(len(timestamps), self.header.begin_timestamp)
-        if self.is_empty:
-            # RocketMQ counts the first one from the end of the file before, and only then sets the new begin.
-            begins[1:] = timestamps[0]
-        differences: Int64s = np.clip((timestamps - begins) // 1000, 0, _TIME_DIFFERENCE_MAX)
-        differences[begins <= 0] = 0
-        return differences
 
     def _allocate(self, begin: int, end: int) -> None:
         """See to it that items find real blocks, and the first time also header and slots."""
@@ -356,6 +350,13 @@ class IndexFile:
             newer, number, position = number, previous, item_position + ITEM_SIZE - SLOT_SIZE
             steps_left -= 1
         return Hits(found, None)
+
+
+def time_differences(timestamps: Int64s, begins: Int64s) -> Int64s:
+    """Return the whole seconds from the begin of an index file to each time, as RocketMQ counts them."""
+    differences: Int64s = np.clip((timestamps - begins) // 1000, 0, _TIME_DIFFERENCE_MAX)
+    differences[begins <= 0] = 0
+    return differences
 
 
 def link(slots: Int32s, key_hashes: Int32s, first: int) -> tuple[Int32s, Int64s, int]:

@@ -18,13 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from store.consume_queue import ConsumeQueue
-from store.dispatch_batch import Int64s
 from store.message import QueueKey
+from store.queue_rows import Rows, runs_of
 from store.queue_unit import UNIT, UNIT_SIZE
 
 # Blanks for one gap, 20 MB: more than any crash leaves, and no more than a damaged number may cost.
@@ -51,31 +50,6 @@ class Misplaced:
     action: str
 
 
-class Rows(NamedTuple):
-    """Messages of one queue, in the order of the log.
-
-    Attributes:
-        queue_offsets: as the records say.
-        physical_offsets: ascending.
-        ends: behind each record.
-        units: the bytes of their units.
-    """
-
-    queue_offsets: Int64s
-    physical_offsets: Int64s
-    ends: Int64s
-    units: memoryview
-
-    def slice(self, begin: int, end: int) -> Rows:
-        """Return the rows `[begin, end)`."""
-        return Rows(
-            self.queue_offsets[begin:end],
-            self.physical_offsets[begin:end],
-            self.ends[begin:end],
-            self.units[begin * UNIT_SIZE : end * UNIT_SIZE],
-        )
-
-
 def place(queue: ConsumeQueue, rows: Rows) -> list[Misplaced]:
     """Bring a queue to what the log says by these messages; return what was out of line.
 
@@ -86,7 +60,7 @@ def place(queue: ConsumeQueue, rows: Rows) -> list[Misplaced]:
     known_count = int(np.searchsorted(rows.physical_offsets, queue.max_physical_offset))
     found = list(_compare(queue, rows.slice(0, known_count)))
     new = rows.slice(known_count, len(rows.ends))
-    runs = _runs(new.queue_offsets)
+    runs = runs_of(new.queue_offsets)
     for number, (begin, end) in enumerate(runs):
         queue_offset = int(new.queue_offsets[begin])
         next_begin = runs[number + 1][0] if number + 1 < len(runs) else None
@@ -128,7 +102,7 @@ def _move_to(queue: ConsumeQueue, queue_offset: int) -> None:
 
 def _compare(queue: ConsumeQueue, rows: Rows) -> Iterator[Misplaced]:
     """Put right what stands in the places of messages that were dispatched before."""
-    for begin, end in _runs(rows.queue_offsets):
+    for begin, end in runs_of(rows.queue_offsets):
         run = rows.slice(begin, end)
         first = int(run.queue_offsets[0])
         if queue.unit_bytes(first, end - begin) == run.units:
@@ -148,14 +122,6 @@ def _is_wrong(queue: ConsumeQueue, queue_offset: int, unit: bytes) -> bool:
     is_later = standing[0] > physical_offset
     is_in_order = not behind or behind[0][0] >= standing[0] + standing[1]
     return not (is_later and is_in_order)
-
-
-def _runs(queue_offsets: Int64s) -> list[tuple[int, int]]:
-    """Cut rows where the queue offset does not go up by one: [begin, end) of each run."""
-    if not len(queue_offsets):
-        return []
-    breaks = (np.flatnonzero(np.diff(queue_offsets) != 1) + 1).tolist()
-    return list(zip([0, *breaks], [*breaks, len(queue_offsets)], strict=True))
 
 
 def _misplaced(queue: ConsumeQueue, rows: Rows, number: int, action: str) -> Misplaced:
