@@ -12,9 +12,10 @@ The facts of the place:
 * `was_synced`: the bad record, if only its checksum is wrong, or a good one behind it, is older than the synced
   timestamp.
 * `has_good_behind`: a good record stands behind it.
-* `is_lost_write`: between it and the next good record a whole sector is zero. A disk takes the sectors of what was not
-  synced in any order; one that was not written still holds the zeros that stood behind the log's end. Damage looks
-  different: wrong bytes, or zeros that end inside a sector.
+* `is_lost_write`: between it and the next good record a whole sector is zero, or just the blank is not whole that
+  should lead to a later file. A disk takes the sectors of what was not synced in any order; one that was not written
+  still holds the zeros that stood behind the log's end. Damage looks different: wrong bytes, or zeros that end inside
+  a sector.
 
 "Good" is not fooled by what Java leaves behind when it cuts a log (it does not overwrite it), nor by a body that holds
 the image of a record: a record counts only if it stands where it says, its checksum is right, and it is not older than
@@ -32,7 +33,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from commitlog.record import BLANK_MAGIC, HEAD, MAGICS, BadRecord, Fault, decode, find_fault
+from commitlog.record import BLANK_MAGIC, BLANK_SIZE_MIN, HEAD, MAGICS, BadRecord, Fault, decode, find_fault
 from commitlog.record_scan import resync
 from store.mapped_file import MappedFile
 
@@ -151,7 +152,7 @@ def find_facts(place: BadPlace, synced_timestamp: int) -> tuple[PlaceFacts, Good
         is_foreign=place.last_store_timestamp < 0 and good is None and not _begins_like_a_record(place),
         was_synced=any(timestamp < synced_timestamp for timestamp in timestamps),
         has_good_behind=good is not None,
-        is_lost_write=good is not None and _has_zero_sector(place, good),
+        is_lost_write=good is not None and (_is_torn_blank(place, good) or _has_zero_sector(place, good)),
     )
     return facts, good
 
@@ -206,6 +207,11 @@ def _begins_like_a_record(place: BadPlace) -> bool:
         return False
     magic = HEAD.unpack_from(view, place.position)[1]
     return magic == 0 or magic in (*MAGICS, BLANK_MAGIC)
+
+
+def _is_torn_blank(place: BadPlace, good: GoodRecord) -> bool:
+    """Return whether the file ends with a part of the blank that should lead to the good record in a later file."""
+    return good.number > 0 and place.file.find_data_end(place.offset) <= place.offset + BLANK_SIZE_MIN
 
 
 def _has_zero_sector(place: BadPlace, good: GoodRecord) -> bool:
