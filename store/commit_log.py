@@ -133,6 +133,10 @@ class CommitLog(Protocol):
         """
         ...
 
+    def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:
+        """Return when a record was stored; None when none can be read there. Checksums are not looked at."""
+        ...
+
     def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingAppend:
         """Append messages behind each other, all or none, with the queue offsets that the store has given them.
 

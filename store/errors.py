@@ -114,3 +114,41 @@ class IllegalMessage(StoreError):
         self.field = field
         self.expected = expected
         self.found = found
+
+
+class IllegalRequest(StoreError):
+    """A question that has no answer: a negative offset, a tags expression that means nothing. The caller mends it.
+
+    Attributes:
+        field: what is wrong: "queue", "offset", "tags expression", ...
+        expected: what would be taken.
+        found: what was given.
+    """
+
+    def __init__(self, field: str, expected: str, found: str) -> None:
+        super().__init__(f"{field}: expected {expected}, found {found}. Nothing was read; mend the request")
+        self.field = field
+        self.expected = expected
+        self.found = found
+
+
+class TooManyWaiters(StoreError):
+    """As many readers wait for new messages as may. Ask again later, or raise `waiters_max`."""
+
+    def __init__(self, waiters_max: int) -> None:
+        super().__init__(
+            f"{waiters_max} readers wait for new messages, and no more may. Try again later, or raise waiters_max"
+        )
+        self.waiters_max = waiters_max
+
+
+class StoreStopped(StoreError):
+    """The store took its last step: it was closed, or a write or a sync failed before.
+
+    Attributes:
+        reason: why, in a sentence.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the store has stopped: {reason}. Nothing was done; open it again")
+        self.reason = reason

@@ -1,0 +1,320 @@
+"""Queues and index of one store: opened, brought to what the log says, kept up to date, flushed, expired.
+
+Not here: by what their certain part is told (`store.derived_recovery`), and how they are built (`store.dispatcher`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Self
+
+import numpy as np
+
+from store.commit_log import CommitLog
+from store.consume_queues import ConsumeQueues
+from store.derived_recovery import Evidence, LastState, certain_end
+from store.dispatch_batch import DispatchBatch
+from store.dispatcher import Dispatcher
+from store.errors import CorruptData, MissingFile
+from store.files import Files
+from store.flush_ticket import FlushTicket
+from store.index_file import IndexLayout
+from store.key_index import DIRECTORY as INDEX_DIRECTORY
+from store.key_index import KeyIndex
+from store.message import QueueKey
+from store.message_waiters import MessageWaiters
+from store.store_config import MessageStoreConfig
+
+logger = logging.getLogger(__name__)
+
+# Hears (bytes of the log that are dispatched, bytes to dispatch).
+Progress = Callable[[int, int], None]
+
+
+class DerivedTicket:
+    """What must be synced for queues and index to be durable as far as they go; see their own tickets."""
+
+    __slots__ = ("index", "queues")
+
+    def __init__(self, queues: FlushTicket | None, index: FlushTicket | None) -> None:
+        self.queues = queues
+        self.index = index
+
+    def sync(self) -> None:
+        """Sync files and names; any thread may call it, once.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
+        """
+        for ticket in (self.queues, self.index):
+            if ticket is not None:
+                ticket.sync()
+
+
+class DerivedData:
+    """Queues and index. Construct it by `open`.
+
+    Attributes:
+        queues: all consume queues.
+        index: None: keys are not indexed.
+        dispatcher: builds both from the log.
+        notes: what opening repaired or found, one sentence each.
+    """
+
+    def __init__(
+        self, queues: ConsumeQueues, index: KeyIndex | None, dispatcher: Dispatcher, log: CommitLog, notes: list[str]
+    ) -> None:
+        self.queues = queues
+        self.index = index
+        self.dispatcher = dispatcher
+        self.notes = notes
+        self._log = log
+        # Opening made everything durable up to here.
+        self._opened_offset = dispatcher.offset
+        self._opened_timestamp = max(log.last_store_timestamp, 0)
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        root: str,
+        log: CommitLog,
+        config: MessageStoreConfig,
+        waiters: MessageWaiters,
+        last: LastState,
+        on_progress: Progress | None = None,
+    ) -> Self:
+        """Open queues and index, cut them to what is certain, dispatch the rest of the log; see `MessageStore.open`."""
+        queues, lost_queues, notes = _load_queues(files, root, config)
+        index, index_notes = _load_index(files, root, config)
+        notes += index_notes
+        dispatcher = Dispatcher(log, queues, index, waiters, config.dispatch_size_bytes)
+        recovery = _Recovery(log, queues, index, dispatcher, on_progress)
+        recovery.cut(last)
+        recovery.catch_up(lost_queues)
+        queues.expire(log.begin_offset)
+        if index is not None:
+            index.expire(log.begin_offset)
+        derived = cls(queues, index, dispatcher, log, [*notes, *recovery.notes])
+        derived.flush()
+        for note in derived.notes:
+            logger.info("opened note=%r", note)
+        return derived
+
+    # --------------------------------------------------------------------------------------------------- flushing
+
+    @property
+    def queues_timestamp(self) -> int:
+        """The queues hold, durably, every message stored before this time, and so far dispatched."""
+        return max(self._opened_timestamp, self.queues.flushed.store_timestamp)
+
+    @property
+    def index_timestamp(self) -> int:
+        """The index holds, durably, every message stored before this time, and so far dispatched."""
+        if self.index is None:
+            return 0
+        return max(self._opened_timestamp, self.index.flushed.store_timestamp)
+
+    @property
+    def durable_offset(self) -> int:
+        """Queues and index hold, durably, everything of the log below."""
+        queues_end = max(self._opened_offset, self.queues.flushed.offset)
+        index_end = queues_end if self.index is None else max(self._opened_offset, self.index.flushed.offset)
+        return min(queues_end, index_end)
+
+    def begin_flush(self, pages_min: int = 0, *, is_index_due: bool = True) -> DerivedTicket | None:
+        """Return a ticket for what waits to be durable; None when nothing does.
+
+        Args:
+            pages_min: leave out queues for which less than so many pages wait.
+            is_index_due: the index, too.
+        """
+        queues = self.queues.begin_flush(pages_min)
+        index = self.index.begin_flush() if self.index is not None and is_index_due else None
+        return None if queues is None and index is None else DerivedTicket(queues, index)
+
+    def begin_headers_flush(self) -> DerivedTicket | None:
+        """Return a ticket for the headers of the index, which are written when what they count is durable."""
+        index = None if self.index is None else self.index.begin_flush()
+        return None if index is None else DerivedTicket(None, index)
+
+    def end_flush(self, ticket: DerivedTicket) -> None:
+        """Take a synced ticket back."""
+        if ticket.queues is not None:
+            self.queues.end_flush(ticket.queues)
+        if ticket.index is not None:
+            assert self.index is not None
+            self.index.end_flush(ticket.index)
+
+    def flush(self) -> None:
+        """Make everything durable, here and now.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        while (ticket := self.begin_flush()) is not None:
+            ticket.sync()
+            self.end_flush(ticket)
+
+    def expire(self) -> None:
+        """Let queues and index follow the log's begin.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        self.queues.expire(self._log.begin_offset)
+        if self.index is not None:
+            self.index.expire(self._log.begin_offset)
+
+    def close(self) -> None:
+        """Close all files as they are."""
+        self.queues.close()
+        if self.index is not None:
+            self.index.close()
+
+
+class _Recovery:
+    """Brings loaded queues and index to what the log says."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: KeyIndex | None,
+        dispatcher: Dispatcher,
+        on_progress: Progress | None,
+    ) -> None:
+        self.notes: list[str] = []
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._on_progress = on_progress
+
+    def cut(self, last: LastState) -> None:
+        """Cut queues and index to their certain parts, and let dispatch go on there."""
+        log, queues, index = self._log, self._queues, self._index
+        evidence = Evidence(len(queues) > 0, last.is_clean, last.queues_timestamp, queues.max_physical_offset)
+        queues_end = certain_end(evidence, log)
+        if evidence.has_files and not (last.is_clean and evidence.own_end <= queues_end):
+            queues.truncate(queues_end, self._is_message)
+            self.notes.append(f"consume queues: cut to what is certain, log offset {queues_end}")
+        index_end = queues_end
+        if index is not None:
+            evidence = Evidence(bool(index.files), last.is_clean, last.index_timestamp, index.max_physical_offset)
+            index_end = certain_end(evidence, log)
+            if evidence.has_files and not (last.is_clean and evidence.own_end <= index_end):
+                index.truncate(index_end, self._store_timestamp_of)
+                self.notes.append(f"index: cut to what is certain, log offset {index_end}")
+        self._dispatcher.begin_at(queues_end, index_end)
+
+    def _is_message(self, key: QueueKey, queue_offset: int, physical_offset: int, size: int) -> bool:
+        """Return whether the log holds that message there."""
+        if physical_offset < self._log.begin_offset:
+            return True  # expired: nobody can tell
+        try:
+            message = self._log.read(physical_offset, size)
+        except CorruptData:
+            return False
+        return message is not None and (message.topic, message.queue_id, message.queue_offset) == (*key, queue_offset)
+
+    def _store_timestamp_of(self, physical_offset: int) -> int:
+        try:
+            message = self._log.find(physical_offset)
+        except CorruptData:
+            message = None
+        return 0 if message is None else message.store_timestamp
+
+    def catch_up(self, lost_queues: set[QueueKey]) -> None:
+        """Dispatch the rest of the log, and queues that lack units from the log's begin.
+
+        Args:
+            lost_queues: their files were lost.
+        """
+        log, dispatcher = self._log, self._dispatcher
+        begin = dispatcher.offset
+        are_gaps_honest = dispatcher.queues_offset <= log.begin_offset
+        seen: set[QueueKey] = set()
+        while (batch := dispatcher.next_batch()) is not None:
+            if not are_gaps_honest:
+                lost_queues |= self._gaps(batch, seen)
+            dispatcher.take(batch)
+            self._tell(dispatcher.offset - begin, log.end_offset - begin)
+        if lost_queues and not are_gaps_honest:
+            self._build_anew(lost_queues)
+
+    def _gaps(self, batch: DispatchBatch, seen: set[QueueKey]) -> set[QueueKey]:
+        """Return the queues whose first message since the certain part is not their next one."""
+        rows = np.flatnonzero(batch.is_queued & (batch.physical_offsets >= self._dispatcher.queues_offset))
+        numbers, firsts = np.unique(batch.queue_numbers[rows], return_index=True)
+        found: set[QueueKey] = set()
+        for number, first in zip(numbers.tolist(), firsts.tolist(), strict=True):
+            key = batch.queues[number]
+            if key in seen:
+                continue
+            seen.add(key)
+            queue = self._queues.get(key)
+            if int(batch.queue_offsets[rows[first]]) > (0 if queue is None else queue.max_offset):
+                found.add(key)
+        return found
+
+    def _build_anew(self, keys: set[QueueKey]) -> None:
+        """Dispatch all messages of some queues again."""
+        log = self._log
+        for key in sorted(keys):
+            queue = self._queues.get(key)
+            if queue is not None:
+                queue.remove_all()
+            self.notes.append(f"consume queue {key.topic}/{key.queue_id}: units were missing; built anew from the log")
+        offset, end = log.begin_offset, self._dispatcher.queues_offset
+        while offset < end and (batch := log.scan(offset, self._dispatcher.size_bytes_max)) is not None:
+            is_meant = np.array([key in keys for key in batch.queues], bool)
+            if is_meant.any():
+                self._queues.append(replace(batch, is_queued=batch.is_queued & is_meant[batch.queue_numbers]))
+            offset = batch.next_offset
+            self._tell(offset - log.begin_offset, end - log.begin_offset)
+
+    def _tell(self, done: int, total: int) -> None:
+        if self._on_progress is not None:
+            self._on_progress(done, total)
+
+
+def _load_queues(files: Files, root: str, config: MessageStoreConfig) -> tuple[ConsumeQueues, set[QueueKey], list[str]]:
+    """Load the queues; one that lacks a file between two others loses the rest of them, too, and is built anew."""
+    lost: set[QueueKey] = set()
+    notes: list[str] = []
+    while True:
+        queues = ConsumeQueues(files, root, config.mapped_file_size_consume_queue)
+        try:
+            return queues, lost, [*notes, *queues.load()]
+        except MissingFile as error:
+            queues.close()
+            directory = error.path.rpartition("/")[0]
+            topic, queue_id = directory.split("/")[-2:]
+            lost.add(QueueKey(topic, int(queue_id)))
+            _remove_files(files, directory)
+            notes.append(f"{error.path}: missing before {error.found_path}; the queue is built anew from the log")
+
+
+def _load_index(files: Files, root: str, config: MessageStoreConfig) -> tuple[KeyIndex | None, list[str]]:
+    """Load the index; one with a file that cannot be right is built anew."""
+    if not config.message_index_enable:
+        return None, []
+    notes: list[str] = []
+    while True:
+        index = KeyIndex(files, root, IndexLayout(config.max_hash_slot_num, config.max_index_num))
+        try:
+            return index, [*notes, *index.load()]
+        except CorruptData as error:
+            index.close()
+            _remove_files(files, f"{root}/{INDEX_DIRECTORY}")
+            notes.append(f"{error}; the index is built anew from the log")
+
+
+def _remove_files(files: Files, directory: str) -> None:
+    """Remove all files of a directory, durably, last first."""
+    for name in reversed(files.list_directory(directory)):
+        files.remove(f"{directory}/{name}")
+    files.sync_directory(directory)

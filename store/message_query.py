@@ -1,0 +1,142 @@
+"""Finding messages by what they say of themselves: key, unique key, message id, physical offset, time.
+
+The index knows only hashes, and seconds: what it offers is read, and compared with the real key and the real time, so
+that no other key's message is returned.
+
+Source: RocketMQ `DefaultMessageStore.queryMessage`, `lookMessageByOffset`, `getOffsetInQueueByTime`; there the client
+compares keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from store.commit_log import CommitLog
+from store.errors import CorruptData, IllegalMessage, IllegalRequest
+from store.java_hash import key_hash
+from store.key_index import KeyIndex
+from store.message import KEYS, UNIQUE_KEY, StoredMessage
+from store.message_id import decode_message_id
+
+FOREVER_MS = (1 << 63) - 1
+# Candidates of one query. Keys that share a hash are rare, but a wrong index must not make a query endless.
+_CANDIDATES_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """What a query by key found.
+
+    Attributes:
+        messages: in the order of the log; the newest ones, if there are more than were asked for.
+        is_complete: False: there may be more.
+    """
+
+    messages: Sequence[StoredMessage]
+    is_complete: bool
+
+
+class MessageQuery:
+    """Finds messages of one store.
+
+    Args:
+        log: holds them.
+        index: None: no key is indexed.
+        count_max: the most that a query by key returns.
+    """
+
+    __slots__ = ("_count_max", "_index", "_log")
+
+    def __init__(self, log: CommitLog, index: KeyIndex | None, count_max: int) -> None:
+        self._log = log
+        self._index = index
+        self._count_max = count_max
+
+    def by_key(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
+        """Return the messages of a topic that have `key` among their KEYS or as UNIQ_KEY, stored in [begin, end]."""
+        return self._query(topic, key, count_max, begin_ms, end_ms, has_key)
+
+    def by_unique_key(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
+        """Return the messages of a topic that have `key` as UNIQ_KEY, stored in [begin, end]."""
+        return self._query(topic, key, count_max, begin_ms, end_ms, has_unique_key)
+
+    def _query(
+        self,
+        topic: str,
+        key: str,
+        count_max: int,
+        begin_ms: int,
+        end_ms: int,
+        is_meant: Callable[[StoredMessage, str], bool],
+    ) -> QueryResult:
+        if count_max < 1:
+            raise IllegalRequest("count of messages", "at least 1", str(count_max))
+        count_max = min(count_max, self._count_max)
+        if self._index is None or not key or " " in key:
+            return QueryResult((), is_complete=True)
+        found: dict[int, StoredMessage] = {}
+        offsets = self._index.query(key_hash(topic, key), begin_ms, end_ms, _CANDIDATES_MAX).physical_offsets
+        for offset in offsets:
+            if offset in found:
+                continue
+            message = self._readable(offset)
+            if (
+                message is not None
+                and message.topic == topic
+                and begin_ms <= message.store_timestamp <= end_ms
+                and is_meant(message, key)
+            ):
+                if len(found) == count_max:
+                    return QueryResult(_ascending(found), is_complete=False)
+                found[offset] = message
+        return QueryResult(_ascending(found), is_complete=len(offsets) < _CANDIDATES_MAX)
+
+    def _readable(self, physical_offset: int) -> StoredMessage | None:
+        """Return a record that the index points to; None when it is gone, or damaged: `verify` tells of those."""
+        try:
+            return self._log.find(physical_offset)
+        except CorruptData:
+            return None
+
+    def by_message_id(self, message_id: str) -> StoredMessage | None:
+        """Return the message of an offset message id; None when it is not here.
+
+        Raises:
+            IllegalRequest: it is no such id.
+            store.errors.CorruptData: no good record stands there.
+        """
+        try:
+            place = decode_message_id(message_id)
+        except IllegalMessage as error:
+            raise IllegalRequest(error.field, error.expected, error.found) from error
+        message = self.by_physical_offset(place.physical_offset)
+        if message is None or message.message_id != message_id.upper():
+            return None
+        return message
+
+    def by_physical_offset(self, physical_offset: int) -> StoredMessage | None:
+        """Return the message whose record begins at a place of the log; None when that is not to be read.
+
+        Raises:
+            IllegalRequest: the offset is negative.
+            store.errors.CorruptData: no good record stands there.
+        """
+        if physical_offset < 0:
+            raise IllegalRequest("physical offset", "at least 0", str(physical_offset))
+        return self._log.find(physical_offset)
+
+
+def has_key(message: StoredMessage, key: str) -> bool:
+    """Return whether `key` is the message's unique key, or one of its keys."""
+    properties = message.properties
+    return properties.get(UNIQUE_KEY) == key or key in properties.get(KEYS, "").split(" ")
+
+
+def has_unique_key(message: StoredMessage, key: str) -> bool:
+    """Return whether `key` is the message's unique key."""
+    return message.properties.get(UNIQUE_KEY) == key
+
+
+def _ascending(found: dict[int, StoredMessage]) -> Sequence[StoredMessage]:
+    return tuple(found[offset] for offset in sorted(found))

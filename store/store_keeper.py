@@ -1,0 +1,122 @@
+"""What a store on a log of its own needs again and again: flush, checkpoint, retention, an end in order.
+
+This is the way for programs without an event loop, and what `store.store_service` does in one.
+
+Order of a flush: the log, then what is dispatched from it, then queues and index, then the checkpoint that tells.
+Source: RocketMQ `DefaultMessageStore.shutdown`, `FlushConsumeQueueService`, `StoreCheckpoint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from store.errors import StoreError
+from store.files import Files
+from store.local_log import LocalLog
+from store.message_store import MessageStore
+from store.retention import ClockReading, read_clocks
+from store.store_config import MessageStoreConfig
+from store.store_retention import StoreRetention
+from store.store_root import StoreRoot
+
+
+class StoreKeeper:
+    """Keeps one store.
+
+    Args:
+        store: open.
+        log: its log.
+        root: its directory.
+        files: the file system.
+        config: of the store.
+        log_directory: where the log's files are.
+        clocks: the machine's, unless a test brings others.
+
+    Attributes:
+        retention: deletes old files; call its `run` once in a while.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        log: LocalLog[Any],
+        root: StoreRoot,
+        files: Files,
+        config: MessageStoreConfig,
+        log_directory: str,
+        clocks: Callable[[], ClockReading] = read_clocks,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._root = root
+        self.retention = StoreRetention(store, log, files, log_directory, config, clocks)
+
+    def flush_log(self) -> None:
+        """Make the log durable; puts that wait for that end.
+
+        Raises:
+            store.errors.StorageFailed: the store has stopped.
+        """
+        try:
+            ticket = self._log.begin_flush()
+            if ticket is not None:
+                ticket.sync()
+                self._log.end_flush(ticket)
+        except StoreError as error:
+            self._store.stop(str(error))
+            raise
+
+    def flush(self) -> None:
+        """Make everything durable: log, queues and index, brought to the log's end, and the checkpoint.
+
+        Raises:
+            store.errors.DiskFull: no room for queues or index; nothing is lost, try again.
+            store.errors.StorageFailed: the store has stopped.
+        """
+        self.flush_log()
+        self._store.dispatch()
+        while (ticket := self._store.begin_flush()) is not None:
+            ticket.sync()
+            self._store.end_flush(ticket)
+        self.save_checkpoint()
+
+    def write_checkpoint(self) -> bool:
+        """Write what is durable into the page cache; return whether that is news, and `StoreRoot.sync_checkpoint` due.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        derived = self._store.derived
+        return self._root.write_checkpoint(
+            self._log.flushed_store_timestamp, derived.queues_timestamp, derived.index_timestamp
+        )
+
+    def save_checkpoint(self) -> None:
+        """Write what is durable, and make that durable.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        if self.write_checkpoint():
+            self._root.sync_checkpoint()
+
+    def close(self) -> None:
+        """Flush and close everything, so that the next start finds it in order.
+
+        Raises:
+            store.errors.StoreError: it could not be flushed; the files are given back as they are.
+        """
+        is_in_order = False
+        try:
+            if not self._store.stop_reason:
+                self.flush()
+                is_in_order = True
+        finally:
+            self.abandon(is_in_order=is_in_order)
+
+    def abandon(self, *, is_in_order: bool = False) -> None:
+        """Close everything as it is, after a failure that makes any further write or sync unwise."""
+        self._store.close()
+        self._log.abandon(self._store.stop_reason)
+        self._root.close(is_in_order=is_in_order)

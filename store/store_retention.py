@@ -1,0 +1,126 @@
+"""Retention of a message store: old files of the log go, and queues and index follow the log's begin.
+
+The rules are those of `store.retention`, with RocketMQ's numbers (`MessageStoreConfig.retention_rules`). What is not
+yet dispatched, and durably so, is never deleted: a queue must not forget how far it has come. While the disk is fuller
+than it may be, puts are refused.
+
+Source: RocketMQ `CleanCommitLogService`, `CleanConsumeQueueService`; there, a forced round deletes ten files at once,
+here the disk is looked at again behind each.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from store.files import Files
+from store.local_log import LocalLog
+from store.message_store import MessageStore
+from store.retention import ClockReading, RetentionPolicy, read_clocks
+from store.store_config import MessageStoreConfig
+
+logger = logging.getLogger(__name__)
+
+
+class _LogFiles:
+    """The files of a log as `store.retention.ExpiringLog`."""
+
+    def __init__(self, log: LocalLog[Any]) -> None:
+        self._log = log
+
+    def old_files(self, count_max: int) -> Sequence[tuple[str, int]]:
+        """See `ExpiringLog.old_files`."""
+        last = self._log.written_offset - 1
+        return [(file.path, file.end_offset) for file in self._log.files() if file.end_offset <= last][:count_max]
+
+    def newest_path(self) -> str | None:
+        """See `ExpiringLog.newest_path`."""
+        last = self._log.written_offset - 1
+        return next((file.path for file in self._log.files() if file.begin_offset <= last < file.end_offset), None)
+
+
+class StoreRetention:
+    """Looks at the disk once in a while, and deletes what may go.
+
+    Args:
+        store: whose queues and index follow, and whose puts are refused.
+        log: its log.
+        files: the file system.
+        directory: of the log.
+        config: the numbers.
+        clocks: the machine's, unless a test brings others.
+
+    Attributes:
+        deleted_files_count: since the store was opened.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        log: LocalLog[Any],
+        files: Files,
+        directory: str,
+        config: MessageStoreConfig,
+        clocks: Callable[[], ClockReading] = read_clocks,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._batch_max = config.delete_file_batch_max
+        self._clocks = clocks
+        self._policy = RetentionPolicy(
+            config.retention_rules, files, directory, _LogFiles(log), found_end=log.written_offset
+        )
+        self._policy.read_clocks(clocks())
+        self._round_count = 0
+        self.deleted_files_count = 0
+
+    @property
+    def used_ratio(self) -> float:
+        """How full the disk was at the last look, from 0 to 1."""
+        return self._policy.used_ratio
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether puts are refused until there is more room."""
+        return self._policy.is_disk_full
+
+    @property
+    def is_clock_trusted(self) -> bool:
+        """Whether files expired by age at the last look; False after the wall clock jumped."""
+        return self._policy.is_clock_trusted
+
+    def run(self) -> None:
+        """Look, and delete all that may go in one round.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        self.begin_round()
+        while self.step():
+            continue
+
+    def begin_round(self) -> None:
+        """Begin a round of at most `delete_file_batch_max` files."""
+        self._round_count = 0
+
+    def step(self) -> bool:
+        """Look, and delete at most one file, for that takes time; return whether to go on in this round.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        was_full = self.is_disk_full
+        chosen = self._policy.look(self._clocks(), self._store.derived.durable_offset)
+        if self.is_disk_full != was_full:
+            logger.warning("disk used=%.2f is_full=%s", self.used_ratio, self.is_disk_full)
+            percent = round(self.used_ratio * 100)
+            self._store.refuse_puts(f"the disk is {percent} % full; free space on it" if self.is_disk_full else "")
+        if not chosen or self._round_count >= self._batch_max:
+            return False
+        self._log.delete_before(chosen[0])
+        self._store.expire()
+        self._round_count += 1
+        self.deleted_files_count += 1
+        logger.info("deleted_file begin_offset=%d disk_used=%.2f", self._log.begin_offset, self.used_ratio)
+        return True

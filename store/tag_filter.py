@@ -1,0 +1,75 @@
+"""Which messages a reader wants, by their tag: `*`, or tags with `||` between them.
+
+A queue's unit holds only the hash of the tag, so a filter first rules out by the hash, many units at once, and then
+compares the real tag of what is left: two tags with one hash are told apart here, not by the client.
+
+Source: RocketMQ `FilterAPI.buildSubscriptionData`, `DefaultMessageFilter`, `ExpressionMessageFilter`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from store.dispatch_batch import Bools, Int64s
+from store.errors import IllegalRequest
+from store.java_hash import java_hash
+from store.message import TAGS, StoredMessage
+
+ALL_TAGS = "*"
+_OR = "||"
+# Bounded, for every unit is compared with every tag.
+_TAGS_MAX = 256
+_EXPRESSION_LENGTH_MAX = 32_767
+
+
+@dataclass(frozen=True, slots=True)
+class TagFilter:
+    """A parsed tags expression.
+
+    Attributes:
+        tags: the wanted ones; empty: every message.
+        codes: their hashes, ascending.
+    """
+
+    tags: frozenset[str]
+    codes: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, expression: str | None) -> TagFilter:
+        """Read `*` (also an empty expression, or None), or `A || B`; blanks around a tag and empty tags do not count.
+
+        Raises:
+            IllegalRequest: the expression has no such form.
+        """
+        if expression is None or expression.strip() in ("", ALL_TAGS):
+            return EVERYTHING
+        tags = frozenset(part.strip() for part in expression.split(_OR)) - {""}
+        is_known = tags and ALL_TAGS not in tags and not any(set(tag) & {"|", "\x01", "\x02"} for tag in tags)
+        if not is_known or len(tags) > _TAGS_MAX or len(expression) > _EXPRESSION_LENGTH_MAX:
+            raise IllegalRequest(
+                "tags expression", f"'*' or at most {_TAGS_MAX} tags with '||' between them", repr(expression[:200])
+            )
+        return cls(tags, tuple(sorted({java_hash(tag) for tag in tags})))
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether every message is wanted."""
+        return not self.tags
+
+    def may_match(self, tags_codes: Int64s) -> Bools:
+        """Return which units may belong to wanted messages.
+
+        A code that is no hash (it does not fit in 32 bits: a delivery time, or the address of an extension unit) rules
+        nothing out.
+        """
+        is_other: Bools = tags_codes != tags_codes.astype(np.int32)
+        return is_other | np.isin(tags_codes, self.codes)
+
+    def matches(self, message: StoredMessage) -> bool:
+        """Return whether the message has a wanted tag."""
+        return not self.tags or message.properties.get(TAGS) in self.tags
+
+
+EVERYTHING = TagFilter(frozenset(), ())

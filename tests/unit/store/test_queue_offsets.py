@@ -1,0 +1,59 @@
+"""Queue offsets are given out once."""
+
+from store.message import Message, QueueKey
+from store.queue_offsets import QueueOffsets
+
+PREPARED, COMMIT, ROLLBACK = 0x4, 0x8, 0xC
+
+
+def message(topic="T", queue_id=0, sys_flag=0):
+    return Message(topic, b"", queue_id, sys_flag=sys_flag)
+
+
+def table(**known):
+    asked = []
+
+    def max_offset_of(key):
+        assert isinstance(key, QueueKey)
+        asked.append(key)
+        return known.get(key.topic, 0)
+
+    return QueueOffsets(max_offset_of), asked
+
+
+def test_offsets_go_on_where_the_queues_end():
+    offsets, asked = table(T=7)
+
+    assert offsets.take([message(), message("U"), message(), message(queue_id=1)]) == [7, 0, 8, 7]
+    assert offsets.take([message()]) == [9]
+    assert offsets.next_offset(QueueKey("T", 0)) == 10
+    assert offsets.next_offset(QueueKey("U", 0)) == 1
+    assert asked == [("T", 0), ("U", 0), ("T", 1)]
+
+
+def test_messages_that_stand_in_no_queue_take_no_offset():
+    offsets, _ = table(T=3)
+    flags = (PREPARED, 0, ROLLBACK, COMMIT, PREPARED | 0x1, COMMIT | 0x30)
+
+    assert offsets.take([message(sys_flag=flag) for flag in flags]) == [0, 3, 0, 4, 0, 5]
+
+
+def test_offsets_of_what_was_not_appended_are_given_out_again():
+    offsets, _ = table(T=3)
+    batch = [message(), message("U"), message(sys_flag=PREPARED), message()]
+    taken = offsets.take(batch)
+
+    offsets.take_back(batch, taken)
+
+    assert offsets.take(batch) == taken == [3, 0, 0, 4]
+
+
+def test_queues_are_asked_anew_behind_a_change_of_the_log():
+    known = {"T": 3}
+    offsets = QueueOffsets(lambda key: known[key.topic])
+    assert offsets.take([message()]) == [3]
+
+    known["T"] = 2
+    offsets.forget()
+
+    assert offsets.take([message()]) == [2]
