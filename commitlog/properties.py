@@ -111,14 +111,14 @@ def encode_property_crc(checksum: int) -> bytes:
 
 
 def find_property_crc(raw: bytes | memoryview) -> int | None:
-    """Return the checksum that `raw` ends with, as a property CRC of exactly its form; None if there is no such."""
+    """Return the checksum that `raw` ends with, as a property CRC; None if there is none, -1 if it is no number."""
     tail = bytes(raw[-CRC_SIZE:])
-    if len(tail) != CRC_SIZE or not tail.startswith(_CRC_HEAD) or not tail.endswith(_END):
+    if len(tail) != CRC_SIZE or not tail.startswith(_CRC_HEAD):
         return None
     if len(raw) > CRC_SIZE and raw[-CRC_SIZE - 1] != _END[0]:
         return None
     digits = tail[len(_CRC_HEAD) : -1]
-    return int(digits[::-1]) if digits.isdigit() else None
+    return int(digits[::-1]) if digits.isdigit() and tail.endswith(_END) else -1
 
 
 def _checked_raw(raw: bytes) -> bytes:

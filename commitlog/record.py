@@ -302,7 +302,7 @@ class Record:
         found = crc32(self.view[self.position : end]) & CRC_MASK
         if found == expected:
             return None
-        return Fault(end, f"property CRC {found:#010x}, which the record has", f"{expected:#010x}")
+        return Fault(end, f"property CRC {found}, which the record has", f"{expected}")
 
 
 def decode(view: memoryview, position: int, end: int | None = None) -> Record:
