@@ -1,15 +1,18 @@
-"""`dledger inspect`: look into the files of a node, whether it runs or not; ours or the Java program's."""
+"""`dledger inspect`: look into the files of a store or of a node; here: the entries of its log, its term."""
 
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
 from cluster.cli_common import EXIT_FAILED, EXIT_USAGE, fail, help_of, output
+from cluster.cli_messages import messages
+from cluster.cli_store import Format, FormatOption
+from cluster.cli_store import LimitOption as Limit
+from cluster.cli_store_files import advice_for_messages, checkpoint, has_key_index, print_key_index, queue
 from cluster.inspection import Fault, NotAStore, Unit, entries_of, find_store, hard_state_of, units_of
 from dledger.entry import ENTRY_NOOP, ENTRY_NORMAL, Entry
 from dledger.hard_state import HardStateUnreadable
@@ -17,7 +20,8 @@ from dledger.hard_state import HardStateUnreadable
 T = TypeVar("T")
 
 inspect_app = typer.Typer(
-    help="Look into the files of a node, whether it runs or not; nothing is changed or locked.", no_args_is_help=True
+    help="Look into the files of a store or of a node, ours or RocketMQ's; nothing is changed or locked.",
+    no_args_is_help=True,
 )
 
 _KINDS = {ENTRY_NORMAL: "normal", ENTRY_NOOP: "no-op"}
@@ -25,20 +29,13 @@ _ENTRY_COLUMNS = f"{'index':>10} {'term':>6} {'pos':>14} {'size':>8} {'kind':<6}
 _UNIT_COLUMNS = f"{'index':>10} {'term':>6} {'pos':>14} {'size':>8} {'kind':<6}"
 
 
-class Format(StrEnum):
-    """How rows are printed."""
-
-    TABLE = "table"
-    JSONL = "jsonl"
-
-
 Directory = Annotated[
     Path,
-    typer.Argument(metavar="DIR", help="A node's directory (.../dledger-n0), or one that holds exactly one of them."),
+    typer.Argument(
+        metavar="DIR", help="A node's directory (.../dledger-n0), or one that holds it: a store of RocketMQ, too."
+    ),
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="A table, or one JSON object a line.")]
 From = Annotated[int, typer.Option("--from", min=0, metavar="INDEX", help="Begin with this index.")]
-Limit = Annotated[int, typer.Option("--limit", min=0, metavar="COUNT", help="Print at most so many; 0 = all.")]
 
 
 def entries(
@@ -71,12 +68,21 @@ def index(
     style: FormatOption = Format.TABLE,
     begin: From = 0,
     limit: Limit = 0,
+    *,
+    items: Annotated[
+        bool, typer.Option("--items", help="Of a store's key index: print every item instead of one row a file.")
+    ] = False,
 ) -> None:
-    """Print the index files: for every entry, where it stands.
+    """Print the key index of a store of messages, or the entry index of a node: where each entry stands.
 
     Examples:
+        dledger inspect index /data/store
+        dledger inspect index /data/store --items --limit 20
         dledger inspect index data/dledger-n0 --from 1000 --limit 20
     """
+    if has_key_index(directory):
+        print_key_index(directory, style, begin, limit, is_by_item=items)
+        return
     found = units_of(_store(directory))
     shown = (item for item in found if isinstance(item, Fault) or item.slot >= begin)
     if style is Format.TABLE:
@@ -101,15 +107,16 @@ def term(directory: Directory) -> None:
     typer.echo(json.dumps({"currTerm": state.term, "voteLeader": state.voted_for}))
 
 
-for command in (entries, index, term):
+for command in (messages, queue, index, checkpoint, entries, term):
     inspect_app.command(help=help_of(command))(command)
 
 
 def _store(directory: Path) -> Path:
+    """Return the node's directory in it; the command ends when there is none."""
     try:
         return find_store(directory)
     except NotAStore as error:
-        fail(str(error), EXIT_USAGE)
+        fail(str(error) + advice_for_messages(directory), EXIT_USAGE)
 
 
 def _print(found: Iterator[T | Fault], limit: int, line_of: Callable[[T], str]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from commitlog.record import HEAD
 from commitlog.record_scan import Stop, resync, scan
-from commitlog.store_directory import LogFile, StoreDirectory
+from commitlog.store_directory import LogFile
 from store.dispatch_batch import DispatchBatch, Skipped
 from store.read_only_files import OpenFiles
 
@@ -67,11 +67,12 @@ class LogWalk:
         self.tail: Skipped | None = None
         self.leftovers: dict[int, Skipped] = {}
 
-    def batches(self, begin: int = 0) -> Iterator[WalkedBatch]:
+    def batches(self, begin: int = 0, position: int = 0) -> Iterator[WalkedBatch]:
         """Yield the records, stretch by stretch.
 
         Args:
             begin: number of the file to begin with.
+            position: in that file, where a record (or its entry) begins.
         """
         for number in range(begin, len(self._log_files)):
             file = self._log_files[number]
@@ -79,15 +80,14 @@ class LogWalk:
                 gap = _gap(self._log_files[number - 1], file)
                 if gap is not None and self._holds_records(number):
                     yield WalkedBatch(file, _nothing(gap))
-            yield from self._batches_of(number)
+            yield from self._batches_of(number, position if number == begin else 0)
             self._open_files.close(file.path)
             if self.tail is not None:
                 return
 
-    def _batches_of(self, number: int) -> Iterator[WalkedBatch]:
+    def _batches_of(self, number: int, position: int) -> Iterator[WalkedBatch]:
         file = self._log_files[number]
         view = self._view_of(file)
-        position = 0
         while position < len(view):
             batch, stop = self._scan(file, view, position, self._size_bytes_max)
             if len(batch):
@@ -168,11 +168,6 @@ class LogWalk:
                 file.path, data, file.begin_offset + data, end - data, "zeros in a blank", "other bytes"
             )
         return end
-
-
-def log_walk(directory: StoreDirectory, open_files: OpenFiles, *, is_checked: bool) -> LogWalk:
-    """Return a walk over a store's log."""
-    return LogWalk(open_files, directory.log_files, is_checked=is_checked)
 
 
 def _gap(before: LogFile, behind: LogFile) -> Skipped | None:

@@ -82,11 +82,7 @@ class QueueMatch:
         Returns:
             For each message whether it stands in its queue, as it should; and what is wrong.
         """
-        is_found = self._compare(batch)
-        while self._look_again is not None and self._looks_left and not (is_found | ~batch.is_queued).all():
-            self._looks_left -= 1
-            self._queues = self._look_again()
-            is_found = self._compare(batch)
+        is_found = self.find(batch)
         for skipped in batch.skipped:
             self._unreadable.append((skipped.offset, skipped.offset + skipped.size))
             self._unreadable_size += skipped.size
@@ -94,6 +90,15 @@ class QueueMatch:
         for key, rows in _by_queue(batch):
             self._note(batch, key, rows, is_found[rows], findings)
         return is_found, findings
+
+    def find(self, batch: DispatchBatch) -> Bools:
+        """Return which messages of a batch, of any part of the log, stand in their queue, as they should."""
+        is_found = self._compare(batch)
+        while self._look_again is not None and self._looks_left and not (is_found | ~batch.is_queued).all():
+            self._looks_left -= 1
+            self._queues = self._look_again()
+            is_found = self._compare(batch)
+        return is_found
 
     def due(self, batch: DispatchBatch, is_found: Bools) -> Bools:
         """Return which messages of a batch will stand in their queue once the store was started again.

@@ -1,0 +1,119 @@
+"""`dledger verify`: is everything in a store as it must be?"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.table import Table
+
+from cluster.cli_common import fail, notes, output
+from cluster.cli_store import ForceReadOnly, StoreArgument, open_parts, tell_mode, told_store_errors
+from cluster.entry_check import EntryCheck
+from commitlog.store_directory import StoreDirectory, StoreMode
+from commitlog.store_verify import Verification
+from store.finding import Area, Finding
+
+_SHOWN_MAX = 100
+
+
+def verify(
+    directory: StoreArgument,
+    shown_max: Annotated[
+        int, typer.Option("--limit", min=0, metavar="COUNT", help="Print at most so many findings; 0 = all.")
+    ] = _SHOWN_MAX,
+    *,
+    force_read_only: ForceReadOnly = False,
+) -> None:
+    """Check a store: every record, checksum, queue unit, index item and chain, and the checkpoint, against the log.
+
+    Nothing is changed. Each finding names the file, the position, what was expected and found, what it means and what
+    to do. The exit code is 1 if there was any. Damage needs you; what is unfinished (after a crash, say) the next
+    start of the store mends by itself.
+
+    A message's header, unlike its body, has no checksum in RocketMQ's format, unless the store writes property CRCs or
+    the log is one of our replicated ones. A change in most of its fields shows in queue and index; not so in flag, born
+    time and host, store host, reconsume times, prepared offset, and properties other than keys and tags.
+
+    Examples:
+        dledger verify /data/store
+        dledger verify /data/store --limit 0 2> findings.txt
+        dledger verify /data/store --force-read-only     while a broker has it open
+    """
+    with told_store_errors():
+        parts = open_parts(directory, is_forced=force_read_only, needs_messages=False)
+        tell_mode(parts.directory)
+        totals: Counter[tuple[Area, bool]] = Counter()
+        started = time.monotonic()
+        with _bar() as bar:
+            task = bar.add_task("checking", total=parts.directory.size)
+            verification = Verification(parts, lambda size: bar.advance(task, size))
+            entries = EntryCheck(parts.directory)
+            told = 0
+            for finding in _all(verification, entries):
+                totals[finding.area, finding.is_unfinished] += 1
+                told += 1
+                if told <= shown_max or not shown_max:
+                    bar.console.print(f"dledger: {finding}", markup=False, highlight=False, soft_wrap=True)
+    if shown_max and told > shown_max:
+        notes.print(f"dledger: and {told - shown_max} findings more; --limit 0 shows all", highlight=False)
+    elapsed_s = time.monotonic() - started
+    output.print(_table(parts.directory, verification, entries, totals, elapsed_s))
+    damage = sum(count for (_, is_unfinished), count in totals.items() if not is_unfinished)
+    if told:
+        fail(f"{_counted(damage, 'place')} of damage, {told - damage} unfinished")
+
+
+def _all(verification: Verification, entries: EntryCheck) -> Iterator[Finding]:
+    yield from verification.findings()
+    yield from entries.findings()
+
+
+def _bar() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    return Progress(*columns, TimeRemainingColumn(), console=notes, transient=True, disable=not notes.is_terminal)
+
+
+def _table(
+    directory: StoreDirectory,
+    verification: Verification,
+    entries: EntryCheck,
+    totals: Counter[tuple[Area, bool]],
+    elapsed_s: float,
+) -> Table:
+    counts = verification.counts
+    speed = directory.size / max(elapsed_s, 1e-9) / 1e6
+    title = f"{directory.root}: a {directory.mode} store, {directory.size / 1e6:,.1f} MB of log, {elapsed_s:.1f} s"
+    title += f" ({speed:,.0f} MB/s)"
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+    table.add_column("part")
+    table.add_column("looked at")
+    table.add_column("damage", justify="right")
+    table.add_column("unfinished", justify="right")
+    rows: dict[Area, str] = {Area.FILES: _counted(len(directory.log_files), "log file")}
+    if directory.node_directory is not None:
+        rows[Area.ENTRIES] = f"{_counted(entries.entry_count, 'entry')}, {_counted(entries.unit_count, 'index unit')}"
+    if directory.mode is not StoreMode.RAW:
+        rows[Area.LOG] = f"{_counted(counts.messages, 'message')}, up to offset {counts.log_end}"
+        rows[Area.QUEUES] = f"{_counted(counts.queues, 'queue')}, {_counted(counts.units, 'unit')}"
+        rows[Area.INDEX] = f"{_counted(counts.index_files, 'file')}, {_counted(counts.items, 'item')}"
+        rows[Area.CHECKPOINT] = directory.checkpoint_path.rsplit("/", 1)[-1]
+    for area, text in rows.items():
+        damage, unfinished = totals[area, False], totals[area, True]
+        table.add_row(
+            area.value,
+            text,
+            f"[red]{damage}[/]" if damage else "0",
+            f"[yellow]{unfinished}[/]" if unfinished else "0",
+        )
+    return table
+
+
+def _counted(count: int, noun: str) -> str:
+    plural = noun[:-1] + "ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"

@@ -1,0 +1,59 @@
+"""A stored message as one JSON object: the keys and values of RocketMQ's own decoder, in a fixed order."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from commitlog.record import Record
+from store.message import KEYS, TAGS, UNIQUE_KEY, Host
+
+_IPV4_SIZE = 4
+
+
+def row_of(record: Record, *, tags_code: int | None, is_indexed: bool) -> dict[str, Any]:
+    """Return all that is known of a message.
+
+    Args:
+        record: the message.
+        tags_code: what its unit holds; None: it stands in no queue.
+        is_indexed: whether all of its keys are found in the index.
+    """
+    properties = record.properties
+    return {
+        "topic": record.topic,
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+        "physicalOffset": record.physical_offset,
+        "size": record.size,
+        "inConsumeQueue": tags_code is not None,
+        "indexed": is_indexed,
+        "tag": properties.get(TAGS),
+        "tagsCode": tags_code,
+        "keys": properties.get(KEYS),
+        "uniqKey": properties.get(UNIQUE_KEY),
+        "storeTimestamp": record.store_timestamp,
+        "bornTimestamp": record.born_timestamp,
+        "bornHost": host_text(record.born_host),
+        "storeHost": host_text(record.store_host),
+        "msgId": record.message_id,
+        "magic": record.magic,
+        "flag": record.flag,
+        "sysFlag": record.sys_flag,
+        "reconsumeTimes": record.reconsume_times,
+        "preparedTransactionOffset": record.prepared_transaction_offset,
+        "bodyCRC": record.body_crc,
+        "body": base64.b64encode(record.body_view).decode(),
+        "properties": dict(sorted(properties.items())),
+    }
+
+
+def host_text(host: Host) -> str:
+    """Return `address|port`, the address as Java writes it: IPv6 in full, without leading zeros."""
+    address = host.address
+    if len(address) == _IPV4_SIZE:
+        text = ".".join(map(str, address))
+    else:
+        groups = (int.from_bytes(address[at : at + 2], "big") for at in range(0, len(address), 2))
+        text = ":".join(f"{group:x}" for group in groups)
+    return f"{text}|{host.port}"

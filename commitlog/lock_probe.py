@@ -1,0 +1,58 @@
+"""Who has a store open, found out without changing or holding anything.
+
+Our nodes lock their lock file as a whole (flock), RocketMQ the first byte of its own (a record lock). Both end with the
+process that holds them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+
+from store.errors import StorageFailed
+
+# l_type, l_whence, l_start, l_len, l_pid, as fcntl(2) has it on Linux
+_RECORD_LOCK = struct.Struct("@hhqqi")
+
+
+def find_holder(paths: Iterable[str]) -> str | None:
+    """Return who holds one of the lock files: a process id, or "another process"; None: nobody.
+
+    A shared lock is tried for as long as a system call takes, and given back.
+
+    Raises:
+        store.errors.StorageFailed: a lock file is there and cannot be read.
+    """
+    for path in paths:
+        try:
+            with Path(path).open("rb") as stream:
+                holder = _record_lock_holder(stream) or _whole_lock_holder(stream)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StorageFailed(path, "open", error) from error
+        if holder:
+            return holder
+    return None
+
+
+def _record_lock_holder(stream: IO[bytes]) -> str | None:
+    asked = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    kind, _, _, _, process_id = _RECORD_LOCK.unpack(fcntl.fcntl(stream, fcntl.F_GETLK, asked)[: _RECORD_LOCK.size])
+    if kind == fcntl.F_UNLCK:
+        return None
+    return f"process {process_id}" if process_id > 0 else "another process"
+
+
+def _whole_lock_holder(stream: IO[bytes]) -> str | None:
+    try:
+        fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        process_id = stream.read(32).decode("ascii", "replace").strip()
+        return f"process {process_id}" if process_id.isdigit() else "another process"
+    fcntl.flock(stream, fcntl.LOCK_UN)
+    return None
