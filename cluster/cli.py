@@ -13,6 +13,7 @@ from cluster.cli_inspect import inspect_app
 from cluster.cli_log import append, get, tail
 from cluster.cli_members import members_app, transfer
 from cluster.cli_messages import export
+from cluster.cli_rebuild import rebuild
 from cluster.cli_server import server
 from cluster.cli_status import status
 from cluster.cli_verify import verify
@@ -25,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (server, append, get, tail, status, transfer, bench, verify, export):
+for command in (server, append, get, tail, status, transfer, bench, verify, rebuild, export):
     app.command(help=help_of(command))(command)
 app.add_typer(members_app, name="members")
 app.add_typer(inspect_app, name="inspect")

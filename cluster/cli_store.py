@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from cluster.cli_common import EXIT_USAGE, fail, notes
 from commitlog.lock_probe import find_holder
@@ -131,3 +132,9 @@ def tell_mode(found: StoreDirectory) -> None:
             highlight=False,
             soft_wrap=True,
         )
+
+
+def progress_bar() -> Progress:
+    """Return a bar over bytes of the log, on standard error; nothing is shown where that is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    return Progress(*columns, TimeRemainingColumn(), console=notes, transient=True, disable=not notes.is_terminal)

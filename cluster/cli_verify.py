@@ -9,11 +9,10 @@ from typing import Annotated
 
 import typer
 from rich import box
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
 from cluster.cli_common import fail, notes, output
-from cluster.cli_store import ForceReadOnly, StoreArgument, open_parts, tell_mode, told_store_errors
+from cluster.cli_store import ForceReadOnly, StoreArgument, open_parts, progress_bar, tell_mode, told_store_errors
 from cluster.entry_check import EntryCheck
 from commitlog.store_directory import StoreDirectory, StoreMode
 from commitlog.store_verify import Verification
@@ -50,7 +49,7 @@ def verify(
         tell_mode(parts.directory)
         totals: Counter[tuple[Area, bool]] = Counter()
         started = time.monotonic()
-        with _bar() as bar:
+        with progress_bar() as bar:
             task = bar.add_task("checking", total=parts.directory.size)
             verification = Verification(parts, lambda size: bar.advance(task, size))
             entries = EntryCheck(parts.directory)
@@ -72,11 +71,6 @@ def verify(
 def _all(verification: Verification, entries: EntryCheck) -> Iterator[Finding]:
     yield from verification.findings()
     yield from entries.findings()
-
-
-def _bar() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=notes, transient=True, disable=not notes.is_terminal)
 
 
 def _table(

@@ -124,7 +124,8 @@ class QueueMatch:
             progress, queue = self._progress.get(key, _Progress()), self._queues.get(key)
             if progress.missing_begin >= 0:
                 yield self._missing(key, progress.missing_begin, progress.missing_end)
-            if queue is None:
+            # Light queues hold further units of messages of other topics.
+            if queue is None or key.topic.startswith("%LMQ%"):
                 continue
             first = progress.next if progress.next >= 0 else queue.begin
             ranges = [*progress.gaps, (max(first, queue.begin), queue.end)]

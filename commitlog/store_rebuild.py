@@ -1,0 +1,301 @@
+"""Makes consume queues and index of a store anew from its log: built beside the old ones, then put in their place.
+
+    rebuild.new/  consumequeue/ index/   while they are built; `complete` when they are whole and durable
+    rebuild.old/  consumequeue/ index/   the old ones, from then on
+
+A crash before `complete` leaves the store as it was. Behind it, four renames follow: the old queues go, the old index
+goes, the new index comes, the new queues come. At every moment between them the store has its old or its new queues
+and index, or no queues: then both this program and RocketMQ make them from the log when the store is opened. The next
+rebuild finishes what was begun.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from commitlog.checkpoint_check import SIZE as CHECKPOINT_SIZE
+from commitlog.log_walk import LogWalk
+from commitlog.store_directory import INDEX_NAME, QUEUES_NAME
+from commitlog.store_verify import StoreParts, corrupt_place, torn_tail
+from store.checkpoint import CheckpointFile, StoreCheckpoint, read_checkpoint
+from store.consume_queues import FILE_SIZE_BYTES, ConsumeQueues
+from store.dispatch_batch import DispatchBatch, Skipped
+from store.errors import StoreError
+from store.files import Files
+from store.finding import Finding
+from store.index_file import IndexLayout
+from store.key_index import KeyIndex
+from store.message import QueueKey
+from store.queue_unit import UNIT_SIZE
+from store.queue_view import QueueView
+
+NEW_NAME = "rebuild.new"
+OLD_NAME = "rebuild.old"
+_COMPLETE_NAME = "complete"
+# Queues that further names of a message lead to; the log does not say it in a way that is rebuilt here.
+_LIGHT_QUEUE_PREFIX = "%LMQ%"
+_FLUSH_EVERY_BYTES = 256 << 20
+
+
+class LogDamaged(StoreError):
+    """The log cannot be read in full, and nothing was changed.
+
+    Attributes:
+        finding: the first place that cannot be read.
+    """
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(
+            f"{finding}. Nothing was rebuilt. Restore the log first, or do without what cannot be read: --skip-damaged"
+        )
+        self.finding = finding
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What was made.
+
+    Attributes:
+        messages: records of the log.
+        queues: consume queues, those kept included.
+        kept: queues without a message in the log that were taken over, so that their offsets go on.
+        notes: what was left out; one sentence each.
+    """
+
+    messages: int = 0
+    queues: int = 0
+    kept: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Sizes of the files that are made; None: as they are now, else RocketMQ's defaults.
+
+    Attributes:
+        queue_file_size: bytes of a file of a queue.
+        index: slots and items of an index file.
+    """
+
+    queue_file_size: int | None = None
+    index: IndexLayout | None = None
+
+
+class Rebuild:
+    """One rebuild. The caller holds the store's lock.
+
+    Args:
+        files: the file system.
+        parts: the store, opened for looking.
+        layout: of the new files.
+        is_skipping: go on behind what cannot be read.
+        is_old_kept: leave the old queues and index in `rebuild.old`.
+        on_progress: called with bytes of the log that were read since the last call.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        parts: StoreParts,
+        layout: Layout,
+        *,
+        is_skipping: bool = False,
+        is_old_kept: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self._files = files
+        self._parts = parts
+        self._root = parts.directory.root
+        self._new = f"{self._root}/{NEW_NAME}"
+        self._old = f"{self._root}/{OLD_NAME}"
+        self._is_skipping = is_skipping
+        self._is_old_kept = is_old_kept
+        self._on_progress = on_progress
+        self._queue_file_size = layout.queue_file_size or _queue_file_size(parts)
+        self._index_layout = layout.index or _index_layout(parts)
+        self._last_timestamp = 0
+        self._rebuilt = Rebuilt()
+
+    def run(self) -> Rebuilt:
+        """Make queues and index anew, and put them in place.
+
+        Raises:
+            LogDamaged: nothing was changed.
+            store.errors.DiskFull: nothing was changed.
+        """
+        _remove_tree(self._new)
+        self._files.make_directory(self._new)
+        try:
+            self._build()
+        except BaseException:
+            _remove_tree(self._new)
+            raise
+        swap(self._files, self._root, is_old_kept=self._is_old_kept)
+        self._write_checkpoint()
+        return self._rebuilt
+
+    # ---------------------------------------------------------------------------------------------------- building
+
+    def _build(self) -> None:
+        queues = ConsumeQueues(self._files, self._new, self._queue_file_size)
+        index = KeyIndex(self._files, self._new, self._index_layout)
+        for name in (QUEUES_NAME, INDEX_NAME):
+            self._files.make_directory(f"{self._new}/{name}")
+        try:
+            unflushed = 0
+            for batch in self._batches():
+                for misplaced in queues.append(batch):
+                    self._rebuilt.notes.append(str(misplaced))
+                index.append(batch)
+                self._rebuilt.messages += len(batch)
+                unflushed += batch.next_offset - batch.begin_offset
+                if unflushed >= _FLUSH_EVERY_BYTES:
+                    _flush(queues)
+                    unflushed = 0
+            self._keep_queues(set(queues))
+            self._rebuilt.queues = len(queues) + self._rebuilt.kept
+            _flush(queues)
+            index.flush()
+        finally:
+            queues.close()
+            index.close()
+        for directory in _directories(self._new):
+            self._files.sync_directory(directory)
+        self._files.create_from(f"{self._new}/{_COMPLETE_NAME}", [b"whole and durable\n"])
+        self._files.sync_directory(self._new)
+        self._files.sync_directory(self._root)
+
+    def _batches(self) -> Iterator[DispatchBatch]:
+        walk: LogWalk = self._parts.walk()
+        for walked in walk.batches():
+            batch = walked.batch
+            for skipped in batch.skipped:
+                self._pass_over(skipped, corrupt_place(skipped))
+            if len(batch):
+                self._last_timestamp = max(self._last_timestamp, int(batch.store_timestamps.max()))
+            yield batch
+            if self._on_progress is not None:
+                self._on_progress(batch.next_offset - batch.begin_offset)
+        if walk.tail is not None:
+            finding = torn_tail(walk.tail, is_unfinished=self._parts.is_unfinished)
+            if finding.is_unfinished:
+                self._rebuilt.notes.append(str(finding))
+            else:
+                self._pass_over(walk.tail, finding)
+
+    def _pass_over(self, skipped: Skipped, finding: Finding) -> None:
+        if not self._is_skipping:
+            raise LogDamaged(finding)
+        self._rebuilt.notes.append(f"{skipped.path}: at byte {skipped.position}: {skipped.size} bytes were left out")
+
+    def _keep_queues(self, made: set[QueueKey]) -> None:
+        """Take over queues that the log has no message of any more: their offsets must not begin at 0 again."""
+        for key, queue in sorted(self._parts.queues.items()):
+            if key in made or queue.end == queue.begin:
+                continue
+            if not key.topic.startswith(_LIGHT_QUEUE_PREFIX) and not self._is_expired(queue):
+                self._rebuilt.notes.append(
+                    f"{queue.directory}: left out: the log has no message of it; its maximum offset was {queue.end}"
+                )
+                continue
+            directory = f"{self._new}/{QUEUES_NAME}/{key.topic}/{key.queue_id}"
+            self._files.make_directory(directory)
+            for file in queue.queue_files:
+                content = self._parts.open_files.get(file.path).view()[: file.count * UNIT_SIZE]
+                name = Path(file.path).name
+                self._files.create_from(f"{directory}/{name}", [content.tobytes()])
+            self._rebuilt.kept += 1
+
+    def _is_expired(self, queue: QueueView) -> bool:
+        """Return whether a queue's messages were in files of the log that are deleted."""
+        last = queue.unit(queue.end - 1)
+        return last.is_blank or 0 <= last.offset < self._parts.directory.begin_offset
+
+    # -------------------------------------------------------------------------------------------------- checkpoint
+
+    def _write_checkpoint(self) -> None:
+        """Say that log, queues and index are durable up to the log's end, once they are."""
+        directory = self._parts.directory
+        for log_file in directory.log_files:
+            file = self._files.open(log_file.path)
+            file.sync()
+            file.close()
+        content = self._files.read_bytes(directory.checkpoint_path)
+        if content and len(content) != CHECKPOINT_SIZE:
+            self._files.remove(directory.checkpoint_path)
+        before = read_checkpoint(self._files, self._root)
+        is_known = 0 <= before.confirm_physical_offset <= self._parts.directory.log_files[-1].end_offset
+        checkpoint = CheckpointFile.open(self._files, self._root)
+        checkpoint.write(
+            StoreCheckpoint(
+                self._last_timestamp,
+                self._last_timestamp,
+                self._last_timestamp,
+                before.master_flushed_offset,
+                before.confirm_physical_offset if is_known else 0,
+            )
+        )
+        checkpoint.sync()
+        checkpoint.close()
+
+
+def swap(files: Files, root: str, *, is_old_kept: bool) -> None:
+    """Put whole new queues and index in place of the old ones; what of it is done already is not done again."""
+    new, old = f"{root}/{NEW_NAME}", f"{root}/{OLD_NAME}"
+    files.make_directory(old)
+    for name in (QUEUES_NAME, INDEX_NAME):
+        # Once the new one is gone from its place it is the one in use.
+        if files.exists(f"{new}/{name}") and files.exists(f"{root}/{name}"):
+            _remove_tree(f"{old}/{name}")
+            _move(files, root, old, name)
+    for name in (INDEX_NAME, QUEUES_NAME):
+        if files.exists(f"{new}/{name}"):
+            _move(files, new, root, name)
+    _remove_tree(new)
+    if not is_old_kept:
+        _remove_tree(old)
+    files.sync_directory(root)
+
+
+def finish_begun(files: Files, root: str, *, is_old_kept: bool) -> bool:
+    """Finish what an earlier rebuild was stopped in; return whether there was anything to finish."""
+    if not files.exists(f"{root}/{NEW_NAME}/{_COMPLETE_NAME}"):
+        return False
+    swap(files, root, is_old_kept=is_old_kept)
+    return True
+
+
+def _move(files: Files, source: str, target: str, name: str) -> None:
+    files.rename(f"{source}/{name}", f"{target}/{name}")
+    files.sync_directory(target)
+    files.sync_directory(source)
+
+
+def _flush(queues: ConsumeQueues) -> None:
+    ticket = queues.begin_flush()
+    if ticket is not None:
+        ticket.sync()
+        queues.end_flush(ticket)
+
+
+def _directories(root: str) -> list[str]:
+    """Return all directories below `root`, and it, the deepest first."""
+    found = [str(path) for path in Path(root).rglob("*") if path.is_dir()]
+    return [*sorted(found, key=len, reverse=True), root]
+
+
+def _remove_tree(path: str) -> None:
+    shutil.rmtree(path, ignore_errors=not Path(path).exists())
+
+
+def _queue_file_size(parts: StoreParts) -> int:
+    sizes = [file.count * UNIT_SIZE for queue in parts.queues.values() for file in queue.queue_files]
+    return max(sorted(set(sizes)), key=sizes.count, default=FILE_SIZE_BYTES)
+
+
+def _index_layout(parts: StoreParts) -> IndexLayout:
+    layouts = [IndexLayout(view.slot_count, view.item_count_max + 1) for view in parts.index_views]
+    return max(sorted(set(layouts)), key=layouts.count, default=IndexLayout())
