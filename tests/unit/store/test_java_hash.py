@@ -1,0 +1,85 @@
+"""Hashes are Java's, for one text and for many at once."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.java_hash import (
+    TEXTS_SIZE_MAX,
+    java_hash,
+    java_hashes,
+    key_hash,
+    key_hashes,
+    key_prefix_hash,
+    positive_hash,
+)
+
+TEXTS = st.lists(st.one_of(st.text(max_size=12), st.text("abc#", max_size=12)), max_size=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", 0),
+        ("A", 65),
+        ("Aa", 2112),
+        ("BB", 2112),
+        ("TagA", 2598919),
+        ("TAG1", 2567159),
+        ("polygenelubricants", -2147483648),
+        ("标签", 857175),
+        ("😀", 1772899),
+    ],
+)
+def test_hash_is_the_one_of_java(text, value):
+    assert java_hash(text) == value
+
+
+@pytest.mark.parametrize(("value", "positive"), [(0, 0), (-5, 5), (5, 5), (-(1 << 31), 0), ((1 << 31) - 1,) * 2])
+def test_a_hash_of_the_index_is_never_negative(value, positive):
+    assert positive_hash(value) == positive
+
+
+def ranges_of(texts):
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+    begins = np.concatenate((np.zeros(1, np.int64), ends[:-1]))[: len(ends)]
+    return np.frombuffer(b"".join(encoded), np.uint8), begins, ends
+
+
+@given(TEXTS)
+def test_many_at_once_have_the_hashes_of_each(texts):
+    hashes = java_hashes(*ranges_of(texts))
+
+    assert hashes.view(np.int32).tolist() == [java_hash(text) for text in texts]
+
+
+@given(TEXTS, st.text(max_size=5))
+def test_many_keys_at_once_have_the_hashes_of_each(keys, topic):
+    data, begins, ends = ranges_of(keys)
+    prefixes = np.full(len(keys), key_prefix_hash(topic), np.uint32)
+
+    assert key_hashes(prefixes, data, begins, ends).tolist() == [key_hash(topic, key) for key in keys]
+
+
+def test_a_key_whose_hash_has_no_absolute_value_counts_as_0():
+    # The only number of 32 bits without one is -2^31, which is the hash of "polygenelubricants" alone: no prefix.
+    data, begins, ends = ranges_of(["polygenelubricants", "A"])
+
+    assert key_hashes(np.zeros(2, np.uint32), data, begins, ends).tolist() == [0, 65]
+
+
+def test_the_last_bytes_that_can_be_hashed_at_once_are_hashed_right():
+    text = "polygenelubricants"
+    data = np.frombuffer((b"x" * TEXTS_SIZE_MAX)[: -len(text)] + text.encode(), np.uint8)
+
+    hashes = java_hashes(data, np.array([0, len(data) - len(text)]), np.array([0, len(data)]))
+
+    assert hashes.view(np.int32).tolist() == [0, -2147483648]
+
+
+def test_what_is_not_utf_8_counts_as_java_reads_it():
+    data = np.frombuffer(b"a\xffb", np.uint8)
+
+    assert java_hashes(data, np.array([0]), np.array([3])).view(np.int32).tolist() == [java_hash("a\ufffdb")]
