@@ -17,7 +17,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from commitlog.properties import NAME_VALUE_SEPARATOR, decode_properties
+from commitlog.properties import CRC_NAME, CRC_SIZE, NAME_VALUE_SEPARATOR, decode_properties
 from commitlog.record import CRC_MASK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, decode
 from commitlog.tags_code import scheduled_tags_code
 from store.dispatch_batch import Bools, DispatchBatch, Int32s, Int64s
@@ -233,12 +233,20 @@ def _count_unbroken(view: memoryview, rows: _Rows, *, is_body_checked: bool, is_
         checksums = np.array([crc32(view[begin:end]) for begin, end in places], np.int64) & CRC_MASK
         is_bad = (checksums != rows.fields["body_crc"]) & (rows.body_begins < rows.body_ends)
         good = int(np.argmax(is_bad)) if is_bad.any() else good
-    if is_property_crc_checked:
-        places = zip(rows.begins[:good].tolist(), rows.ends[:good].tolist(), strict=True)
-        for row, (begin, end) in enumerate(places):
-            if decode(view, begin, end).check(is_body_checked=False, is_property_crc_checked=True):
-                return row
+    if is_property_crc_checked and good:
+        for row in _rows_with_property_crc(view, rows, good).tolist():
+            record = decode(view, int(rows.begins[row]), int(rows.ends[row]))
+            if record.check(is_body_checked=False, is_property_crc_checked=True):
+                return int(row)
     return good
+
+
+def _rows_with_property_crc(view: memoryview, rows: _Rows, count: int) -> Int64s:
+    """Return which of the first `count` records end with the name of a property CRC, and so may have one."""
+    # Never before the record, for the fields before its properties are longer.
+    heads = _gather(np.frombuffer(view, np.uint8), rows.ends[:count] - CRC_SIZE, "<u8")
+    found: Int64s = np.flatnonzero(heads == np.uint64(int.from_bytes(CRC_NAME.encode(), "little")))
+    return found
 
 
 def _batch(view: memoryview, rows: _Rows, base_offset: int, begin: int, levels_ms: Sequence[int]) -> DispatchBatch:

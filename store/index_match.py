@@ -129,7 +129,7 @@ class IndexMatch:
             yield self._pending
             self._pending = None
         while len(items := self._peek(_CHUNK_ITEMS)):
-            for number in np.unique(items.files).tolist():
+            for number in _ascending(items.files):
                 places = np.flatnonzero(items.files == number)
                 first = int(places[0])
                 file = self._files[number]
@@ -277,7 +277,7 @@ class IndexMatch:
 
     def _check_times(self, items: Items, timestamps: Int64s) -> Iterator[Finding]:
         """Compare the seconds of the items, and the headers' timestamps, with the messages' store timestamps."""
-        for number in np.unique(items.files).tolist():
+        for number in _ascending(items.files):
             places = np.flatnonzero(items.files == number)
             file, of_file = self._files[number], timestamps[places]
             is_first, is_last = (
@@ -337,6 +337,14 @@ def _assign(
 def _is_skipped(batch: DispatchBatch, offset: int) -> bool:
     """Return whether an offset lies where the log cannot be read, so that nobody knows what should stand there."""
     return any(skipped.offset <= offset < skipped.offset + skipped.size for skipped in batch.skipped)
+
+
+def _ascending(files: Int32s) -> list[int]:
+    """Return which files occur; they are numbered in the order of the items."""
+    if len(files) and files[0] == files[-1]:
+        return [int(files[0])]
+    found: list[int] = np.unique(files).tolist()
+    return found
 
 
 def _first(items: Items, count: int) -> Items:
