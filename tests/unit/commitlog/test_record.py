@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commitlog.properties import RawProperties, find_property_crc
 from commitlog.record import (
     BLANK_MAGIC,
     MAGIC_V1,
@@ -285,6 +286,15 @@ def test_a_property_crc_needs_its_room(encoded):
 
     with pytest.raises(IllegalMessage, match="for a property CRC is added"):
         encoded([Message("T", b"", properties={"a": value + "b"})], has_property_crc=True)
+
+
+@pytest.mark.parametrize("raw", [b"", b"a\x01b", b"a\x01b\x02"])
+def test_a_property_crc_stands_behind_a_separator_whatever_the_client_sent(raw, encoded):
+    record = decode(memoryview(encoded([Message("T", b"x", properties=RawProperties(raw))], has_property_crc=True)), 0)
+
+    assert record.properties_raw[:-20] == (b"a\x01b\x02" if raw else b"")
+    assert record.properties.get("a") == ("b" if raw else None)
+    assert find_property_crc(record.properties_raw) == checksum(record.view[: record.size - 20])
 
 
 def test_an_encoder_forgets_names_when_there_are_too_many():
