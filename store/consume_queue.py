@@ -200,10 +200,11 @@ class ConsumeQueue:
         units_a_file = self._queue.file_size // UNIT_SIZE
         self.max_offset = self.min_offset = queue_offset - queue_offset % units_a_file
         self.fill_gap(queue_offset)
-        self.min_offset = queue_offset
 
     def fill_gap(self, queue_offset: int) -> None:
         """Make blank what lies between the last unit and `queue_offset`."""
+        if self.min_offset == self.max_offset:
+            self.min_offset = queue_offset
         while self.max_offset < queue_offset:
             count = min(_CHUNK_COUNT, queue_offset - self.max_offset)
             self._write(self.max_offset, BLANK * count)

@@ -188,13 +188,13 @@ class ConsumeQueues:
         return self._dispatched
 
     def begin_flush(self, pages_min: int = 0) -> FlushTicket | None:
-        """Return a ticket for what was appended since the last one; None when that is nothing.
+        """Return a ticket for what was appended since the last one; None when that is nothing, or on its way.
 
         Args:
             pages_min: leave out queues that were given less than so many pages; then `flushed` does not move on.
         """
         chosen = [key for key, size in self._dirty.items() if size >= pages_min * _PAGE_SIZE_BYTES]
-        if not chosen and (self._dirty or self._dispatched == self.flushed):
+        if not chosen and (self._dirty or self._progress.is_waiting or self._dispatched == self.flushed):
             return None
         dispatched = self._dispatched if len(chosen) == len(self._dirty) else None
         files, directories = [], []

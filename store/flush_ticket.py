@@ -69,6 +69,11 @@ class FlushProgress:
         self.flushed = Dispatched()
         self._open: deque[FlushTicket] = deque()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether tickets are out: what they cover is on its way."""
+        return bool(self._open)
+
     def begin(self, ticket: FlushTicket) -> FlushTicket:
         """Hand out a ticket."""
         self._open.append(ticket)

@@ -58,7 +58,6 @@ class KeyIndex:
         "_file_system",
         "_files",
         "_headers",
-        "_is_name_new",
         "_last",
         "_layout",
         "_progress",
@@ -75,7 +74,6 @@ class KeyIndex:
         self._changed: dict[str, IndexFile] = {}  # since the last flush began
         self._unsynced_headers: dict[str, IndexFile] = {}
         self._headers: dict[FlushTicket, tuple[Dispatched, list[tuple[IndexFile, Header]]]] = {}
-        self._is_name_new = False
         self._dispatched = Dispatched()
         self._sealed = Dispatched()  # the headers that are written go so far
         self._progress = FlushProgress()
@@ -132,15 +130,16 @@ class KeyIndex:
             before = last.header
             name = max(name, int(last.file.path.rpartition("/")[2]) + 1)
             last.write_slots()  # and give its slots' memory back
-        if self._is_name_new:
-            self._file_system.sync_directory(self._directory)
         self._file_system.make_directory(self._directory)
         path = f"{self._directory}/{name:0{_NAME_DIGITS}d}"
         header = Header(
             before.end_timestamp, before.end_timestamp, before.end_physical_offset, before.end_physical_offset
         )
-        file = IndexFile(self._file_system.create(path, self._layout.file_size, is_sparse=True), self._layout, header)
-        self._is_name_new = True
+        created = self._file_system.create(path, self._layout.file_size, is_sparse=True)
+        # Size and name at once: only the last file may be found cut short by a crash.
+        created.sync()
+        self._file_system.sync_directory(self._directory)
+        file = IndexFile(created, self._layout, header)
         self._files.append(file)
         return file
 
@@ -269,16 +268,15 @@ class KeyIndex:
         `flushed` has moved on.
         """
         if not self._changed and not self._unsynced_headers:
-            if self._headers or self.flushed == self._dispatched:
+            if self._progress.is_waiting or self.flushed == self._dispatched:
                 return None
             self._sealed = self._dispatched
         for file in self._changed.values():
             file.write_slots()
         synced = {**self._changed, **self._unsynced_headers}
-        names = [self._directory] if self._is_name_new else []
-        ticket = FlushTicket(self._sealed, self._file_system, [file.file for file in synced.values()], names)
+        ticket = FlushTicket(self._sealed, self._file_system, [file.file for file in synced.values()], ())
         self._headers[ticket] = self._dispatched, [(file, file.header) for file in self._changed.values()]
-        self._changed, self._unsynced_headers, self._is_name_new = {}, {}, False
+        self._changed, self._unsynced_headers = {}, {}
         return self._progress.begin(ticket)
 
     def end_flush(self, ticket: FlushTicket) -> None:

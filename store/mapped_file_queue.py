@@ -104,6 +104,8 @@ class MappedFileQueue:
             store.errors.MissingFile: a file between two others is gone, or has another name than its offset.
         """
         assert not self._mapped_files
+        # A process that died may have made names that are not durable.
+        self._has_new_name = self._is_sparse
         notes: list[str] = []
         names = sorted(self._files.list_directory(self._directory))
         for name in names:
@@ -296,8 +298,10 @@ class MappedFileQueue:
         self._settle_next()
         if self._mapped_files and self.end_offset > offset:
             return
-        if self._has_new_name:
-            # Before the next one, so that a crash leaves no gap between files.
+        if self._is_sparse and self._mapped_files:
+            # Name and size of a file before the next one is made, so that a crash leaves no gap between files. What
+            # may be wrong behind a crash is then in the last file, or behind what its owner knows to be durable.
+            self._mapped_files[-1].file.sync()
             self._files.sync_directory(self._directory)
         file = self._files.create(self._path(offset), self._file_size, is_sparse=self._is_sparse)
         self._has_new_name = self._is_sparse
