@@ -8,7 +8,6 @@ Source: RocketMQ `ConsumeQueueStore`, `FlushConsumeQueueService`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from store.consume_queue import ConsumeQueue, IsMessage
@@ -20,6 +19,7 @@ from store.mapped_file_queue import MappedFileQueue
 from store.message import QueueKey
 from store.queue_rows import Rows, rows_by_queue
 from store.queue_unit import UNIT_SIZE
+from store.topics import is_storable_topic
 from store.unit_placement import Misplaced, place
 
 DIRECTORY = "consumequeue"
@@ -27,8 +27,6 @@ FILE_SIZE_BYTES = 300_000 * UNIT_SIZE
 OPEN_FILES_MAX = 512
 _QUEUE_ID_MAX = (1 << 31) - 1
 _PAGE_SIZE_BYTES = 4096
-# What RocketMQ takes for a topic's name, up to what a file's name may be: nothing in it means anything in a path.
-_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
 
 
 class ConsumeQueues:
@@ -70,7 +68,7 @@ class ConsumeQueues:
         notes: list[str] = []
         for topic in self._files.list_directory(self._directory):
             path = f"{self._directory}/{topic}"
-            if not _TOPIC.fullmatch(topic) or not self._files.is_directory(path):
+            if not is_storable_topic(topic) or not self._files.is_directory(path):
                 notes.append(f"{path}: not the directory of a topic; it is left alone")
                 continue
             for name in self._files.list_directory(path):
@@ -137,7 +135,7 @@ class ConsumeQueues:
         """Append the messages of one queue."""
         queue = self._queues.get(key)
         if queue is None:
-            if not _TOPIC.fullmatch(key.topic) or not 0 <= key.queue_id <= _QUEUE_ID_MAX:
+            if not is_storable_topic(key.topic) or not 0 <= key.queue_id <= _QUEUE_ID_MAX:
                 offsets = int(rows.queue_offsets[0]), int(rows.physical_offsets[0])
                 return [Misplaced(key, *offsets, "a topic and a queue that can be", "left out: no such queue")]
             self._files.make_directory(self.path(key))

@@ -245,10 +245,10 @@ def test_derived_files_follow_the_log_whatever_happens():
     run_state_machine_as_test(
         DerivedFiles,
         settings=settings(
-            max_examples=int(__import__("os").environ.get("EX","40")),
+            max_examples=200,
             stateful_step_count=30,
             deadline=None,
-            derandomize="EX" not in __import__("os").environ,
+            derandomize=True,
             suppress_health_check=list(HealthCheck),
         ),
     )
