@@ -15,13 +15,17 @@ Source: RocketMQ `CommitLog.recoverNormally`, `recoverAbnormally`, `StoreCheckpo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from commitlog.log_tail import BadPlace, Verdict, describe, find_facts, judge
+import numpy as np
+
+from commitlog.log_tail import BadPlace, Verdict, describe, find_facts, find_lost_end, judge
 from commitlog.record import BLANK_MAGIC, BLANK_SIZE_MIN, END_SIZE_MIN, HEAD, BadRecord, decode
+from commitlog.record_columns import count_good
+from commitlog.record_scan import walk
+from store.dispatch_batch import Int64s
 from store.errors import CorruptData
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
@@ -100,6 +104,13 @@ class _Cursor(NamedTuple):
     last_store_timestamp: int
 
 
+class _Checks(NamedTuple):
+    """What a scan needs to know: from when on records may be torn, and whether there are property CRCs."""
+
+    synced_timestamp: int
+    is_property_crc_checked: bool
+
+
 def recover(
     queue: MappedFileQueue,
     last_exit: LastExit,
@@ -128,10 +139,11 @@ def recover(
     verdict = Verdict.END
     at = _choose_start(files, last_exit, is_property_crc_checked=is_property_crc_checked)
     while True:
-        at = _scan(files, at, is_property_crc_checked=is_property_crc_checked)
+        at = _scan(files, at, _Checks(last_exit.synced_timestamp, is_property_crc_checked))
         if at.number == len(files):
             break
-        place = BadPlace(tuple(files[at.number :]), at.position, at.last_store_timestamp)
+        rest = tuple(files[at.number :])
+        place = BadPlace(rest, at.position, at.last_store_timestamp, is_property_crc_checked)
         facts, good = find_facts(place, last_exit.synced_timestamp)
         verdict = judge(facts)
         if verdict is Verdict.CORRUPTION and (facts.is_foreign or not is_corruption_skipped):
@@ -175,27 +187,42 @@ def _choose_start(files: Sequence[MappedFile], last_exit: LastExit, *, is_proper
     return _Cursor(0, 0, NO_TIMESTAMP)
 
 
-def _scan(files: Sequence[MappedFile], at: _Cursor, *, is_property_crc_checked: bool) -> _Cursor:
+def _scan(files: Sequence[MappedFile], at: _Cursor, checks: _Checks) -> _Cursor:
     """Check all records from `at` on; return where they stop being good, or behind the last file."""
     number, position, store_timestamp = at
     while number < len(files):
         file = files[number]
-        view, begin_offset, file_size = file.view(), file.begin_offset, file.file.size
-        with suppress(BadRecord):
-            while True:
-                record = decode(view, position, file_size - END_SIZE_MIN)
-                if record.check(
-                    physical_offset=begin_offset + position, is_property_crc_checked=is_property_crc_checked
-                ):
-                    break
-                store_timestamp = record.store_timestamp
-                position += record.size
+        view, file_size = file.view(), file.file.size
+        is_going_on = True
+        while is_going_on:
+            found = walk(view, position, file_size - END_SIZE_MIN)
+            good, store_timestamps = count_good(
+                view,
+                found.starts,
+                found.sizes,
+                base_offset=file.begin_offset,
+                is_body_checked=True,
+                is_property_crc_checked=checks.is_property_crc_checked,
+            )
+            good = _count_whole(view, found.starts, store_timestamps[:good], checks.synced_timestamp)
+            if good:
+                position = found.starts[good - 1] + found.sizes[good - 1]
+                store_timestamp = int(store_timestamps[good - 1])
+            is_going_on = 0 < good == len(found.starts)
         if position > file_size - BLANK_SIZE_MIN:
             break
         if HEAD.unpack_from(view, position) != (file_size - position, BLANK_MAGIC):
             break
         number, position = number + 1, 0
     return _Cursor(number, position, store_timestamp)
+
+
+def _count_whole(view: memoryview, starts: Sequence[int], store_timestamps: Int64s, synced_timestamp: int) -> int:
+    """Return how many of these records are whole up to the first that is not; what was synced is."""
+    for row in np.flatnonzero(store_timestamps >= synced_timestamp).tolist():
+        if find_lost_end(decode(view, starts[row])) is not None:
+            return row
+    return len(store_timestamps)
 
 
 def _note(place: BadPlace, what: str) -> str:

@@ -31,17 +31,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from typing import Final, NamedTuple
 
-from commitlog.record import BLANK_MAGIC, BLANK_SIZE_MIN, HEAD, MAGICS, BadRecord, Fault, decode, find_fault
+from commitlog.record import BLANK_MAGIC, BLANK_SIZE_MIN, HEAD, MAGICS, BadRecord, Fault, Record, decode, find_fault
 from commitlog.record_scan import resync
 from store.mapped_file import MappedFile
 
 SECTOR_SIZE_BYTES: Final = 512
 # Of a record that begins so close to a sector's end, what stands in that sector is zero anyway: its size is small.
 _TELLING_SIZE: Final = 3
+_PROPERTIES_LENGTH_SIZE: Final = 2
 # How many zeros a record can end with: the length of its properties; its topic is not empty.
-_RECORD_ZEROS_MAX: Final = 2
+_RECORD_ZEROS_MAX: Final = _PROPERTIES_LENGTH_SIZE
 
 
 class Verdict(Enum):
@@ -111,11 +113,13 @@ class BadPlace:
         files: the file that holds it, and all later ones.
         position: in the first of them.
         last_store_timestamp: of the last good record before it; -1 when there is none in the whole log.
+        is_property_crc_checked: whether a wrong property CRC makes a record a bad one.
     """
 
     files: tuple[MappedFile, ...]
     position: int
     last_store_timestamp: int
+    is_property_crc_checked: bool
 
     @property
     def file(self) -> MappedFile:
@@ -174,6 +178,30 @@ def find_good_behind(place: BadPlace) -> GoodRecord | None:
     return None
 
 
+def find_lost_end(record: Record) -> Fault | None:
+    """Return what is wrong with a record of which topic or properties did not reach the disk; None if nothing is.
+
+    No checksum covers them, and zeros in their place leave all lengths right. Text of which all that lies in one sector
+    is zero, or which ends with a zero, was not written so.
+    """
+    raw = record.properties_raw
+    end = record.position + record.size
+    topic = record.topic_view.tobytes()
+    for name, text, begin in (
+        ("topic", topic, end - len(raw) - _PROPERTIES_LENGTH_SIZE - len(topic)),
+        ("properties", raw, end - len(raw)),
+    ):
+        if b"\0" in text and (text.endswith(b"\0") or _has_zero_piece(text, begin)):
+            return Fault(begin, f"{name} of {len(text)} bytes", "zeros in the place of some, which were not written")
+    return None
+
+
+def _has_zero_piece(text: bytes, begin: int) -> bool:
+    """Return whether all bytes of the text that lie in one sector are zero."""
+    borders = [0, *range(-begin % SECTOR_SIZE_BYTES, len(text), SECTOR_SIZE_BYTES), len(text)]
+    return any(piece and not piece.strip(b"\0") for piece in (text[at:upto] for at, upto in pairwise(borders)))
+
+
 def describe(place: BadPlace) -> Fault:
     """Say what is wrong at the place."""
     view = place.file.view()
@@ -181,7 +209,14 @@ def describe(place: BadPlace) -> Fault:
         size, magic = HEAD.unpack_from(view, place.position)
         if magic == BLANK_MAGIC:
             return Fault(place.position, f"a blank of {len(view) - place.position} bytes", f"one of {size}")
-    fault = find_fault(view, place.position, len(view), physical_offset=place.offset)
+    fault = find_fault(
+        view,
+        place.position,
+        len(view),
+        physical_offset=place.offset,
+        is_property_crc_checked=place.is_property_crc_checked,
+    )
+    fault = fault or find_lost_end(decode(view, place.position))
     assert fault is not None, place
     return fault
 

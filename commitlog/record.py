@@ -235,8 +235,13 @@ class Record:
     @property
     def topic(self) -> str:
         """The topic's name."""
+        return str(self.topic_view, "utf-8", "replace")
+
+    @property
+    def topic_view(self) -> memoryview:
+        """The bytes of the topic's name, not copied."""
         end = self._properties_position - 2
-        return str(self.view[end - self._topic_size : end], "utf-8", "replace")
+        return self.view[end - self._topic_size : end]
 
     @property
     def properties_raw(self) -> bytes:

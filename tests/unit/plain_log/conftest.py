@@ -83,11 +83,11 @@ def flush(log):
     log.end_flush(ticket)
 
 
-def sizes_of(log):
+def sizes_of(log, **options):
     """Return physical offset and size of every record that a scan finds, and what it skipped."""
     found, skipped = [], []
     offset = log.begin_offset
-    while (batch := log.scan(offset, 1 << 20)) is not None:
+    while (batch := log.scan(offset, 1 << 20, **options)) is not None:
         found += zip(batch.physical_offsets.tolist(), batch.sizes.tolist(), strict=True)
         skipped += batch.skipped
         assert batch.next_offset > offset
