@@ -160,7 +160,7 @@ def recover(
         if verdict is not Verdict.END and at.number < len(files):
             queue.truncate(end_offset, files[at.number].find_data_end(end_offset), is_durable=True)
         queue.sync_all()
-    if at.last_store_timestamp < last_exit.synced_timestamp:
+    if max(at.last_store_timestamp, 0) < last_exit.synced_timestamp:
         notes.append(
             f"{queue.directory}: the last message is of {at.last_store_timestamp}, but the checkpoint says that one of "
             f"{last_exit.synced_timestamp} was durable here"
