@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from cluster.cli_common import EXIT_USAGE, fail, notes
-from commitlog.lock_probe import find_holder
+from commitlog.lock_probe import UNKNOWN_HOLDER, find_holder
 from commitlog.message_filter import Bound, MessageFilter, parse_bound
 from commitlog.store_directory import NotAStore, StoreDirectory, StoreMode, find_store
 from commitlog.store_verify import StoreParts
@@ -89,6 +89,10 @@ def open_parts(directory: Path, *, is_forced: bool, needs_messages: bool = True)
     if needs_messages:
         refuse_raw(found)
     holder = find_holder(found.lock_paths)
+    if holder == UNKNOWN_HOLDER:
+        # RocketMQ and our stores note there who has them open.
+        noted = (ReadOnlyFiles().read_bytes(found.abort_path) or b"").decode("ascii", "replace").strip()
+        holder = f"process {noted}" if noted.isdigit() else holder
     if holder is not None and not is_forced:
         fail(
             f"{found.root} is in use by {holder}. Stop it, or look into the store as it is now with --force-read-only "

@@ -15,6 +15,8 @@ from typing import IO
 
 from store.errors import StorageFailed
 
+UNKNOWN_HOLDER = "another process"
+
 # l_type, l_whence, l_start, l_len, l_pid, as fcntl(2) has it on Linux
 _RECORD_LOCK = struct.Struct("@hhqqi")
 
@@ -45,7 +47,7 @@ def _record_lock_holder(stream: IO[bytes]) -> str | None:
     kind, _, _, _, process_id = _RECORD_LOCK.unpack(fcntl.fcntl(stream, fcntl.F_GETLK, asked)[: _RECORD_LOCK.size])
     if kind == fcntl.F_UNLCK:
         return None
-    return f"process {process_id}" if process_id > 0 else "another process"
+    return f"process {process_id}" if process_id > 0 else UNKNOWN_HOLDER
 
 
 def _whole_lock_holder(stream: IO[bytes]) -> str | None:
@@ -53,6 +55,6 @@ def _whole_lock_holder(stream: IO[bytes]) -> str | None:
         fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         process_id = stream.read(32).decode("ascii", "replace").strip()
-        return f"process {process_id}" if process_id.isdigit() else "another process"
+        return f"process {process_id}" if process_id.isdigit() else UNKNOWN_HOLDER
     fcntl.flock(stream, fcntl.LOCK_UN)
     return None

@@ -107,6 +107,7 @@ class StoreParts:
             self.directory.index_path,
             self.directory.begin_offset,
             is_unfinished=self.is_unfinished,
+            is_live=self.is_live,
         )
 
     def _load_queues(self) -> dict[QueueKey, QueueView]:
@@ -216,12 +217,12 @@ class Verification:
     def _check_structures(self) -> Iterator[Finding]:
         parts = self._parts
         for file in parts.index_views:
-            found = list(check_structure(file, is_unfinished=parts.is_unfinished))
-            for _ in range(_LOOKS_MAX if parts.is_live and file is parts.index_views[-1] else 0):
+            found = list(check_structure(file, is_unfinished=parts.is_unfinished, is_live=parts.is_live))
+            for _ in range(_LOOKS_MAX if parts.is_live else 0):
                 if not found:
                     break
                 time.sleep(_LOOK_PAUSE_S)
-                found = list(check_structure(file, is_unfinished=True))
+                found = list(check_structure(file, is_unfinished=True, is_live=True))
             yield from found
 
     def _count(self, walked: WalkedBatch) -> None:

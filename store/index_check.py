@@ -18,24 +18,28 @@ from store.index_file import HEADER_SIZE, ITEM_SIZE, SLOT_SIZE
 from store.index_view import IndexView
 
 _CHUNK_ITEMS = 64 << 10
+NEXT_START = "The next start of the store mends it"
 REBUILD = "`dledger rebuild` makes the index anew from the log"
 
 
-def check_structure(file: IndexView, *, is_unfinished: bool = False) -> Iterator[Finding]:
+def check_structure(file: IndexView, *, is_unfinished: bool = False, is_live: bool = False) -> Iterator[Finding]:
     """Yield what is wrong with one file by itself.
 
     Args:
         file: the file.
-        is_unfinished: the store was not closed in order: a header that lags behind the items is no damage.
+        is_unfinished: the store was not closed in order: header and slots that lag behind the items are no damage.
+        is_live: a program adds items just now, and keeps header and slots in memory meanwhile: they are not looked at.
     """
     stated, count = file.header.index_count, count_items(file)
+    if is_live and stated != count + 1:
+        yield from _check_all_chains(file, count, np.zeros(file.slot_count, np.int32))
+        return
     if stated != count + 1 and (stated, count) != (0, 0):
         yield _finding(
             file, 36, f"index count {count + 1}", f"{stated}", f"{count} items stand in the file", is_unfinished
         )
     newest = np.zeros(file.slot_count, np.int32)
-    for begin in range(1, count + 1, _CHUNK_ITEMS):
-        yield from _check_chains(file, begin, min(begin + _CHUNK_ITEMS, count + 1), newest)
+    yield from _check_all_chains(file, count, newest)
     slots = file.slots()
     for number in np.flatnonzero(slots != newest).tolist():
         yield _finding(
@@ -47,6 +51,11 @@ def check_structure(file: IndexView, *, is_unfinished: bool = False) -> Iterator
             is_unfinished,
         )
     yield from _check_header(file, count, int(np.count_nonzero(newest)), is_unfinished=is_unfinished)
+
+
+def _check_all_chains(file: IndexView, count: int, newest: NDArray[np.int32]) -> Iterator[Finding]:
+    for begin in range(1, count + 1, _CHUNK_ITEMS):
+        yield from _check_chains(file, begin, min(begin + _CHUNK_ITEMS, count + 1), newest)
 
 
 def count_items(file: IndexView) -> int:
@@ -131,4 +140,5 @@ def _check_header(file: IndexView, count: int, used_slots: int, *, is_unfinished
 def _finding(
     file: IndexView, position: int, expected: str, found: str, meaning: str, is_unfinished: bool = False
 ) -> Finding:
-    return Finding(Area.INDEX, file.path, position, expected, found, meaning, REBUILD, is_unfinished)
+    remedy = NEXT_START if is_unfinished else REBUILD
+    return Finding(Area.INDEX, file.path, position, expected, found, meaning, remedy, is_unfinished)

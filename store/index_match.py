@@ -17,6 +17,7 @@ import numpy as np
 
 from store.dispatch_batch import Bools, DispatchBatch, Int32s, Int64s
 from store.finding import Area, Finding
+from store.index_check import NEXT_START as MENDED
 from store.index_check import REBUILD, count_items
 from store.index_view import IndexView
 
@@ -56,18 +57,26 @@ class IndexMatch:
         directory: of the index, for reports.
         log_begin: items of messages before it belong to deleted files of the log; they are not looked at.
         is_unfinished: the store was not closed in order: what is missing at the end is no damage.
+        is_live: a program adds items just now; headers and what comes at the end are not looked at.
 
     Attributes:
         item_count: of all files.
     """
 
     def __init__(
-        self, files: Sequence[IndexView], directory: str, log_begin: int, *, is_unfinished: bool = False
+        self,
+        files: Sequence[IndexView],
+        directory: str,
+        log_begin: int,
+        *,
+        is_unfinished: bool = False,
+        is_live: bool = False,
     ) -> None:
         self._files = files
         self._directory = directory
         self._counts = [count_items(file) for file in files]
         self._is_unfinished = is_unfinished
+        self._is_live = is_live
         self._begin_timestamps = {number: file.header.begin_timestamp for number, file in enumerate(files)}
         self._pending: Finding | None = None
         self._place = (0, 1)
@@ -286,9 +295,9 @@ class IndexMatch:
             )
             if is_first:
                 self._begin_timestamps[number] = int(of_file[0])
-                yield from _check_stated(file, 0, "begin timestamp", int(of_file[0]), file.header.begin_timestamp)
+                yield from self._check_stated(file, 0, "begin timestamp", int(of_file[0]), file.header.begin_timestamp)
             if is_last:
-                yield from _check_stated(file, 8, "end timestamp", int(of_file[-1]), file.header.end_timestamp)
+                yield from self._check_stated(file, 8, "end timestamp", int(of_file[-1]), file.header.end_timestamp)
             expected = np.clip((of_file - self._begin_timestamps[number]) // 1000, 0, _SECONDS_MAX)
             wrong = np.flatnonzero(items.seconds[places] != expected)
             for at in wrong.tolist():
@@ -306,11 +315,20 @@ class IndexMatch:
                     REBUILD,
                 )
 
-
-def _check_stated(file: IndexView, position: int, name: str, expected: int, found: int) -> Iterator[Finding]:
-    if expected != found:
-        meaning = "a query by time could leave the file out"
-        yield Finding(Area.INDEX, file.path, position, f"{name} {expected}", f"{found}", meaning, REBUILD)
+    def _check_stated(self, file: IndexView, position: int, name: str, expected: int, found: int) -> Iterator[Finding]:
+        if expected != found and not self._is_live:
+            meaning = "a query by time could leave the file out"
+            remedy = MENDED if self._is_unfinished else REBUILD
+            yield Finding(
+                Area.INDEX,
+                file.path,
+                position,
+                f"{name} {expected}",
+                f"{found}",
+                meaning,
+                remedy,
+                self._is_unfinished,
+            )
 
 
 def _assign(

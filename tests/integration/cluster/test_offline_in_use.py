@@ -1,0 +1,114 @@
+"""Stores that somebody has open: the offline commands keep away, or look without a lock and call nothing wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cluster.cli import app
+
+PUT_WITHOUT_END = """
+import sys
+from commitlog.commit_log import CommitLogConfig
+from commitlog.plain_store import PlainStoreConfig, open_plain_store
+from store.message import Message
+from store.os_files import OsFiles
+from store.store_config import MessageStoreConfig
+
+sizes = MessageStoreConfig(mapped_file_size_consume_queue=4000, max_hash_slot_num=100, max_index_num=400)
+config = PlainStoreConfig(CommitLogConfig(mapped_file_size=1 << 20), sizes)
+store = open_plain_store(OsFiles(), sys.argv[1], config)
+number = 0
+while number < int(sys.argv[2]):
+    for _ in range(20):
+        keys = {"KEYS": f"key-{number}", "TAGS": f"tag-{number % 5}", "UNIQ_KEY": f"{number:032X}"}
+        store.messages.put(Message(f"topic-{number % 3}", b"x" * (number % 500), number % 4, keys))
+        number += 1
+    store.dispatch()
+    if number % 200 == 0:
+        store.flush()
+    if number == int(sys.argv[3]):
+        print("open", flush=True)
+if number < 10_000_000:
+    sys.stdin.read()
+store.close()
+"""
+
+
+def dledger(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+@pytest.fixture
+def in_use(tmp_path: Path) -> Iterator[Path]:
+    """Have another process write into a store for as long as the test runs."""
+    folder = tmp_path / "store"
+    yield from _writing(folder, 10_000_000, 200)
+
+
+@pytest.fixture
+def at_rest(tmp_path: Path) -> Iterator[Path]:
+    """Have another process keep a store open without writing."""
+    yield from _writing(tmp_path / "store", 400, 400)
+
+
+def _writing(folder: Path, count: int, told_at: int) -> Iterator[Path]:
+    """Have a process put `count` messages; yield when there are `told_at`, then kill it."""
+    command = [sys.executable, "-c", PUT_WITHOUT_END, str(folder), str(count), str(told_at)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"open\n"
+        yield folder
+        writer.kill()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("inspect", "messages"), ("inspect", "queue"), ("verify",), ("export",), ("rebuild",)],
+)
+def test_store_in_use_is_refused_with_what_can_be_done(at_rest: Path, command: tuple[str, ...]) -> None:
+    result = dledger(*command, at_rest)
+
+    assert result.exit_code == 1
+    assert "in use by process" in result.stderr or "locked by process" in result.stderr
+    if command != ("rebuild",):
+        assert "--force-read-only" in result.stderr
+
+
+def test_store_in_use_can_be_looked_into_when_that_is_asked_for(at_rest: Path) -> None:
+    shown = dledger("inspect", "messages", at_rest, "--force-read-only", "--format", "jsonl")
+
+    assert shown.exit_code == 0, shown.output
+    assert len(shown.stdout.splitlines()) == 400
+    assert dledger("verify", at_rest, "--force-read-only").exit_code == 0
+
+
+@pytest.mark.slow
+def test_nothing_is_called_wrong_of_a_store_that_is_being_written(in_use: Path) -> None:
+    for _ in range(5):
+        result = dledger("verify", in_use, "--force-read-only")
+
+        assert result.exit_code == 0, result.output
+    assert " 0 messages" not in result.stdout
+
+
+def test_store_whose_process_was_killed_shows_no_damage_and_a_start_mends_the_rest(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    for _ in _writing(folder, 10_000_000, 1140):
+        pass  # killed behind the last flush
+
+    result = dledger("verify", folder, "--limit", 0)
+    assert result.exit_code == 1
+    assert "0 places of damage" in result.stderr, result.output
+
+    for _ in _writing(folder, 200, 200):
+        pass
+    shown = dledger("inspect", "messages", folder, "--format", "jsonl")
+    assert shown.exit_code == 0, shown.output
+    assert dledger("rebuild", folder).exit_code == 0
+    assert dledger("verify", folder).exit_code == 0
