@@ -14,18 +14,21 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from commitlog.system_records import MessageEntryCodec
 from dledger.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from dledger.entry import (
     BLANK,
     BLANK_MAGIC,
     BLANK_SIZE_MIN,
     ENTRY_MAGICS,
+    ENTRY_NORMAL,
     HEADER_SIZE,
     INDEX_UNIT,
     NO_CHAIN,
     Entry,
     decode,
 )
+from dledger.entry_codec import RAW_ENTRY_CODEC
 from dledger.entry_tail import BadPlace, find_good_behind, holds_data
 from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
 from dledger.hard_state import FILE_NAME as HARD_STATE_NAME
@@ -41,6 +44,18 @@ _NAME_DIGITS = 20
 # An entry that is being written is whole a moment later.
 _LOOKS_MAX = 4
 _LOOK_PAUSE_S = 0.02
+
+
+class _AnyCodec(MessageEntryCodec):
+    """Of a log of messages or of raw bytes: nothing says which it is."""
+
+    kinds = RAW_ENTRY_CODEC.kinds | MessageEntryCodec.kinds
+
+    def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
+        return super().find_fault(magic, channel, position, body) if magic == ENTRY_NORMAL else None
+
+
+_CODEC = _AnyCodec(clock=lambda: 0)
 
 
 class NotAStore(Exception):
@@ -119,7 +134,7 @@ def entries_of(directory: Path) -> Iterator[Entry | Fault]:
         if offset == file.file.size:
             number, offset = number + 1, 0
             continue
-        place = BadPlace(files[number:], offset, state, displacement=0)
+        place = BadPlace(files[number:], offset, state, displacement=0, codec=_CODEC)
         if not holds_data(place):
             return
         behind = find_good_behind(place)
@@ -146,7 +161,7 @@ def _entries_in(file: MappedFile, offset: int, state: WalkState) -> Generator[En
         if magic == BLANK_MAGIC and BLANK_SIZE_MIN <= blank_size <= size - offset:
             offset += blank_size
             continue
-        found = walk(view, offset, size, file.begin_offset + offset, state)
+        found = walk(view, offset, size, file.begin_offset + offset, state, codec=_CODEC)
         if found.offset == offset:
             looks += 1
             if looks == _LOOKS_MAX or magic == 0:
@@ -164,7 +179,7 @@ def _entries_in(file: MappedFile, offset: int, state: WalkState) -> Generator[En
 def _fault_at(place: BadPlace, behind: int | None, durable_index: int) -> Fault:
     """Say what is wrong at a place, and what recovery would make of it."""
     view = place.file.view()
-    expected, found = describe_fault(view, place.offset, len(view), place.position, place.state)
+    expected, found = describe_fault(view, place.offset, len(view), place.position, place.state, _CODEC)
     if behind is not None:
         meaning = f"corrupt: good entries follow at position {behind}"
     elif UNKNOWN < place.state.index <= durable_index:

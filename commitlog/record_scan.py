@@ -2,7 +2,7 @@
 
 `walk` goes by sizes alone, `columns` (`commitlog.record_columns`) checks what it found, `scan` does both and steps over
 what is bad. In the replicated log each record is the body of an entry (`dledger.entry`): a walk over entries passes
-those that hold no record (no-ops, memberships) by their magic and size.
+those that are a leader's own (`commitlog.system_records`) by their magic, channel and size.
 
 How `resync` is not led astray: what a bad record says of its size is a hint, never a fact. A place counts only if a
 record begins there that is good in every way that can be checked: magic, lengths that agree, its own physical offset
@@ -35,8 +35,9 @@ from commitlog.record import (
     find_fault,
 )
 from commitlog.record_columns import columns
+from commitlog.system_records import SYSTEM_CHANNELS
 from dledger.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
-from dledger.entry import ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE
+from dledger.entry import CHANNEL_OFFSET, ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE
 from store.dispatch_batch import DispatchBatch, Skipped
 from store.sys_flag import HOST_MASK
 from store.topics import DELAY_LEVELS_MS
@@ -49,6 +50,8 @@ _SEARCH_SIZE: Final = 1 << 20
 # Bytes of bodies that a search reads in vain at most: damage that looks like records must not cost without end.
 _WASTE_SIZE_MAX: Final = 1 << 30
 _INT: Final = struct.Struct(">i")
+# magic, size, channel of an entry
+_KIND: Final = struct.Struct(">ii24xi")
 _MAGIC_HEAD: Final = b"\xda\xa3\x20"
 
 
@@ -253,10 +256,10 @@ def _walk_entries(
     starts, sizes = found
     last = min(limit - 1, end - HEADER_SIZE)
     while position <= last and len(starts) < count_max:
-        magic, size = HEAD.unpack_from(view, position)
-        if magic not in ENTRY_MAGICS or not HEADER_SIZE <= size <= end - position:
+        magic, size, channel = _KIND.unpack_from(view, position)
+        if not _is_kind(magic, channel) or not HEADER_SIZE <= size <= end - position:
             break
-        if magic == ENTRY_NORMAL:
+        if magic == ENTRY_NORMAL and not channel:
             start = position + HEADER_SIZE
             record_size, record_magic = (
                 HEAD.unpack_from(view, start) if size >= HEADER_SIZE + RECORD_SIZE_MIN else (0, 0)
@@ -269,10 +272,16 @@ def _walk_entries(
     return position
 
 
+def _is_kind(magic: int, channel: int) -> bool:
+    return magic in ENTRY_MAGICS and (not channel or (magic == ENTRY_NORMAL and channel in SYSTEM_CHANNELS))
+
+
 def _entry_fault(view: memoryview, position: int, end: int) -> Fault:
-    magic, size = HEAD.unpack_from(view, position)
+    magic, size, channel = _KIND.unpack_from(view[position:end].tobytes().ljust(_KIND.size, b"\0"))
     if magic not in ENTRY_MAGICS:
         return Fault(position, "an entry of magic 1, 2 or 3", f"magic {magic}")
+    if not _is_kind(magic, channel):
+        return Fault(position + CHANNEL_OFFSET, "channel 0", f"channel {channel}")
     if not HEADER_SIZE <= size <= end - position:
         return Fault(position + 4, f"an entry of {HEADER_SIZE} to {end - position} bytes", f"one of {size}")
     try:
@@ -316,11 +325,11 @@ def _is_good_place(view: memoryview, place: int, end: int, base_offset: int, hea
     if header_size:
         if place < 0 or end - place < HEADER_SIZE:
             return False
-        magic, size, _, _, entry_position, _, _, _, body_size = HEADER.unpack_from(view, place)
+        magic, size, _, _, entry_position, channel, _, _, body_size = HEADER.unpack_from(view, place)
         if entry_position != base_offset + place or size != body_size + HEADER_SIZE or body_size < 0:
             return False
-        if magic != ENTRY_NORMAL:
-            return magic in ENTRY_MAGICS and size <= end - place
+        if magic != ENTRY_NORMAL or channel:
+            return _is_kind(magic, channel) and size <= end - place
         end = min(end, place + size)
     return find_fault(view, start, end, physical_offset=base_offset + start) is None
 

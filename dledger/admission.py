@@ -11,7 +11,7 @@ from dataclasses import replace
 from dledger.core.events import ChangeMembership, Event, PushNotTaken, Received
 from dledger.core.messages import HeartbeatResponse, Push, PushAccepted, SnapshotChunk, TimeoutNow, VoteResponse
 from dledger.core.raft import Raft
-from dledger.driver_ports import Memberships, Observer
+from dledger.driver_ports import Observer
 from dledger.entry_store import CorruptPush, EntryStore
 from dledger.errors import ResponseCode
 from dledger.types import Role, Span
@@ -25,16 +25,13 @@ class Admission:
     """Decides what the core may see.
 
     Args:
-        raft, store, memberships, observer: the driver's.
+        raft, store, observer: the driver's.
         has_snapshots: chunks of snapshots can be taken.
     """
 
-    def __init__(
-        self, raft: Raft, store: EntryStore, memberships: Memberships, observer: Observer, *, has_snapshots: bool
-    ) -> None:
+    def __init__(self, raft: Raft, store: EntryStore, observer: Observer, *, has_snapshots: bool) -> None:
         self._raft = raft
         self._store = store
-        self._memberships = memberships
         self._observer = observer
         self._has_snapshots = has_snapshots
 
@@ -69,11 +66,11 @@ class Admission:
 
     def can_lead(self) -> bool:
         """Say whether a leader's no-op has room; a vote that would elect a node with a full disk is not counted."""
-        return self._raft.role is Role.LEADER or self._has_room(0)
+        return self._raft.role is Role.LEADER or self._has_room(len(self._store.codec.no_op().body))
 
     def _has_room_for_membership(self) -> bool:
-        _, body = self._memberships.encode(self._raft.membership)
-        return self._has_room(len(body) + _MEMBER_SIZE_BYTES_MAX)
+        entry = self._store.codec.membership(self._raft.membership)
+        return self._has_room(len(entry.body) + _MEMBER_SIZE_BYTES_MAX)
 
     def _has_room(self, size_bytes: int) -> bool:
         try:

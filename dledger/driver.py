@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 
 from dledger.admission import Admission
 from dledger.core.events import (
@@ -54,7 +55,7 @@ from dledger.core.messages import (
 from dledger.core.raft import Raft
 from dledger.disk_watch import DiskWatch
 from dledger.driver_ports import Memberships, Observer, Proposal, Snapshots, Syncer, Transport
-from dledger.entry import ENTRY_NOOP
+from dledger.entry_codec import SystemEntry
 from dledger.entry_store import EntryStore, FlushTicket
 from dledger.errors import ResponseCode
 from dledger.hard_state import HardStateFile
@@ -99,7 +100,7 @@ class Driver:
         self._is_flush_sync = is_flush_sync
         self._is_syncing = False
         self._snapshot_bytes = 0
-        self._admission = Admission(raft, store, memberships, observer, has_snapshots=snapshots is not None)
+        self._admission = Admission(raft, store, observer, has_snapshots=snapshots is not None)
         self._disk = DiskWatch(raft.state.config.max_election_timeout_ms)
         self._last_read: tuple[Span, bytes] | None = None
 
@@ -241,8 +242,8 @@ class Driver:
                 self._memberships.save(effect.memberships)
                 self._observer.on_membership(effect.memberships)
             case AppendMembership():
-                magic, body = self._memberships.encode(effect.entry.membership)
-                self._store.append([body], effect.entry.index, effect.term, magic=magic)
+                entry = self._store.codec.membership(effect.entry.membership)
+                self._append_own(entry, effect.entry.index, effect.term)
             case RequestEnded():
                 self._observer.on_request_ended(effect.request_id, effect.code, effect.message)
             case WriteSnapshotChunk():
@@ -267,19 +268,23 @@ class Driver:
     def _append(self, effect: AppendProposal) -> None:
         """Write a batch of proposals (one write for each run that is stamped alike), or the leader's no-op."""
         if effect.proposal is None:
-            self._store.append([b""], effect.first_index, effect.term, magic=ENTRY_NOOP)
+            self._append_own(self._store.codec.no_op(), effect.first_index, effect.term)
             return
         first_index = effect.first_index
-        for stamp_at, run in groupby(effect.proposal, key=lambda proposal: proposal.stamp_at):
+        for (stamp_at, channel), run in groupby(effect.proposal, key=attrgetter("stamp_at", "channel")):
             proposals = list(run)
             bodies = [body for proposal in proposals for body in proposal.bodies]
-            positions = self._store.append(bodies, first_index, effect.term, stamp_at=stamp_at)
+            positions = self._store.append(bodies, first_index, effect.term, channel=channel, stamp_at=stamp_at)
             done = 0
             for proposal in proposals:
                 count = len(proposal.bodies)
                 self._observer.on_appended(proposal, first_index + done, effect.term, positions[done : done + count])
                 done += count
             first_index += done
+
+    def _append_own(self, entry: SystemEntry, index: int, term: int) -> None:
+        magic, channel, body, stamp_at = entry
+        self._store.append([body], index, term, magic=magic, channel=channel, stamp_at=stamp_at)
 
     def _send(self, peer: str, message: Message) -> None:
         if isinstance(message, Push) and message.span is not None:

@@ -10,7 +10,7 @@ from dledger.core.events import RoleChanged
 from dledger.core.messages import Message
 from dledger.entry_store import CorruptPush, FlushTicket
 from dledger.errors import ResponseCode
-from dledger.types import Membership, MembershipEntry, SnapshotInfo
+from dledger.types import MembershipEntry, SnapshotInfo
 
 
 @dataclass(eq=False, slots=True)
@@ -21,11 +21,13 @@ class Proposal:
         bodies: at least one; each becomes one entry.
         stamp_at: where in each body the store writes its physical offset (entry position + 48, 8 bytes big-endian)
             before checksums are taken; None: nowhere. Source: DLedger `AppendHook` as RocketMQ uses it.
+        channel: of the entries; 0 unless they are a broker's own (`commitlog.system_records`).
         token: the owner's own; the driver does not look at it.
     """
 
     bodies: Sequence[bytes]
     stamp_at: int | None = None
+    channel: int = 0
     token: Any = None
 
 
@@ -44,7 +46,7 @@ class Syncer(Protocol):
 
 
 class Memberships(Protocol):
-    """Keeps the memberships of the log, and knows what they look like as entries."""
+    """Keeps the memberships of the log."""
 
     def save(self, entries: Sequence[MembershipEntry]) -> None:
         """Make durable that the log holds these; the first is committed.
@@ -52,9 +54,6 @@ class Memberships(Protocol):
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
-
-    def encode(self, membership: Membership) -> tuple[int, bytes]:
-        """Return magic and body of the entry that brings `membership`."""
 
 
 class Snapshots(Protocol):

@@ -11,7 +11,7 @@ All integers are big-endian; all but the checksums are signed. An entry, `HEADER
 |      8 |    8 | i64   | index     | the first entry ever is 0 |
 |     16 |    8 | i64   | term      | the leader's when it appended the entry |
 |     24 |    8 | i64   | position  | of the entry's first byte in the log; the same on all replicas |
-|     32 |    4 | i32   | channel   | always 0 |
+|     32 |    4 | i32   | channel   | 0; in a log of messages the kind of a system entry (`commitlog.system_records`) |
 |     36 |    4 | u32   | chain_crc | CRC-32C of `CHAIN`; 0: not given |
 |     40 |    4 | u32   | body_crc  | CRC-32C of the body; 0: not given |
 |     44 |    4 | i32   | body_size | bytes of the body |
@@ -47,6 +47,8 @@ BLANK = struct.Struct(">ii")
 STAMP = struct.Struct(">q")
 
 HEADER_SIZE = 48
+# Where in the header the channel stands (4 bytes).
+CHANNEL_OFFSET = 32
 INDEX_UNIT_SIZE = 32
 BLANK_SIZE_MIN = 8
 
@@ -113,6 +115,7 @@ def encode_batch(
     position: int,
     chain_crc: int,
     magic: int = ENTRY_NORMAL,
+    channel: int = 0,
     stamp_at: int | None = None,
 ) -> EncodedBatch:
     """Encode `bodies` as consecutive entries that begin at `position`; the caller sees to it that they fit the file.
@@ -125,13 +128,14 @@ def encode_batch(
         chain_crc: what stands in the chain_crc field of the entry before; 0 at the beginning; -1: not known, and so
             the chain begins anew, with a first entry that gives none (0).
         magic: of all of them.
+        channel: of all of them.
         stamp_at: where in each body its physical offset (entry position + 48) is written before the checksums are
             taken; None: nowhere. Source: DLedger `AppendHook` as RocketMQ uses it.
     """
     if stamp_at is not None:
         bodies = _stamp(bodies, position, stamp_at)
     if chain_crc < 0:
-        return _encode_without_past(bodies, first_index, term, position, magic)
+        return _encode_without_past(bodies, first_index, term, position, (magic, channel))
     # The hot loop of the leader: names are bound once, nothing is computed twice.
     parts: list[bytes] = []
     units: list[bytes] = []
@@ -144,7 +148,7 @@ def encode_batch(
         size = body_size + HEADER_SIZE
         body_crc = checksum(body)
         chain_crc = checksum(pack_chain(chain_crc, magic, index, term, body_crc))
-        add_part(pack_header(magic, size, index, term, position, 0, chain_crc, body_crc, body_size))
+        add_part(pack_header(magic, size, index, term, position, channel, chain_crc, body_crc, body_size))
         add_part(body)
         add_unit(pack_unit(magic, position, size, index, term))
         add_position(position)
@@ -171,11 +175,12 @@ def decode(buffer: bytes | memoryview, offset: int) -> Entry:
 
 
 def _encode_without_past(
-    bodies: Sequence[bytes], first_index: int, term: int, position: int, magic: int
+    bodies: Sequence[bytes], first_index: int, term: int, position: int, kind: tuple[int, int]
 ) -> EncodedBatch:
+    magic, channel = kind
     body = bodies[0]
     size = len(body) + HEADER_SIZE
-    header = HEADER.pack(magic, size, first_index, term, position, 0, NO_CHAIN, crc32c(body), len(body))
+    header = HEADER.pack(magic, size, first_index, term, position, channel, NO_CHAIN, crc32c(body), len(body))
     unit = INDEX_UNIT.pack(magic, position, size, first_index, term)
     rest = encode_batch(
         bodies[1:],
@@ -184,6 +189,7 @@ def _encode_without_past(
         position=position + size,
         chain_crc=NO_CHAIN,
         magic=magic,
+        channel=channel,
     )
     return EncodedBatch(header + body + rest.data, unit + rest.units, [position, *rest.positions], rest.chain_crc)
 

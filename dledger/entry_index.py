@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dledger.entry import INDEX_UNIT, INDEX_UNIT_SIZE
 from store.errors import CorruptData
@@ -104,6 +105,26 @@ class EntryIndex:
             part = units[done : done + queue.file_size - (offset + done) % queue.file_size]
             queue.write(offset + done, part)
             done += len(part)
+
+    def positions(self, first_index: int, last_index: int) -> NDArray[np.int64]:
+        """Return where these entries, which are in the log, stand.
+
+        Raises:
+            store.errors.CorruptData: the index files do not hold them; opening the store again rebuilds them.
+        """
+        parts, index = list[NDArray[np.int64]](), first_index
+        while index <= last_index:
+            offset = index * INDEX_UNIT_SIZE
+            file = self._queue.find(offset)
+            if file is None:
+                raise self.corrupt(index)
+            count = min(last_index - index + 1, (file.end_offset - offset) // INDEX_UNIT_SIZE)
+            units = np.frombuffer(file.file.view(), _UNIT_TYPE, count, offset - file.begin_offset)
+            if not (units["index"] == np.arange(index, index + count)).all():
+                raise self.corrupt(index)
+            parts.append(units["position"].astype(np.int64))
+            index += count
+        return np.concatenate(parts)
 
     def holds(self, first_index: int, units: bytes) -> bool:
         """Return whether exactly these units stand from `first_index` on."""

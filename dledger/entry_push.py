@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from dledger.entry import BLANK_SIZE_MIN, CHAIN, HEADER, INDEX_UNIT, decode
+from dledger.entry_codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entry_errors import CorruptPush
 from dledger.entry_placement import place
 from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
-from dledger.membership_codec import MembershipCodec
 from dledger.types import MembershipEntry, Span
 
 
@@ -22,7 +22,7 @@ class CheckedPush:
         span: what the peer said of them.
         payload: their bytes.
         units: an index unit for each.
-        special: the numbers of those whose magic is not 1.
+        special: the numbers of those that are not a client's.
         chain_crc: of the last one.
     """
 
@@ -32,7 +32,7 @@ class CheckedPush:
     special: list[int]
     chain_crc: int
 
-    def memberships(self, codec: MembershipCodec) -> tuple[MembershipEntry, ...]:
+    def memberships(self, codec: EntryCodec) -> tuple[MembershipEntry, ...]:
         """Return the memberships that the entries bring, nearly always none.
 
         Raises:
@@ -41,7 +41,7 @@ class CheckedPush:
         found: list[MembershipEntry] = []
         for number in self.special:
             entry = decode(self.payload, INDEX_UNIT.unpack(self.units[number])[1] - self.span.position)
-            membership = codec.decode(entry.magic, entry.body)
+            membership = codec.decode(entry.magic, entry.channel, entry.body)
             if membership is not None:
                 found.append(MembershipEntry(entry.index, membership))
         return tuple(found)
@@ -63,7 +63,7 @@ class Predecessor:
     chain_crc: int
 
 
-def check_payload(span: Span, payload: bytes, data_file_size: int) -> CheckedPush:
+def check_payload(span: Span, payload: bytes, data_file_size: int, codec: EntryCodec = RAW_ENTRY_CODEC) -> CheckedPush:
     """Check the entries of a push in themselves: count, order, term, sizes, place and checksums.
 
     Raises:
@@ -77,9 +77,9 @@ def check_payload(span: Span, payload: bytes, data_file_size: int) -> CheckedPus
         found = f"bytes [{span.position}, {span.position + span.length})"
         raise CorruptPush(first_index, f"entries within one data file of {data_file_size} bytes", found)
     count = span.last_index - first_index + 1
-    done = walk(view, 0, len(view), span.position, WalkState(first_index, span.term, UNKNOWN), count)
+    done = walk(view, 0, len(view), span.position, WalkState(first_index, span.term, UNKNOWN), count, codec)
     if len(done.units) < count:
-        expected, fault = describe_fault(view, done.offset, len(view), span.position + done.offset, done.state)
+        expected, fault = describe_fault(view, done.offset, len(view), span.position + done.offset, done.state, codec)
         raise CorruptPush(done.state.index, expected, fault)
     if done.offset != len(view):
         raise CorruptPush(done.state.index, f"{count} entries", f"{len(view) - done.offset} more bytes")

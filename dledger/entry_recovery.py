@@ -27,6 +27,7 @@ from store.errors import CorruptData
 
 if TYPE_CHECKING:
     from dledger.checkpoint import Checkpoint
+    from dledger.entry_codec import EntryCodec
     from dledger.entry_index import EntryIndex
     from dledger.log_head import LogHead
     from store.mapped_file_queue import MappedFileQueue
@@ -78,7 +79,12 @@ class _Cursor:
 
 
 def recover(
-    data: MappedFileQueue, index: EntryIndex, checkpoint: Checkpoint, head: LogHead | None, notes: list[str]
+    data: MappedFileQueue,
+    index: EntryIndex,
+    checkpoint: Checkpoint,
+    head: LogHead | None,
+    codec: EntryCodec,
+    notes: list[str],
 ) -> RecoveredLog:
     """Bring data files and index files into agreement.
 
@@ -87,6 +93,7 @@ def recover(
         index: the loaded index files.
         checkpoint: what was promised to be durable.
         head: where the log begins, in the first data file; None: not known.
+        codec: of the log.
         notes: takes what is repaired or cut, one sentence each.
 
     Raises:
@@ -94,19 +101,22 @@ def recover(
         store.errors.DiskFull: no room for an index file that must be rebuilt.
         store.errors.StorageFailed: a file cannot be written or synced.
     """
-    begin = _find_begin(data, head)
+    begin = _find_begin(data, head, codec)
     if begin.number == len(data.mapped_files):
         if checkpoint.end_index != NO_INDEX:
             raise CorruptData(data.directory, 0, f"entries up to {checkpoint.end_index}, durable here", "no entries")
         index.queue.remove_all()
         return RecoveredLog(0, begin.end_position, NO_TERM, NO_INDEX, NO_TERM, begin.end_position, NO_CHAIN)
-    first = _entry_at(data, begin)
+    first = _entry_at(data, begin, codec)
     begin_index = max(begin.state.index, 0) if first is None else first.index
     if not index.queue.begin_offset <= begin_index * INDEX_UNIT.size <= index.queue.end_offset:
         index.queue.remove_all()
-    start = begin if first is None else _choose_start(data, index, checkpoint, begin, begin_index)
-    end = _scan(data, index, start, notes)
-    _settle(data, index, begin_index, end, checkpoint, notes)
+    start = begin if first is None else _choose_start(data, index, checkpoint, begin, begin_index, codec)
+    end = _scan(data, index, start, codec, notes)
+    place = BadPlace(
+        data.mapped_files[end.number :], end.offset, end.state, _displacement(data, index, begin_index, end), codec
+    )
+    _settle(data, index, place, end.end_position, checkpoint, notes)
     data.sync_all()
     index.queue.sync_all()
     last_index = max(end.state.index, begin_index) - 1
@@ -122,7 +132,7 @@ def recover(
     )
 
 
-def _find_begin(data: MappedFileQueue, head: LogHead | None) -> _Cursor:
+def _find_begin(data: MappedFileQueue, head: LogHead | None, codec: EntryCodec) -> _Cursor:
     """Return where the first entry stands or will stand; file number = count of files: behind all of them."""
     begin = _skip_blanks(data)
     if head is None:
@@ -133,7 +143,7 @@ def _find_begin(data: MappedFileQueue, head: LogHead | None) -> _Cursor:
         raise CorruptData(first_file.path, begin.offset, f"blanks up to byte {offset}", "something else")
     if begin.end_position > head.begin_position and begin.number < len(data.mapped_files):
         # The first entry did not fit behind the beginning, and stands in the next file; or somebody else deleted more.
-        first = _entry_at(data, begin)
+        first = _entry_at(data, begin, codec)
         if first is not None and first.index != head.begin_index:
             return begin
     state = WalkState(head.begin_index, max(head.prev_term, 0), chain_before(head.begin_index))
@@ -155,14 +165,19 @@ def _skip_blanks(data: MappedFileQueue) -> _Cursor:
 
 
 def _choose_start(
-    data: MappedFileQueue, index: EntryIndex, checkpoint: Checkpoint, begin: _Cursor, begin_index: int
+    data: MappedFileQueue,
+    index: EntryIndex,
+    checkpoint: Checkpoint,
+    begin: _Cursor,
+    begin_index: int,
+    codec: EntryCodec,
 ) -> _Cursor:
     """Return the head of the file to begin the scan with; `begin` when there is no better one."""
     is_bounded = checkpoint.end_index != NO_INDEX
     newest = len(data.mapped_files) - (1 if is_bounded else _SCAN_FILE_COUNT)
     for number in range(newest, begin.number, -1):
         position = data.mapped_files[number].begin_offset
-        head = _entry_at(data, _Cursor(number, 0, _ANY, position))
+        head = _entry_at(data, _Cursor(number, 0, _ANY, position), codec)
         if head is not None and begin_index < head.index and not (is_bounded and head.index > checkpoint.end_index):
             is_sound = index.is_sound(begin_index, head.index, begin.end_position, data.file_size)
             is_sound = is_sound and _are_terms_right(data, index, begin_index, head.index - 1)
@@ -205,13 +220,14 @@ def _head_cursor(data: MappedFileQueue, index: EntryIndex, number: int, head_ind
     return _Cursor(number, 0, WalkState(head_index, before.term, fields[6]), before.position + before.size)
 
 
-def _scan(data: MappedFileQueue, index: EntryIndex, start: _Cursor, notes: list[str]) -> _Cursor:
+def _scan(data: MappedFileQueue, index: EntryIndex, start: _Cursor, codec: EntryCodec, notes: list[str]) -> _Cursor:
     """Check all entries from `start` on, and have the index hold them; return where they stop being good."""
     at = start
     rewritten: list[int] = []
     while True:
         file = data.mapped_files[at.number]
-        done = walk(file.view(), at.offset, data.file_size - BLANK_SIZE_MIN, file.begin_offset + at.offset, at.state)
+        end, position = data.file_size - BLANK_SIZE_MIN, file.begin_offset + at.offset
+        done = walk(file.view(), at.offset, end, position, at.state, codec=codec)
         if done.units:
             first_index = done.state.index - len(done.units)
             if _rewrite_units(index, first_index, b"".join(done.units)):
@@ -239,33 +255,30 @@ def _rewrite_units(index: EntryIndex, first_index: int, units: bytes) -> bool:
 def _settle(
     data: MappedFileQueue,
     index: EntryIndex,
-    begin_index: int,
-    end: _Cursor,
+    place: BadPlace,
+    end_position: int,
     checkpoint: Checkpoint,
     notes: list[str],
 ) -> None:
-    """Cut a torn tail, refuse corruption, and clear what lies behind the log's end."""
-    place = BadPlace(
-        data.mapped_files[end.number :], end.offset, end.state, _displacement(data, index, begin_index, end)
-    )
-    has_data = holds_data(place)
-    if max(end.state.index, 0) <= checkpoint.end_index:
+    """Cut a torn tail at `place`, where the scan stopped; refuse corruption; clear what lies behind the log's end."""
+    has_data, next_index = holds_data(place), place.state.index
+    if max(next_index, 0) <= checkpoint.end_index:
         raise _corrupt(place, f"; entries up to {checkpoint.end_index} were durable here")
     if has_data:
         good = find_good_behind(place)
         # Of a log whose head was deleted, and which does not say where it begins, at least one entry was durable: its
         # first one cannot be a lost write.
-        is_cut_allowed = good is None or (end.state.index != UNKNOWN and is_lost_write(place))
+        is_cut_allowed = good is None or (next_index != UNKNOWN and is_lost_write(place))
         if not is_cut_allowed:
             raise _corrupt(place, f"; a good entry follows at position {good}")
-    if has_data or end.end_position != place.position:
-        file = data.find(end.end_position)
-        assert file is not None, end
-        data.truncate(end.end_position, file.find_data_end(end.end_position), is_durable=True)
+    if has_data or end_position != place.position:
+        file = data.find(end_position)
+        assert file is not None, end_position
+        data.truncate(end_position, file.find_data_end(end_position), is_durable=True)
         expected, found = _describe(place)
         cause = f"expected {expected}, found {found}" if has_data else "the next file was begun without an entry"
-        notes.append(f"{place.file.path}: torn tail cut at position {end.end_position}: {cause}")
-    index.clear_behind(max(end.state.index, 0) - 1)
+        notes.append(f"{place.file.path}: torn tail cut at position {end_position}: {cause}")
+    index.clear_behind(max(next_index, 0) - 1)
 
 
 def _displacement(data: MappedFileQueue, index: EntryIndex, begin_index: int, end: _Cursor) -> int:
@@ -279,16 +292,16 @@ def _displacement(data: MappedFileQueue, index: EntryIndex, begin_index: int, en
     return position - unit.position
 
 
-def _entry_at(data: MappedFileQueue, at: _Cursor) -> IndexUnit | None:
+def _entry_at(data: MappedFileQueue, at: _Cursor, codec: EntryCodec) -> IndexUnit | None:
     file = data.mapped_files[at.number]
     end = data.file_size - BLANK_SIZE_MIN
-    units = walk(file.view(), at.offset, end, file.begin_offset + at.offset, at.state, count_max=1).units
+    units = walk(file.view(), at.offset, end, file.begin_offset + at.offset, at.state, 1, codec).units
     return IndexUnit(*INDEX_UNIT.unpack(units[0])) if units else None
 
 
 def _describe(place: BadPlace) -> tuple[str, str]:
     end = place.file.file.size - BLANK_SIZE_MIN
-    return describe_fault(place.file.view(), place.offset, end, place.position, place.state)
+    return describe_fault(place.file.view(), place.offset, end, place.position, place.state, place.codec)
 
 
 def _corrupt(place: BadPlace, because: str) -> CorruptData:

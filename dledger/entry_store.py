@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from dledger.checkpoint import Checkpoint, CheckpointTicket
 from dledger.entry import BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER_SIZE, INDEX_UNIT_SIZE, encode_batch, encode_blank
+from dledger.entry_codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entry_errors import CorruptPush, EntryNotFound, EntryTooLarge
 from dledger.entry_flush import FlushProgress, FlushTicket
 from dledger.entry_placement import Run, lay_out
@@ -26,7 +27,6 @@ from dledger.entry_store_config import EntryStoreConfig
 from dledger.entry_store_open import OpenLog, open_log
 from dledger.entry_walk import chain_before
 from dledger.log_head import LogHead, begin_anew
-from dledger.membership_codec import RAW_MEMBERSHIP_CODEC, MembershipCodec
 from dledger.types import NO_INDEX, NO_TERM, MembershipEntry, Span
 from store.errors import DiskFull
 
@@ -44,10 +44,9 @@ _UNSYNCED_UNITS_MAX = 1 << 17  # 4 MiB of index
 class EntryStore(EntryReader):
     """An append-only log of entries that can be cut at both ends. Construct it by `open`."""
 
-    def __init__(self, config: EntryStoreConfig, codec: MembershipCodec, parts: OpenLog) -> None:
-        super().__init__(parts.data, parts.index, parts.log)
+    def __init__(self, config: EntryStoreConfig, codec: EntryCodec, parts: OpenLog) -> None:
+        super().__init__(parts.data, parts.index, parts.log, codec)
         self._config = config
-        self._codec = codec
         self._parts = parts
         self._last_term = parts.log.last_term
         self._end_position = parts.log.end_position
@@ -61,9 +60,7 @@ class EntryStore(EntryReader):
     # ------------------------------------------------------------------------------------------ opening and closing
 
     @classmethod
-    def open(
-        cls, files: Files, directory: str, config: EntryStoreConfig, codec: MembershipCodec = RAW_MEMBERSHIP_CODEC
-    ) -> Self:
+    def open(cls, files: Files, directory: str, config: EntryStoreConfig, codec: EntryCodec = RAW_ENTRY_CODEC) -> Self:
         """Lock and recover the log in `directory`, which is created if need be; finish an interrupted deletion.
 
         Raises:
@@ -73,7 +70,7 @@ class EntryStore(EntryReader):
             store.errors.DiskFull: no room to rebuild the index, or for the first file of a log that is begun anew.
             store.errors.StorageFailed: a file cannot be opened, written or synced.
         """
-        return cls(config, codec, open_log(files, directory, config))
+        return cls(config, codec, open_log(files, directory, config, codec))
 
     def close(self) -> None:
         """Make everything durable, leave a checkpoint, and give the directory back.
@@ -144,6 +141,7 @@ class EntryStore(EntryReader):
         first_index: int,
         term: int,
         magic: int = ENTRY_NORMAL,
+        channel: int = 0,
         stamp_at: int | None = None,
     ) -> list[int]:
         """Append an entry for each body, into the page cache; return their positions.
@@ -153,6 +151,7 @@ class EntryStore(EntryReader):
             first_index: must be `last_index + 1`; says what the caller believes.
             term: of all of them; not below `last_term`.
             magic: of all of them.
+            channel: of all of them.
             stamp_at: where in each body its physical offset is written; None: nowhere.
 
         Raises:
@@ -172,6 +171,7 @@ class EntryStore(EntryReader):
                 position=run.position,
                 chain_crc=self._chain_crc,
                 magic=magic,
+                channel=channel,
                 stamp_at=stamp_at,
             )
             self._write(run.position, batch.data, batch.units, term, batch.chain_crc)
@@ -191,11 +191,11 @@ class EntryStore(EntryReader):
             CorruptPush: drop the push.
             MembershipUnreadable: stop the node.
         """
-        self._checked = check_payload(span, payload, self._file_size)
+        self._checked = check_payload(span, payload, self._file_size, self.codec)
         prev_index = span.first_index - 1
         if prev_term is not None and prev_term == self._term_before(span.first_index):
             check_follows(self._checked, span.first_index, self.predecessor(prev_index), self._file_size)
-        return self._checked.memberships(self._codec) if self._checked.special else ()
+        return self._checked.memberships(self.codec) if self._checked.special else ()
 
     def predecessor(self, index: int) -> Predecessor:
         """See `EntryReader.predecessor`; what stands at the log's end is known without looking."""
@@ -234,7 +234,7 @@ class EntryStore(EntryReader):
         assert span.term >= self._last_term, (span.term, self._last_term)
         push = self._checked
         if push is None or push.payload is not payload or push.span != span:
-            push = check_payload(span, payload, self._file_size)
+            push = check_payload(span, payload, self._file_size, self.codec)
         self._checked = None
         check_follows(push, first_index, self.predecessor(self.last_index), self._file_size)
         self.reserve_span(span)

@@ -15,6 +15,7 @@ from store.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
     from dledger.checkpoint import Checkpoint
+    from dledger.entry_codec import EntryCodec
     from dledger.entry_store_config import EntryStoreConfig
     from store.files import DirectoryLock, Files
 
@@ -44,7 +45,7 @@ class OpenLog:
     notes: tuple[str, ...]
 
 
-def open_log(files: Files, directory: str, config: EntryStoreConfig) -> OpenLog:
+def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: EntryCodec) -> OpenLog:
     """Lock and recover the log in `directory`; raises as `EntryStore.open`."""
     notes: list[str] = []
     with ExitStack() as on_failure:
@@ -69,7 +70,7 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig) -> OpenLog:
         _load_index(files, index, notes)
         entry_index = EntryIndex(index)
         head = complete(head_file, data, index, notes)
-        log = recover(data, entry_index, checkpoint, head, notes)
+        log = recover(data, entry_index, checkpoint, head, codec, notes)
         on_failure.pop_all()
     return OpenLog(data, entry_index, checkpoint_file, checkpoint, head_file, lock, log, tuple(notes))
 

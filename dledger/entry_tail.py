@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from dledger.entry import BLANK_MAGIC, ENTRY_MAGICS, HEADER, HEADER_SIZE
+from dledger.entry import BLANK_MAGIC, ENTRY_NORMAL, HEADER, HEADER_SIZE
+from dledger.entry_codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entry_walk import SECTOR_SIZE_BYTES, UNKNOWN
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from dledger.entry_walk import WalkState
     from store.mapped_file import MappedFile
 
-# A header begins with a magic of 1 to 3 and has channel 0; the lookahead lets matches overlap.
-_HEADER_PATTERN = re.compile(rb"(?=\x00\x00\x00[\x01-\x03].{28}\x00{4}.{12})", re.DOTALL)
+# A header begins with a magic of 1 to 3 and has a small channel; the lookahead lets matches overlap.
+_HEADER_PATTERN = re.compile(rb"(?=\x00\x00\x00[\x01-\x03].{28}\x00{3}[\x00-\x04].{12})", re.DOTALL)
 _MAGIC_SIZE = 4
 
 
@@ -52,12 +53,14 @@ class BadPlace:
         offset: in the first of them.
         state: what a good entry there would have to agree with.
         displacement: how far the position field of the last good entry was off its place; 0 unless Java wrote it.
+        codec: of the log.
     """
 
     files: Sequence[MappedFile]
     offset: int
     state: WalkState
     displacement: int
+    codec: EntryCodec = RAW_ENTRY_CODEC
 
     @property
     def file(self) -> MappedFile:
@@ -68,6 +71,10 @@ class BadPlace:
     def position(self) -> int:
         """Where it is in the log."""
         return self.file.begin_offset + self.offset
+
+    def may_be(self, magic: int, channel: int) -> bool:
+        """Return whether entries of this kind stand in the log."""
+        return (magic, channel) == (ENTRY_NORMAL, 0) or (magic, channel) in self.codec.kinds
 
 
 def holds_data(place: BadPlace) -> bool:
@@ -129,7 +136,7 @@ def _is_good(place: BadPlace, file: MappedFile, offset: int) -> bool:
     view, state = file.view(), place.state
     magic, size, index, term, at, channel, chain_crc, body_crc, body_size = HEADER.unpack_from(view, offset)
     position = file.begin_offset + offset
-    if magic not in ENTRY_MAGICS or channel or size != body_size + HEADER_SIZE or body_size < 0:
+    if not place.may_be(magic, channel) or size != body_size + HEADER_SIZE or body_size < 0:
         return False
     if offset + size > len(view) or term < state.term or index < max(state.index, 0):
         return False
@@ -148,7 +155,7 @@ def _is_header_right(place: BadPlace, header: bytes) -> bool:
     if visible >= _MAGIC_SIZE and magic == BLANK_MAGIC:
         return visible < HEADER_SIZE
     return (
-        (visible < _MAGIC_SIZE or magic in ENTRY_MAGICS)
+        (visible < _MAGIC_SIZE or magic == ENTRY_NORMAL or any(magic == kind[0] for kind in place.codec.kinds))
         and (visible < 16 or index == place.state.index)
         and (visible < 24 or term >= place.state.term)
         and (visible < 32 or position - place.position in (0, place.displacement))

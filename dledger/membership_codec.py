@@ -1,19 +1,15 @@
-"""How a membership stands in the log: the one place that knows, used by the driver and by the entry store.
-
-In a log of raw bytes it is an entry of magic 3 (DLedger reserves it for configuration changes and never writes one)
-whose body is a JSON object with sorted keys and no spaces:
+"""A membership as JSON: a text with sorted keys and no spaces, in entries and in the file `membership`.
 
     {"members":[{"address":"h:1","id":"n1","incarnation":0,"isVoter":true}],"version":1}
 
-A log whose entries are records of some other format can bring a codec of its own.
+Not here: which entry holds one (`dledger.entry_codec`).
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol
+from typing import Any
 
-from dledger.entry import ENTRY_CONFIG_CHANGE
 from dledger.types import Member, Membership
 from store.errors import StoreError
 
@@ -40,42 +36,6 @@ class MembershipUnreadable(StoreError):
         self.path = path
         self.expected = expected
         self.found = found
-
-
-class MembershipCodec(Protocol):
-    """Puts memberships into entries, and finds them there. An entry of magic 1 is never one."""
-
-    def encode(self, membership: Membership) -> tuple[int, bytes]:
-        """Return magic and body of the entry that brings `membership`."""
-        ...
-
-    def decode(self, magic: int, body: bytes) -> Membership | None:
-        """Return the membership that an entry brings; None when it brings none.
-
-        Raises:
-            MembershipUnreadable: it brings one that this program cannot read; stop the node.
-        """
-        ...
-
-
-class RawMembershipCodec:
-    """`MembershipCodec` of a log of raw bytes."""
-
-    def encode(self, membership: Membership) -> tuple[int, bytes]:
-        """See `MembershipCodec.encode`."""
-        return ENTRY_CONFIG_CHANGE, to_json(membership_to_object(membership)).encode()
-
-    def decode(self, magic: int, body: bytes) -> Membership | None:
-        """See `MembershipCodec.decode`."""
-        if magic != ENTRY_CONFIG_CHANGE:
-            return None
-        try:
-            return membership_from_object(json.loads(body))
-        except ValueError as error:
-            raise MembershipUnreadable("an entry of magic 3", "a membership in JSON", str(error)) from error
-
-
-RAW_MEMBERSHIP_CODEC: MembershipCodec = RawMembershipCodec()
 
 
 def to_json(value: object) -> str:

@@ -21,7 +21,6 @@ from crc32c import crc32c
 
 from dledger.entry_reader import EntryReader
 from dledger.membership_codec import (
-    MembershipCodec,
     MembershipUnreadable,
     membership_from_object,
     membership_to_object,
@@ -98,9 +97,7 @@ class MembershipFile:
         self._files.replace(self._path, content.ljust(FILE_SIZE_BYTES))
 
 
-def drop_unheld(
-    entries: Sequence[MembershipEntry], log: EntryReader, codec: MembershipCodec
-) -> tuple[MembershipEntry, ...]:
+def drop_unheld(entries: Sequence[MembershipEntry], log: EntryReader) -> tuple[MembershipEntry, ...]:
     """Return those of `entries` that hold: the newest that is committed, and later ones whose entry is in the log.
 
     The first one is committed, whatever its index: a node that was reset, or was about to be, may know a membership
@@ -109,7 +106,6 @@ def drop_unheld(
     Args:
         entries: what the file says, ascending in index.
         log: recovered.
-        codec: of the log.
 
     Raises:
         MembershipUnreadable, store.errors.CorruptData: the log holds what cannot be read; do not start.
@@ -117,12 +113,12 @@ def drop_unheld(
     first, *later = entries
     before = [entry for entry in later if entry.index < log.begin_index]
     inside = [entry for entry in later if log.begin_index <= entry.index <= log.last_index]
-    return ((first, *before)[-1], *(entry for entry in inside if _is_held(entry, log, codec)))
+    return ((first, *before)[-1], *(entry for entry in inside if _is_held(entry, log)))
 
 
-def _is_held(entry: MembershipEntry, log: EntryReader, codec: MembershipCodec) -> bool:
+def _is_held(entry: MembershipEntry, log: EntryReader) -> bool:
     (found,) = log.read_entries(entry.index, entry.index)
-    return codec.decode(found.magic, found.body) == entry.membership
+    return log.codec.decode(found.magic, found.channel, found.body) == entry.membership
 
 
 def _content_of(entries: Sequence[MembershipEntry]) -> bytes:

@@ -22,6 +22,7 @@ from dledger.append_gate import AppendGate
 from dledger.config import NodeConfig
 from dledger.core.events import MembershipAction
 from dledger.driver import Proposal
+from dledger.entry_codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.errors import ResponseCode
 from dledger.log_reader import LogReader
 from dledger.metrics import NodeMetrics
@@ -55,7 +56,9 @@ class Node:
         config: all settings.
         metrics: where the node counts.
         files: the file system; the operating system's unless a test brings another.
-        state_machine: is given every committed entry; without any state yet. All nodes of a group must have the same.
+        codec: tells a leader's own entries from those of clients. All nodes of a group must have the same.
+        state_machine: is given every committed entry (of the codec's `applied_channel`); without any state yet. All
+            nodes of a group must have the same.
         trace: gets a line of JSON for every event of the core (`dledger.trace`).
 
     Attributes:
@@ -76,6 +79,7 @@ class Node:
         metrics: NodeMetrics,
         files: Files | None = None,
         *,
+        codec: EntryCodec = RAW_ENTRY_CODEC,
         state_machine: StateMachine | None = None,
         trace: Trace | None = None,
     ) -> None:
@@ -86,6 +90,7 @@ class Node:
         self.config = config
         self.metrics = metrics
         self._files = files or OsFiles()
+        self._codec = codec
         self._state_machine = state_machine
         self._trace = trace
         self._waiters = Waiters.of(config, metrics)
@@ -108,7 +113,9 @@ class Node:
         """
         self._loop = asyncio.get_running_loop()
         self.failed = self._loop.create_future()
-        opened = NodeFiles.open(self._files, self.config, has_state_machine=self._state_machine is not None)
+        opened = NodeFiles.open(
+            self._files, self.config, has_state_machine=self._state_machine is not None, codec=self._codec
+        )
         try:
             parts = self._parts = compose(
                 opened,
@@ -182,7 +189,9 @@ class Node:
 
     # --------------------------------------------------------------------------------------------- what callers ask
 
-    def append(self, bodies: Sequence[bytes], stamp_at: int | None = None) -> asyncio.Future[AppendResult]:
+    def append(
+        self, bodies: Sequence[bytes], stamp_at: int | None = None, *, channel: int = 0
+    ) -> asyncio.Future[AppendResult]:
         """Append `bodies` as consecutive entries; the future resolves when they are committed, refused or unknown.
 
         Cancelling the future withdraws nothing: the entries may be committed all the same.
@@ -190,6 +199,7 @@ class Node:
         Args:
             bodies: at least one; must not change afterwards.
             stamp_at: see `dledger.driver.Proposal`.
+            channel: the same.
         """
         future: asyncio.Future[AppendResult] = self._loop.create_future()
         sizes = list(map(len, bodies))
@@ -201,7 +211,7 @@ class Node:
             return future
         pending = PendingAppend(future, len(sizes), size_bytes, perf_counter())
         self._waiters.appends.take(pending)
-        self._turns.propose(Proposal(bodies, stamp_at, pending), size_bytes)
+        self._turns.propose(Proposal(bodies, stamp_at, channel, pending), size_bytes)
         return future
 
     def _is_disk_full(self) -> bool:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from dledger.config import NodeConfig
+from dledger.entry_codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.hard_state import HardStateFile
-from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
 from dledger.membership_file import MembershipFile
 from dledger.snapshot_store import SnapshotStore
 from dledger.standing import MembershipKeeper, Standing
@@ -37,7 +37,9 @@ class NodeFiles:
     snapshots: SnapshotStore | None
 
     @classmethod
-    def open(cls, files: Files, config: NodeConfig, *, has_state_machine: bool) -> Self:
+    def open(
+        cls, files: Files, config: NodeConfig, *, has_state_machine: bool, codec: EntryCodec = RAW_ENTRY_CODEC
+    ) -> Self:
         """Lock, recover and read everything.
 
         Raises:
@@ -47,10 +49,10 @@ class NodeFiles:
         directory = f"{config.store_base_dir}/dledger-{config.self_id}"
         sizes = EntryStoreConfig(config.mapped_file_size_for_entry_data, config.mapped_file_size_for_entry_index)
         with ExitStack() as on_failure:
-            store = EntryStore.open(files, directory, sizes)
+            store = EntryStore.open(files, directory, sizes, codec)
             on_failure.callback(store.abandon)
             hard_state = HardStateFile.open(files, directory)
-            keeper = MembershipKeeper(MembershipFile.open(files, directory), RAW_MEMBERSHIP_CODEC)
+            keeper = MembershipKeeper(MembershipFile.open(files, directory))
             standing = keeper.load(store, hard_state, config.membership())
             snapshots = SnapshotStore.open(files, directory) if has_state_machine else None
             on_failure.pop_all()

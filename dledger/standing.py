@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from dledger.entry_store import EntryStore
 from dledger.hard_state import HardStateFile
-from dledger.membership_codec import MembershipCodec
 from dledger.membership_file import MembershipFile, drop_unheld
 from dledger.types import NO_INDEX, HardState, Membership, MembershipEntry
 
@@ -24,19 +23,14 @@ class Standing:
 
 
 class MembershipKeeper:
-    """The driver's port `Memberships`: the file, and the codec of the log."""
+    """The driver's port `Memberships`: the file."""
 
-    def __init__(self, file: MembershipFile, codec: MembershipCodec) -> None:
+    def __init__(self, file: MembershipFile) -> None:
         self._file = file
-        self._codec = codec
 
     def save(self, entries: Sequence[MembershipEntry]) -> None:
         """See `driver_ports.Memberships.save`."""
         self._file.save(entries)
-
-    def encode(self, membership: Membership) -> tuple[int, bytes]:
-        """See `driver_ports.Memberships.encode`."""
-        return self._codec.encode(membership)
 
     def load(self, store: EntryStore, hard_state: HardStateFile, settings: Membership) -> Standing:
         """Return where the node stands; at the first start the memberships are saved.
@@ -60,4 +54,4 @@ class MembershipKeeper:
         if entries is None:
             entries = (MembershipEntry(NO_INDEX, settings),)
             self._file.save(entries)
-        return Standing(saved, drop_unheld(entries, store, self._codec))
+        return Standing(saved, drop_unheld(entries, store))

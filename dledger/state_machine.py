@@ -24,6 +24,8 @@ from store.errors import DiskFull, StoreError
 
 # Entries that are read and applied in one step: so long nothing else of the node gets its turn.
 _STEP_SIZE_BYTES = 1 << 20
+# The same where most entries only have to be stepped over.
+_SPARSE_STEP_SIZE_BYTES = 16 << 20
 
 
 class StateMachine(Protocol):
@@ -146,12 +148,20 @@ class Applier:
         """
         if self.is_behind:
             first_index = self._applied_index + 1
-            span = self._log.fit(first_index, self._commit_index, _STEP_SIZE_BYTES)
-            self._apply(self._log.read_entries(first_index, span.last_index))
+            size = _SPARSE_STEP_SIZE_BYTES if self._log.codec.applied_channel else _STEP_SIZE_BYTES
+            span = self._log.fit(first_index, self._commit_index, size)
+            self._apply(self._read(first_index, span.last_index))
             self._applied_index, self._applied_term = span.last_index, span.term
 
+    def _read(self, first_index: int, last_index: int) -> list[Entry]:
+        """Return those of the entries that the machine gets; where only a channel concerns it, the rest is not read."""
+        channel = self._log.codec.applied_channel
+        if channel:
+            return self._log.read_channel(first_index, last_index, channel)
+        entries = self._log.read_entries(first_index, last_index)
+        return [entry for entry in entries if entry.magic == ENTRY_NORMAL and not entry.channel]
+
     def _apply(self, entries: Sequence[Entry]) -> None:
-        entries = [entry for entry in entries if entry.magic == ENTRY_NORMAL]
         if not entries:
             return
         try:

@@ -21,6 +21,8 @@ HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+# Of what a leader of the replicated log writes for itself; no client may put to it, none sees it.
+DLEDGER_TOPIC: Final = "rmq_sys_dledger"
 SYSTEM_TOPICS: Final = frozenset(
     {
         "TBW102",
@@ -69,8 +71,11 @@ def check_topic(topic: str) -> None:
     """Raise unless messages may be put to a topic of this name.
 
     Raises:
-        IllegalMessage: it is empty, too long, or holds other characters than letters, digits and % | _ -.
+        IllegalMessage: it is empty, too long, holds other characters than letters, digits and % | _ -, or is the
+            replicated log's own.
     """
+    if topic == DLEDGER_TOPIC:
+        raise IllegalMessage("topic", "a topic that clients may put to", repr(topic))
     length_max = RETRY_TOPIC_LENGTH_MAX if is_retry_topic(topic) else TOPIC_LENGTH_MAX
     _check_name("topic", topic, length_max)
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 ID_SIZE_BYTES = 8
 _STAMP_SIZE_BYTES = 8
-_MAGIC_SIZE_BYTES = 4
-_MAGIC_OF_CLIENTS = 1
 
 
 class Outcome(Enum):
@@ -116,7 +114,7 @@ class ClientChecks:
         """Look at the whole committed log once, at the end of a run."""
         seen: dict[int, int] = {}
         for record in self._committed:
-            if int.from_bytes(record.content[:_MAGIC_SIZE_BYTES], "big") != _MAGIC_OF_CLIENTS:
+            if not record.is_of_client:
                 # A leader's own: a no-op, or a membership.
                 continue
             body_id = int.from_bytes(record.body[:ID_SIZE_BYTES], "big")

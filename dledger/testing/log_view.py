@@ -54,6 +54,12 @@ class Record:
         return memoryview(self.content)[HEADER_SIZE_BYTES:]
 
     @property
+    def is_of_client(self) -> bool:
+        """Whether a client appended it: magic 1 and channel 0; no no-op, no membership."""
+        header = _HEADER.unpack_from(self.content)
+        return bool(header[0] == 1 and header[5] == 0)
+
+    @property
     def end_position(self) -> int:
         """Byte position behind the entry."""
         return self.position + len(self.content)

@@ -16,6 +16,7 @@ from dledger.testing.sim_network import NetworkOptions
 _INDEX_UNIT_SIZE_BYTES = 32
 # A group begins with all of its voters; where things go wrong before, many runs would never get going.
 _PEACE_SHARE = 0.8
+_MESSAGE_LOG_SHARE = 0.4
 _TRUE_PPM = 1_000_000
 _DRIFT_MAX_PPM = 60_000
 # True clocks, clocks that are off by as much as bad hardware is, and clocks that nothing may depend on.
@@ -78,6 +79,7 @@ class SimOptions:
         snapshot_threshold: entries between two snapshots of the state machine; 0: there is no state machine.
         chores: what administrators do.
         chore_interval_us: mean time between two of them.
+        is_message_log: leaders' entries are as in a log of messages: of magic 1, told by their channel.
         is_founded_in_peace: nothing goes wrong until the first leader has committed something.
         lease_share: part of the reads that may be answered by a lease; 0 where clocks keep to no bound.
         is_flush_sync: acknowledge after the sync; without it there are no power cuts, and no sync fails.
@@ -128,6 +130,7 @@ class SimOptions:
     chore_interval_us: int = 200_000
     lease_share: float = 0.0
     is_founded_in_peace: bool = False
+    is_message_log: bool = False
 
     @property
     def node_ids(self) -> tuple[str, ...]:
@@ -153,7 +156,8 @@ class SimOptions:
             if rate
         )
         return (
-            f"nodes={self.node_count}+{self.spare_count} flush={'sync' if self.is_flush_sync else 'async'} "
+            f"nodes={self.node_count}+{self.spare_count} log={'messages' if self.is_message_log else 'raw'} "
+            f"flush={'sync' if self.is_flush_sync else 'async'} "
             f"files={self.data_file_size_bytes}/{self.index_file_size_bytes} clients={self.client_count} "
             f"bodies<={self.bodies_max}x{self.body_size_max_bytes} "
             f"order={'kept' if network.is_ordered else 'free'} network={rates or 'calm'} "
@@ -174,6 +178,7 @@ def draw_options(seed: int, node_count: int | None = None) -> SimOptions:
     """
     random = Random(f"{seed}/options")
     options = _with_chores(_draw(seed, random, node_count), Random(f"{seed}/options of chores"))
+    options = replace(options, is_message_log=Random(f"{seed}/options of the log").random() < _MESSAGE_LOG_SHARE)
     return with_short_reigns(options, random) if random.random() < 0.15 else options
 
 

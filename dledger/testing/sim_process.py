@@ -21,8 +21,9 @@ from dledger.core.events import (
 )
 from dledger.core.messages import PushAccepted
 from dledger.driver import Proposal
+from dledger.entry_codec import RAW_ENTRY_CODEC
 from dledger.entry_store import CheckpointTicket, EntryStoreConfig, FlushTicket
-from dledger.membership_codec import RAW_MEMBERSHIP_CODEC, MembershipUnreadable
+from dledger.membership_codec import MembershipUnreadable
 from dledger.membership_file import MembershipFile
 from dledger.snapshot_store import SnapshotStore
 from dledger.standing import MembershipKeeper
@@ -89,9 +90,10 @@ class SimProcess:
         config = EntryStoreConfig(
             data_file_size_bytes=options.data_file_size_bytes, index_file_size_bytes=options.index_file_size_bytes
         )
-        self.store = parts.open_store(self._files, directory, config)
+        codec = parts.make_message_codec() if options.is_message_log else RAW_ENTRY_CODEC
+        self.store = parts.open_store(self._files, directory, config, codec)
         hard_state = parts.open_hard_state(self._files, directory)
-        keeper = MembershipKeeper(MembershipFile.open(self._files, directory), RAW_MEMBERSHIP_CODEC)
+        keeper = MembershipKeeper(MembershipFile.open(self._files, directory))
         standing = keeper.load(self.store, hard_state, self._settings())
         self._snapshots = SnapshotStore.open(self._files, directory)
         self._state_machine = SimStateMachine()

@@ -10,7 +10,6 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from dledger.entry import ENTRY_NORMAL
 from dledger.testing.client_checks import ID_SIZE_BYTES
 from dledger.testing.faults import Violation
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from dledger.testing.log_view import Record
 
 _KEYS = 8
-_MAGIC_SIZE_BYTES = 4
 _CHUNK_SIZE_BYTES = 100
 _INITIAL = ""
 
@@ -85,8 +83,7 @@ class MachineChecks:
         while len(self._digests) <= index:
             before = self._digests[-1] if self._digests else _INITIAL
             record = self._committed[len(self._digests)]
-            is_of_client = int.from_bytes(record.content[:_MAGIC_SIZE_BYTES], "big") == ENTRY_NORMAL
-            self._digests.append(_mix(before, record.index, bytes(record.body)) if is_of_client else before)
+            self._digests.append(_mix(before, record.index, bytes(record.body)) if record.is_of_client else before)
         expected = self._digests[index] if index >= 0 else _INITIAL
         if digest != expected:
             raise Violation("state machine safety", f"{node_id} has state {digest} at {index}, expected {expected}")

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from dledger.core.raft import Raft
 from dledger.driver import Driver
+from dledger.entry_codec import EntryCodec
 from dledger.entry_store import EntryStore
 from dledger.hard_state import HardStateFile
+from dledger.testing.sim_codec import ChannelEntryCodec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The production code that a node is built from; a test puts a faulty part in to see whether it is noticed."""
+    """The production code that a node is built from; a test puts a faulty part in to see whether it is noticed.
+
+    `make_message_codec` makes what tells a leader's own entries in runs whose log is one of messages.
+    """
 
     open_store: Callable[..., EntryStore] = EntryStore.open
+    make_message_codec: Callable[[], EntryCodec] = ChannelEntryCodec
     open_hard_state: Callable[..., HardStateFile] = HardStateFile.open
     make_raft: Callable[..., Raft] = Raft
     make_driver: Callable[..., Driver] = Driver

@@ -4,14 +4,15 @@ import os
 from collections import Counter
 from functools import partial
 
-from dledger.entry import ENTRY_CONFIG_CHANGE
+from commitlog.system_records import MEMBERSHIP_CHANNEL
+from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NORMAL
+from dledger.entry_codec import RAW_ENTRY_CODEC
 from dledger.entry_store import EntryStore
 from dledger.hard_state import HardStateFile
-from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
 from dledger.membership_file import MembershipFile, drop_unheld
 from dledger.types import MembershipEntry
 from tests.crashpoints.images import crash_images, killed
-from tests.crashpoints.workload import CONFIG, DIRECTORY, Log, files_on
+from tests.crashpoints.workload import CONFIG, DIRECTORY, Log, files_on, unstamped
 
 IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
 # One in so many images is also crashed within its recovery.
@@ -25,7 +26,8 @@ def nothing(_number):
 class Inspector:
     """Opens every image that it is shown, and compares with the promises."""
 
-    def __init__(self):
+    def __init__(self, codec=RAW_ENTRY_CODEC):
+        self.codec = codec
         self.counts = Counter()
 
     def see(self, place, disk, promises):
@@ -49,12 +51,12 @@ class Inspector:
 
     def open(self, disk, promises, before_operation=nothing):
         files = files_on(disk, before_operation)
-        store = EntryStore.open(files, DIRECTORY, CONFIG)
+        store = EntryStore.open(files, DIRECTORY, CONFIG, self.codec)
         found = []
         for index in range(store.begin_index, store.last_index + 1):
             entry = store.get(index)
             assert store.index_at_position(store.position_of(index)) == index
-            found.append((entry.term, entry.magic, entry.body))
+            found.append((entry.term, (entry.magic, entry.channel), unstamped(entry)))
         log = Log(store.begin_index, store.begin_prev_term, tuple(found), store.durable_index)
         expected = [(log.begin_index, log.durable_index, len(log.entries)) for log in promises.logs]
         assert any(promised.may_leave(log) for promised in promises.logs), f"{log.begin_index}+{len(found)}: {expected}"
@@ -70,11 +72,11 @@ class Inspector:
         assert saved in promises.memberships
         if saved is None:
             return
-        held = drop_unheld(saved, store, RAW_MEMBERSHIP_CODEC)
+        held = drop_unheld(saved, store)
         memberships = [
-            MembershipEntry(log.begin_index + number, RAW_MEMBERSHIP_CODEC.decode(magic, body))
-            for number, (_, magic, body) in enumerate(log.entries)
-            if magic == ENTRY_CONFIG_CHANGE
+            MembershipEntry(log.begin_index + number, self.codec.decode(*kind, body))
+            for number, (_, kind, body) in enumerate(log.entries)
+            if kind in ((ENTRY_CONFIG_CHANGE, 0), (ENTRY_NORMAL, MEMBERSHIP_CHANNEL))
         ]
         assert [entry for entry in held if entry.index >= log.begin_index] == memberships
         assert held[0].index < log.begin_index

@@ -9,17 +9,18 @@ from collections import Counter
 
 import pytest
 
+from commitlog.system_records import MessageEntryCodec
+from dledger.entry_codec import RAW_ENTRY_CODEC
 from dledger.entry_push import check_payload
 from dledger.entry_store import EntryStore
 from dledger.hard_state import HardStateFile
 from dledger.log_reader import LogReader
-from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
 from dledger.membership_file import MembershipFile, drop_unheld
 from dledger.pending_reads import RequestRefused
 from dledger.types import HardState
 from store.errors import CorruptData, StoreError
 from tests.crashpoints.images import killed
-from tests.crashpoints.workload import CONFIG, DIRECTORY, Workload, files_on
+from tests.crashpoints.workload import CONFIG, DIRECTORY, Workload, files_on, unstamped
 
 IS_LONG = os.environ.get("DLEDGER_BIT_FLIPS") == "long"
 KINDS = ("data", "index", "currterm", "checkpoint", "loghead", "membership")
@@ -27,11 +28,20 @@ KINDS = ("data", "index", "currterm", "checkpoint", "loghead", "membership")
 FILLER_STRIDE = 1 if IS_LONG else 211
 
 
+def message_codec():
+    return MessageEntryCodec(clock=lambda: 1_700_000_000_000)
+
+
+def what_is(entry):
+    return entry.term, (entry.magic, entry.channel), unstamped(entry)
+
+
 class SmallStore:
     """Entries of three terms in two data files, others deleted before; a checkpoint in the second; all durable."""
 
-    def __init__(self):
-        work = Workload(lambda *_: None)
+    def __init__(self, codec=RAW_ENTRY_CODEC):
+        self.codec = codec
+        work = Workload(lambda *_: None, codec)
         work.vote(7, "n1")
         work.change_membership("n0", "n1", "n2")
         work.append(700, 1200)
@@ -77,14 +87,14 @@ def flip(disk, path, name, position, value):
     inode.cache[position] = inode.durable[position] = value
 
 
-def open_damaged(disk):
+def open_damaged(disk, codec=RAW_ENTRY_CODEC):
     """Return what production code makes of a disk: (store, hard state, memberships), or its refusal."""
     files = files_on(disk)
     try:
-        store = EntryStore.open(files, DIRECTORY, CONFIG)
+        store = EntryStore.open(files, DIRECTORY, CONFIG, codec)
         hard_state = HardStateFile.open(files, DIRECTORY).load()
         memberships = MembershipFile.open(files, DIRECTORY).load()
-        return store, hard_state, drop_unheld(memberships, store, RAW_MEMBERSHIP_CODEC)
+        return store, hard_state, drop_unheld(memberships, store)
     except StoreError as error:
         return error
 
@@ -109,7 +119,7 @@ def read_in_every_way(store, log):
     for index in range(store.begin_index, store.last_index + 1):
         try:
             entry = store.get(index)
-            assert (entry.term, entry.magic, entry.body) == log[index], index
+            assert what_is(entry) == log[index], index
         except CorruptData:
             refused += 1
         refused += not is_read_by_client(store, index, log)
@@ -125,7 +135,7 @@ def is_read_by_client(store, index, log):
     except RequestRefused:
         return False
     for entry in entries:
-        assert (entry.term, entry.magic, entry.body) == log[entry.index]
+        assert what_is(entry) == log[entry.index]
     assert sum(entry.size for entry in entries) == len(encoded)
     return True
 
@@ -137,7 +147,7 @@ def is_pushed(store, index, log):
         payload = store.read_span(span)
     except CorruptData:
         return False
-    check_payload(span, payload, CONFIG.data_file_size_bytes)
+    check_payload(span, payload, CONFIG.data_file_size_bytes, store.codec)
     assert span.term == log[span.first_index][0]
     assert len(payload) == sum(48 + len(log[at][2]) for at in range(span.first_index, span.last_index + 1))
     return True
@@ -145,15 +155,18 @@ def is_pushed(store, index, log):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600 if IS_LONG else 300)
-@pytest.mark.parametrize("kind", KINDS)
-def test_changed_byte_of_a_stopped_node_is_refused_or_repaired(kind, capsys):
-    small = SmallStore()
+@pytest.mark.parametrize(
+    ("kind", "codec"),
+    [*((kind, RAW_ENTRY_CODEC) for kind in KINDS), pytest.param("data", message_codec(), id="messages")],
+)
+def test_changed_byte_of_a_stopped_node_is_refused_or_repaired(kind, codec, capsys):
+    small = SmallStore(codec)
     counts = Counter()
     for place in small.places(kind):
         disk = killed(small.disk).disk
         flip(disk, *place)
         try:
-            counts[judge(open_damaged(disk), small)] += 1
+            counts[judge(open_damaged(disk, codec), small)] += 1
         except Exception as error:
             raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
 
@@ -191,12 +204,15 @@ def judge(opened, small):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600 if IS_LONG else 300)
-@pytest.mark.parametrize("kind", ["data", "index"])
-def test_changed_byte_of_a_running_node_is_not_served_and_not_pushed(kind, capsys):
-    small = SmallStore()
+@pytest.mark.parametrize(
+    ("kind", "codec"),
+    [("data", RAW_ENTRY_CODEC), ("index", RAW_ENTRY_CODEC), pytest.param("data", message_codec(), id="messages")],
+)
+def test_changed_byte_of_a_running_node_is_not_served_and_not_pushed(kind, codec, capsys):
+    small = SmallStore(codec)
     counts = Counter()
     disk = killed(small.disk).disk
-    store, _, _ = open_damaged(disk)
+    store, _, _ = open_damaged(disk, codec)
     for path, name, position, value in small.places(kind):
         cache = disk.directories[path].cached[name].cache
         before, cache[position] = cache[position], value

@@ -7,10 +7,10 @@ hands the disk and the promises of that moment to whoever wants to imagine a cra
 from dataclasses import dataclass, replace
 from random import Random
 
-from dledger.entry import ENTRY_NOOP, ENTRY_NORMAL
+from dledger.entry import ENTRY_NORMAL
+from dledger.entry_codec import RAW_ENTRY_CODEC
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.hard_state import HardStateFile
-from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
 from dledger.membership_file import MembershipFile
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
@@ -23,7 +23,7 @@ CONFIG = EntryStoreConfig(data_file_size_bytes=2048, index_file_size_bytes=32 * 
 
 @dataclass(frozen=True)
 class Log:
-    """A log as its owner sees it; `entries` are (term, magic, body) from `begin_index` on."""
+    """A log as its owner sees it; `entries` are (term, (magic, channel), body) from `begin_index` on."""
 
     begin_index: int
     prev_term: int
@@ -46,6 +46,11 @@ class Promises:
     logs: tuple[Log, ...]
     hard_states: tuple[HardState, ...]
     memberships: tuple[tuple[MembershipEntry, ...] | None, ...]
+
+
+def unstamped(entry):
+    """Return the body of an entry as it was before the store stamped its place into it, if it did."""
+    return entry.body[:28] + bytes(8) + entry.body[36:] if entry.channel else entry.body
 
 
 class Recorder:
@@ -79,8 +84,9 @@ class Workload:
         log: what was appended and not cut or deleted, as the caller sees it.
     """
 
-    def __init__(self, see):
+    def __init__(self, see, codec=RAW_ENTRY_CODEC):
         self.see = see
+        self.codec = codec
         self.log = []
         self.begin_index = 0
         self.prev_term = -1
@@ -100,7 +106,7 @@ class Workload:
     def open(self):
         self._step = "open"
         files = files_on(self.disk, self._before_operation)
-        self._store = EntryStore.open(files, DIRECTORY, CONFIG)
+        self._store = EntryStore.open(files, DIRECTORY, CONFIG, self.codec)
         self._hard_state = HardStateFile.open(files, DIRECTORY)
         self._membership_file = MembershipFile.open(files, DIRECTORY)
         assert self._store.last_index == self._next_index - 1
@@ -109,20 +115,25 @@ class Workload:
     def _next_index(self):
         return self.begin_index + len(self.log)
 
-    def append(self, *sizes, magic=ENTRY_NORMAL):
-        self._append([self._random.randbytes(size) for size in sizes], magic)
-
-    def _append(self, bodies, magic):
+    def append(self, *sizes):
+        bodies = [self._random.randbytes(size) for size in sizes]
         self._step = f"append {len(bodies)}"
         first_index = self._next_index
-        self.log += [(self.term, magic, body) for body in bodies]
-        self._store.append(bodies, first_index, self.term, magic=magic)
+        self.log += [(self.term, (ENTRY_NORMAL, 0), body) for body in bodies]
+        self._store.append(bodies, first_index, self.term)
+
+    def _append_own(self, entry):
+        """Append a leader's own entry; of what is stamped the log remembers zeros."""
+        magic, channel, body, stamp_at = entry
+        self._step = f"append of kind {magic}, {channel}"
+        self.log.append((self.term, (magic, channel), body))
+        self._store.append([body], self._next_index - 1, self.term, magic=magic, channel=channel, stamp_at=stamp_at)
 
     def begin_term(self):
         """Vote, then write a no-op, as a new leader does."""
         self.vote(self.term + 1, "n0")
         self.term += 1
-        self.append(0, magic=ENTRY_NOOP)
+        self._append_own(self.codec.no_op())
 
     def flush(self):
         self._step = "flush"
@@ -186,8 +197,7 @@ class Workload:
         self._membership_file.save(entries)
         self._memberships = (entries,)
         if held:
-            magic, body = RAW_MEMBERSHIP_CODEC.encode(membership)
-            self._append([body], magic)
+            self._append_own(self.codec.membership(membership))
 
     def close(self):
         self._step = "close"

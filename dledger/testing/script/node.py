@@ -14,7 +14,6 @@ from dledger.core.raft import Raft
 from dledger.driver import Driver, Proposal
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.hard_state import HardStateFile
-from dledger.membership_codec import RAW_MEMBERSHIP_CODEC
 from dledger.membership_file import MembershipFile
 from dledger.snapshot_store import SnapshotStore
 from dledger.standing import MembershipKeeper
@@ -70,7 +69,7 @@ class ScriptNode:
         sizes = EntryStoreConfig(settings.data_file_size_bytes, settings.index_file_size_bytes)
         self.store = EntryStore.open(self._files, directory, sizes)
         hard_state = HardStateFile.open(self._files, directory)
-        keeper = MembershipKeeper(MembershipFile.open(self._files, directory), RAW_MEMBERSHIP_CODEC)
+        keeper = MembershipKeeper(MembershipFile.open(self._files, directory))
         founders = tuple(Member(node_id) for node_id in sorted(settings.node_ids))
         standing = keeper.load(self.store, hard_state, Membership(founders))
         self._membership = standing.memberships[-1]

@@ -3,7 +3,8 @@
 import pytest
 
 from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
-from dledger.membership_codec import RAW_MEMBERSHIP_CODEC, MembershipUnreadable
+from dledger.entry_codec import RAW_ENTRY_CODEC
+from dledger.membership_codec import MembershipUnreadable
 from dledger.membership_file import FILE_SIZE_BYTES, MembershipFile, drop_unheld
 from dledger.types import Member, Membership, MembershipEntry
 from store.os_files import OsFiles
@@ -13,7 +14,7 @@ ONE = Membership((Member("n1", "h:1"),))
 
 
 def test_raw_codec_writes_one_sorted_object():
-    magic, body = RAW_MEMBERSHIP_CODEC.encode(ONE)
+    magic, _, body, _ = RAW_ENTRY_CODEC.membership(ONE)
 
     assert magic == ENTRY_CONFIG_CHANGE
     assert body == b'{"members":[{"address":"h:1","id":"n1","incarnation":0,"isVoter":true}],"version":1}'
@@ -21,12 +22,12 @@ def test_raw_codec_writes_one_sorted_object():
 
 @pytest.mark.parametrize("membership", [TWO, ONE, Membership()])
 def test_codec_gives_back_what_it_took(membership):
-    assert RAW_MEMBERSHIP_CODEC.decode(*RAW_MEMBERSHIP_CODEC.encode(membership)) == membership
+    assert RAW_ENTRY_CODEC.decode(*RAW_ENTRY_CODEC.membership(membership)[:3]) == membership
 
 
 def test_other_entries_bring_no_membership():
-    assert RAW_MEMBERSHIP_CODEC.decode(1, RAW_MEMBERSHIP_CODEC.encode(ONE)[1]) is None
-    assert RAW_MEMBERSHIP_CODEC.decode(2, b"") is None
+    assert RAW_ENTRY_CODEC.decode(1, 0, RAW_ENTRY_CODEC.membership(ONE).body) is None
+    assert RAW_ENTRY_CODEC.decode(2, 0, b"") is None
 
 
 @pytest.mark.parametrize(
@@ -43,12 +44,12 @@ def test_other_entries_bring_no_membership():
         b'{"members":[{"address":"h","id":"","incarnation":0,"isVoter":true}],"version":1}',
         b'{"members":[{"address":"h","id":"n","incarnation":-1,"isVoter":true}],"version":1}',
         b'{"members":[{"address":"h","id":"n","incarnation":true,"isVoter":true}],"version":1}',
-        RAW_MEMBERSHIP_CODEC.encode(Membership(ONE.members * 2))[1],
+        RAW_ENTRY_CODEC.membership(Membership(ONE.members * 2)).body,
     ],
 )
 def test_body_that_cannot_be_read_is_named(body):
     with pytest.raises(MembershipUnreadable, match="entry of magic 3: expected a membership in JSON, found"):
-        RAW_MEMBERSHIP_CODEC.decode(ENTRY_CONFIG_CHANGE, body)
+        RAW_ENTRY_CODEC.decode(ENTRY_CONFIG_CHANGE, 0, body)
 
 
 def write_with_memberships(store):
@@ -60,7 +61,7 @@ def write_with_memberships(store):
         (ONE, b"", 0),
         (None, b"b", 1),
     ):
-        content = (magic, body) if membership is None else RAW_MEMBERSHIP_CODEC.encode(membership)
+        content = (magic, body) if membership is None else RAW_ENTRY_CODEC.membership(membership)[::2]
         store.append([content[1]], store.last_index + 1, 1, magic=content[0])
 
 
@@ -137,7 +138,7 @@ def test_only_what_the_log_holds_is_kept(log):
     base, two, one = MembershipEntry(-1, ONE), MembershipEntry(1, TWO), MembershipEntry(3, ONE)
 
     def kept(*entries):
-        return drop_unheld(entries, store, RAW_MEMBERSHIP_CODEC)
+        return drop_unheld(entries, store)
 
     assert kept(base, two, one) == (base, two, one)
     assert kept(base, two, MembershipEntry(3, TWO), MembershipEntry(5, ONE)) == (base, two)
@@ -151,4 +152,4 @@ def test_of_those_before_the_log_the_newest_stays_in_force(log):
     store.reset(100, 0, 3)
     old, newer, beyond = MembershipEntry(-1, ONE), MembershipEntry(80, TWO), MembershipEntry(100, ONE)
 
-    assert drop_unheld((old, newer, beyond), store, RAW_MEMBERSHIP_CODEC) == (newer,)
+    assert drop_unheld((old, newer, beyond), store) == (newer,)

@@ -1,0 +1,177 @@
+"""What a leader writes for itself into a log of messages: records that Java can read, in no queue, told by channel."""
+
+import pytest
+
+from commitlog.record import decode
+from commitlog.record_encoder import RecordEncoder
+from commitlog.record_scan import Stop, scan
+from commitlog.system_records import (
+    MEMBERSHIP_CHANNEL,
+    NO_OP_CHANNEL,
+    STAMP_AT,
+    STATE_CHANNEL,
+    MessageEntryCodec,
+    system_body,
+)
+from dledger.entry import ENTRY_NOOP, ENTRY_NORMAL, encode_batch
+from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
+from dledger.membership_codec import MembershipUnreadable
+from dledger.types import Member, Membership
+from store.errors import CorruptData, IllegalMessage
+from store.message import LOOPBACK, Message
+from store.os_files import OsFiles
+from store.topics import DLEDGER_TOPIC, check_topic
+
+MEMBERSHIP = Membership((Member("n0", "h:1"), Member("n1", "h:2", is_voter=False, incarnation=7)))
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def codec():
+    return MessageEntryCodec(clock=lambda: NOW)
+
+
+def encoded(entry, position=4096):
+    magic, channel, body, stamp_at = entry
+    return encode_batch(
+        [body], first_index=0, term=1, position=position, chain_crc=0, magic=magic, channel=channel, stamp_at=stamp_at
+    ).data
+
+
+def walked(data, codec, position=4096):
+    return walk(memoryview(data), 0, len(data), position, WalkState(0, 0, UNKNOWN), codec=codec)
+
+
+def client_body(topic="T", sys_flag=0):
+    encoder = RecordEncoder(LOOPBACK, check_topic=lambda _: None)
+    return encoder.prepare([Message(topic, b"hello", sys_flag=sys_flag)]).encode_each([0], NOW)[0]
+
+
+def test_no_op_is_a_prepared_record_of_the_system_topic_at_its_place(codec):
+    data = encoded(codec.no_op())
+    record = decode(memoryview(data), 48)
+
+    assert (record.topic, record.queue_id, record.queue_offset, record.sys_flag) == (DLEDGER_TOPIC, 0, 0, 0x4)
+    assert (record.body, record.properties_raw, record.physical_offset) == (b"", b"", 4096 + 48)
+    assert record.store_timestamp == NOW
+    assert int.from_bytes(data[:4], "big") == ENTRY_NORMAL
+    assert int.from_bytes(data[32:36], "big") == NO_OP_CHANNEL
+
+
+def test_membership_comes_back_as_it_was(codec):
+    magic, channel, body, stamp_at = codec.membership(MEMBERSHIP)
+
+    assert (magic, channel, stamp_at) == (ENTRY_NORMAL, MEMBERSHIP_CHANNEL, 28)
+    assert codec.decode(magic, channel, body) == MEMBERSHIP
+
+
+def test_broker_state_comes_back_as_it_was(codec):
+    assert system_body(codec.record(b"a command")) == b"a command"
+
+
+def test_times_of_records_never_go_back():
+    times = iter([5_000, 4_000, 6_000])
+    codec = MessageEntryCodec(clock=lambda: next(times))
+
+    stamps = [decode(memoryview(codec.record(b"")), 0).store_timestamp for _ in range(3)]
+
+    assert stamps == [5_000, 5_000, 6_000]
+
+
+def test_clients_entries_bring_no_membership(codec):
+    assert codec.decode(ENTRY_NORMAL, 0, client_body()) is None
+    assert codec.decode(ENTRY_NORMAL, NO_OP_CHANNEL, codec.no_op().body) is None
+    assert codec.decode(ENTRY_NORMAL, 0, b"no record at all") is None
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"members":[],"version":2}'])
+def test_membership_that_cannot_be_read_stops_the_node(codec, body):
+    with pytest.raises(MembershipUnreadable):
+        codec.decode(ENTRY_NORMAL, MEMBERSHIP_CHANNEL, codec.record(body))
+
+
+def test_membership_whose_channel_was_lost_is_not_none(codec):
+    with pytest.raises(MembershipUnreadable, match="channel 0"):
+        codec.decode(ENTRY_NORMAL, 0, codec.membership(MEMBERSHIP).body)
+
+
+@pytest.mark.parametrize("entry", ["no_op", "membership"])
+def test_any_change_of_the_channel_is_noticed_by_a_walk(codec, entry):
+    """No checksum covers it."""
+    data = bytearray(encoded(codec.no_op() if entry == "no_op" else codec.membership(MEMBERSHIP)))
+    right = data[35]
+    for byte in set(range(256)) - {right, NO_OP_CHANNEL, MEMBERSHIP_CHANNEL, STATE_CHANNEL}:
+        data[35] = byte
+        assert walked(data, codec).is_stopped, byte
+    data[35] = right
+    assert not walked(data, codec).is_stopped
+
+
+@pytest.mark.parametrize("sys_flag", [0, 0x4, 0x8, 0xC])
+def test_message_of_a_client_is_never_taken_for_a_leaders_entry(codec, sys_flag):
+    entry = (ENTRY_NORMAL, 0, client_body(sys_flag=sys_flag), STAMP_AT)
+
+    assert walked(encoded(entry), codec).special == []
+    for channel in (NO_OP_CHANNEL, MEMBERSHIP_CHANNEL, STATE_CHANNEL):
+        data = encoded((ENTRY_NORMAL, channel, entry[2], STAMP_AT))
+        assert walked(data, codec).is_stopped
+        expected, found = describe_fault(memoryview(data), 0, len(data), 4096, WalkState(0, 0, UNKNOWN), codec)
+        assert (DLEDGER_TOPIC in expected, "'T'" in found) == (True, True)
+
+
+def test_no_op_of_dledger_0_4_is_taken(codec):
+    assert walked(encoded((ENTRY_NOOP, 0, b"", None)), codec).special == [0]
+    assert walked(encoded((ENTRY_NOOP, 0, b"x", None)), codec).is_stopped
+
+
+def test_scan_passes_leaders_entries_and_nothing_else(codec):
+    entries = [codec.no_op(), (ENTRY_NORMAL, 0, client_body(), STAMP_AT), codec.membership(MEMBERSHIP)]
+    entries += [(ENTRY_NORMAL, 0, client_body(sys_flag=0x4), STAMP_AT), codec.no_op()]
+    data = b""
+    for entry in entries:
+        data += encoded(entry, 4096 + len(data))
+
+    batch, stop = scan(memoryview(data), 0, len(data), base_offset=4096, path="f", header_size=48)
+
+    assert stop is Stop.END
+    assert [key.topic for key in batch.queues] == ["T"]
+    assert batch.is_queued.tolist() == [True, False]
+    assert batch.next_offset == 4096 + len(data)
+
+
+def test_entry_of_an_unknown_channel_is_bad(codec):
+    data = bytearray(encoded((ENTRY_NORMAL, 0, client_body(), STAMP_AT)))
+    data[35] = 9
+
+    batch, stop = scan(memoryview(data), 0, len(data), base_offset=4096, path="f", header_size=48)
+
+    assert stop is Stop.BAD
+    assert (batch.skipped[0].position, batch.skipped[0].found) == (0, "channel 9")
+
+
+def test_clients_may_not_put_to_the_system_topic():
+    with pytest.raises(IllegalMessage, match=DLEDGER_TOPIC):
+        check_topic(DLEDGER_TOPIC)
+
+
+def test_entries_of_a_channel_are_read_without_the_others(codec, tmp_path):
+    store = EntryStore.open(OsFiles(), str(tmp_path), EntryStoreConfig(1 << 20, 32 * 8), codec)
+    expected = {}
+    for index in range(40):
+        if index % 7 == 3:
+            store.append([codec.record(b"%d" % index)], index, 1, channel=STATE_CHANNEL, stamp_at=STAMP_AT)
+            expected[index] = b"%d" % index
+        else:
+            store.append([client_body()], index, 1, stamp_at=STAMP_AT)
+
+    assert {e.index: system_body(e.body) for e in store.read_channel(0, 39, STATE_CHANNEL)} == expected
+    assert [e.index for e in store.read_channel(4, 16, STATE_CHANNEL)] == [10]
+    assert store.read_channel(0, 2, STATE_CHANNEL) == []
+    file = next((tmp_path / "data").iterdir())
+    position = store.position_of(10) + 48 + 90
+    with file.open("r+b") as damaged:
+        damaged.seek(position)
+        damaged.write(b"\xff")
+    with pytest.raises(CorruptData):
+        store.read_channel(0, 39, STATE_CHANNEL)
