@@ -13,6 +13,7 @@ from cluster.cli_inspect import inspect_app
 from cluster.cli_log import append, get, tail
 from cluster.cli_members import members_app, transfer
 from cluster.cli_messages import export
+from cluster.cli_nameserver import nameserver
 from cluster.cli_rebuild import rebuild
 from cluster.cli_server import server
 from cluster.cli_status import status
@@ -26,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (server, append, get, tail, status, transfer, bench, verify, rebuild, export):
+for command in (server, nameserver, append, get, tail, status, transfer, bench, verify, rebuild, export):
     app.command(help=help_of(command))(command)
 app.add_typer(members_app, name="members")
 app.add_typer(inspect_app, name="inspect")
@@ -52,6 +53,7 @@ def log(
         dledger status                               who leads, how far is everybody
         dledger append access.log                    append a file, one line an entry
         dledger tail -n 5 --follow                   read the end of the log, and what comes
+        dledger nameserver                           run a name server: brokers register, clients look topics up
         dledger members list                         who belongs to the group
         dledger inspect entries data/dledger-n0      look into the files of a node
         dledger bench                                measure three nodes of its own

@@ -63,7 +63,7 @@ async def _serve(config: ServerConfig) -> int:
         StoreError, DLedgerError: the node could not start, or had to stop.
         OSError: an address cannot be listened on.
     """
-    stopped = _on_signals()
+    stopped = on_signals()
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -100,8 +100,8 @@ def _calm_garbage_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def _on_signals() -> asyncio.Future[signal.Signals]:
-    """Return a future that the first SIGTERM or SIGINT resolves."""
+def on_signals() -> asyncio.Future[signal.Signals]:
+    """Return a future that the first SIGTERM or SIGINT to this process resolves."""
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[signal.Signals] = loop.create_future()
 

@@ -45,7 +45,8 @@ from dledger.node import Node
 from dledger.pending_appends import AppendResult
 from dledger.pending_reads import RequestRefused
 from dledger.service_answers import hint, status_response
-from dledger.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc
+from dledger.standard_services import add_standard_services
+from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -55,7 +56,7 @@ MESSAGE_SIZE_BYTES_MAX = 9 << 20
 CALLS_MAX = 2048
 FOLLOWERS_MAX = 256
 
-_SERVER_OPTIONS = (
+SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_SIZE_BYTES_MAX),
     ("grpc.max_send_message_length", MESSAGE_SIZE_BYTES_MAX),
     # A second process on the same address must fail, not share the clients.
@@ -73,14 +74,17 @@ class ServerNotStarted(DLedgerError):
 
 
 async def start_server(node: Node, address: Address) -> grpc.aio.Server:
-    """Serve `node` on `address`, both services; stop it with `await server.stop(grace)`, before the node.
+    """Serve `node` on `address`; stop it with `await server.stop(grace)`, before the node.
+
+    Health checking and reflection are served beside the two services.
 
     Raises:
         ServerNotStarted: the address is taken or wrong.
     """
-    server = grpc.aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
+    server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
     log_pb2_grpc.add_LogServiceServicer_to_server(LogService(node), server)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(node), server)
+    await add_standard_services(server, log_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR)
     try:
         server.add_insecure_port(str(address))
     except RuntimeError as error:

@@ -1,0 +1,55 @@
+"""`dledger nameserver`: run a name server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from cluster.cli_common import EXIT_USAGE, fail
+from cluster.config_values import parse_address
+
+
+def nameserver(
+    listen: Annotated[
+        str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Where brokers and clients find it.")
+    ] = "127.0.0.1:9876",
+) -> None:
+    """Run a name server until it is told to stop (Ctrl-C or SIGTERM).
+
+    Brokers register with it, clients ask it where topics are. It keeps nothing on disk: after a restart the brokers
+    register again within half a minute. Run two or three, on different machines, and name all of them to brokers and
+    clients; they know nothing of each other.
+
+    Examples:
+        dledger nameserver
+        dledger nameserver --listen 10.0.0.5:9876
+    """
+    try:
+        address = parse_address(listen)
+    except ValueError as error:
+        fail(f"--listen: {error}", EXIT_USAGE)
+    # Only now: gRPC is slow to load.
+    from cluster.name_server import serve_name_server  # noqa: PLC0415
+    from cluster.server import on_signals  # noqa: PLC0415
+    from dledger.event_loop import new_event_loop  # noqa: PLC0415
+    from dledger.log_service import ServerNotStarted  # noqa: PLC0415
+
+    def say_ready() -> None:
+        sys.stdout.write(f"ready nameserver={address}\n")
+        sys.stdout.flush()
+
+    async def serve() -> None:
+        stopped = on_signals()
+        await serve_name_server(address, stopped, say_ready)
+        logging.getLogger("cluster.name_server").info("stopping signal=%s", stopped.result().name)
+
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        try:
+            runner.run(serve())
+        except ServerNotStarted as error:
+            fail(str(error))

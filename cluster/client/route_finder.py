@@ -1,0 +1,128 @@
+"""Asks name servers for routes and keeps the cache fresh.
+
+One that answers is enough. They are asked in an order of the client's own, drawn at random, so that clients spread over
+them; one that fails is asked last from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Final, Self
+
+import grpc
+import grpc.aio
+
+from cluster.client.route_cache import RouteCache, Routes
+from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.route_messages import routes_of
+from cluster.v1 import nameserver_pb2
+from cluster.v1.nameserver_pb2_grpc import NameServerStub
+from dledger.client.endpoints import parse_endpoints
+from dledger.client.failures import CHANNEL_OPTIONS
+
+_CALL_TIMEOUT_S: Final = 3.0
+_CHECK_INTERVAL_S: Final = 1.0
+_TOPICS_PER_CALL: Final = 500
+
+logger = logging.getLogger(__name__)
+
+
+class RouteFinder:
+    """Routes of topics, from name servers; `async with` starts and stops it.
+
+    Args:
+        endpoints: `host:port` of all name servers, comma separated or as an iterable.
+        order: draws the order in which they are asked.
+
+    Raises:
+        ValueError: an endpoint is not `host:port`.
+    """
+
+    def __init__(self, endpoints: str | Iterable[str], order: random.Random | None = None) -> None:
+        self._addresses = list(parse_endpoints(endpoints))
+        (order or random.Random()).shuffle(self._addresses)
+        self.cache = RouteCache()
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._is_failing = False
+
+    async def __aenter__(self) -> Self:
+        """Begin to keep the cache fresh."""
+        self._task = asyncio.create_task(self._keep_fresh())
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """End."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        for channel in self._channels.values():
+            await channel.close()
+
+    async def find(self, topic: str) -> Routes:
+        """Return the routes of a topic: those that are known, or else what a name server says now.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC: no broker has it; or no name server answers.
+        """
+        routes = self.cache.get(topic)
+        if not routes:
+            await self.refresh([topic])
+            routes = self.cache.get(topic)
+        if not routes:
+            raise RequestFailed(Reason.UNKNOWN_TOPIC, f"no broker has topic {topic!r}: create it, or mend its name")
+        return routes
+
+    async def refresh(self, topics: Sequence[str]) -> set[str]:
+        """Ask for routes now; return the topics whose routes are others than before.
+
+        Raises:
+            RequestFailed: no name server answers; what was known is still known.
+        """
+        failures: list[str] = []
+        for address in tuple(self._addresses):
+            try:
+                response = await self._ask(address, topics)
+            except RequestFailed as failure:
+                failures.append(failure.message)
+                # Asked last from now on.
+                self._addresses.remove(address)
+                self._addresses.append(address)
+                continue
+            return self.cache.update(topics, routes_of(response), _now_ms())
+        raise RequestFailed(Reason.NOT_REACHED, "no name server answers: " + "; ".join(failures))
+
+    async def _ask(self, address: str, topics: Sequence[str]) -> nameserver_pb2.RouteResponse:
+        if address not in self._channels:
+            self._channels[address] = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        stub = NameServerStub(self._channels[address])
+        try:
+            response = await stub.Route(nameserver_pb2.RouteRequest(topics=topics), timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise failure_of_call(address, error.code(), error.details() or "", "NameServer") from error
+        check_answer(response.answer, address)
+        return response
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await asyncio.sleep(_CHECK_INTERVAL_S)
+            due = self.cache.due(_now_ms())
+            try:
+                for begin in range(0, len(due), _TOPICS_PER_CALL):
+                    await self.refresh(due[begin : begin + _TOPICS_PER_CALL])
+            except RequestFailed as failure:
+                if not self._is_failing:
+                    logger.warning("name_servers_failed: %s; going on with the routes that are known", failure.message)
+                self._is_failing = True
+            else:
+                self._is_failing = self._is_failing and not due
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,174 @@
+"""The gRPC service `cluster.v1.NameServer`: brokers register, clients look routes up. All of it is in memory.
+
+A name server that was started anew knows nothing; every broker's next heartbeat, 30 s later at most, is answered with
+"register again". Clients keep the routes that they have meanwhile.
+
+Not here: what is kept (`cluster.route_table`), who sends registrations (`cluster.registration`).
+"""
+
+# ruff: noqa: ARG002, N802  (gRPC prescribes names and arguments of the methods)
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import grpc.aio
+
+from cluster.errors import Reason, RequestFailed, answer_of
+from cluster.route_messages import registered_broker, registration_of, route_response
+from cluster.route_table import SCAN_INTERVAL_MS, HeartbeatAnswer, RouteTable, StaleRegistration
+from cluster.v1 import answer_pb2, nameserver_pb2, nameserver_pb2_grpc
+from dledger.config import Address
+from dledger.errors import DLedgerError
+from dledger.log_service import SERVER_OPTIONS, ServerNotStarted
+from dledger.standard_services import add_standard_services
+from store.errors import StoreError
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+DEFAULT_PORT = 9876
+TOPICS_PER_REQUEST_MAX = 1_000
+_CALLS_MAX = 1_024
+# A hundred thousand topics with names of average length; options that stand later win.
+_OPTIONS = (*SERVER_OPTIONS, ("grpc.max_receive_message_length", 32 << 20), ("grpc.max_send_message_length", 32 << 20))
+
+logger = logging.getLogger(__name__)
+
+
+class _Response(Protocol):
+    @property
+    def answer(self) -> answer_pb2.Answer: ...
+
+
+class NameServer(nameserver_pb2_grpc.NameServerServicer):
+    """The servicer; gRPC prescribes the names of its methods.
+
+    Args:
+        clock_ms: a monotonic clock.
+    """
+
+    def __init__(self, clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
+        self._table = RouteTable()
+        self._clock_ms = clock_ms
+
+    def scan(self) -> None:
+        """Drop brokers that were silent for too long."""
+        for name in self._table.scan(self._clock_ms()):
+            logger.warning("broker_dropped broker=%s: it was silent for too long", name)
+
+    # ------------------------------------------------------------------------------------------------ from brokers
+
+    async def Register(
+        self, request: nameserver_pb2.RegisterRequest, context: Context
+    ) -> nameserver_pb2.RegisterResponse:
+        """Take what a leader says of its broker."""
+        response = nameserver_pb2.RegisterResponse()
+        with _answered(response):
+            registration = registration_of(request)
+            if self._table.register(registration, self._clock_ms()):
+                logger.info(
+                    "registered broker=%s term=%d sequence=%d leader=%s topics=%d",
+                    registration.broker,
+                    registration.term,
+                    registration.sequence,
+                    registration.leader_address,
+                    len(registration.topics),
+                )
+        return response
+
+    async def Heartbeat(
+        self, request: nameserver_pb2.HeartbeatRequest, context: Context
+    ) -> nameserver_pb2.HeartbeatResponse:
+        """Take note that a leader lives."""
+        response = nameserver_pb2.HeartbeatResponse()
+        with _answered(response):
+            found = self._table.heartbeat(request.broker, request.term, request.sequence, self._clock_ms())
+            response.is_registered = found is HeartbeatAnswer.KNOWN
+        return response
+
+    async def Unregister(
+        self, request: nameserver_pb2.UnregisterRequest, context: Context
+    ) -> nameserver_pb2.UnregisterResponse:
+        """Drop a broker that ends."""
+        response = nameserver_pb2.UnregisterResponse()
+        with _answered(response):
+            self._table.unregister(request.broker, request.term, self._clock_ms())
+            logger.info("unregistered broker=%s term=%d", request.broker, request.term)
+        return response
+
+    # ------------------------------------------------------------------------------------------------- for clients
+
+    async def Route(self, request: nameserver_pb2.RouteRequest, context: Context) -> nameserver_pb2.RouteResponse:
+        """Say which brokers have the topics."""
+        if len(request.topics) > TOPICS_PER_REQUEST_MAX:
+            fault = f"expected at most {TOPICS_PER_REQUEST_MAX} topics, found {len(request.topics)}: ask several times"
+            return nameserver_pb2.RouteResponse(answer=answer_of(RequestFailed(Reason.ILLEGAL_REQUEST, fault)))
+        return route_response({topic: self._table.routes(topic) for topic in request.topics})
+
+    async def ListTopics(
+        self, request: nameserver_pb2.ListRegisteredTopicsRequest, context: Context
+    ) -> nameserver_pb2.ListRegisteredTopicsResponse:
+        """Name all topics."""
+        return nameserver_pb2.ListRegisteredTopicsResponse(topics=self._table.topics())
+
+    async def ListBrokers(
+        self, request: nameserver_pb2.ListBrokersRequest, context: Context
+    ) -> nameserver_pb2.ListBrokersResponse:
+        """Name all brokers."""
+        brokers = map(registered_broker, self._table.brokers(self._clock_ms()))
+        return nameserver_pb2.ListBrokersResponse(brokers=brokers)
+
+    async def SetWritable(
+        self, request: nameserver_pb2.SetWritableRequest, context: Context
+    ) -> nameserver_pb2.SetWritableResponse:
+        """Take the permission to write away from a broker, or give it back."""
+        response = nameserver_pb2.SetWritableResponse()
+        with _answered(response):
+            count = self._table.set_writable(request.broker, is_writable=request.is_writable)
+            logger.info("set_writable broker=%s is_writable=%s", request.broker, request.is_writable)
+            response.topics_count = count
+        return response
+
+
+@contextmanager
+def _answered(response: _Response) -> Iterator[None]:
+    """Word what goes wrong as the response's answer."""
+    try:
+        yield
+    except (DLedgerError, StoreError) as error:
+        if isinstance(error, StaleRegistration):
+            logger.info("refused: %s", error)
+        response.answer.CopyFrom(answer_of(error))
+
+
+async def serve_name_server(address: Address, stopped: asyncio.Future[Any], ready: Callable[[], None]) -> None:
+    """Run a name server until `stopped` is done.
+
+    Args:
+        address: where it listens.
+        stopped: ends it.
+        ready: called when clients are served.
+
+    Raises:
+        ServerNotStarted: the address is taken or wrong.
+    """
+    service = NameServer()
+    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_CALLS_MAX)
+    nameserver_pb2_grpc.add_NameServerServicer_to_server(service, server)
+    await add_standard_services(server, nameserver_pb2.DESCRIPTOR)
+    try:
+        server.add_insecure_port(str(address))
+    except RuntimeError as error:
+        raise ServerNotStarted(f"cannot listen on {address}: {error}") from error
+    await server.start()
+    ready()
+    try:
+        while not stopped.done():
+            await asyncio.wait([stopped], timeout=SCAN_INTERVAL_MS / 1000)
+            service.scan()
+    finally:
+        await server.stop(grace=0.5)

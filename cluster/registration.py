@@ -1,0 +1,181 @@
+"""Registers a broker with all name servers: every 30 s, and at once when something has changed.
+
+One task for each name server, so that one that is down or slow holds up no other. What has not changed costs only a
+heartbeat. A failure is logged once, until the name server answers again; meanwhile it is tried every few seconds.
+
+Only the leader registers: `say(None)` while this node does not lead. A leader that is deposed just falls silent; the
+next one's registration takes its place, because its term is higher.
+
+Source: RocketMQ `BrokerController.registerBrokerAll`, `BrokerOuterAPI`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Self
+
+import grpc
+import grpc.aio
+
+from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.route_messages import register_request
+from cluster.route_table import Registration
+from cluster.v1 import nameserver_pb2
+from cluster.v1.nameserver_pb2_grpc import NameServerStub
+from dledger.client.endpoints import parse_endpoints
+from dledger.client.failures import CHANNEL_OPTIONS
+
+HEARTBEAT_INTERVAL_S: Final = 30.0
+_RETRY_INTERVAL_S: Final = 3.0
+_CALL_TIMEOUT_S: Final = 3.0
+
+if TYPE_CHECKING:
+    from cluster.v1.nameserver_pb2_grpc import NameServerAsyncStub
+
+logger = logging.getLogger(__name__)
+
+
+class Registrar:
+    """Keeps name servers informed; `async with` starts and stops it.
+
+    Args:
+        endpoints: `host:port` of all name servers, comma separated or as an iterable.
+        heartbeat_interval_s: how often to say that nothing has changed.
+        retry_interval_s: how soon to try a name server again that failed.
+
+    Raises:
+        ValueError: an endpoint is not `host:port`.
+    """
+
+    def __init__(
+        self,
+        endpoints: str | Iterable[str],
+        *,
+        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        retry_interval_s: float = _RETRY_INTERVAL_S,
+    ) -> None:
+        self._reporters = [
+            _Reporter(address, heartbeat_interval_s, retry_interval_s) for address in parse_endpoints(endpoints)
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def say(self, registration: Registration | None) -> None:
+        """Have this registered everywhere, in place of what was said before; None: nothing any more, from now on."""
+        for reporter in self._reporters:
+            reporter.say(registration)
+
+    async def unregister(self) -> None:
+        """Have all name servers drop the broker: it ends for good. Those that do not answer drop it in time."""
+        await asyncio.gather(*(reporter.unregister() for reporter in self._reporters))
+
+    async def __aenter__(self) -> Self:
+        """Begin."""
+        self._tasks = [asyncio.create_task(reporter.run()) for reporter in self._reporters]
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """End; registrations are left to grow old."""
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        for reporter in self._reporters:
+            await reporter.close()
+
+
+class _Reporter:
+    """Keeps one name server informed."""
+
+    def __init__(self, address: str, heartbeat_interval_s: float, retry_interval_s: float) -> None:
+        self._address = address
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._retry_interval_s = retry_interval_s
+        self._wanted: Registration | None = None
+        self._accepted: Registration | None = None
+        self._changed = asyncio.Event()
+        self._is_failing = False
+        self._channel: grpc.aio.Channel | None = None
+
+    def say(self, registration: Registration | None) -> None:
+        if registration != self._wanted:
+            self._wanted = registration
+            self._changed.set()
+
+    async def run(self) -> None:
+        while True:
+            self._changed.clear()
+            is_done = await self._report()
+            pause_s = self._heartbeat_interval_s if is_done else self._retry_interval_s
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), pause_s)
+
+    async def _report(self) -> bool:
+        """Say what there is to say; return whether the name server took it."""
+        registration = self._wanted
+        if registration is None:
+            return True
+        try:
+            if registration != self._accepted or not await self._heartbeat(registration):
+                self._accepted = None
+                await self._register(registration)
+                self._accepted = registration
+        except RequestFailed as failure:
+            return self._failed(failure)
+        if self._is_failing:
+            logger.info("name_server_back address=%s", self._address)
+        self._is_failing = False
+        return True
+
+    def _failed(self, failure: RequestFailed) -> bool:
+        self._accepted = None
+        if failure.reason is Reason.STALE_REGISTRATION:
+            # Another node leads in a higher term: this one is about to hear of it.
+            logger.info("registration_stale address=%s: %s", self._address, failure.message)
+            return True
+        if not self._is_failing:
+            logger.warning("name_server_failed address=%s: %s; trying on", self._address, failure)
+        self._is_failing = True
+        return False
+
+    async def unregister(self) -> None:
+        registration, self._wanted = self._wanted, None
+        if registration is None:
+            return
+        request = nameserver_pb2.UnregisterRequest(broker=registration.broker, term=registration.term)
+        with suppress(grpc.aio.AioRpcError):
+            await self._stub().Unregister(request, timeout=_CALL_TIMEOUT_S)
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def _heartbeat(self, registration: Registration) -> bool:
+        request = nameserver_pb2.HeartbeatRequest(
+            broker=registration.broker, term=registration.term, sequence=registration.sequence
+        )
+        try:
+            response = await self._stub().Heartbeat(request, timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise self._lost(error) from error
+        check_answer(response.answer, self._address)
+        return response.is_registered
+
+    async def _register(self, registration: Registration) -> None:
+        try:
+            response = await self._stub().Register(register_request(registration), timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise self._lost(error) from error
+        check_answer(response.answer, self._address)
+
+    def _lost(self, error: grpc.aio.AioRpcError) -> RequestFailed:
+        return failure_of_call(self._address, error.code(), error.details() or "", "NameServer")
+
+    def _stub(self) -> NameServerAsyncStub:
+        # Made in the loop that uses it.
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
+        return NameServerStub(self._channel)

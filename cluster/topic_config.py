@@ -1,0 +1,137 @@
+"""Settings of topics and of consumer groups, in RocketMQ's words and with its defaults, and the rules for them.
+
+Source: RocketMQ `TopicConfig`, `SubscriptionGroupConfig`, `PermName`, `TopicValidator`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from store.errors import IllegalMessage
+from store.topics import check_group, check_topic
+
+PERMISSION_PRIORITY: Final = 8
+PERMISSION_READ: Final = 4
+PERMISSION_WRITE: Final = 2
+PERMISSION_INHERIT: Final = 1
+_PERMISSION_MAX: Final = 15
+
+QUEUES_MAX: Final = 65_536
+DEFAULT_TOPIC_QUEUES: Final = 8
+RETRIES_MAX: Final = 1_000
+_INT_MAX: Final = (1 << 31) - 1
+_ATTRIBUTES_MAX: Final = 64
+_ATTRIBUTE_LENGTH_MAX: Final = 1_024
+
+# In order of the names, each of them once.
+Attributes = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic of a broker.
+
+    Attributes:
+        name: letters, digits and % | _ -; at most 127.
+        read_queues: queues 0 to n - 1 are read.
+        write_queues: queues 0 to n - 1 are written.
+        permission: PERMISSION_… bits.
+        is_ordered: queues are only ever chosen by key.
+        sys_flag: RocketMQ's `topicSysFlag`.
+        attributes: RocketMQ's, such as `message.type`.
+    """
+
+    name: str
+    read_queues: int = DEFAULT_TOPIC_QUEUES
+    write_queues: int = DEFAULT_TOPIC_QUEUES
+    permission: int = PERMISSION_READ | PERMISSION_WRITE
+    is_ordered: bool = False
+    sys_flag: int = 0
+    attributes: Attributes = ()
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether messages may be read."""
+        return bool(self.permission & PERMISSION_READ)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether messages may be put."""
+        return bool(self.permission & PERMISSION_WRITE)
+
+    def check(self) -> None:
+        """Raise unless a topic may be so.
+
+        Raises:
+            IllegalMessage: what is wrong.
+        """
+        check_topic(self.name)
+        what = f"of topic {self.name}"
+        _check_range(f"read queues {what}", self.read_queues, 0, QUEUES_MAX)
+        _check_range(f"write queues {what}", self.write_queues, 0, QUEUES_MAX)
+        _check_range(f"permission {what}", self.permission, 0, _PERMISSION_MAX)
+        _check_range(f"sys_flag {what}", self.sys_flag, 0, _INT_MAX)
+        _check_attributes(what, self.attributes)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """One group of consumers.
+
+    Attributes:
+        name: letters, digits and % | _ -; at most 120.
+        is_consume_enabled: its consumers may read.
+        is_broadcast_enabled: they may read all of them everything.
+        is_from_min_enabled: without an offset they begin with the first message, not behind the last.
+        is_orderly: they consume one message of a queue after the other.
+        retry_queues: of its retry topic.
+        retry_max_times: tries before a message becomes a dead letter.
+        consume_timeout_minutes: how long one message may take.
+        sys_flag: RocketMQ's `groupSysFlag`.
+        attributes: RocketMQ's.
+    """
+
+    name: str
+    is_consume_enabled: bool = True
+    is_broadcast_enabled: bool = True
+    is_from_min_enabled: bool = True
+    is_orderly: bool = False
+    retry_queues: int = 1
+    retry_max_times: int = 16
+    consume_timeout_minutes: int = 15
+    sys_flag: int = 0
+    attributes: Attributes = ()
+
+    def check(self) -> None:
+        """Raise unless a group may be so.
+
+        Raises:
+            IllegalMessage: what is wrong.
+        """
+        check_group(self.name)
+        what = f"of group {self.name}"
+        _check_range(f"retry queues {what}", self.retry_queues, 0, QUEUES_MAX)
+        _check_range(f"retry_max_times {what}", self.retry_max_times, -1, RETRIES_MAX)
+        _check_range(f"consume_timeout_minutes {what}", self.consume_timeout_minutes, 0, _INT_MAX)
+        _check_range(f"sys_flag {what}", self.sys_flag, 0, _INT_MAX)
+        _check_attributes(what, self.attributes)
+
+
+def _check_range(what: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise IllegalMessage(what, f"{low} to {high}", str(value))
+
+
+def _check_attributes(what: str, attributes: Attributes) -> None:
+    if len(attributes) > _ATTRIBUTES_MAX:
+        raise IllegalMessage(f"attributes {what}", f"at most {_ATTRIBUTES_MAX}", str(len(attributes)))
+    names = [name for name, _ in attributes]
+    if names != sorted(set(names)):
+        raise IllegalMessage(f"attributes {what}", "each name once, in order", repr(names)[:200])
+    for name, value in attributes:
+        if not name or len(name) > _ATTRIBUTE_LENGTH_MAX or len(value) > _ATTRIBUTE_LENGTH_MAX:
+            expected = f"names and values of at most {_ATTRIBUTE_LENGTH_MAX} characters"
+            raise IllegalMessage(f"attributes {what}", expected, f"{name[:80]!r}: {value[:80]!r}")
+        if not (name + value).isprintable():
+            raise IllegalMessage(f"attributes {what}", "printable text", f"{name!r}: {value!r}")

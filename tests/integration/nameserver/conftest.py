@@ -1,0 +1,64 @@
+"""Name servers as real processes, on free ports; brokers are registrars in the test's own loop."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.local_node import choose_ports
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests of this folder as slow: they run real processes."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+
+
+class NameServerProcess:
+    """One `dledger nameserver` on a port of its own, which it keeps over restarts."""
+
+    def __init__(self) -> None:
+        (port,) = choose_ports(1, None)
+        self.address = f"127.0.0.1:{port}"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "cluster.cli", "nameserver", "--listen", self.address]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == f"ready nameserver={self.address}\n"
+
+    def stop(self) -> tuple[int, str]:
+        """End it in order; return its exit code and its log."""
+        process, self._process = self._process, None
+        assert process is not None
+        process.terminate()
+        _, log = process.communicate(timeout=20)
+        return process.returncode, log
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate(timeout=20)
+            self._process = None
+
+
+@pytest.fixture
+def name_server() -> Iterator[Callable[[], NameServerProcess]]:
+    """Return what makes name servers; all are ended behind the test."""
+    made: list[NameServerProcess] = []
+
+    def make() -> NameServerProcess:
+        made.append(NameServerProcess())
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.kill()

@@ -1,0 +1,200 @@
+"""Brokers, name servers and clients together: registrations arrive, survive restarts, and routes are found."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+from cluster.client.route_finder import RouteFinder
+from cluster.errors import Reason, RequestFailed
+from cluster.registration import Registrar
+from cluster.route_table import BrokerNode, Registration, TopicQueues
+from cluster.v1 import nameserver_pb2 as pb
+from cluster.v1.nameserver_pb2_grpc import NameServerStub
+
+NODES = (BrokerNode("n0", "127.0.0.1:40921"), BrokerNode("n1", "127.0.0.1:40922"))
+REGISTRATION = Registration("b0", "c0", 3, 0, "n0", NODES, (TopicQueues("orders", 8, 8, 6),))
+SOON_S = 10.0
+T = TypeVar("T")
+
+
+def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run an asynchronous test in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        asyncio.run(test(**fixtures))
+
+    return run
+
+
+async def until(ask: Callable[[], Awaitable[T]], is_wanted: Callable[[T], bool]) -> T:
+    """Return the first wanted answer."""
+    async with asyncio.timeout(SOON_S):
+        while True:
+            answer = await ask()
+            if is_wanted(answer):
+                return answer
+            await asyncio.sleep(0.02)
+
+
+async def leader_of(address: str, topic: str = "orders") -> str:
+    """Return who leads the first broker of the topic, as this name server says; empty when none is known."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        response = await NameServerStub(channel).Route(pb.RouteRequest(topics=[topic]), wait_for_ready=True)
+    return response.routes[0].brokers[0].leader_id if response.routes else ""
+
+
+def registrar(*servers: object) -> Registrar:
+    addresses = ",".join(server.address for server in servers)
+    return Registrar(addresses, heartbeat_interval_s=0.1, retry_interval_s=0.1)
+
+
+@in_a_loop
+async def test_a_registration_reaches_every_name_server_and_a_new_leader_takes_its_place(name_server) -> None:
+    first, second = name_server(), name_server()
+    async with registrar(first, second) as old, registrar(first, second) as new:
+        old.say(REGISTRATION)
+        for server in (first, second):
+            await until(lambda at=server.address: leader_of(at), "n0".__eq__)
+
+        new.say(replace(REGISTRATION, term=4, leader_id="n1"))
+        for server in (first, second):
+            await until(lambda at=server.address: leader_of(at), "n1".__eq__)
+
+        # The old leader still believes in itself; its heartbeats and registrations change nothing.
+        old.say(replace(REGISTRATION, sequence=1))
+        await asyncio.sleep(0.3)
+        assert [await leader_of(server.address) for server in (first, second)] == ["n1", "n1"]
+
+
+@in_a_loop
+async def test_brokers_register_again_with_a_name_server_that_was_restarted(name_server, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    server, other = name_server(), name_server()
+    async with registrar(server, other) as broker:
+        broker.say(REGISTRATION)
+        await until(lambda: leader_of(server.address), "n0".__eq__)
+
+        code, log = server.stop()
+        assert (code, "stopping signal=SIGTERM" in log) == (0, True)
+        await asyncio.sleep(0.5)
+        server.start()
+
+        await until(lambda: leader_of(server.address), "n0".__eq__)
+        assert await leader_of(other.address) == "n0"
+        await until(lambda: _logged(caplog, "name_server_back"), bool)
+    # However often it was tried meanwhile.
+    assert len(await _logged(caplog, "name_server_failed")) == 1
+
+
+async def _logged(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.getMessage().startswith(event)]
+
+
+@in_a_loop
+async def test_a_broker_that_ends_for_good_is_gone_at_once(name_server) -> None:
+    server = name_server()
+    async with registrar(server) as broker:
+        broker.say(REGISTRATION)
+        await until(lambda: leader_of(server.address), "n0".__eq__)
+
+        await broker.unregister()
+
+        assert await leader_of(server.address) == ""
+
+
+@in_a_loop
+async def test_clients_find_routes_while_one_name_server_lives_and_keep_them_when_none_does(name_server) -> None:
+    first, second = name_server(), name_server()
+    async with registrar(first, second) as broker, RouteFinder(f"{first.address},{second.address}") as finder:
+        broker.say(REGISTRATION)
+        for server in (first, second):
+            await until(lambda at=server.address: leader_of(at), "n0".__eq__)
+        first.kill()
+
+        (route,) = await finder.find("orders")
+        assert (route.registration.broker, route.registration.leader_address) == ("b0", "127.0.0.1:40921")
+        assert route.queues == TopicQueues("orders", 8, 8, 6)
+        with pytest.raises(RequestFailed, match="no broker has topic 'nothing'") as caught:
+            await finder.find("nothing")
+        assert caught.value.reason is Reason.UNKNOWN_TOPIC
+
+        second.kill()
+        with pytest.raises(RequestFailed, match="no name server answers") as caught:
+            await finder.refresh(["orders"])
+        assert caught.value.is_worth_trying
+        assert await finder.find("orders") == (route,)
+
+
+@in_a_loop
+async def test_a_broker_is_drained_and_listed(name_server) -> None:
+    server = name_server()
+    async with registrar(server) as broker, grpc.aio.insecure_channel(server.address) as channel:
+        broker.say(REGISTRATION)
+        await until(lambda: leader_of(server.address), "n0".__eq__)
+        stub = NameServerStub(channel)
+
+        assert (await stub.SetWritable(pb.SetWritableRequest(broker="b0", is_writable=False))).topics_count == 0
+
+        response = await stub.Route(pb.RouteRequest(topics=["orders"]))
+        assert response.routes[0].brokers[0].queues.permission == 4
+        (known,) = (await stub.ListBrokers(pb.ListBrokersRequest())).brokers
+        assert (known.broker, known.term, known.topics_count, known.is_writable) == ("b0", 3, 1, False)
+        assert list((await stub.ListTopics(pb.ListRegisteredTopicsRequest())).topics) == ["orders"]
+        refused = await stub.SetWritable(pb.SetWritableRequest(broker="b9", is_writable=False))
+        assert (refused.answer.code, refused.answer.reason) == (5, "UNKNOWN_BROKER")
+
+
+@in_a_loop
+async def test_bad_requests_get_typed_refusals(name_server) -> None:
+    server = name_server()
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        stub = NameServerStub(channel)
+
+        too_many = await stub.Route(pb.RouteRequest(topics=["t"] * 1_001), wait_for_ready=True)
+        illegal = await stub.Register(pb.RegisterRequest(broker="b0", cluster="c0", leader_id="n0"))
+
+    assert (too_many.answer.code, too_many.answer.reason) == (3, "ILLEGAL_REQUEST")
+    assert (illegal.answer.code, illegal.answer.reason) == (3, "ILLEGAL_REGISTRATION")
+
+
+@in_a_loop
+async def test_health_and_reflection_are_served(name_server) -> None:
+    server = name_server()
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for service in ("", "cluster.v1.NameServer"):
+            found = await health.Check(health_pb2.HealthCheckRequest(service=service), wait_for_ready=True)
+            assert found.status == health_pb2.HealthCheckResponse.SERVING
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await health.Check(health_pb2.HealthCheckRequest(service="nothing"))
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    services = await asyncio.to_thread(_reflected, server.address)
+    assert {"cluster.v1.NameServer", "grpc.health.v1.Health"} <= set(services)
+
+
+def _reflected(address: str) -> list[str]:
+    with grpc.insecure_channel(address) as channel:
+        return list(ProtoReflectionDescriptorDatabase(channel).get_services())
+
+
+def test_a_second_name_server_on_the_same_address_says_so(name_server) -> None:
+    server = name_server()
+    twin = type(server).__new__(type(server))
+    twin.address, twin._process = server.address, None
+
+    with pytest.raises(AssertionError):
+        twin.start()
+
+    code, log = twin.stop()
+    assert (code, "cannot listen on" in log) == (1, True)
