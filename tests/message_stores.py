@@ -1,0 +1,95 @@
+"""What tests of message stores share: opening one on any file system, what it holds, what its derived files hold."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from commitlog.commit_log import CommitLogConfig
+from commitlog.plain_store import PlainStoreConfig, open_plain_store
+from store.message import Message
+from store.os_files import OsFiles
+from store.retention import ClockReading
+from store.store_config import MessageStoreConfig
+
+DERIVED = ("consumequeue", "index")
+# As the fixtures have it: see tests/fixtures/README.md.
+SMALL = PlainStoreConfig(
+    log=CommitLogConfig(mapped_file_size=65536, is_flush_sync=False),
+    store=MessageStoreConfig(
+        mapped_file_size_consume_queue=1000, max_hash_slot_num=100, max_index_num=400, dispatch_size_bytes=4096
+    ),
+)
+
+
+class Clock:
+    """Clocks that a test moves."""
+
+    def __init__(self, wall_s=1_700_000_000.0, hour=12):
+        self.wall_s = wall_s
+        self.monotonic_s = 0.0
+        self.hour = hour
+
+    def __call__(self):
+        return ClockReading(self.wall_s, self.monotonic_s, self.hour)
+
+    def pass_s(self, seconds):
+        self.wall_s += seconds
+        self.monotonic_s += seconds
+
+
+def with_log(config, **changes):
+    return replace(config, log=replace(config.log, **changes))
+
+
+def with_store(config, **changes):
+    return replace(config, store=replace(config.store, **changes))
+
+
+def open_small(root, config=SMALL, *, files=None, clock=None, **arguments):
+    return open_plain_store(
+        files or OsFiles(), str(root), config, process_id=1, clocks=clock or Clock(), **arguments
+    )
+
+
+def numbered(number, topic="TopicTest", queues=4, body_size=100, tag=None, keys=None, **fields):
+    """Make a message that tells its number by every way in which it can be found."""
+    properties = {"UNIQ_KEY": f"U{number}", "KEYS": keys or f"k{number} all"}
+    if tag:
+        properties["TAGS"] = tag
+    body = f"{number}:".encode().ljust(body_size, b".")
+    return Message(topic, body, number % queues, properties, born_timestamp=1, **fields)
+
+
+def queued(store, count_max=32):
+    """Return all messages by queue: {(topic, queue id): [records]}, as `get` gives them from the queue's begin on."""
+    messages = store.messages
+    found = {}
+    for topic, queue_id in sorted(messages.derived.queues):
+        rows = found[topic, queue_id] = []
+        offset = messages.min_offset(topic, queue_id)
+        while offset < messages.max_offset(topic, queue_id):
+            result = messages.get(topic, queue_id, offset, count_max)
+            assert result.status in ("FOUND", "NO_MATCHED_MESSAGE"), result
+            assert result.next_begin_offset > offset
+            rows += result.messages
+            offset = result.next_begin_offset
+    return found
+
+
+def derived_files(root, directories=DERIVED):
+    """Return the derived files of a directory: {path: content}."""
+    root = Path(root)
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for directory in directories
+        for path in sorted((root / directory).rglob("*"))
+        if path.is_file()
+    }
+
+
+def rebuilt_files(root, other, config=SMALL, directories=DERIVED):
+    """Return what derived files are built from the log of a (closed) store alone, in another directory."""
+    shutil.copytree(Path(root) / "commitlog", Path(other) / "commitlog")
+    open_small(other, config).close()
+    return derived_files(other, directories)
+
