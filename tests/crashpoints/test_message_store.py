@@ -1,0 +1,276 @@
+"""After every operation on files and every class of lost writes, a message store opens and holds all that was flushed.
+
+Whatever is found, queues and index are those that are built from the log alone, byte for byte, and the next messages
+get the next queue offsets.
+"""
+
+import os
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from commitlog.commit_log import CommitLogConfig
+from commitlog.plain_store import PlainStoreConfig, open_plain_store
+from dledger.testing.faults import FaultCounts
+from dledger.testing.sim_disk import Directory, SimDisk
+from store.store_config import MessageStoreConfig
+from store.sys_flag import has_queue_offset
+from tests.crashpoints.images import crash_images, killed
+from tests.crashpoints.workload import files_on
+from tests.message_stores import Clock, numbered
+
+IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
+ROOT = "/s"
+CONFIG = PlainStoreConfig(
+    log=CommitLogConfig(mapped_file_size=2048),
+    store=MessageStoreConfig(
+        mapped_file_size_consume_queue=160, max_hash_slot_num=16, max_index_num=20, dispatch_size_bytes=700
+    ),
+)
+# One in so many images of an operation is opened, and one in so many of these is also crashed within its recovery.
+STRIDE = 1 if IS_LONG else 13
+SECOND_CRASH_STRIDE = 29 if IS_LONG else 101
+
+
+class Workload:
+    """One life of a store, or several; before each operation on files the disks that a crash may leave are opened.
+
+    Attributes:
+        puts: messages in the order of the log: what a crash may leave is a beginning of these.
+        flushed_count: so many of them are promised.
+        has_expired: older ones may be gone.
+    """
+
+    def __init__(self):
+        self.counts = Counter()
+        self.disk = SimDisk(Random(1), FaultCounts())
+        self.clock = Clock()
+        self.puts = []
+        self.flushed_count = 0
+        self.has_expired = False
+        self.step = "open"
+        self.store = None
+        self.open()
+
+    def open(self):
+        self.step = "open"
+        self.store = open_plain_store(files_on(self.disk, self.see), ROOT, CONFIG, process_id=1, clocks=self.clock)
+        self.flushed_count = len(self.puts)
+
+    def put(self, *sizes, topic="A", sys_flag=0, later_s=1.0):
+        self.step = f"put {sizes}"
+        self.clock.pass_s(later_s)
+        begin = len(self.puts)
+        messages = [
+            numbered(begin + at, topic, 2, size, tag="t", sys_flag=sys_flag) for at, size in enumerate(sizes)
+        ]
+        self.puts += messages
+        self.store.messages.put_many(messages)
+
+    def flush_log(self):
+        self.step = "flush the log"
+        count = len(self.puts)
+        self.store.keeper.flush_log()
+        self.flushed_count = count
+
+    def dispatch(self):
+        self.step = "dispatch"
+        self.store.dispatch()
+
+    def flush(self):
+        self.step = "flush"
+        count = len(self.puts)
+        self.store.flush()
+        self.flushed_count = count
+
+    def flush_while_dispatching(self):
+        """The tickets of queues and index are out while more is dispatched; then comes a checkpoint."""
+        self.step = "flush while dispatching"
+        ticket = self.store.messages.begin_flush()
+        self.dispatch()
+        ticket.sync()
+        self.store.messages.end_flush(ticket)
+        self.store.keeper.save_checkpoint()
+
+    def expire(self):
+        self.step = "expire"
+        self.has_expired = True
+        self.store.log.delete_before(self.store.messages.derived.durable_offset)
+        self.store.messages.expire()
+
+    def kill(self):
+        self.step = "kill"
+
+    def close(self):
+        self.step = "close"
+        self.store.close()
+
+    def end(self):
+        self.step = "end"
+        self.see(0)
+
+    # ------------------------------------------------------------------------------------------------- what is seen
+
+    def see(self, number):
+        self.counts["operations"] += 1
+        for at, image in enumerate((*crash_images(self.disk, is_every_byte=IS_LONG), killed(self.disk))):
+            if (at + self.counts["operations"]) % STRIDE == 0:
+                self.try_image(f"{self.step}, operation {number}: {image.label}", image.disk)
+
+    def try_image(self, place, disk):
+        self.counts["images"] += 1
+        is_crashed_again = self.counts["images"] % SECOND_CRASH_STRIDE == 0
+        try:
+            self.inspect(disk, self.crash_again(disk) if is_crashed_again else lambda _: None)
+        except Exception as error:
+            raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
+
+    def crash_again(self, disk):
+        seen = Counter()
+
+        def see(_number):
+            seen["operations"] += 1
+            for at, image in enumerate(crash_images(disk)):
+                if (at + seen["operations"]) % 37 == 0:
+                    self.counts["images of a second crash"] += 1
+                    self.inspect(image.disk)
+
+        return see
+
+    def inspect(self, disk, before_operation=lambda _: None):
+        """Open a disk; compare what is found with what was put."""
+        files = files_on(disk, before_operation)
+        store = open_plain_store(files, ROOT, CONFIG, process_id=1, clocks=self.clock)
+        files.crash_point = files_on(disk).crash_point
+        messages, log = store.messages, store.log
+        found = []
+        offset = log.begin_offset
+        while (batch := log.scan(offset, 1 << 20)) is not None:
+            assert not batch.skipped
+            found += [messages.message_at(at) for at in batch.physical_offsets.tolist()]
+            offset = batch.next_offset
+        bodies = [message.body for message in self.puts]
+        first = bodies.index(found[0].body) if found else 0
+        assert [record.body for record in found] == bodies[first : first + len(found)]
+        assert not first or self.has_expired
+        assert first + len(found) >= self.flushed_count, (first, len(found), self.flushed_count)
+        next_offsets = self.queue_offsets(first + len(found))
+        self.check_queues(messages, found, next_offsets)
+        outcome = messages.put_many([numbered(999, "A", 2), numbered(998, "A", 2)]).outcome
+        assert outcome is None
+        store.flush()
+        assert messages.max_offset("A", 1) == next_offsets.get(("A", 1), 0) + 1
+        if not log.begin_offset:
+            assert derived(disk) == rebuilt(disk)
+
+    def queue_offsets(self, count):
+        """Return the next offset of each queue behind so many messages."""
+        offsets = Counter()
+        for message in self.puts[:count]:
+            offsets[message.topic, message.queue_id] += has_queue_offset(message.sys_flag)
+        return offsets
+
+    def check_queues(self, messages, found, next_offsets):
+        for key, next_offset in next_offsets.items():
+            expected = [
+                record.body for record in found if (record.topic, record.queue_id) == key and not record.sys_flag & 4
+            ]
+            assert messages.max_offset(*key) == next_offset, key
+            assert messages.min_offset(*key) == next_offset - len(expected), key
+            result = messages.get(*key, messages.min_offset(*key))
+            assert [record.body for record in result.messages] == expected[: len(result.messages)]
+            assert len(result.messages) == min(len(expected), 32)
+        for record in found[-2:]:
+            keys = record.properties["KEYS"].split(" ")
+            offsets = [hit.physical_offset for hit in messages.query_by_key(record.topic, keys[0]).messages]
+            assert offsets == [record.physical_offset]
+
+
+def derived(disk):
+    return {
+        f"{path}/{name}": bytes(inode.cache)
+        for path, directory in disk.directories.items()
+        if path.startswith((f"{ROOT}/consumequeue", f"{ROOT}/index"))
+        for name, inode in directory.cached.items()
+    }
+
+
+def rebuilt(disk):
+    """Return the derived files that the log of a disk gives alone."""
+    other = SimDisk(Random(0), FaultCounts())
+    files = files_on(other)
+    files.make_directory(f"{ROOT}/commitlog")
+    for name, inode in disk.directories[f"{ROOT}/commitlog"].cached.items():
+        files.create(f"{ROOT}/commitlog/{name}", len(inode.cache)).write(bytes(inode.cache), 0)
+    assert isinstance(other.directories[f"{ROOT}/commitlog"], Directory)
+    config = replace(CONFIG, log=replace(CONFIG.log, is_flush_sync=False))
+    open_plain_store(files, ROOT, config, process_id=1, clocks=Clock()).close()
+    return derived(other)
+
+
+def put_and_flush(work):
+    work.put(100, 200)
+    work.flush_log()
+    work.dispatch()
+    work.put(300, 20, 20, topic="B", later_s=4)
+    work.flush()
+    work.put(100, sys_flag=4)
+    work.put(500, 40, later_s=4)
+    work.flush_log()
+    work.dispatch()
+    work.put(10, 20, later_s=4)
+    work.flush_log()
+    work.flush_while_dispatching()
+    work.put(700)
+    work.flush()
+
+
+def close_kill_and_open(work):
+    work.put(100, 200, 50)
+    work.close()
+    work.open()
+    work.put(60, 70, later_s=5)
+    work.flush()
+    work.put(60, 90, later_s=5)
+    work.flush_log()
+    work.dispatch()
+    work.kill()
+    work.open()
+    work.put(400, 90, later_s=5)
+    work.close()
+
+
+def expire_and_go_on(work):
+    for _ in range(4):
+        work.put(300, 200, 400, later_s=2)
+    work.flush()
+    work.put(30, topic="B", later_s=4)
+    work.flush_log()
+    work.dispatch()
+    work.expire()
+    work.put(100, 200, later_s=4)
+    work.flush()
+    work.expire()
+    work.kill()
+    work.open()
+    work.put(500, later_s=4)
+    work.close()
+    work.open()
+
+
+WORKLOADS = {workload.__name__: workload for workload in (put_and_flush, close_kill_and_open, expire_and_go_on)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200 if IS_LONG else 300)
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_nothing_flushed_is_missing_after_a_crash(name, capsys):
+    work = Workload()
+    WORKLOADS[name](work)
+    work.end()
+
+    with capsys.disabled():
+        print(f"\ncrash points of the message store, {name}: {dict(work.counts)}")
+    assert work.counts["images"] > work.counts["operations"]
