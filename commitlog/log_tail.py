@@ -254,8 +254,13 @@ def _has_zero_sector(place: BadPlace, good: GoodRecord) -> bool:
     for number, file in enumerate(place.files[: good.number + 1]):
         view = file.view()
         begin = place.position if number == 0 else 0
-        # A sector that the good record shares was written with it.
-        end = good.position - good.position % SECTOR_SIZE_BYTES if number == good.number else len(view)
+        end = len(view)
+        if number == good.number:
+            # A sector that the good record shares was written with it; but a record begins with zeros, so that it is
+            # good, too, when they are all that a lost sector had of it.
+            end = good.position - good.position % SECTOR_SIZE_BYTES
+            if not bytes(view[end : end + SECTOR_SIZE_BYTES]).strip(b"\0"):
+                end = good.position
         while begin < end:
             sector_end = min(begin - begin % SECTOR_SIZE_BYTES + SECTOR_SIZE_BYTES, end)
             if sector_end - begin >= _TELLING_SIZE and not bytes(view[begin:sector_end]).strip(b"\0"):

@@ -92,6 +92,7 @@ class DerivedData:
         notes += index_notes
         dispatcher = Dispatcher(log, queues, index, waiters, config.dispatch_size_bytes)
         recovery = _Recovery(log, queues, index, dispatcher, on_progress)
+        recovery.find_headless(lost_queues)
         recovery.cut(last)
         recovery.catch_up(lost_queues)
         queues.expire(log.begin_offset)
@@ -192,6 +193,15 @@ class _Recovery:
         self._index = index
         self._dispatcher = dispatcher
         self._on_progress = on_progress
+
+    def find_headless(self, lost_queues: set[QueueKey]) -> None:
+        """Give up the queues whose first files are gone although nothing of the log is; add them to `lost_queues`."""
+        if self._log.begin_offset == 0:
+            for key in self._queues:
+                queue = self._queues.get(key)
+                if queue is not None and queue.begin_offset > 0:
+                    queue.remove_all()
+                    lost_queues.add(key)
 
     def cut(self, last: LastState) -> None:
         """Cut queues and index to their certain parts, and let dispatch go on there."""

@@ -46,9 +46,7 @@ def with_store(config, **changes):
 
 
 def open_small(root, config=SMALL, *, files=None, clock=None, **arguments):
-    return open_plain_store(
-        files or OsFiles(), str(root), config, process_id=1, clocks=clock or Clock(), **arguments
-    )
+    return open_plain_store(files or OsFiles(), str(root), config, process_id=1, clocks=clock or Clock(), **arguments)
 
 
 def numbered(number, topic="TopicTest", queues=4, body_size=100, tag=None, keys=None, **fields):
@@ -58,6 +56,11 @@ def numbered(number, topic="TopicTest", queues=4, body_size=100, tag=None, keys=
         properties["TAGS"] = tag
     body = f"{number}:".encode().ljust(body_size, b".")
     return Message(topic, body, number % queues, properties, born_timestamp=1, **fields)
+
+
+def numbers(result):
+    """Return the numbers of the messages that were found (`numbered`)."""
+    return [int(message.body.split(b":")[0]) for message in result.messages]
 
 
 def queued(store, count_max=32):
@@ -92,4 +95,3 @@ def rebuilt_files(root, other, config=SMALL, directories=DERIVED):
     shutil.copytree(Path(root) / "commitlog", Path(other) / "commitlog")
     open_small(other, config).close()
     return derived_files(other, directories)
-

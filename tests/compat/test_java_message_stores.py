@@ -1,4 +1,4 @@
-"""Plain stores that Java wrote open, and every message of their manifests is found by every way, equal in every field."""
+"""Plain stores that Java wrote open: every message of their manifests is found by every way, equal in every field."""
 
 import shutil
 
@@ -52,7 +52,9 @@ def test_every_message_is_found_by_every_way(name, trouble, unpack, manifest, de
             assert facts(row) in [described(message) for message in found], key
     lengths = {}
     for row in queued:
-        lengths[row["topic"], row["queueId"]] = max(lengths.get((row["topic"], row["queueId"]), 0), row["queueOffset"] + 1)
+        lengths[row["topic"], row["queueId"]] = max(
+            lengths.get((row["topic"], row["queueId"]), 0), row["queueOffset"] + 1
+        )
     assert {key: messages.max_offset(*key) for key in messages.derived.queues if messages.max_offset(*key)} == lengths
     assert messages.log.end_offset == max(row["physicalOffset"] + row["size"] for row in rows)
     store.close()

@@ -63,9 +63,7 @@ class Workload:
         self.step = f"put {sizes}"
         self.clock.pass_s(later_s)
         begin = len(self.puts)
-        messages = [
-            numbered(begin + at, topic, 2, size, tag="t", sys_flag=sys_flag) for at, size in enumerate(sizes)
-        ]
+        messages = [numbered(begin + at, topic, 2, size, tag="t", sys_flag=sys_flag) for at, size in enumerate(sizes)]
         self.puts += messages
         self.store.messages.put_many(messages)
 

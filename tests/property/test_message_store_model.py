@@ -237,7 +237,9 @@ class OneStore(RuleBasedStateMachine):
             self.start()
             assert self.store.notes == ()
 
-    @rule(what=st.sampled_from(["consumequeue/A/0", "consumequeue/B/1", "consumequeue", "index"]), is_clean=st.booleans())
+    @rule(
+        what=st.sampled_from(["consumequeue/A/0", "consumequeue/B/1", "consumequeue", "index"]), is_clean=st.booleans()
+    )
     def lose(self, what, is_clean):
         """Somebody removes derived files; with those of one queue the checkpoint, for the rest looks whole."""
         if self.begin_offset:

@@ -1,0 +1,251 @@
+"""Reading queues and finding messages: every answer, and what bad input gets."""
+
+import pytest
+
+from store.consume_queue import Boundary
+from store.errors import IllegalRequest
+from store.get_message import GetStatus
+from tests.message_stores import SMALL, numbered, numbers, queued, with_store
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize(
+    ("queue", "offset", "status", "next_offset"),
+    [
+        ("TopicTest/9", 0, GetStatus.NO_MATCHED_LOGIC_QUEUE, 0),
+        ("NoTopic/0", 7, GetStatus.NO_MATCHED_LOGIC_QUEUE, 0),
+        ("TopicTest/0", 0, GetStatus.FOUND, 32),
+        ("TopicTest/0", 40, GetStatus.FOUND, 50),
+        ("TopicTest/0", 50, GetStatus.OFFSET_OVERFLOW_ONE, 50),
+        ("TopicTest/0", 51, GetStatus.OFFSET_OVERFLOW_BADLY, 50),
+    ],
+)
+def test_answer_to_an_offset(filled, queue, offset, status, next_offset):
+    topic, queue_id = queue.split("/")
+
+    result = filled.messages.get(topic, int(queue_id), offset)
+
+    assert (result.status, result.next_begin_offset) == (status, next_offset)
+    assert bool(result.messages) == (status is GetStatus.FOUND)
+
+
+def test_offset_below_the_begin_is_too_small(opened):
+    store = opened()
+    for number in range(0, 1000, 100):
+        store.messages.put_many([numbered(number + at, queues=1, body_size=500) for at in range(100)])
+    store.flush()
+    store.log.delete_before(store.messages.derived.durable_offset)
+    store.messages.expire()
+
+    low = store.messages.min_offset("TopicTest", 0)
+    result = store.messages.get("TopicTest", 0, low - 1)
+
+    assert 800 < low < 1000
+    assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_TOO_SMALL, low)
+    assert numbers(store.messages.get("TopicTest", 0, low, 1)) == [low]
+    assert store.messages.message_at(0) is None
+
+
+def test_records_that_are_gone_before_the_queue_follows(opened):
+    store = opened()
+    for number in range(0, 300, 100):
+        store.messages.put_many([numbered(number + at, queues=1, body_size=500) for at in range(100)])
+    store.flush()
+    store.log.delete_before(store.messages.derived.durable_offset)
+
+    result = store.messages.get("TopicTest", 0, 0, tags="none")
+    assert (result.status, result.next_begin_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 300)
+    assert store.messages.get("TopicTest", 0, 0).status is GetStatus.FOUND
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ({}, 32),
+        ({"count_max": 7}, 7),
+        ({"count_max": 1}, 1),
+        ({"size_bytes_max": 100}, 1),
+        ({"size_bytes_max": 1}, 1),
+        ({"count_max": 100}, 32),
+    ],
+)
+def test_read_is_limited(filled, arguments, count):
+    assert len(filled.messages.get("TopicTest", 0, 0, **arguments).messages) == count
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({"access_message_in_memory_max_bytes": 1 << 30}, 32),
+        ({"access_message_in_memory_max_bytes": 1}, 8),
+        ({"access_message_in_memory_max_bytes": 1, "max_transfer_bytes_on_message_in_disk": 800}, 3),
+        ({"max_transfer_bytes_on_message_in_memory": 800}, 3),
+        ({"max_transfer_count_on_message_in_memory": 10}, 10),
+    ],
+)
+def test_read_of_what_is_on_the_disk_returns_less(opened, changes, count):
+    store = opened(with_store(SMALL, **changes))
+    store.messages.put_many([numbered(number, queues=1) for number in range(40)])
+    store.dispatch()
+    size = store.messages.get("TopicTest", 0, 0, 1).messages[0].size
+    assert 800 // 4 < size < 800 // 3
+
+    assert len(store.messages.get("TopicTest", 0, 0).messages) == count
+
+
+def test_size_limit_is_of_records_and_inclusive(filled):
+    sizes = [message.size for message in filled.messages.get("TopicTest", 0, 0, 3).messages]
+
+    assert len(filled.messages.get("TopicTest", 0, 0, 32, sum(sizes)).messages) == 3
+    assert len(filled.messages.get("TopicTest", 0, 0, 32, sum(sizes) - 1).messages) == 2
+
+
+def test_tags_are_filtered_and_the_next_offset_is_behind_what_was_looked_at(filled):
+    result = filled.messages.get("TopicTest", 0, 0, 5, tags="b || c")
+
+    assert [message.properties["TAGS"] for message in result.messages] == ["b", "c", "b", "c", "b"]
+    assert result.next_begin_offset == 8
+    result = filled.messages.get("TopicTest", 0, 0, tags="none")
+    assert (result.status, result.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 50)
+
+
+def test_tag_of_the_same_hash_is_not_returned(opened):
+    store = opened()
+    store.messages.put_many([numbered(at, queues=1, tag=tag) for at, tag in enumerate(["Aa", "BB", "C", "Aa"])])
+    store.dispatch()
+
+    assert numbers(store.messages.get("TopicTest", 0, 0, tags="Aa")) == [0, 3]
+    assert numbers(store.messages.get("TopicTest", 0, 0, tags="BB || C")) == [1, 2]
+
+
+def test_filtered_read_looks_at_so_many_units_at_most(opened):
+    store = opened(with_store(SMALL, max_filter_message_size=200))
+    store.messages.put_many([numbered(number, queues=1, body_size=1) for number in range(40)])
+    store.dispatch()
+
+    assert store.messages.get("TopicTest", 0, 0, 5, tags="none").next_begin_offset == 10
+    assert store.messages.get("TopicTest", 0, 0, 30, tags="none").next_begin_offset == 30
+
+
+def test_corrupt_record_is_passed_over_and_told(opened, tmp_path):
+    store = opened()
+    places = store.messages.put_many([numbered(at, queues=1) for at in range(5)]).outcome.places
+    store.dispatch()
+    with (tmp_path / "store/commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(places[2].physical_offset + 90)
+        file.write(b"\xff")
+
+    result = store.messages.get("TopicTest", 0, 0)
+
+    assert numbers(result) == [0, 1, 3, 4]
+    (skipped,) = result.skipped
+    assert (skipped.offset, skipped.size) == (places[2].physical_offset, places[2].size)
+    assert "CRC" in skipped.expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (("T", -1, 0), "queue"),
+        (("T", 0, -1), "offset"),
+        (("T", 0, 0, 0), "count"),
+        (("T", 0, 0, 40_000), "count"),
+        (("T", 0, 0, 1, 1, "||"), "tags expression"),
+    ],
+)
+def test_request_that_means_nothing_is_refused(opened, arguments, field):
+    with pytest.raises(IllegalRequest, match=field):
+        opened().messages.get(*arguments)
+
+
+# ------------------------------------------------------------------------------------------------------------- finding
+
+
+def test_messages_are_found_by_what_they_say_of_themselves(filled):
+    messages = filled.messages
+    record = messages.get("TopicTest", 1, 7, 1).messages[0]
+
+    assert numbers(messages.query_by_key("TopicTest", "k15")) == [15]
+    assert numbers(messages.query_by_key("TopicTest", "U15")) == [15]
+    assert numbers(messages.query_by_unique_key("TopicTest", "U15")) == [15]
+    assert numbers(messages.query_by_unique_key("TopicTest", "k15")) == []
+    assert messages.message_by_id(record.message_id).body == record.body
+    assert messages.message_by_id(record.message_id.lower()).body == record.body
+    assert messages.message_at(record.physical_offset).body == record.body
+    assert numbers(messages.query_by_key("OtherTopic", "k15")) == []
+
+
+def test_newest_messages_of_a_key_come_in_the_order_of_the_log(filled):
+    result = filled.messages.query_by_key("TopicTest", "all", 5)
+
+    assert numbers(result) == [95, 96, 97, 98, 99]
+    assert not result.is_complete
+    assert len(filled.messages.query_by_key("TopicTest", "all", 1000).messages) == 64
+    assert filled.messages.query_by_key("TopicTest", "k3", 5).is_complete
+
+
+def test_key_of_the_same_hash_is_not_returned(opened):
+    store = opened()
+    store.messages.put_many([numbered(0, keys="Aa"), numbered(1, keys="BB"), numbered(2, keys="Aa BB")])
+    store.dispatch()
+
+    assert numbers(store.messages.query_by_key("TopicTest", "Aa")) == [0, 2]
+    assert numbers(store.messages.query_by_key("TopicTest", "BB")) == [1, 2]
+
+
+def test_query_by_time_is_exact(opened, clock):
+    store = opened()
+    for number in range(10):
+        store.messages.put(numbered(number))
+        clock.pass_s(0.4)
+    store.dispatch()
+    begin = 1_700_000_000_000
+
+    for low, high in ((0, 9), (3, 3), (2, 5), (5, 9)):
+        found = store.messages.query_by_key("TopicTest", "all", 64, begin + 400 * low, begin + 400 * high)
+        assert numbers(found) == list(range(low, high + 1))
+    assert numbers(store.messages.query_by_key("TopicTest", "all", 64, begin + 401, begin + 799)) == []
+
+
+@pytest.mark.parametrize("message_id", ["", "zz", "7F", "7F0000010000000000000000000000" + "zz"])
+def test_what_is_no_message_id_is_refused(filled, message_id):
+    with pytest.raises(IllegalRequest, match="message id"):
+        filled.messages.message_by_id(message_id)
+
+
+def test_message_id_of_another_store_finds_nothing(filled):
+    record = filled.messages.get("TopicTest", 0, 0, 1).messages[0]
+
+    assert filled.messages.message_by_id("0A" + record.message_id[2:]) is None
+    assert filled.messages.message_by_id(record.message_id[:16] + "0" * 11 + "FFFFF") is None
+    with pytest.raises(IllegalRequest, match="physical offset"):
+        filled.messages.message_at(-1)
+
+
+def test_offset_by_time(opened, clock):
+    store = opened()
+    for number in range(10):
+        store.messages.put(numbered(number, queues=1))
+        clock.pass_s(1)
+    store.dispatch()
+    begin = 1_700_000_000_000
+
+    def offset(milliseconds, boundary=Boundary.LOWER):
+        return store.messages.offset_by_time("TopicTest", 0, begin + milliseconds, boundary)
+
+    assert [offset(at) for at in (-1, 0, 1, 4000, 4500, 9000, 9001)] == [0, 0, 1, 4, 5, 9, 10]
+    assert [offset(at, Boundary.UPPER) for at in (0, 4000, 4500, 9000, 99_000)] == [0, 4, 4, 9, 9]
+    assert store.messages.offset_by_time("NoTopic", 0, begin) == 0
+    assert store.messages.earliest_message_time("TopicTest", 0) == begin
+    assert store.messages.earliest_message_time("NoTopic", 0) == -1
+
+
+def test_store_without_an_index_finds_no_keys(opened):
+    store = opened(with_store(SMALL, message_index_enable=False))
+    store.messages.put(numbered(0))
+    store.flush()
+
+    assert store.messages.query_by_key("TopicTest", "k0").messages == ()
+    assert queued(store)["TopicTest", 0][0].queue_offset == 0
+    store.close()

@@ -1,0 +1,197 @@
+"""The store in an asyncio loop: group commit, waiting readers, failing disks, an end in order."""
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager
+
+import pytest
+
+from store.commit_log import Certainty, PutStatus
+from store.errors import StorageFailed, StoreStopped
+from store.os_files import OsFiles
+from store.store_service import StoreService
+from tests.message_stores import (
+    SMALL,
+    Clock,
+    derived_files,
+    numbered,
+    open_small,
+    queued,
+    rebuilt_files,
+    with_log,
+    with_store,
+)
+
+SYNC = with_log(SMALL, is_flush_sync=True)
+
+
+@asynccontextmanager
+async def running(root, config=SYNC, files=None):
+    opened = open_small(root, config, clock=Clock(), files=files)
+    service = StoreService(
+        opened.messages,
+        opened.log,
+        opened.root,
+        opened.keeper,
+        config.store,
+        is_flush_sync=config.log.is_flush_sync,
+    )
+    service.start()
+    try:
+        yield service
+    finally:
+        if not service.failure.done():
+            await service.stop()
+
+
+@pytest.mark.parametrize("config", [SYNC, SMALL], ids=["sync", "async"])
+def test_what_is_put_is_read_by_those_who_wait_and_is_there_after_a_restart(tmp_path, config):
+    async def run():
+        async with running(tmp_path / "store", config) as service:
+            waiting = asyncio.create_task(service.wait("TopicTest", 1, 0, 20))
+            outcomes = await asyncio.gather(*(service.put(numbered(number)) for number in range(200)))
+            assert {outcome.certainty for outcome in outcomes} == {Certainty.APPENDED}
+            assert max(place.queue_offset for outcome in outcomes for place in outcome.places) == 49
+            assert await waiting
+            assert await service.wait("TopicTest", 3, 49, 20)
+            assert service.store.get("TopicTest", 1, 0).status == "FOUND"
+            if config is SYNC:
+                assert service.store.log.flushed_offset == service.store.log.written_offset
+
+    asyncio.run(run())
+
+    assert not (tmp_path / "store/abort").exists()
+    assert derived_files(tmp_path / "store") == rebuilt_files(tmp_path / "store", tmp_path / "again", config)
+    store = open_small(tmp_path / "store", config)
+    assert sum(map(len, queued(store).values())) == 200
+    store.close()
+
+
+def test_wait_ends_with_its_time(tmp_path):
+    async def run():
+        async with running(tmp_path) as service:
+            assert not await service.wait("TopicTest", 0, 0, 0.01)
+            assert service.store.waiters_count == 0
+
+    asyncio.run(run())
+
+
+def timestamps(root):
+    content = (root / "checkpoint").read_bytes()
+    return [int.from_bytes(content[at : at + 8], "big") for at in (0, 8, 16)]
+
+
+def test_checkpoint_and_queues_are_flushed_while_it_runs(tmp_path):
+    config = with_store(
+        SYNC, flush_interval_consume_queue_ms=1, flush_consume_queue_thorough_interval_ms=1, checkpoint_interval_ms=1
+    )
+
+    async def run():
+        async with running(tmp_path, config) as service:
+            await service.put_many([numbered(number) for number in range(10)])
+            saved = asyncio.Event()
+            sync_checkpoint = service._root.sync_checkpoint
+
+            def syncing():
+                sync_checkpoint()
+                if all(timestamps(tmp_path)):
+                    loop.call_soon_threadsafe(saved.set)
+
+            loop, service._root.sync_checkpoint = asyncio.get_running_loop(), syncing
+            async with asyncio.timeout(20):
+                await saved.wait()
+            assert service.store.derived.durable_offset == service.store.log.end_offset
+
+    asyncio.run(run())
+
+
+class BadDisk:
+    """The real files, whose syncs fail or stall when a test says so."""
+
+    def __init__(self):
+        self._files = OsFiles()
+        self.is_broken = False
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __getattr__(self, name):
+        return getattr(self._files, name)
+
+    def open(self, path):
+        return BadFile(self, self._files.open(path))
+
+    def create(self, path, size, **arguments):
+        return BadFile(self, self._files.create(path, size, **arguments))
+
+
+class BadFile:
+    def __init__(self, disk, file):
+        self._disk = disk
+        self._file = file
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def sync(self):
+        self._disk.gate.wait(20)
+        if self._disk.is_broken:
+            raise StorageFailed(self._file.path, "sync", OSError(5, "input/output error"))
+        self._file.sync()
+
+
+def test_failed_sync_ends_the_store_and_leaves_the_put_unknown(tmp_path):
+    disk = BadDisk()
+
+    async def run():
+        async with running(tmp_path, files=disk) as service:
+            assert (await service.put(numbered(0))).certainty is Certainty.APPENDED
+            waiting = asyncio.create_task(service.wait("TopicTest", 2, 0, 20))
+            await asyncio.sleep(0)
+            disk.is_broken = True
+            outcome = await service.put(numbered(1))
+            assert (outcome.status, outcome.certainty) == (PutStatus.UNKNOWN_ERROR, Certainty.UNKNOWN)
+            assert isinstance(await service.failure, StorageFailed)
+            with pytest.raises(StoreStopped):
+                await waiting
+            assert (await service.put(numbered(2))).status is PutStatus.SERVICE_NOT_AVAILABLE
+            with pytest.raises(StorageFailed, match="sync failed"):
+                await service.stop()
+
+    asyncio.run(run())
+
+    assert (tmp_path / "abort").exists(), "it was not closed in order"
+
+
+def test_put_that_the_disk_keeps_waiting_is_answered_in_time(tmp_path):
+    disk = BadDisk()
+    config = with_store(SYNC, sync_flush_timeout_ms=20, pending_puts_max=2)
+
+    async def run():
+        async with running(tmp_path, config, disk) as service:
+            disk.gate.clear()
+            outcomes = await asyncio.gather(*(service.put(numbered(number)) for number in range(3)))
+            assert [outcome.status for outcome in outcomes] == [
+                PutStatus.FLUSH_DISK_TIMEOUT,
+                PutStatus.FLUSH_DISK_TIMEOUT,
+                PutStatus.OS_PAGE_CACHE_BUSY,
+            ]
+            assert [outcome.certainty for outcome in outcomes] == [
+                Certainty.UNKNOWN,
+                Certainty.UNKNOWN,
+                Certainty.NOT_APPENDED,
+            ]
+            disk.gate.set()
+
+    asyncio.run(run())
+
+
+def test_group_commit_needs_few_syncs(tmp_path):
+    async def run():
+        async with running(tmp_path) as service:
+            begun = []
+            begin_flush = service._log.begin_flush
+            service._log.begin_flush = lambda: begun.append(1) or begin_flush()
+            await asyncio.gather(*(service.put(numbered(number)) for number in range(100)))
+            assert len(begun) <= 10
+
+    asyncio.run(run())
