@@ -63,12 +63,14 @@ class Outcome(NamedTuple):
         certainty: whether it happened.
         places: of each message; empty unless `certainty` is APPENDED.
         detail: why not, in a sentence; empty when it went well.
+        repeated_count: how many of the messages had been put before, and were recognised (`store.dedupe`).
     """
 
     status: PutStatus
     certainty: Certainty
     places: Sequence[Place]
     detail: str = ""
+    repeated_count: int = 0
 
 
 class PendingAppend:

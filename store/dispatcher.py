@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +45,7 @@ class Dispatcher:
         dispatched_count: messages since the store was opened.
         skipped_count: unreadable stretches since the store was opened.
         skipped: the last of them.
+        listeners: hear of each batch when it is dispatched.
         misplaced_count: messages since the store was opened whose queue offset was out of line; all are logged.
     """
 
@@ -66,6 +67,7 @@ class Dispatcher:
         self.skipped_count = 0
         self.misplaced_count = 0
         self.skipped: deque[Skipped] = deque(maxlen=_SKIPPED_MAX)
+        self.listeners: list[Callable[[DispatchBatch], None]] = []
 
     @property
     def offset(self) -> int:
@@ -118,6 +120,8 @@ class Dispatcher:
             if self._index is not None:
                 self._index.append(rows_from(batch, self.index_offset))
             self.index_offset = batch.next_offset
+        for listener in self.listeners:
+            listener(batch)
         self._waiters.dispatched(batch)
 
     def run(self) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 from store.commit_log import Certainty, CommitLog, Outcome, PendingAppend, PutStatus
 from store.consume_queue import Boundary
+from store.dedupe import DedupeWindow
 from store.derived_data import DerivedData, DerivedTicket, Progress
 from store.derived_recovery import LastState
 from store.errors import DiskFull, IllegalMessage, IllegalRequest, StorageFailed, StoreStopped
@@ -53,6 +54,11 @@ class MessageStore:
         self._offsets = QueueOffsets(self._max_offset_of)
         self._reader = MessageReader(log, config, _memory_bytes())
         self._query = MessageQuery(log, derived.index, config.max_msgs_num_batch)
+        self._dedupe: DedupeWindow | None = None
+        if config.dedupe_window_count:
+            self._dedupe = DedupeWindow(log, config.dedupe_window_count, config.dedupe_window_ms)
+            self._dedupe.load(derived.dispatcher.offset)
+            derived.dispatcher.listeners.append(self._dedupe.dispatched)
         self._stop_reason = ""
         self._refusal = ""
 
@@ -93,7 +99,8 @@ class MessageStore:
     def put_many(self, messages: Sequence[Message]) -> PendingAppend:
         """Put messages behind each other, all or none; each gets the next offset of its queue.
 
-        Queue offsets are never given out twice: those of a put that failed after it had begun stay unused.
+        Queue offsets are never given out twice: those of a put that failed after it had begun stay unused. Messages
+        that the dedupe window recognises are not put again; `Outcome.places` says where they stand.
 
         Returns:
             What becomes of it: at once, or later, in this thread. A put that the store cannot take now (it is full, or
@@ -107,6 +114,9 @@ class MessageStore:
             detail = self._stop_reason or self._refusal
             return PendingAppend(Outcome(PutStatus.SERVICE_NOT_AVAILABLE, Certainty.NOT_APPENDED, (), detail))
         _check_put(messages)
+        return self._append(messages) if self._dedupe is None else self._dedupe.put(messages, self._append)
+
+    def _append(self, messages: Sequence[Message]) -> PendingAppend:
         offsets = self._offsets.take(messages)
         try:
             return self._log.append(messages, offsets)
@@ -130,6 +140,8 @@ class MessageStore:
         Who begins to lead a replicated log calls this before its first put: others have put messages meanwhile.
         """
         self._offsets.forget()
+        if self._dedupe is not None:
+            self._dedupe.forget_pending()
 
     # ---------------------------------------------------------------------------------------------------- reading
 

@@ -30,6 +30,8 @@ class MessageStoreConfig:
         max_msgs_num_batch: the most messages that a query by key returns.
         waiters_max: readers that may wait for new messages at the same time.
         pending_puts_max: puts that may wait for the disk at the same time.
+        dedupe_window_count: messages of the log's end that a put is compared with, by UNIQ_KEY; 0: none.
+        dedupe_window_ms: and only with those that are not so much older than the newest.
         sync_flush_timeout_ms: so long a put waits until it is durable, if it is to be.
         dispatch_size_bytes: of the log that is dispatched in one turn.
         flush_interval_commit_log_ms: how often a log that is not flushed before acknowledging is flushed.
@@ -62,6 +64,8 @@ class MessageStoreConfig:
     max_msgs_num_batch: int = 64
     waiters_max: int = 100_000
     pending_puts_max: int = 10_000
+    dedupe_window_count: int = 0
+    dedupe_window_ms: int = 600_000
     sync_flush_timeout_ms: int = 5_000
     dispatch_size_bytes: int = 4 * _MIB
     flush_interval_commit_log_ms: int = 500

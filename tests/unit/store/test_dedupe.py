@@ -1,0 +1,167 @@
+"""A message that was put before is recognised by its UNIQ_KEY, and answered with the first result."""
+
+import pytest
+
+from commitlog.commit_log import CommitLogConfig
+from commitlog.plain_store import PlainStoreConfig, open_plain_store
+from store.commit_log import Certainty
+from store.message import Message
+from store.os_files import OsFiles
+from store.retention import ClockReading
+from store.store_config import MessageStoreConfig
+from store.sys_flag import TRANSACTION_PREPARED_TYPE
+
+TOPIC = "orders"
+
+
+class Clock:
+    def __init__(self):
+        self.now_s = 1_700_000_000.0
+
+    def __call__(self):
+        return ClockReading(self.now_s, self.now_s, 4)
+
+
+class Shop:
+    """One store in a directory, opened as often as a test wants."""
+
+    def __init__(self, path):
+        self.path = str(path)
+        self.clock = Clock()
+        self.store = None
+
+    def open(self, *, count=100, age_ms=60_000, is_flush_sync=False):
+        config = PlainStoreConfig(
+            log=CommitLogConfig(mapped_file_size=1 << 20, is_flush_sync=is_flush_sync),
+            store=MessageStoreConfig(
+                mapped_file_size_consume_queue=2000,
+                max_hash_slot_num=100,
+                max_index_num=400,
+                dedupe_window_count=count,
+                dedupe_window_ms=age_ms,
+            ),
+        )
+        self.store = open_plain_store(OsFiles(), self.path, config, clocks=self.clock)
+        return self
+
+    def put(self, *keys, **fields):
+        return self.store.messages.put_many([message(key, **fields) for key in keys])
+
+    def offsets(self, *keys, **fields):
+        self.store.dispatch()
+        return [place.queue_offset for place in self.put(*keys, **fields).outcome.places]
+
+
+def message(key, topic=TOPIC, **fields):
+    properties = {"KEYS": "k", **({"UNIQ_KEY": key} if key else {})}
+    return Message(topic, f"body of {key}".encode(), properties=properties, **fields)
+
+
+@pytest.fixture
+def shop(tmp_path):
+    shop = Shop(tmp_path / "store")
+    yield shop
+    shop.store.close()
+
+
+def test_a_retry_is_answered_with_the_first_result(shop):
+    shop.open()
+    first = shop.put("a").outcome
+    for is_dispatched in (False, True):
+        if is_dispatched:
+            shop.store.dispatch()
+        again = shop.put("a").outcome
+
+        assert again.places == first.places
+        assert (again.certainty, again.repeated_count) == (Certainty.APPENDED, 1)
+    shop.store.dispatch()
+    assert shop.store.messages.max_offset(TOPIC, 0) == 1
+
+
+def test_of_a_batch_only_what_is_new_is_put(shop):
+    shop.open()
+    shop.put("a", "b")
+
+    outcome = shop.put("b", "c", "a", "c", None).outcome
+
+    assert [place.queue_offset for place in outcome.places] == [1, 2, 0, 2, 3]
+    assert outcome.repeated_count == 3
+    shop.store.dispatch()
+    assert shop.store.messages.max_offset(TOPIC, 0) == 4
+
+
+def test_an_undecided_first_try_decides_its_retries_too(shop):
+    shop.open(is_flush_sync=True)
+    first, retry, mixed = shop.put("a"), shop.put("a"), shop.put("a", "b")
+    assert [each.outcome for each in (first, retry, mixed)] == [None, None, None]
+
+    shop.store.flush()
+
+    assert retry.outcome.places == first.outcome.places
+    assert [place.queue_offset for place in mixed.outcome.places] == [0, 1]
+
+
+def test_a_first_try_of_unknown_outcome_leaves_its_retries_unknown(shop):
+    shop.open(is_flush_sync=True)
+    shop.put("a")
+    retry = shop.put("a", "b")
+
+    shop.store.messages.stop("the test says so")
+    shop.store.log.abandon("the disk is gone")
+
+    assert retry.outcome.certainty is Certainty.UNKNOWN
+
+
+def test_what_one_topic_holds_says_nothing_of_another(shop):
+    shop.open()
+    shop.put("a")
+
+    assert shop.offsets("a", topic="invoices") == [0]
+    assert shop.put("a", topic="invoices").outcome.repeated_count == 1
+
+
+def test_copies_and_halves_are_not_recognised(shop):
+    shop.open()
+
+    assert shop.offsets("a", reconsume_times=1) == [0]
+    assert shop.offsets("a", reconsume_times=1) == [1]
+    assert shop.put("b", sys_flag=TRANSACTION_PREPARED_TYPE).outcome.repeated_count == 0
+    assert shop.put("b").outcome.repeated_count == 0
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_the_window_is_the_same_after_a_restart(shop, is_clean):
+    shop.open(count=5)
+    for number in range(8):
+        shop.clock.now_s += 3
+        shop.put(f"key-{number}")
+    shop.store.flush()
+    if is_clean:
+        shop.store.close()
+    else:
+        shop.store.keeper.abandon()
+
+    shop.open(count=5)
+
+    found = [shop.put(f"key-{number}").outcome.repeated_count for number in (3, 4, 5, 6, 7)]
+    assert found == [1, 1, 1, 1, 1]
+    assert shop.put("key-2").outcome.repeated_count == 0
+
+
+def test_what_is_too_old_or_too_much_is_forgotten(shop):
+    shop.open(count=3, age_ms=10_000)
+    shop.offsets("a", "b", "c", "d")
+    assert shop.offsets("b", "d") == [1, 3]
+    assert shop.offsets("a") == [4]
+
+    shop.clock.now_s += 11
+    shop.offsets("e")
+    assert shop.offsets("d") == [6]
+
+
+def test_a_key_that_stands_among_keys_hides_none(shop):
+    shop.open(count=1000)
+    shop.put("k")
+    shop.offsets(*[None] * 60)
+
+    assert shop.offsets("k") == [0]
