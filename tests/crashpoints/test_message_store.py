@@ -92,6 +92,10 @@ class Workload:
         self.store.messages.end_flush(ticket)
         self.store.keeper.save_checkpoint()
 
+    def save_checkpoint(self):
+        self.step = "save the checkpoint"
+        self.store.keeper.save_checkpoint()
+
     def expire(self):
         self.step = "expire"
         self.has_expired = True
@@ -114,7 +118,7 @@ class Workload:
     def see(self, number):
         self.counts["operations"] += 1
         for at, image in enumerate((*crash_images(self.disk, is_every_byte=IS_LONG), killed(self.disk))):
-            if (at + self.counts["operations"]) % STRIDE == 0:
+            if number == 0 or (at + self.counts["operations"]) % STRIDE == 0:
                 self.try_image(f"{self.step}, operation {number}: {image.label}", image.disk)
 
     def try_image(self, place, disk):
@@ -258,7 +262,21 @@ def expire_and_go_on(work):
     work.open()
 
 
-WORKLOADS = {workload.__name__: workload for workload in (put_and_flush, close_kill_and_open, expire_and_go_on)}
+def checkpoint_behind_dispatch(work):
+    """What is dispatched, but not synced, must not be in the checkpoint."""
+    work.put(100, 100)
+    work.flush()
+    for topic in "BCA":  # no later message of its queue tells that a unit is missing
+        work.put(100, 100, topic=topic, later_s=10)
+        work.flush_log()
+        work.dispatch()
+        work.save_checkpoint()
+
+
+WORKLOADS = {
+    workload.__name__: workload
+    for workload in (put_and_flush, close_kill_and_open, expire_and_go_on, checkpoint_behind_dispatch)
+}
 
 
 @pytest.mark.slow

@@ -141,7 +141,7 @@ class OneStore(RuleBasedStateMachine):
         flag=st.sampled_from([0, 0, 0, 0, 4, 8, 12]),
         dies_in=st.sampled_from([0, 0, 0, 0, 1, 2, 3]),
         is_power_cut=st.booleans(),
-        seconds=st.sampled_from([0, 0.001, 1, 2, 5]),
+        seconds=st.sampled_from([0, 0.001, 1, 2, 60]),
     )
     def put(self, sizes, topic, flag, dies_in, is_power_cut, seconds):
         if sum(sizes) + 150 * len(sizes) > 2000:
