@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cluster.cli_bench import bench
+from cluster.cli_bench_store import bench_store
 from cluster.cli_common import help_of
 from cluster.cli_inspect import inspect_app
 from cluster.cli_log import append, get, tail
@@ -27,7 +28,20 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (server, nameserver, append, get, tail, status, transfer, bench, verify, rebuild, export):
+for command in (
+    server,
+    nameserver,
+    append,
+    get,
+    tail,
+    status,
+    transfer,
+    bench,
+    bench_store,
+    verify,
+    rebuild,
+    export,
+):
     app.command(help=help_of(command))(command)
 app.add_typer(members_app, name="members")
 app.add_typer(inspect_app, name="inspect")

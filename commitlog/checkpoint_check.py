@@ -71,6 +71,7 @@ class CheckpointCheck:
         self._is_unfinished = is_unfinished
         self._fields = read_checkpoint(files, path)
         self._known: set[int] = {0}
+        self._begin_offset = 0
         self._first_timestamp = -1
         self._last_timestamp = -1
 
@@ -79,6 +80,7 @@ class CheckpointCheck:
         if self._fields is None or not len(batch):
             return
         if self._first_timestamp < 0:
+            self._begin_offset = batch.begin_offset
             self._first_timestamp = int(batch.store_timestamps.min())
         self._last_timestamp = max(self._last_timestamp, int(batch.store_timestamps.max()))
         wanted = np.array(self._fields[:3])
@@ -117,6 +119,9 @@ class CheckpointCheck:
             if value > self._last_timestamp:
                 return f"not above {self._last_timestamp}, when the last message was stored"
             if value < self._first_timestamp:
+                # It may know messages whose files are deleted.
+                if value >= 0 and self._begin_offset:
+                    return ""
                 return f"0, or not below {self._first_timestamp}, when the first message was stored"
             return "" if self._is_unfinished else "0, or when some message was stored"
         if not 0 <= value <= log_end + _BEHIND_MAX_BYTES:

@@ -129,14 +129,16 @@ class PlainCommitLog(LogReader):
     def close(self) -> None:
         """Make everything durable, end the appends that wait for that, and close the files.
 
+        Tickets that are out count for nothing any more.
+
         Raises:
             store.errors.StorageFailed: what was not acknowledged before may be lost.
         """
         try:
-            ticket = self.begin_flush()
-            if ticket is not None:
-                ticket.sync()
-                self.end_flush(ticket)
+            if self._failure is not None:
+                raise self._failure
+            self._queue.sync_all()
+            self._flush.end_all(self._written_offset, self._last_store_timestamp)
         finally:
             self.abandon("the log was closed")
 

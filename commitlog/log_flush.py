@@ -81,6 +81,15 @@ class FlushProgress:
             done = self._open.popleft()
             if done.end_offset > self.flushed_offset:
                 self.flushed_offset, self.store_timestamp = done.end_offset, done.store_timestamp
+        self._end_waiting()
+
+    def end_all(self, end_offset: int, store_timestamp: int) -> None:
+        """Hear that the whole log, which ends at `end_offset`, was synced, with all that open tickets cover."""
+        self._open.clear()
+        self.flushed_offset, self.store_timestamp = end_offset, store_timestamp
+        self._end_waiting()
+
+    def _end_waiting(self) -> None:
         waiting = self._waiting
         while waiting and waiting[0][0] <= self.flushed_offset:
             _, pending, outcome = waiting.popleft()

@@ -122,21 +122,22 @@ class StoreParts:
 
     def _load_index(self) -> list[IndexView]:
         directory = self.directory.index_path
-        views: list[IndexView] = []
+        found: dict[str, memoryview] = {}
         for name in self.files.list_directory(directory):
             path = f"{directory}/{name}"
-            if not (len(name) == NAME_DIGITS and name.isascii() and name.isdigit()):
+            if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
+                found[path] = self.files.open(path).view()
+            else:
                 self._note_foreign(path)
-                continue
-            view = self.files.open(path).view()
-            slot_count = find_slot_count(view)
-            if slot_count is None:
+        slot_counts = list(filter(None, map(find_slot_count, found.values())))
+        sizes = [len(view) for view in found.values()]
+        views: list[IndexView] = []
+        for path, view in found.items():
+            if not slot_counts or len(view) != max(set(sizes), key=sizes.count):
                 self._note_unreadable(path, len(view))
             else:
-                views.append(IndexView(view, path, slot_count))
-        for file in views:
-            if len(file.view) != len(views[0].view):
-                self._note_unreadable(file.path, len(file.view))
+                # A damaged file cannot tell for itself; all have as many.
+                views.append(IndexView(view, path, max(set(slot_counts), key=slot_counts.count)))
         return views
 
     def _note_foreign(self, path: str) -> None:

@@ -1,7 +1,7 @@
-"""`make interop`: our stores in Apache RocketMQ's own program, and its stores in ours.
+"""`make interop`: our stores in Apache RocketMQ's own program and its stores in ours, then both side by side for speed.
 
-Builds the Java half of tests/interop (once: into build/interop, from what Maven downloads; later runs need no network)
-and runs the tests. Without Java 17 and Maven the tests are skipped, counted, and say so.
+Builds the Java half of tests/interop (once: into build/interop, from what Maven downloads; later runs need no network),
+runs the tests, and measures. Without Java 17 and Maven the tests are skipped, counted, and say so.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import compare_stores
+
 ROOT = Path(__file__).resolve().parent.parent
 POM = ROOT / "tests" / "interop" / "java" / "pom.xml"
 JAR = ROOT / "build" / "interop" / "interop.jar"
@@ -19,7 +21,7 @@ _JAVA_VERSION = 17
 
 
 def main() -> int:
-    """Build and test; return the exit status of the tests."""
+    """Build, test, measure; return the exit status of the tests."""
     missing = _what_is_missing()
     environment = dict(os.environ)
     if missing:
@@ -31,6 +33,8 @@ def main() -> int:
     tests = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "tests/interop"], cwd=ROOT, env=environment, check=False
     )
+    if tests.returncode == 0 and not missing:
+        compare_stores.compare(JAR)
     return tests.returncode
 
 

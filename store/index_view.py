@@ -158,15 +158,19 @@ def _search(view: memoryview, number: int, offset: int) -> int | None:
 
 
 def _fits(view: memoryview, slot_count: int) -> bool:
-    """Return whether nearly all of the last items are found through their slots, as they must be with so many slots."""
+    """Return whether the last item stands where it must with so many slots, and nearly all are found through theirs."""
     if slot_count <= 0 or (len(view) - HEADER_SIZE - slot_count * SLOT_SIZE) % ITEM_SIZE:
         return False
     file = IndexView(view, "", slot_count)
-    last = file.stated_item_count
+    header, last = file.header, file.header.index_count - 1
+    if not 1 <= last <= file.item_count_max or file.item(last).offset != header.end_offset:
+        return False
+    if last < file.item_count_max and any(file.item(last + 1)):
+        return False
     numbers = range(max(1, last - _SAMPLE_COUNT + 1), last + 1)
     right = 0
     for number in numbers:
         item = file.item(number)
         newest = file.slot(item.key_hash % slot_count)
-        right += 0 <= item.previous < number <= newest <= last and item.offset <= file.header.end_offset
+        right += 0 <= item.previous < number <= newest <= last and item.offset <= header.end_offset
     return right * 10 > len(numbers) * 8

@@ -184,7 +184,7 @@ def _load_files(
     queue_files: list[QueueFile] = []
     for name, found in sorted(sizes.items()):
         path, begin = f"{directory}/{name}", int(name)
-        if found != size or size % UNIT_SIZE or begin % size:
+        if found != size or size % UNIT_SIZE or begin % max(size, 1):
             expected = f"{size} bytes" if found != size else f"a name and a size that are multiples of {UNIT_SIZE}"
             findings.append(_wrong_size(path, expected, found))
         if found // UNIT_SIZE and not begin % UNIT_SIZE:

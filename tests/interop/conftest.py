@@ -13,6 +13,6 @@ def java(tmp_path):
     jar = os.environ.get("DLEDGER_INTEROP_JAR")
     if not jar:
         pytest.skip(os.environ.get("DLEDGER_INTEROP_MISSING", "needs the Java program: `make interop` runs it"))
-    folder = tmp_path / "java"
+    folder = tmp_path / "java-program"
     folder.mkdir()
     return JavaProgram(jar, folder)

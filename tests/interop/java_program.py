@@ -5,7 +5,7 @@ import json
 import subprocess
 from dataclasses import dataclass
 
-from tests.interop.puts import IPV4_STORE, Place, host_text, size_of
+from tests.interop.puts import IPV4_STORE, PROPERTY_CRC_SIZE, Place, host_text, size_of
 
 _TIMEOUT_S = 240
 
@@ -26,6 +26,9 @@ class Sizes:
             "maxHashSlotNum": self.index_slots,
             "maxIndexNum": self.index_items,
         }
+
+
+SMALL = Sizes()
 
 
 @dataclass(frozen=True)
@@ -52,23 +55,35 @@ class JavaProgram:
         self._jar = jar
         self._folder = folder
 
-    def read(self, directory, sizes=Sizes(), *, node_id="", in_place=False, **config):
+    def read(self, directory, sizes=SMALL, *, node_id="", in_place=False, **config):
         """Read a store in all ways: a copy of it, or the store itself, which is then shut down in order."""
         options = ["--no-copy"] if in_place else []
         *lines, summary = self._run("read", directory, sizes, node_id, options, config)
         assert summary.pop("summary") is True
         return Contents(lines, summary)
 
-    def write(self, directory, puts, sizes=Sizes(), *, store_host=IPV4_STORE, node_id="", is_halted=False, **config):
+    def write(
+        self,
+        directory,
+        puts,
+        sizes=SMALL,
+        *,
+        store_host=IPV4_STORE,
+        node_id="",
+        is_halted=False,
+        has_property_crc=False,
+    ):
         """Put; return the places of all messages."""
+        config = {"enabledAppendPropCRC": "true"} if has_property_crc else {}
         file = self._folder / "puts.jsonl"
         file.write_text("".join(json.dumps(_put(put, store_host)) + "\n" for put in puts))
         options = ["--input", str(file), *(["--halt"] if is_halted else [])]
         results = self._run("write", directory, sizes, node_id, options, config)
         # With DLedger each message has an entry of its own, whose header stands before it.
         gap = 48 if node_id else 0
+        extra = PROPERTY_CRC_SIZE if has_property_crc else 0
         pairs = zip(puts, results, strict=True)
-        return [place for put, result in pairs for place in _places(put, result, store_host, gap)]
+        return [place for put, result in pairs for place in _places(put, result, store_host, gap, extra)]
 
     def _run(self, command, directory, sizes, node_id, options, config):
         for name, value in {**sizes.as_java(), **config}.items():
@@ -106,10 +121,10 @@ def _message(message):
     }
 
 
-def _places(put, result, store_host, gap):
+def _places(put, result, store_host, gap, extra):
     assert result["status"] == "PUT_OK", result
     offset, queue_offset = result["physicalOffset"], result["queueOffset"]
     for number, message in enumerate(put.messages):
         yield Place(offset, queue_offset + number, result["storeTimestamp"])
-        offset += size_of(message, store_host) + gap
+        offset += size_of(message, store_host) + extra + gap
     assert offset == result["physicalOffset"] + result["size"] + gap * len(put.messages), (result, put)

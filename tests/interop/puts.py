@@ -14,6 +14,7 @@ LONG_TOPIC = "%RETRY%" + "a-consumer-group-with-a-long-name_" * 4
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 DELAYS_MS = [1, 5, 10, 30, *(60 * n for n in range(1, 11)), 1200, 1800, 3600, 7200]
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
+PROPERTY_CRC_SIZE = 20
 COMPRESSED_BY_ZLIB = 0x1 | 3 << 8
 IPV4_STORE = Host(bytes([127, 0, 0, 1]), 10911)
 IPV6_STORE = Host(bytes.fromhex("20010db8000000000000000000000042"), 10911)
@@ -109,11 +110,17 @@ def _plain(rng, seed, number, topic):
     )
 
 
-def lines_of(puts, places, store_host=IPV4_STORE):
-    """Return the manifest of messages that were put, each at its place, in the order of the log."""
+def lines_of(puts, places, store_host=IPV4_STORE, *, has_property_crc=False):
+    """Return the manifest of messages that were put, each at its place, in the order of the log.
+
+    With a property CRC, which depends on all other bytes, the raw properties are left out.
+    """
     messages = [message for put in puts for message in put.messages]
     assert len(messages) == len(places)
-    return [_line(message, place, store_host) for message, place in zip(messages, places, strict=True)]
+    lines = [_line(message, place, store_host) for message, place in zip(messages, places, strict=True)]
+    if has_property_crc:
+        lines = [{**line, "size": line["size"] + PROPERTY_CRC_SIZE, "propertiesRaw": None} for line in lines]
+    return lines
 
 
 def _line(message, place, store_host):

@@ -105,6 +105,18 @@ def test_close_flushes_and_ends_what_waits(machine, log):
     assert machine.open(is_clean=True).end_offset == RECORD_SIZE + 1
 
 
+def test_close_makes_durable_what_a_ticket_that_is_out_covers(machine, log):
+    ended = []
+    log.append([message(1)], [0]).when_done(ended.append)
+    log.begin_flush()
+
+    log.close()
+
+    assert [outcome.certainty for outcome in ended] == [Certainty.APPENDED]
+    machine.disk.cut_power()
+    assert machine.open(is_clean=True).end_offset == RECORD_SIZE + 1
+
+
 def test_timestamp_of_what_is_durable_follows_the_flush(machine, log):
     assert (log.flushed_store_timestamp, log.last_store_timestamp) == (-1, -1)
     log.append([message(1)], [0])
