@@ -1,0 +1,111 @@
+"""Snapshots of broker state: all of it as bytes, in one form only.
+
+| what | form (`cluster.compact_bytes`) |
+| --- | --- |
+| magic | 4 bytes, `DLBS` |
+| version | a number: 1 |
+| how often topics were changed | a number |
+| topics, in order of their names | how many; each as in a command |
+| groups, in order of their names | how many; each as in a command |
+| offsets, in order of the groups' names | how many groups; name and offsets of each, as in a command |
+| offsets of delay levels | as in a command |
+
+Whoever keeps a snapshot checks that its bytes are unchanged (`dledger.snapshot_file`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from cluster.broker_commands import (
+    QueueOffset,
+    read_delays,
+    read_group,
+    read_offsets,
+    read_topic,
+    write_delays,
+    write_group,
+    write_offsets,
+    write_topic,
+)
+from cluster.compact_bytes import Reader, Writer
+from cluster.topic_config import GroupConfig, TopicConfig
+
+_MAGIC: Final = b"DLBS"
+_VERSION: Final = 1
+_CHUNK_SIZE_BYTES: Final = 64 << 10
+
+
+@dataclass(slots=True)
+class Content:
+    """All of the state.
+
+    Attributes:
+        topics: by name.
+        groups: by name.
+        offsets: by group, then by topic and queue.
+        delay_offsets: by level.
+        topics_version: how often topics were changed.
+    """
+
+    topics: dict[str, TopicConfig] = field(default_factory=dict)
+    groups: dict[str, GroupConfig] = field(default_factory=dict)
+    offsets: dict[str, dict[tuple[str, int], QueueOffset]] = field(default_factory=dict)
+    delay_offsets: dict[int, int] = field(default_factory=dict)
+    topics_version: int = 0
+
+
+def encode_snapshot(content: Content) -> Iterator[bytes]:
+    """Return the bytes of a state, in chunks of about 64 KiB."""
+    writer = Writer(_MAGIC)
+    for _ in _write(writer, content):
+        if len(writer.data) >= _CHUNK_SIZE_BYTES:
+            yield bytes(writer.data)
+            writer.data.clear()
+    yield bytes(writer.data)
+
+
+def _write(writer: Writer, content: Content) -> Iterator[None]:
+    """Write piece after piece; stop behind each."""
+    writer.number(_VERSION)
+    writer.number(content.topics_version)
+    writer.number(len(content.topics))
+    for _, topic in sorted(content.topics.items()):
+        write_topic(writer, topic)
+        yield
+    writer.number(len(content.groups))
+    for _, group in sorted(content.groups.items()):
+        write_group(writer, group)
+        yield
+    # A group of which nothing is kept any more is as one of which nothing was ever kept.
+    offsets = sorted((name, kept) for name, kept in content.offsets.items() if kept)
+    writer.number(len(offsets))
+    for name, kept in offsets:
+        writer.text(name)
+        write_offsets(writer, kept.values())
+        yield
+    write_delays(writer, content.delay_offsets.items())
+
+
+def decode_snapshot(data: bytes) -> Content:
+    """Return the state that these bytes are.
+
+    Raises:
+        cluster.compact_bytes.Unreadable: they are none, or one of a newer version.
+    """
+    reader = Reader(data, "a snapshot of broker state", len(_MAGIC))
+    if not data.startswith(_MAGIC):
+        raise reader.fault(repr(_MAGIC), repr(data[: len(_MAGIC)]), 0)
+    if (version := reader.number()) != _VERSION:
+        raise reader.fault(f"version {_VERSION}", str(version), len(_MAGIC))
+    content = Content(topics_version=reader.number())
+    content.topics = {topic.name: topic for topic in (read_topic(reader) for _ in range(reader.count()))}
+    content.groups = {group.name: group for group in (read_group(reader) for _ in range(reader.count()))}
+    for _ in range(reader.count()):
+        name = reader.text()
+        content.offsets[name] = {(each.topic, each.queue_id): each for each in read_offsets(reader)}
+    content.delay_offsets = dict(read_delays(reader))
+    reader.end()
+    return content

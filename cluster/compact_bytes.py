@@ -1,0 +1,141 @@
+"""Numbers and texts as few bytes, in one way only: what broker state is written with.
+
+| what | bytes |
+| --- | --- |
+| number from 0 to 2^64 - 1 | 7 bits a byte, lowest first; the highest bit says that more follow; no byte too many |
+| text | its length in bytes as a number, then UTF-8 |
+| pairs of texts | how many as a number, then name and value of each |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from store.errors import StoreError
+
+_MORE: Final = 0x80
+_NUMBER_BYTES_MAX: Final = 10
+_NUMBER_END: Final = 1 << 64
+
+
+class Unreadable(StoreError):
+    """Bytes of broker state say nothing, or what this version does not know. The node must stop."""
+
+    def __init__(self, what: str, position: int, expected: str, found: str) -> None:
+        super().__init__(
+            f"{what}: expected {expected} at byte {position}, found {found}. The node must stop, for it would lose "
+            "track of its group; start it with the version of the program that its leader runs"
+        )
+        self.position = position
+
+
+class Writer:
+    """Appends to `data`."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, head: bytes = b"") -> None:
+        self.data = bytearray(head)
+
+    def number(self, value: int) -> None:
+        """Append a number."""
+        assert 0 <= value < _NUMBER_END, value
+        while value >= _MORE:
+            self.data.append(value & 0x7F | _MORE)
+            value >>= 7
+        self.data.append(value)
+
+    def text(self, value: str) -> None:
+        """Append a text."""
+        raw = value.encode()
+        self.number(len(raw))
+        self.data += raw
+
+    def pairs(self, values: Sequence[tuple[str, str]]) -> None:
+        """Append pairs of texts."""
+        self.number(len(values))
+        for name, value in values:
+            self.text(name)
+            self.text(value)
+
+
+class Reader:
+    """Reads what a `Writer` wrote.
+
+    Args:
+        data: all of it.
+        what: it is, for messages of errors.
+        position: where to begin.
+    """
+
+    __slots__ = ("_data", "_what", "position")
+
+    def __init__(self, data: bytes, what: str, position: int = 0) -> None:
+        self._data = data
+        self._what = what
+        self.position = position
+
+    def number(self) -> int:
+        """Read a number.
+
+        Raises:
+            Unreadable: none stands there, or one with bytes too many.
+        """
+        begin, value, shift = self.position, 0, 0
+        for byte in self._data[begin : begin + _NUMBER_BYTES_MAX]:
+            self.position += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < _MORE:
+                if value >= _NUMBER_END or (byte == 0 and shift > 7):
+                    break
+                return value
+        raise self.fault("a number", bytes(self._data[begin : begin + _NUMBER_BYTES_MAX]).hex(" ") or "the end", begin)
+
+    def count(self) -> int:
+        """Read how many things follow, each of which takes a byte at least.
+
+        Raises:
+            Unreadable: no number stands there, or one that cannot be.
+        """
+        begin, value = self.position, self.number()
+        left = len(self._data) - self.position
+        if value > left:
+            raise self.fault(f"at most {left} things", str(value), begin)
+        return value
+
+    def text(self) -> str:
+        """Read a text.
+
+        Raises:
+            Unreadable: none stands there.
+        """
+        length = self.count()
+        begin = self.position
+        self.position += length
+        try:
+            return str(self._data[begin : self.position], "utf-8")
+        except UnicodeDecodeError as error:
+            raise self.fault("UTF-8", str(error), begin) from error
+
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Read pairs of texts.
+
+        Raises:
+            Unreadable: none stand there.
+        """
+        return tuple((self.text(), self.text()) for _ in range(self.count()))
+
+    def end(self) -> None:
+        """Check that nothing is left.
+
+        Raises:
+            Unreadable: something is.
+        """
+        if self.position != len(self._data):
+            raise self.fault("the end", f"{len(self._data) - self.position} bytes more")
+
+    def fault(self, expected: str, found: str, position: int | None = None) -> Unreadable:
+        """Return the error that something else was expected there."""
+        return Unreadable(self._what, self.position if position is None else position, expected, found)

@@ -1,0 +1,118 @@
+"""Broker state as a function of its commands: the same commands give the same state and the same bytes."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.broker_commands import (
+    Command,
+    CommitOffsets,
+    DeleteGroup,
+    DeleteTopic,
+    QueueOffset,
+    ResetOffsets,
+    SetDelayOffsets,
+    SetGroup,
+    SetTopic,
+    decode_command,
+    encode_command,
+)
+from cluster.broker_state import BrokerState, CommitOutcome
+from cluster.topic_config import GroupConfig, TopicConfig
+from dledger.entry import Entry
+
+# Few names, so that commands meet.
+TOPICS = st.sampled_from(["orders", "events", "%RETRY%g1", "a|b"])
+GROUPS = st.sampled_from(["g1", "g2", "billing"])
+SMALL = st.integers(0, 5)
+OFFSETS = st.one_of(SMALL, st.integers(0, (1 << 63) - 1))
+ATTRIBUTES = st.dictionaries(st.sampled_from(["message.type", "é", "b"]), st.sampled_from(["", "FIFO", "日本"])).map(
+    lambda pairs: tuple(sorted(pairs.items()))
+)
+TOPIC_CONFIGS = st.builds(
+    TopicConfig, TOPICS, SMALL, SMALL, st.integers(0, 15), st.booleans(), SMALL, attributes=ATTRIBUTES
+)
+GROUP_CONFIGS = st.builds(
+    GroupConfig, GROUPS, st.booleans(), retry_max_times=st.integers(-1, 99), sys_flag=SMALL, attributes=ATTRIBUTES
+)
+QUEUE_OFFSETS = st.lists(
+    st.builds(QueueOffset, TOPICS, SMALL, OFFSETS, st.integers(0, 2)),
+    min_size=1,
+    max_size=6,
+    unique_by=lambda each: each[:2],
+).map(lambda rows: tuple(sorted(rows)))
+DELAYS = st.dictionaries(st.integers(1, 18), OFFSETS, max_size=4).map(lambda pairs: tuple(sorted(pairs.items())))
+COMMANDS = st.one_of(
+    st.builds(SetTopic, TOPIC_CONFIGS, st.booleans()),
+    st.builds(DeleteTopic, TOPICS),
+    st.builds(SetGroup, GROUP_CONFIGS, st.booleans()),
+    st.builds(DeleteGroup, GROUPS),
+    st.builds(CommitOffsets, GROUPS, QUEUE_OFFSETS),
+    st.builds(ResetOffsets, GROUPS, QUEUE_OFFSETS),
+    st.builds(SetDelayOffsets, DELAYS),
+)
+RUNS = st.lists(COMMANDS, max_size=40)
+
+
+def entries_of(commands: list[Command], first_index: int = 0) -> list[Entry]:
+    return [Entry(first_index + at, 1, 0, 1, 4, 0, 0, encode_command(command)) for at, command in enumerate(commands)]
+
+
+def bytes_of(state: BrokerState) -> bytes:
+    return b"".join(state.snapshot_save())
+
+
+@given(COMMANDS)
+def test_a_command_is_the_same_behind_its_bytes(command: Command) -> None:
+    assert decode_command(encode_command(command)) == command
+
+
+@given(RUNS, st.integers(0, 40))
+@settings(max_examples=200)
+def test_the_same_commands_give_the_same_state_and_bytes_over_a_snapshot_at_any_place(
+    commands: list[Command], cut: int
+) -> None:
+    whole, first, second = BrokerState(), BrokerState(), BrokerState()
+    results = whole.apply(entries_of(commands))
+
+    first_results = first.apply(entries_of(commands[:cut]))
+    second.snapshot_load(bytes_of(first))
+    assert bytes_of(second) == bytes_of(first)
+    second_results = second.apply(entries_of(commands[cut:]))
+
+    assert first_results + second_results == results
+    assert bytes_of(second) == bytes_of(whole)
+    assert (second.topics, second.groups, second.topics_version) == (whole.topics, whole.groups, whole.topics_version)
+
+
+@given(RUNS, COMMANDS)
+def test_a_command_that_comes_twice_changes_nothing_the_second_time(commands: list[Command], last: Command) -> None:
+    state = BrokerState()
+    state.apply(entries_of([*commands, last]))
+    before = bytes_of(state)
+
+    (again,) = state.apply(entries_of([last]))
+
+    assert bytes_of(state) == before
+    assert again.verdict != "CHANGED"
+
+
+@given(RUNS)
+def test_an_offset_goes_back_only_by_a_reset_or_a_deletion(commands: list[Command]) -> None:
+    state = BrokerState()
+    for command in commands:
+        before = {(group, *row[:2]): row for group in state.groups for row in state.offsets(group)}
+        (result,) = state.apply(entries_of([command]))
+        for (group, topic, queue_id), row in before.items():
+            now = state.offset(group, topic, queue_id)
+            if isinstance(command, DeleteTopic | DeleteGroup):
+                assert now in (row, None)
+            else:
+                assert now is not None
+                is_reset = isinstance(command, ResetOffsets) and now.reset_count == row.reset_count + 1
+                assert is_reset or (now.reset_count == row.reset_count and now.offset >= row.offset)
+        if isinstance(command, CommitOffsets | ResetOffsets) and result.is_done:
+            for given_row, outcome in zip(command.offsets, result.outcomes, strict=True):
+                now = state.offset(command.group, given_row.topic, given_row.queue_id)
+                assert (outcome is CommitOutcome.COMMITTED) <= (now is not None and now.offset == given_row.offset)

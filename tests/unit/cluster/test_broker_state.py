@@ -1,0 +1,269 @@
+"""Topics, groups and offsets: what each command does, and what is refused alike on every replica."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster import broker_state
+from cluster.broker_commands import (
+    CommitOffsets,
+    DeleteGroup,
+    DeleteTopic,
+    QueueOffset,
+    ResetOffsets,
+    SetDelayOffsets,
+    SetGroup,
+    SetTopic,
+    encode_command,
+)
+from cluster.broker_state import Applied, BrokerState, CommitOutcome, Verdict
+from cluster.compact_bytes import Reader, Unreadable, Writer
+from cluster.topic_config import GroupConfig, TopicConfig
+from cluster.v1 import broker_pb2
+from dledger.entry import Entry
+from store.errors import IllegalMessage
+
+ORDERS = TopicConfig("orders")
+BILLING = GroupConfig("billing")
+
+
+def state_with(*commands) -> BrokerState:
+    state = BrokerState()
+    for command in (SetTopic(ORDERS), SetGroup(BILLING), *commands):
+        assert state.apply_command(command).is_done
+    return state
+
+
+def commit(offset: int, reset_count: int = 0, queue_id: int = 3, topic: str = "orders") -> CommitOffsets:
+    return CommitOffsets("billing", (QueueOffset(topic, queue_id, offset, reset_count),))
+
+
+def reset(offset: int, reset_count: int = 0) -> ResetOffsets:
+    return ResetOffsets("billing", (QueueOffset("orders", 3, offset, reset_count),))
+
+
+def kept(state: BrokerState) -> tuple[int, int] | None:
+    found = state.offset("billing", "orders", 3)
+    return None if found is None else (found.offset, found.reset_count)
+
+
+def test_entries_are_applied_in_order_each_with_its_result() -> None:
+    state = BrokerState(command_of=lambda body: body[1:])
+    commands = [SetTopic(ORDERS), SetTopic(ORDERS), DeleteGroup("billing"), SetGroup(BILLING), commit(7)]
+    entries = [Entry(index, 1, 0, 1, 4, 0, 0, b"!" + encode_command(command)) for index, command in enumerate(commands)]
+
+    results = state.apply(entries)
+
+    verdicts = [result.verdict.value for result in results]
+    assert verdicts == ["CHANGED", "UNCHANGED", "UNKNOWN_GROUP", "CHANGED", "CHANGED"]
+    assert state.topics == {"orders": ORDERS}
+    assert state.groups == {"billing": BILLING}
+    assert kept(state) == (7, 0)
+
+
+def test_an_offset_never_goes_back_by_a_commit() -> None:
+    state = state_with(commit(7))
+
+    for late in (commit(7), commit(6), commit(0)):
+        result = state.apply_command(late)
+        assert result == Applied(Verdict.UNCHANGED, "", (CommitOutcome.NOT_AHEAD,))
+
+    assert kept(state) == (7, 0)
+    assert state.apply_command(commit(8)).outcomes == (CommitOutcome.COMMITTED,)
+
+
+def test_a_reset_moves_an_offset_anywhere_and_commits_of_before_count_no_more() -> None:
+    state = state_with(commit(700), reset(100))
+    assert kept(state) == (100, 1)
+
+    late = state.apply_command(commit(710))
+    assert (late.verdict, late.outcomes) == (Verdict.UNCHANGED, (CommitOutcome.WAS_RESET,))
+    assert kept(state) == (100, 1)
+
+    assert state.apply_command(commit(101, reset_count=1)).verdict is Verdict.CHANGED
+    assert kept(state) == (101, 1)
+
+
+def test_a_reset_that_comes_twice_resets_once() -> None:
+    state = state_with(commit(700), reset(100), commit(150, reset_count=1))
+
+    assert state.apply_command(reset(100)).outcomes == (CommitOutcome.WAS_RESET,)
+
+    assert kept(state) == (150, 1)
+
+
+def test_the_first_offset_of_a_queue_may_be_zero_and_is_told_from_none() -> None:
+    state = state_with()
+    assert kept(state) is None
+
+    assert state.apply_command(commit(0)).outcomes == (CommitOutcome.COMMITTED,)
+
+    assert kept(state) == (0, 0)
+
+
+def test_a_commit_of_an_unknown_topic_or_group_takes_nothing() -> None:
+    state = state_with()
+    both = CommitOffsets("billing", (QueueOffset("orders", 3, 5), QueueOffset("unknown", 0, 5)))
+
+    assert state.apply_command(both).verdict is Verdict.UNKNOWN_TOPIC
+    assert state.apply_command(CommitOffsets("nobody", both.offsets[:1])).verdict is Verdict.UNKNOWN_GROUP
+
+    assert kept(state) is None
+
+
+def test_what_was_consumed_of_a_deleted_topic_or_by_a_deleted_group_is_gone() -> None:
+    events = SetTopic(TopicConfig("events"))
+    state = state_with(events, commit(7), commit(9, topic="events"))
+
+    assert state.apply_command(DeleteTopic("orders")).verdict is Verdict.CHANGED
+    assert [each.topic for each in state.offsets("billing")] == ["events"]
+    assert state.apply_command(DeleteTopic("orders")).verdict is Verdict.UNKNOWN_TOPIC
+
+    assert state.apply_command(DeleteGroup("billing")).verdict is Verdict.CHANGED
+    assert list(state.offsets("billing")) == []
+    # Nothing of before comes back with the name.
+    assert state.apply_command(SetGroup(BILLING)).verdict is Verdict.CHANGED
+    assert state.offset("billing", "events", 3) is None
+
+
+def test_creating_what_is_there_alike_succeeds_and_with_other_settings_does_not() -> None:
+    state = state_with()
+
+    assert state.apply_command(SetTopic(ORDERS, is_new=True)).verdict is Verdict.UNCHANGED
+    assert state.apply_command(SetTopic(TopicConfig("orders", 4, 4), is_new=True)).verdict is Verdict.TOPIC_EXISTS
+    assert state.apply_command(SetGroup(GroupConfig("billing", is_orderly=True), is_new=True)).verdict is (
+        Verdict.GROUP_EXISTS
+    )
+    assert state.apply_command(SetTopic(TopicConfig("orders", 4, 4))).verdict is Verdict.CHANGED
+    assert state.topics["orders"].read_queues == 4
+
+
+def test_topics_version_counts_changes_of_topics_only() -> None:
+    state = state_with()
+    before = state.topics_version
+
+    for command in (SetTopic(ORDERS), commit(5), SetGroup(GroupConfig("g2")), DeleteTopic("unknown")):
+        state.apply_command(command)
+    assert state.topics_version == before
+
+    state.apply_command(SetTopic(TopicConfig("orders", 4, 4)))
+    state.apply_command(DeleteTopic("orders"))
+    assert state.topics_version == before + 2
+
+
+def test_delay_progress_only_grows() -> None:
+    state = state_with(SetDelayOffsets(((3, 42), (4, 7))))
+
+    assert state.apply_command(SetDelayOffsets(((3, 41), (4, 8)))).verdict is Verdict.CHANGED
+    assert state.apply_command(SetDelayOffsets(((3, 42), (4, 8)))).verdict is Verdict.UNCHANGED
+
+    assert state.delay_offsets == {3: 42, 4: 8}
+
+
+def test_everything_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = state_with(commit(1), commit(1, queue_id=4))
+    for name, value in (("TOPICS_MAX", 1), ("GROUPS_MAX", 1), ("OFFSETS_MAX", 2)):
+        monkeypatch.setattr(broker_state, name, value)
+
+    for command in (SetTopic(TopicConfig("t2")), SetGroup(GroupConfig("g2")), commit(1, queue_id=5)):
+        assert state.apply_command(command).verdict is Verdict.TOO_MUCH_STATE
+    assert state.apply_command(commit(2)).verdict is Verdict.CHANGED
+    state.apply_command(DeleteTopic("orders"))
+    state.apply_command(SetTopic(ORDERS))
+    assert state.apply_command(commit(1, queue_id=5)).verdict is Verdict.CHANGED
+
+
+BAD = [
+    SetTopic(TopicConfig("")),
+    SetTopic(TopicConfig("a/b")),
+    SetTopic(TopicConfig("t" * 128)),
+    SetTopic(TopicConfig("t", read_queues=-1)),
+    SetTopic(TopicConfig("t", write_queues=65_537)),
+    SetTopic(TopicConfig("t", permission=16)),
+    SetTopic(TopicConfig("t", attributes=(("b", ""), ("a", "")))),
+    SetTopic(TopicConfig("t", attributes=(("a", "x\n"),))),
+    SetGroup(GroupConfig("g" * 121)),
+    SetGroup(GroupConfig("g", retry_max_times=-2)),
+    DeleteTopic("../x"),
+    DeleteGroup(""),
+    CommitOffsets("billing", ()),
+    CommitOffsets("billing", (QueueOffset("orders", 0, 1), QueueOffset("orders", 0, 2))),
+    commit(-1),
+    commit(1 << 63),
+    commit(1, queue_id=-1),
+    commit(1, reset_count=-1),
+    CommitOffsets("b/c", (QueueOffset("orders", 0, 1),)),
+    SetDelayOffsets(((0, 1),)),
+    SetDelayOffsets(((19, 1),)),
+    SetDelayOffsets(((3, 1), (3, 2))),
+]
+
+
+@pytest.mark.parametrize("command", BAD, ids=lambda command: repr(command)[:60])
+def test_what_cannot_be_is_neither_encoded_nor_applied(command) -> None:
+    state = state_with()
+    before = b"".join(state.snapshot_save())
+
+    with pytest.raises(IllegalMessage):
+        encode_command(command)
+    assert state.apply_command(command).verdict is Verdict.ILLEGAL_REQUEST
+
+    assert b"".join(state.snapshot_save()) == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\x01",
+        b"\x02\x01",
+        b"\x01\x08",
+        b"\x01\x00",
+        b"\x01\x02\x05ab",
+        b"\x01\x02\x02\xff\xfe",
+        b"\x01\x02\x01ab",
+    ],
+    ids=["nothing", "no kind", "version", "newer kind", "kind 0", "cut", "no UTF-8", "more behind"],
+)
+def test_bytes_that_are_no_command_of_this_version_stop_the_node(body: bytes) -> None:
+    with pytest.raises(Unreadable, match="at byte"):
+        BrokerState().apply([Entry(0, 1, 0, 1, 4, 0, 0, body)])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"DLB",
+        b"XXXX\x01\x00",
+        b"DLBS\x02\x00\x00\x00\x00\x00",
+        b"DLBS\x01\x00\x00\x00\x00\x00!",
+        b"DLBS\x01\x00\x01",
+    ],
+    ids=["nothing", "cut magic", "magic", "version", "more behind", "cut"],
+)
+def test_a_snapshot_that_cannot_be_read_leaves_the_state_as_it_was(content: bytes) -> None:
+    state = state_with(commit(7))
+
+    with pytest.raises(Unreadable):
+        state.snapshot_load(content)
+
+    assert kept(state) == (7, 0)
+
+
+def test_numbers_have_one_form() -> None:
+    for value in (0, 1, 127, 128, 300, (1 << 63) - 1, (1 << 64) - 1):
+        writer = Writer()
+        writer.number(value)
+        reader = Reader(bytes(writer.data), "a number")
+        assert reader.number() == value
+        reader.end()
+    for bad in (b"\x80\x00", b"\x80", b"\xff" * 9 + b"\x02", b"\xff" * 11):
+        with pytest.raises(Unreadable):
+            Reader(bad, "a number").number()
+
+
+def test_names_and_numbers_are_those_of_the_wire() -> None:
+    assert {f"COMMIT_OUTCOME_{each.name}": each.value for each in CommitOutcome} == dict(
+        broker_pb2.CommitOutcome.items()
+    )
