@@ -348,7 +348,10 @@ class ConsumeQueue:
 def _used_count(file: MappedFile) -> int:
     """Return how many units a file holds that is zero behind the last one."""
     view = file.view()
-    low, high = 0, (file.end_offset - file.begin_offset) // UNIT_SIZE
+    # Looking into a hole costs more than anything else here, and a queue's file is mostly holes.
+    ranges = file.file.data_ranges(0)
+    low, high = 0, -(-ranges[-1][1] // UNIT_SIZE) if ranges else 0
+    high = min(high, file.file.size // UNIT_SIZE)
     while low < high:
         middle = (low + high) // 2
         if UNIT.unpack_from(view, middle * UNIT_SIZE)[1] > 0:
