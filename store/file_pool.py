@@ -11,6 +11,8 @@ from collections import OrderedDict
 
 from store.files import File, QueueFiles
 
+_LITTLE_DATA_BYTES = 128 << 10
+
 
 class PooledFile:
     """`File` that is open only when need be. `view` stays right when the file is closed and opened again."""
@@ -45,6 +47,10 @@ class PooledFile:
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """See `File.data_ranges`."""
         return self._opened().data_ranges(position)
+
+    def advise_random(self) -> None:
+        """See `File.advise_random`."""
+        self._opened().advise_random()
 
     def sync(self) -> None:
         """See `File.sync`. A file that is closed was synced when the pool closed it."""
@@ -118,7 +124,7 @@ class FilePool:
     def open(self, path: str) -> PooledFile:
         """See `Files.open`."""
         self._make_room()
-        return self._admit(PooledFile(self, path, self._files.open(path)))
+        return self._admit(PooledFile(self, path, self._open_file(path)))
 
     def remove(self, path: str) -> None:
         """See `Files.remove`."""
@@ -131,8 +137,16 @@ class FilePool:
     def reopen(self, pooled: PooledFile) -> File:
         """Open a file that rests."""
         self._make_room()
-        file = self._files.open(pooled.path)
+        file = self._open_file(pooled.path)
         self._admit(pooled)
+        return file
+
+    def _open_file(self, path: str) -> File:
+        """Open a file; of one that is nearly all hole nothing is read ahead, for that fills memory with zeros."""
+        file = self._files.open(path)
+        ranges = file.data_ranges(0)
+        if not ranges or ranges[-1][1] <= _LITTLE_DATA_BYTES:
+            file.advise_random()
         return file
 
     def touch(self, pooled: PooledFile) -> None:

@@ -63,6 +63,10 @@ class File(Protocol):
         """
         ...
 
+    def advise_random(self) -> None:
+        """Say that little is read, here and there: nothing is to be read ahead, in holes least of all."""
+        ...
+
     def sync(self) -> None:
         """Make everything written so far durable. Any thread may call it; on a closed file it does nothing.
 

@@ -82,6 +82,11 @@ class OsFile:
                 return [(position, self.size)]
         return ranges
 
+    def advise_random(self) -> None:
+        """See `File.advise_random`."""
+        if isinstance(self._map, mmap.mmap):
+            self._map.madvise(mmap.MADV_RANDOM)
+
     def sync(self) -> None:
         """See `File.sync`."""
         # Without the lock, `close` in the owner's thread could hand the descriptor's number to another file.

@@ -52,6 +52,9 @@ class ReadOnlyFile:
                     return [(position, self.size)]
         return ranges
 
+    def advise_random(self) -> None:
+        """See `File.advise_random`."""
+
     def close(self) -> None:
         """See `File.close`."""
         self._view = memoryview(b"")

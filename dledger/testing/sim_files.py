@@ -111,6 +111,9 @@ class SimFile:
         first = max(position, begin - begin % SECTOR_SIZE_BYTES)
         return [(first, min(self.size, end + -end % SECTOR_SIZE_BYTES))]
 
+    def advise_random(self) -> None:
+        """Do nothing."""
+
     def sync(self) -> None:
         """Make durable what was written before this call began."""
         files, inode = self._files, self._inode
