@@ -94,22 +94,27 @@ class LogReader:
         """See `store.commit_log.CommitLog.read`."""
         if physical_offset + size > self.end_offset:
             return None
-        record = self.find(physical_offset)
-        if record is not None and record.size != size:
-            file = self._queue.find(physical_offset)
-            assert file is not None, physical_offset
+        file = self._queue.find(physical_offset)
+        if file is None:
+            return None
+        record = self._record(file, physical_offset, file.end_offset)
+        if record.size != size:
             raise CorruptData(file.path, record.position, f"a record of {size} bytes", f"one of {record.size}")
         return record
 
     def find(self, physical_offset: int) -> Record | None:
         """See `store.commit_log.CommitLog.find`."""
-        if not self.begin_offset <= physical_offset < self.end_offset:
+        end_offset = self.end_offset
+        if physical_offset >= end_offset:
             return None
         file = self._queue.find(physical_offset)
-        if file is None:
-            return None
+        return None if file is None else self._record(file, physical_offset, min(file.end_offset, end_offset))
+
+    def _record(self, file: MappedFile, physical_offset: int, end_offset: int) -> Record:
+        """Return the record at a place of a file, which ends before `end_offset`."""
+        begin_offset = file.begin_offset
         try:
-            record = decode(file.view(), physical_offset - file.begin_offset, self._end_in(file))
+            record = decode(file.view(), physical_offset - begin_offset, end_offset - begin_offset)
         except BadRecord as error:
             raise error.in_file(file.path) from error
         fault = record.check(physical_offset=physical_offset, is_property_crc_checked=self._is_property_crc_checked)

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -106,6 +107,11 @@ class GetRequest:
             raise IllegalRequest("count of messages", f"1 to {_COUNT_MAX}", str(self.count_max))
 
 
+class _Limits(NamedTuple):
+    messages: int
+    size_bytes: int
+
+
 @dataclass(slots=True)
 class _Found:
     messages: list[StoredMessage] = field(default_factory=list)
@@ -177,37 +183,40 @@ class MessageReader:
         if not tag_filter.is_everything:
             is_wanted &= tag_filter.may_match(units.tags_codes)
         rows = np.flatnonzero(is_wanted)
+        messages, read = found.messages, self._log.read
+        near, far = self._limits(request)
+        # What lies before is likely not in memory any more.
+        near_begin = self._log.end_offset - self._in_memory_bytes
         for row, place, size in zip(rows.tolist(), places[rows].tolist(), sizes[rows].tolist(), strict=True):
-            if self._is_full(request, found, place, size):
-                return int(row)
+            if messages:
+                limits = near if place >= near_begin else far
+                if len(messages) >= limits.messages or found.size + size > limits.size_bytes:
+                    return int(row)
             try:
-                message = self._log.read(place, size)
+                message = read(place, size)
             except CorruptData as error:
                 found.skipped.append(Skipped(error.path, error.position, place, size, error.expected, error.found))
                 continue
             if message is None:
                 found.is_removed = True
             elif tag_filter.is_everything or tag_filter.matches(message):
-                found.messages.append(message)
+                messages.append(message)
                 found.size += size
         return len(places)
 
-    def _is_full(self, request: GetRequest, found: _Found, place: int, size: int) -> bool:
-        """Return whether one more message would be too many."""
-        count = len(found.messages)
-        if not count:
-            return False
-        size += found.size
-        if count >= request.count_max or size > min(max(request.size_bytes_max, _SIZE_MIN), _SIZE_MAX):
-            return True
+    def _limits(self, request: GetRequest) -> tuple[_Limits, _Limits]:
+        """Return the limits for what is likely in memory, and for the rest."""
+        count, size = request.count_max, min(max(request.size_bytes_max, _SIZE_MIN), _SIZE_MAX)
         config = self._config
-        if self._log.end_offset - place <= self._in_memory_bytes:
-            return (
-                size > config.max_transfer_bytes_on_message_in_memory
-                or count >= config.max_transfer_count_on_message_in_memory
-            )
         return (
-            size > config.max_transfer_bytes_on_message_in_disk or count >= config.max_transfer_count_on_message_in_disk
+            _Limits(
+                min(count, config.max_transfer_count_on_message_in_memory),
+                min(size, config.max_transfer_bytes_on_message_in_memory),
+            ),
+            _Limits(
+                min(count, config.max_transfer_count_on_message_in_disk),
+                min(size, config.max_transfer_bytes_on_message_in_disk),
+            ),
         )
 
 
