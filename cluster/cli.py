@@ -70,6 +70,8 @@ def log(
         dledger nameserver                           run a name server: brokers register, clients look topics up
         dledger members list                         who belongs to the group
         dledger inspect entries data/dledger-n0      look into the files of a node
+        dledger inspect messages /data/store         the messages of a store of RocketMQ, or ours
+        dledger verify /data/store                   is everything in it as it must be?
         dledger bench                                measure three nodes of its own
     """
 

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated, Protocol
 
 import typer
+import zstandard
 
 from cluster.cli_common import EXIT_FAILED, EXIT_USAGE, fail, output
 from cluster.cli_store import (
@@ -33,6 +34,7 @@ from cluster.cli_store import (
     told_store_errors,
 )
 from cluster.message_rows import row_of
+from commitlog.compression import UnreadableBody, uncompressed_body
 from commitlog.message_filter import MessageFilter
 from commitlog.store_reader import ReadMessage, StoreReader
 from store.finding import Finding
@@ -80,6 +82,14 @@ def messages(
             _print(reader, limit, _print_line(_json_line))
 
 
+class Sink(Protocol):
+    """What bytes are written into."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take all of them."""
+        ...
+
+
 class ExportFormat(StrEnum):
     """What is written of each message."""
 
@@ -91,7 +101,8 @@ class ExportFormat(StrEnum):
 def export(
     directory: StoreArgument,
     target: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to; - is standard output, *.gz is compressed.")
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to; - is standard output; *.gz, *.zst: compressed."),
     ] = Path("-"),
     style: Annotated[
         ExportFormat,
@@ -108,6 +119,9 @@ def export(
     key: KeyOption = None,
     *,
     limit: LimitOption = 0,
+    uncompress: Annotated[
+        bool, typer.Option("--uncompress", help="Of lines and frames: bodies that a client compressed, as they were.")
+    ] = False,
     no_index: NoIndexOption = False,
     force_read_only: ForceReadOnly = False,
 ) -> None:
@@ -118,10 +132,17 @@ def export(
 
     Examples:
         dledger export /data/store --topic orders -o orders.jsonl.gz
-        dledger export /data/store --topic orders --format lines | wc -l
+        dledger export /data/store --topic orders --format lines --uncompress | wc -l
     """
+    if uncompress and style is ExportFormat.JSONL:
+        fail("--uncompress goes with --format lines or frames: objects show a message as it is stored", EXIT_USAGE)
     wanted = filter_of(topic, queue, key, begin, end)
-    write_of = {ExportFormat.JSONL: _json_bytes, ExportFormat.LINES: _line_bytes, ExportFormat.FRAMES: _frame_bytes}
+    body_of = _uncompressed if uncompress else _stored
+    write_of: dict[ExportFormat, Callable[[ReadMessage], bytes]] = {
+        ExportFormat.JSONL: _json_bytes,
+        ExportFormat.LINES: lambda message: body_of(message) + b"\n",
+        ExportFormat.FRAMES: lambda message: _frame(body_of(message)),
+    }
     with told_store_errors():
         reader = _reader(directory, wanted, is_forced=force_read_only, is_index_used=not no_index)
         with _opened(target) as stream:
@@ -161,7 +182,7 @@ def _print(reader: StoreReader, limit: int, write: Callable[[ReadMessage], objec
 
 
 @contextmanager
-def _opened(target: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+def _opened(target: Path) -> Iterator[Sink]:
     if str(target) == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -175,6 +196,9 @@ def _opened(target: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     with stream:
         if target.suffix == ".gz":
             with gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=6, mtime=0) as packed:
+                yield packed
+        elif target.suffix == ".zst":
+            with zstandard.ZstdCompressor().stream_writer(stream, closefd=False) as packed:
                 yield packed
         else:
             yield stream
@@ -193,12 +217,20 @@ def _json_bytes(message: ReadMessage) -> bytes:
     return _json_line(message).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def _line_bytes(message: ReadMessage) -> bytes:
-    return message.record.body + b"\n"
+def _stored(message: ReadMessage) -> bytes:
+    return message.record.body
 
 
-def _frame_bytes(message: ReadMessage) -> bytes:
-    body = message.record.body
+def _uncompressed(message: ReadMessage) -> bytes:
+    record = message.record
+    try:
+        return uncompressed_body(record.sys_flag, record.body)
+    except UnreadableBody as error:
+        typer.echo(f"dledger: the message at {record.physical_offset}: {error}; written as stored", err=True)
+        return record.body
+
+
+def _frame(body: bytes) -> bytes:
     return len(body).to_bytes(_FRAME_SIZE_BYTES, "big") + body
 
 

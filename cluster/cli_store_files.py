@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -71,7 +71,7 @@ def queue(
         if topic is not None and queue is not None:
             _print(_unit_rows(chosen[0]), style, limit)
         else:
-            _print((_queue_row(view) for view in chosen), style, limit)
+            _print((_queue_row(view) for view in chosen), style, limit, _queue_cells)
         _tell(parts.findings)
 
 
@@ -95,7 +95,7 @@ def checkpoint(directory: StoreArgument, style: FormatOption = Format.TABLE) -> 
             rows += [{"file": path, "field": name, "value": value, "time": None} for name, value in pairs.items()]
         if not rows:
             fail(f"{found.root} has no checkpoint (or too little of one): looked for {found.checkpoint_path}")
-        _print(rows, style, 0)
+        _print(rows, style, 0, lambda row: _checkpoint_cells(row, found.root))
 
 
 def has_key_index(directory: Path) -> bool:
@@ -134,7 +134,7 @@ def print_key_index(directory: Path, style: Format, begin: int, limit: int, *, i
             if is_by_item
             else map(_index_row, parts.index_views)
         )
-        _print(rows, style, limit)
+        _print(rows, style, limit, _same if is_by_item else _index_cells)
         _tell([finding for finding in parts.findings if finding.path.startswith(parts.directory.index_path)])
 
 
@@ -207,6 +207,29 @@ def _item_rows(view: IndexView, begin: int) -> Iterator[Row]:
         }
 
 
+def _same(row: Row) -> Row:
+    return row
+
+
+def _queue_cells(row: Row) -> Row:
+    """Return what a table has room for."""
+    names = {"queueId": "queue", "minOffset": "min", "maxOffset": "max"}
+    names |= {"firstPhysicalOffset": "first at", "lastPhysicalOffset": "last at"}
+    return {names.get(name, name): value for name, value in row.items()}
+
+
+def _index_cells(row: Row) -> Row:
+    """Return what a table has room for."""
+    begin, end = (_moment(row[name]) or str(row[name]) for name in ("beginTimestamp", "endTimestamp"))
+    items = f"{row['items']} of {row['itemsMax']}"
+    return {"file": row["file"], "items": items, "slots": row["usedSlots"], "from (UTC)": begin[:19], "to": end[:19]}
+
+
+def _checkpoint_cells(row: Row, root: str) -> Row:
+    moment = None if row["time"] is None else row["time"][:19]
+    return {"file": row["file"].removeprefix(f"{root}/"), **dict(list(row.items())[1:3]), "time (UTC)": moment}
+
+
 def _checkpoint_row(path: str, name: str, value: int) -> Row:
     moment = _moment(value) if name.endswith("Timestamp") and value else None
     return {"file": path, "field": name, "value": value, "time": moment}
@@ -214,22 +237,24 @@ def _checkpoint_row(path: str, name: str, value: int) -> Row:
 
 def _moment(timestamp_ms: int) -> str | None:
     try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC).replace(tzinfo=None)
+        return f"{moment.isoformat(timespec='milliseconds')}Z"
     except (OverflowError, ValueError, OSError):
         return None
 
 
-def _print(rows: Iterable[Row], style: Format, limit: int) -> None:
+def _print(rows: Iterable[Row], style: Format, limit: int, cells_of: Callable[[Row], Row] = _same) -> None:
     shown = islice(rows, limit) if limit else iter(rows)
     if style is Format.JSONL:
         for row in shown:
             typer.echo(json.dumps(row, ensure_ascii=False, separators=(",", ":")))
         return
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for number, row in enumerate(shown):
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
+    for number, row in enumerate(map(cells_of, shown)):
         if not number:
             for name, value in row.items():
-                table.add_column(name, justify="left" if isinstance(value, str) else "right", overflow="fold")
+                is_text = isinstance(value, str)
+                table.add_column(name, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
         table.add_row(*("-" if value is None else escape(str(value)) for value in row.values()))
     if table.row_count:
         output.print(table)

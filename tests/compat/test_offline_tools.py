@@ -8,6 +8,7 @@ import re
 import shutil
 
 import pytest
+import zstandard
 from typer.testing import CliRunner
 
 from cluster.cli import app
@@ -255,6 +256,10 @@ def test_export_writes_objects_lines_or_frames_and_compresses_by_name(unpack, ma
     wanted = [base64.b64decode(m["body"]) for m in manifest("mixed") if m["topic"] == "TopicTest"]
     assert gzip.decompress(packed.read_bytes()) == b"".join(body + b"\n" for body in wanted)
     assert dledger("export", store, "-o", objects).exit_code == 2
+    assert dledger("export", store, "-o", tmp_path / "all.zst", "--format", "lines").exit_code == 0
+    with zstandard.open(tmp_path / "all.zst") as stream:
+        assert stream.read() == b"".join(body + b"\n" for body in bodies)
+    assert dledger("export", store, "--format", "frames", "--uncompress").stdout_bytes == frames.read_bytes()
     assert dledger("export", store, "--format", "lines", "--topic", "TopicTest").stdout_bytes == b"".join(
         body + b"\n" for body in wanted
     )

@@ -27,6 +27,7 @@ def dledger(*arguments: object, stdin: bytes | None = None) -> Result:
     [
         *("server", "append", "get", "tail", "status", "bench", "transfer"),
         *("inspect entries", "inspect index", "inspect term"),
+        *("inspect messages", "inspect queue", "inspect checkpoint", "verify", "rebuild", "export"),
         *("members list", "members add", "members promote", "members remove"),
     ],
 )
