@@ -1,0 +1,106 @@
+"""The offline commands on a replicated log of messages that our own nodes write: a leader's own records are hidden."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cluster.cli import app
+from commitlog.record_encoder import RecordEncoder
+from commitlog.system_records import STAMP_AT, MessageEntryCodec
+from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.types import Member, Membership
+from store.message import LOOPBACK, Message
+from store.os_files import OsFiles
+from store.topics import DLEDGER_TOPIC
+
+NOW = 1_795_227_552_330
+DATA_FILE_SIZE = 4096
+
+
+def dledger(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+def rows(result: Result) -> list[dict[str, object]]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Write a log: a no-op, forty messages, a membership and a no-op of the next term among them."""
+    codec = MessageEntryCodec(clock=lambda: NOW)
+    entries = EntryStore.open(
+        OsFiles(), str(tmp_path / "dledger-n0"), EntryStoreConfig(DATA_FILE_SIZE, 32 * 100), codec=codec
+    )
+    encoder = RecordEncoder(LOOPBACK)
+
+    def append_own(entry, term: int) -> None:
+        entries.append(
+            [entry.body], entries.last_index + 1, term, magic=entry.magic, channel=entry.channel, stamp_at=STAMP_AT
+        )
+
+    append_own(codec.no_op(), 1)
+    for first in range(0, 40, 10):
+        numbers = range(first, first + 10)
+        messages = [
+            Message("orders", b"body %d " % n * 9, n % 2, {"KEYS": f"k{n}", "UNIQ_KEY": f"{n:032X}"}) for n in numbers
+        ]
+        bodies = encoder.prepare(messages).encode_each([n // 2 for n in numbers], NOW + first)
+        entries.append(bodies, entries.last_index + 1, 1 + first // 20, stamp_at=STAMP_AT)
+        if first == 10:
+            append_own(codec.membership(Membership((Member("n0", "h:1"),))), 1)
+            append_own(codec.no_op(), 2)
+    entries.close()
+    return tmp_path
+
+
+def test_messages_are_shown_without_a_leaders_own_which_stand_among_the_entries(store: Path) -> None:
+    messages = rows(dledger("inspect", "messages", store, "--format", "jsonl"))
+    entries = rows(dledger("inspect", "entries", store, "--format", "jsonl"))
+
+    assert [message["keys"] for message in messages] == [f"k{n}" for n in range(40)]
+    assert rows(dledger("inspect", "messages", store, "--topic", DLEDGER_TOPIC, "--format", "jsonl")) == []
+    of_clients = [entry for entry in entries if not entry["channel"]]
+    assert [message["physicalOffset"] for message in messages] == [entry["pos"] + 48 for entry in of_clients]
+    assert [entry["channel"] for entry in entries if entry["channel"]] == [2, 3, 2]
+
+
+def test_rebuilt_queues_hold_the_messages_alone_and_verify_is_content(store: Path) -> None:
+    assert dledger("rebuild", store, "--index-slots", 100, "--index-items", 400).exit_code == 0
+
+    result = dledger("verify", store)
+    assert result.exit_code == 0, result.output
+    assert "43 entries, 43 index units" in result.stdout
+    queues = rows(dledger("inspect", "queue", store, "--format", "jsonl"))
+    assert [(row["topic"], row["queueId"], row["minOffset"], row["maxOffset"]) for row in queues] == [
+        ("orders", 0, 0, 20),
+        ("orders", 1, 0, 20),
+    ]
+    assert [
+        message["uniqKey"] for message in rows(dledger("inspect", "messages", store, "--key", "k17", "--format=jsonl"))
+    ] == [f"{17:032X}"]
+
+
+def test_byte_that_changed_anywhere_in_an_entry_is_found_for_its_header_has_a_checksum(store: Path) -> None:
+    assert dledger("rebuild", store, "--index-slots", 100, "--index-items", 400).exit_code == 0
+    message = rows(dledger("inspect", "messages", store, "--format", "jsonl"))[5]
+    begin = int(str(message["physicalOffset"]))
+    file = store / "dledger-n0" / "data" / f"{begin - begin % DATA_FILE_SIZE:020d}"
+    whole = file.read_bytes()
+    for at in range(begin - 48, begin + int(str(message["size"])), 7):
+        content = bytearray(whole)
+        content[at % DATA_FILE_SIZE] ^= 0x40
+        file.write_bytes(content)
+
+        result = dledger("verify", store)
+
+        assert result.exit_code == 1, at
+        assert "0 places of damage" not in result.stderr, at
+        assert str(file) in result.stderr, at
+    file.write_bytes(whole)
+    assert dledger("verify", store).exit_code == 0
