@@ -6,7 +6,7 @@ from store.consume_queue import Boundary
 from store.consume_queues import ConsumeQueues
 from store.message import QueueKey
 from store.os_files import OsFiles
-from store.queue_unit import BLANK_SIZE
+from store.queue_unit import BLANK_SIZE, UNIT
 from tests.unit.store.batches import batch_of
 
 KEY = QueueKey("orders", 0)
@@ -113,6 +113,38 @@ def test_truncation_by_physical_offset_leaves_no_stale_byte(tmp_path, open_queue
     assert (again.get(KEY).max_offset, again.max_physical_offset) == (30, 3000)
     [file] = (tmp_path / "consumequeue/orders/0").iterdir()
     assert file.read_bytes()[30 * 20 :] == bytes(1040 - 30 * 20)
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [
+        pytest.param(bytes(20), id="zeros"),
+        pytest.param(UNIT.pack(40, SIZE, 7), id="the end of a unit"),
+        pytest.param(UNIT.pack(500, 0, 0), id="the head of a unit"),
+        pytest.param(UNIT.pack(-5, SIZE, 0), id="no offset"),
+    ],
+)
+def test_unit_that_cannot_be_right_ends_the_queue_although_units_stand_behind_it(tmp_path, open_queues, torn):
+    queues = open_queues()
+    queues.append(batch_of(messages(0, 20)))
+    queues.get(KEY).overwrite(5, torn)
+
+    queues.truncate(1 << 40)
+
+    assert queues.get(KEY).max_offset == open_queues().get(KEY).max_offset == 5
+    [file] = (tmp_path / "consumequeue/orders/0").iterdir()
+    assert file.read_bytes()[5 * 20 :] == bytes(1040 - 5 * 20)
+
+
+def test_last_unit_is_cut_when_the_log_has_no_such_message(open_queues):
+    queues = open_queues()
+    queues.append(batch_of(messages(0, 20)))
+    asked = []
+
+    queues.truncate(1500, lambda *unit: asked.append(unit))
+
+    assert asked == [(KEY, 14, 1400, SIZE)]
+    assert queues.get(KEY).max_offset == 14
 
 
 @pytest.mark.parametrize(

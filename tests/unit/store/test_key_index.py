@@ -164,3 +164,34 @@ def test_files_follow_the_logs_begin_and_the_last_one_stays(tmp_path, open_index
     assert len(names(tmp_path)) == 2
     index.expire(1 << 40)
     assert len(names(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("kept", [1, 3, 6, 7])
+def test_cut_index_is_the_one_that_was_never_longer(tmp_path, open_index, kept):
+    log = [(number * 10, NOON + number * 700, [number, 3]) for number in range(8)]
+    index = open_index(IndexLayout(10, 11))
+    index.append(batch(*log))
+    index.flush()
+    index.truncate(kept * 10, lambda offset: NOON + offset * 70)
+    found = {path.name: path.read_bytes() for path in (tmp_path / "index").iterdir()}
+    index.remove_all()
+
+    index.append(batch(*log[:kept]))
+    index.flush()
+
+    assert found == {path.name: path.read_bytes() for path in (tmp_path / "index").iterdir()}
+
+
+def test_slots_that_a_crash_left_behind_their_items_are_made_again(tmp_path, open_index):
+    index = open_index(IndexLayout(10, 50))
+    index.append(batch((10, NOON, [3, 4]), (20, NOON, [3])))
+    index.flush()
+    [path] = (tmp_path / "index").iterdir()
+    content = path.read_bytes()
+    path.write_bytes(content[:40] + bytes(40) + content[80:])
+
+    index = open_index(IndexLayout(10, 50))
+    index.truncate(1 << 40, lambda _: 0)
+
+    assert path.read_bytes() == content
+    assert index.query(3, *ALL_TIME, 9).physical_offsets == [20, 10]
