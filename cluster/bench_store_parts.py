@@ -6,7 +6,7 @@ import gc
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from commitlog.store_verify import StoreParts, Verification
 from store.dispatch_batch import DispatchBatch, Int32s
 from store.index_file import IndexLayout
 from store.key_index import KeyIndex
-from store.message import LOOPBACK, Message, QueueKey
+from store.message import LOOPBACK, Message, QueueKey, StoredMessage
 from store.os_files import OsFiles
 from store.read_only_files import ReadOnlyFiles
 
@@ -156,20 +156,23 @@ def put_all(store: PlainStore, work: Work) -> float:
 
 def get_all(store: PlainStore, work: Work) -> float:
     """Read all queues in calls of 32, with topic, body and properties of each message; return the seconds."""
+    count = 0
     began = time.perf_counter()
-    count = sum(1 for _ in _messages_of(store))
+    for found in _calls(store):
+        for message in found:
+            if message.topic and message.properties["UNIQ_KEY"] and len(message.body) == work.body_size:
+                count += 1
     seconds = time.perf_counter() - began
     assert count == work.messages, (count, work)
     return seconds
 
 
-def _messages_of(store: PlainStore) -> Iterator[tuple[str, bytes, str]]:
+def _calls(store: PlainStore) -> Iterator[Sequence[StoredMessage]]:
     get = store.messages.get
     for queue_id in range(QUEUES):
         offset = 0
         while found := (answer := get(TOPIC, queue_id, offset, GET_COUNT)).messages:
-            for message in found:
-                yield message.topic, message.body, message.properties["UNIQ_KEY"]
+            yield found
             offset = answer.next_begin_offset
 
 
@@ -180,8 +183,11 @@ def memory_of_reading_mib(folder: Path) -> float:
     """
     most = 0
     with open_store(folder) as store:
-        for number, _ in enumerate(_messages_of(store)):
-            if number % (GET_COUNT * _MEMORY_LOOK_CALLS) == 0:
+        for number, found in enumerate(_calls(store)):
+            for message in found:
+                assert message.properties["UNIQ_KEY"], message
+                assert message.body is not None
+            if number % _MEMORY_LOOK_CALLS == 0:
                 most = max(most, anonymous_memory_bytes_of(os.getpid()))
         most = max(most, anonymous_memory_bytes_of(os.getpid()))
     return most / (1 << 20)

@@ -122,7 +122,7 @@ class LogWalk:
     def _with_hole(self, batch: DispatchBatch, view: memoryview, number: int, position: int) -> DispatchBatch:
         """Return a batch that ends at zeros, together with what is wrong with those, if anything is."""
         file = self._log_files[number]
-        data = _find_data(view, position)
+        data = self._find_data(file, position)
         behind = len(view)
         if data < len(view):
             behind = resync(view, position, len(view), base_offset=file.begin_offset, header_size=file.header_size)
@@ -137,7 +137,7 @@ class LogWalk:
         """Return whether the file of this number, or a later one, holds a good record anywhere."""
         for file in self._log_files[number:]:
             view = self._view_of(file)
-            if _find_data(view, 0) == len(view):
+            if self._find_data(file, 0) == len(view):
                 continue
             position = 0
             while position < len(view):
@@ -162,12 +162,24 @@ class LogWalk:
         offset = file.begin_offset + position
         if end == len(view) and size != room:
             self.leftovers[offset] = Skipped(file.path, position, offset, room, f"a blank of {room} bytes", f"{size}")
-        data = _find_data(view[:end], position + HEAD.size)
+        data = self._find_data(file, position + HEAD.size)
         if data < end:
             self.leftovers[offset + HEAD.size] = Skipped(
                 file.path, data, file.begin_offset + data, end - data, "zeros in a blank", "other bytes"
             )
         return end
+
+    def _find_data(self, file: LogFile, position: int) -> int:
+        """Return where the first byte from `position` on is that is not zero; the file's size if there is none."""
+        view = self._view_of(file)
+        # What the file system knows to be empty is not read: the file that is written last is mostly that.
+        for begin, end in self._open_files.get(file.path).data_ranges(position):
+            for first in range(begin, min(end, file.size), _CHUNK_SIZE_BYTES):
+                count = min(_CHUNK_SIZE_BYTES, file.size - first, end - first)
+                chunk = np.frombuffer(view, np.uint8, count, first)
+                if chunk.any():
+                    return first + int(np.flatnonzero(chunk)[0])
+        return file.size
 
 
 def _gap(before: LogFile, behind: LogFile) -> Skipped | None:
@@ -197,13 +209,3 @@ def _nothing(skipped: Skipped) -> DispatchBatch:
         key_rows=longs,
         skipped=(skipped,),
     )
-
-
-def _find_data(view: memoryview, position: int) -> int:
-    """Return where the first byte from `position` on is that is not zero; the view's length if there is none."""
-    while position < len(view):
-        chunk = np.frombuffer(view, np.uint8, min(_CHUNK_SIZE_BYTES, len(view) - position), position)
-        if chunk.any():
-            return position + int(np.flatnonzero(chunk)[0])
-        position += len(chunk)
-    return len(view)

@@ -251,7 +251,7 @@ class Record:
     @property
     def properties(self) -> RawProperties:
         """Names and values as RocketMQ's decoder gives them; the stored bytes in `raw`."""
-        return RawProperties(self.properties_raw)
+        return RawProperties(self.view[self._properties_position : self.position + self._fields[0]].tobytes())
 
     @property
     def message_id(self) -> str:
@@ -294,7 +294,7 @@ class Record:
             position = self.position + PHYSICAL_OFFSET_POSITION
             return Fault(position, f"physical offset {physical_offset}", f"{self._fields[6]}")
         if is_body_checked and self._fields[14]:
-            found = crc32(self.body_view) & CRC_MASK
+            found = crc32(self.view[self._body_position : self._body_position + self._fields[14]]) & CRC_MASK
             if found != self._fields[2]:
                 return Fault(self._body_position, f"a body with CRC-32 {self._fields[2]:#010x}", f"{found:#010x}")
         return self._check_property_crc() if is_property_crc_checked else None

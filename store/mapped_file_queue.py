@@ -127,8 +127,11 @@ class MappedFileQueue:
 
     def find(self, offset: int) -> MappedFile | None:
         """Return the file that holds the byte at `offset`, if there is one."""
-        number = (offset - self.begin_offset) // self._file_size
-        return self._mapped_files[number] if 0 <= number < len(self._mapped_files) else None
+        mapped_files = self._mapped_files
+        if not mapped_files:
+            return None
+        number = (offset - mapped_files[0].begin_offset) // self._file_size
+        return mapped_files[number] if 0 <= number < len(mapped_files) else None
 
     def reserve(self, begin: int, end: int) -> None:
         """See to it that the files of `[begin, end)` exist and have real blocks, so that writes there find room.
