@@ -1,0 +1,59 @@
+"""Ids of messages: RocketMQ's form, and never twice: not in one millisecond, not over forks, not when clocks jump."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from cluster.client.message_ids import MessageIds
+
+NOVEMBER = int(datetime(2026, 11, 1, tzinfo=UTC).timestamp()) * 1000
+DECEMBER = int(datetime(2026, 12, 1, tzinfo=UTC).timestamp()) * 1000
+
+
+class Clock:
+    now = NOVEMBER + 5
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.mark.parametrize(("address", "length"), [(bytes([10, 0, 0, 7]), 32), (bytes(range(16)), 56)])
+def test_an_id_has_the_parts_that_rocketmq_gives_it(address: bytes, length: int) -> None:
+    ids = MessageIds(address, Clock(), pid=lambda: 0x1_2345)
+
+    first, second = ids.next(), ids.next()
+
+    assert re.fullmatch(rf"[0-9A-F]{{{length}}}", first)
+    assert first.startswith(address.hex().upper() + "2345")
+    assert (first[-12:], second[-12:]) == ("00000005" + "0000", "00000005" + "0001")
+
+
+def test_no_id_comes_twice_in_a_millisecond_over_a_clock_that_jumps_or_a_month_that_ends() -> None:
+    clock = Clock()
+    ids = MessageIds(bytes(4), clock)
+    made = [ids.next() for _ in range(3 * 65_536)]
+    for now in (NOVEMBER, NOVEMBER + 6, DECEMBER - 1, DECEMBER, NOVEMBER):
+        clock.now = now
+        made += [ids.next() for _ in range(65_537)]
+
+    assert len(set(made)) == len(made)
+
+
+def test_two_processes_of_one_id_and_a_forked_one_make_other_ids() -> None:
+    pid = [7]
+    one, other = (MessageIds(bytes(4), Clock(), pid=lambda: pid[0]) for _ in range(2))
+    before, twin = one.next(), other.next()
+    pid[0] = 7 + 0x1_0000
+
+    assert len({before, twin, one.next(), other.next()}) == 4
+
+
+def test_a_month_begins_with_zero() -> None:
+    clock = Clock()
+    clock.now = DECEMBER
+    assert MessageIds(bytes(4), clock).next()[-12:-4] == "00000000"
+    clock.now = DECEMBER - 1
+    assert int(MessageIds(bytes(4), clock).next()[-12:-4], 16) == 30 * 86_400_000 - 1
