@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from cluster.config_options import NodeOptions
+from cluster.errors import CAUSES
 from dledger import metrics
 from dledger.errors import ResponseCode
 
@@ -194,6 +195,7 @@ def test_every_link_of_a_document_leads_somewhere() -> None:
         pytest.param(list(NodeOptions.model_fields), id="settings"),
         pytest.param([row.name for row in metrics.TABLE], id="metrics"),
         pytest.param([f"{code.value} {code.name}" for code in ResponseCode], id="response codes"),
+        pytest.param([f"| {cause.name} | {row.status.name} |" for cause, row in CAUSES.items()], id="causes"),
     ],
 )
 def test_operations_page_explains_every_name(names: list[str]) -> None:
