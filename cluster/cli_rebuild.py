@@ -10,12 +10,14 @@ from typing import Annotated
 import typer
 
 from cluster.cli_common import EXIT_USAGE, fail, notes, output
-from cluster.cli_store import StoreArgument, find, open_parts, progress_bar, refuse_raw, told_store_errors
+from cluster.cli_store import StoreArgument, find, progress_bar, refuse_raw, told_store_errors
 from commitlog.store_directory import StoreDirectory
 from commitlog.store_rebuild import OLD_NAME, Layout, Rebuild, finish_begun
+from commitlog.store_verify import StoreParts
 from store.index_file import IndexLayout
 from store.os_files import OsFiles
 from store.queue_unit import UNIT_SIZE
+from store.read_only_files import ReadOnlyFiles
 from store.store_lock import lock_store
 
 _NOTES_SHOWN_MAX = 20
@@ -67,7 +69,8 @@ def _rebuild(directory: Path, root: str, layout: Layout, *, skip_damaged: bool, 
     files = OsFiles()
     if finish_begun(files, root, is_old_kept=keep_old):
         notes.print("dledger: finished what an earlier rebuild was stopped in; rebuilding again", highlight=False)
-    parts = open_parts(directory, is_forced=True)
+    # Not `open_parts`: it would find this command's own lock, and take the store for one in use.
+    parts = StoreParts(ReadOnlyFiles(), find(directory))
     started = time.monotonic()
     with progress_bar() as bar:
         task = bar.add_task("rebuilding", total=parts.directory.size)

@@ -357,6 +357,20 @@ def test_rebuild_refuses_a_damaged_log_and_leaves_everything_as_it_is(store, man
     assert [finding.area for finding in left] == [Area.LOG], left
 
 
+def test_rebuild_refuses_a_damaged_end_of_a_log_that_was_closed_in_order_and_takes_a_torn_one(store, manifest):
+    last = manifest("plain-clean")[-1]
+    change(store / "commitlog" / f"{65536:020d}", last["physicalOffset"] - 65536 + 4, b"junk")
+
+    refused = dledger("rebuild", store)
+    (store / "abort").touch()
+    done = dledger("rebuild", store)
+
+    assert (refused.exit_code, done.exit_code) == (1, 0)
+    assert "the log's end is damaged" in refused.stderr
+    assert "149 messages" in done.stdout
+    assert "a torn tail" in done.stderr
+
+
 def test_rebuild_mends_queues_index_and_checkpoint_whatever_was_done_to_them(store):
     source = random.Random(SEED)
     for path in [*(store / "consumequeue").rglob("*/*/*"), index_file(store), store / "checkpoint"]:
