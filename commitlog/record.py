@@ -235,8 +235,7 @@ class Record:
     @property
     def topic(self) -> str:
         """The topic's name."""
-        end = self._properties_position - 2
-        return str(self.view[end - self._topic_size : end], "utf-8", "replace")
+        return str(self.topic_view, "utf-8", "replace")
 
     @property
     def topic_view(self) -> memoryview:
@@ -342,9 +341,7 @@ def decode(view: memoryview, position: int, end: int | None = None) -> Record:
         topic_size, width = -1, 1
         if magic == MAGIC_V1:
             # The byte is signed: above 127 it is a negative length.
-            topic_size = view[topic_position]
-            if topic_size > TOPIC_LENGTH_MAX_V1:
-                topic_size = -1
+            topic_size = view[topic_position] if view[topic_position] <= TOPIC_LENGTH_MAX_V1 else -1
         elif magic == MAGIC_V2 and topic_position + 2 <= record_end:
             topic_size, width = _SHORT.unpack_from(view, topic_position)[0], 2
         properties_position = topic_position + width + topic_size + 2
