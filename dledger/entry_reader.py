@@ -18,6 +18,8 @@ from dledger.types import LogState, Span, TermRun
 from store.errors import CorruptData
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dledger.entry_codec import EntryCodec
     from dledger.entry_index import EntryIndex, IndexUnit
     from dledger.entry_recovery import RecoveredLog
@@ -179,6 +181,23 @@ class EntryReader:
         if index < self.begin_index or self._index.unit(index).position != position:
             raise EntryNotFound(f"at position {position}", self.begin_index, self.last_index)
         return index
+
+    def data_file(self, position: int) -> MappedFile | None:
+        """Return the data file that holds the byte at `position`, if there is one; to read, as the log says."""
+        return self._data.find(position)
+
+    @property
+    def data_file_size(self) -> int:
+        """Bytes of each data file."""
+        return self._file_size
+
+    def data_files(self) -> Sequence[MappedFile]:
+        """Return all data files, oldest first, also a last one that holds nothing yet."""
+        return self._data.mapped_files
+
+    def index_before(self, position: int) -> int:
+        """Return the last entry that begins before `position`; `begin_index - 1` when there is none."""
+        return self._index.last_where(self.begin_index, self.last_index, lambda unit: unit.position < position)
 
     def old_files(self, count_max: int) -> list[tuple[str, int]]:
         """Return (path, end index) of the oldest data files, at most so many: all entries of a file are below its end.

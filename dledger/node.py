@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter
 
@@ -23,6 +23,7 @@ from dledger.config import NodeConfig
 from dledger.core.events import MembershipAction
 from dledger.driver import Proposal
 from dledger.entry_codec import RAW_ENTRY_CODEC, EntryCodec
+from dledger.entry_store import EntryStore
 from dledger.errors import ResponseCode
 from dledger.log_reader import LogReader
 from dledger.metrics import NodeMetrics
@@ -36,7 +37,7 @@ from dledger.pending_appends import AppendResult, PendingAppend
 from dledger.pending_reads import RequestRefused
 from dledger.pending_requests import RequestResult
 from dledger.state_machine import StateMachine
-from dledger.types import Role
+from dledger.types import NO_INDEX, NO_TERM, Role
 from store.errors import StoreError
 from store.files import Files
 from store.os_files import OsFiles
@@ -59,6 +60,7 @@ class Node:
         codec: tells a leader's own entries from those of clients. All nodes of a group must have the same.
         state_machine: is given every committed entry (of the codec's `applied_channel`); without any state yet. All
             nodes of a group must have the same.
+        keep_from: entries from this index on must not be deleted, for a reason of the owner's; None: he has none.
         trace: gets a line of JSON for every event of the core (`dledger.trace`).
 
     Attributes:
@@ -81,6 +83,7 @@ class Node:
         *,
         codec: EntryCodec = RAW_ENTRY_CODEC,
         state_machine: StateMachine | None = None,
+        keep_from: Callable[[], int] | None = None,
         trace: Trace | None = None,
     ) -> None:
         for name in ("max_push_size_bytes", "snapshot_chunk_size_bytes"):
@@ -92,7 +95,10 @@ class Node:
         self._files = files or OsFiles()
         self._codec = codec
         self._state_machine = state_machine
+        self._keep_from = keep_from
         self._trace = trace
+        self._opened: NodeFiles | None = None
+        self._has_joined = False
         self._waiters = Waiters.of(config, metrics)
         self._is_running = False
         # The store is open and must be closed.
@@ -102,6 +108,21 @@ class Node:
         )
 
     # ---------------------------------------------------------------------------------------------- life and death
+
+    def open(self) -> EntryStore:
+        """Recover the log and return it, to be read only; `start` does it where it was not done before.
+
+        Whoever needs the log to get ready calls this, gets ready, and then joins the group by `start`.
+
+        Raises:
+            store.errors.StoreError: the directory is locked, damaged or full; see the message.
+            dledger.errors.DLedgerError: memberships cannot be read; see the message.
+        """
+        if self._opened is None:
+            self._opened = NodeFiles.open(
+                self._files, self.config, has_state_machine=self._state_machine is not None, codec=self._codec
+            )
+        return self._opened.store
 
     async def start(self) -> None:
         """Recover the log, then join the group.
@@ -113,9 +134,9 @@ class Node:
         """
         self._loop = asyncio.get_running_loop()
         self.failed = self._loop.create_future()
-        opened = NodeFiles.open(
-            self._files, self.config, has_state_machine=self._state_machine is not None, codec=self._codec
-        )
+        self.open()
+        opened = self._opened
+        assert opened is not None
         try:
             parts = self._parts = compose(
                 opened,
@@ -126,6 +147,7 @@ class Node:
                 leader=self.leader,
                 on_failed=self._fail,
                 state_machine=self._state_machine,
+                keep_from=self._keep_from,
                 trace=self._trace,
             )
             self._raft, self._turns, self._transport = parts.raft, parts.turns, parts.transport
@@ -134,8 +156,10 @@ class Node:
             parts.group.on_membership(self._raft.memberships)
             parts.group.warn_of_settings()
         except BaseException:
+            self._opened = None
             opened.close(is_clean=False)
             raise
+        self._has_joined = True
         for note in opened.store.recovery_notes:
             logger.warning("recovered self_id=%s note=%r", self.config.self_id, note)
         self._is_open = self._is_running = True
@@ -149,12 +173,15 @@ class Node:
     async def stop(self) -> None:
         """Leave the group: wait a moment for appends under way, make everything durable, give the files back.
 
-        Without effect on a node that was not started, or is stopped already.
+        One that was only opened gives its files back; without effect on a node that is stopped already.
 
         Raises:
             store.errors.StorageFailed: the last sync failed; nothing that was acknowledged by a quorum is lost by it.
         """
+        opened, self._opened = self._opened, None
         if not self._is_open:
+            if opened is not None:
+                opened.close(is_clean=False)
             return
         self._is_open = False
         if self._gate.closed is None:
@@ -278,8 +305,13 @@ class Node:
 
     @property
     def commit_index(self) -> int:
-        """Last index known here to be committed."""
-        return self._raft.commit_index
+        """Last index known here to be committed; -1 before the node has joined its group."""
+        return self._raft.commit_index if self._has_joined else NO_INDEX
+
+    @property
+    def term(self) -> int:
+        """The current term, as far as the node knows; -1 before it has joined its group."""
+        return self._raft.term if self._has_joined else NO_TERM
 
     @property
     def is_running(self) -> bool:

@@ -85,6 +85,7 @@ def compose(
     leader: Callable[[], Leader],
     on_failed: Callable[[Exception], None],
     state_machine: StateMachine | None,
+    keep_from: Callable[[], int] | None,
     trace: Trace | None,
 ) -> NodeParts:
     """Return the parts of a node around its files; nothing runs yet.
@@ -126,7 +127,10 @@ def compose(
         retention_settings(config).rules, files, opened.directory, store, found_end=store.last_index + 1
     )
     retention = NodeRetention(
-        policy, floor=partial(_retention_floor, raft, machine), is_disk_sick=lambda: raft.is_disk_sick, soon=turns.soon
+        policy,
+        floor=partial(_retention_floor, raft, machine, keep_from),
+        is_disk_sick=lambda: raft.is_disk_sick,
+        soon=turns.soon,
     )
     return NodeParts(opened, thread, group, observer, turns, syncer, transport, machine, raft, retention, driver)
 
@@ -166,9 +170,10 @@ def _raft_of(opened: NodeFiles, config: NodeConfig, machine: NodeMachine | None,
     )
 
 
-def _retention_floor(raft: Raft, machine: NodeMachine | None) -> int:
-    """Return the first index that must be kept: the group needs it, or the state machine after a restart."""
-    return raft.retention_floor if machine is None else min(raft.retention_floor, machine.snapshot_index + 1)
+def _retention_floor(raft: Raft, machine: NodeMachine | None, keep_from: Callable[[], int] | None) -> int:
+    """Return the first index that must be kept: the group needs it, the state machine after a restart, or the owner."""
+    floor = raft.retention_floor if machine is None else min(raft.retention_floor, machine.snapshot_index + 1)
+    return floor if keep_from is None else min(floor, keep_from())
 
 
 def gauges_of(parts: NodeParts, appends: PendingAppends) -> NodeGauges:

@@ -1,0 +1,128 @@
+"""When a new leader may take puts: when it knows every message that any leader before it may have acknowledged.
+
+Queue offsets are given out by the leader alone, from what its queues hold. So before its first put
+
+1. its no-op must be committed: then everything before it is, and nothing else ever comes before it;
+2. queues must hold everything up to there: then each queue's next offset is its maximum;
+3. the table of next offsets is asked anew: as a follower, or as a leader of an earlier term, it may have been another.
+
+Source: RocketMQ `DLedgerRoleChangeHandler`. There, step 1 is "committed index equals end index", which may never come
+true without an append, and step 2 can hang for as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from dledger.entry_errors import EntryNotFound
+from dledger.types import NO_TERM
+
+
+class LeadingNode(Protocol):
+    """What has to be known of the node; `dledger.node.Node` is one."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads, as far as it knows."""
+        ...
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        ...
+
+    @property
+    def commit_index(self) -> int:
+        """Last index known to be committed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """How far a node is on its way to take puts.
+
+    Attributes:
+        is_leader: the node leads.
+        term: its term.
+        is_no_op_committed: an entry of that term is committed.
+        dispatched_offset: queues hold everything of the log below.
+        target_offset: what they must hold before the first put; -1 while that is not known.
+        is_ready: puts may be taken.
+    """
+
+    is_leader: bool
+    term: int
+    is_no_op_committed: bool
+    dispatched_offset: int
+    target_offset: int
+    is_ready: bool
+
+    @property
+    def behind_bytes(self) -> int:
+        """How much must still be dispatched; 0 when nothing, or while that is not known."""
+        return max(self.target_offset - self.dispatched_offset, 0)
+
+    @property
+    def reason(self) -> str:
+        """Why puts are not taken, for people; empty when they are."""
+        if self.is_ready:
+            return ""
+        if not self.is_leader:
+            return "this node does not lead its group"
+        if not self.is_no_op_committed:
+            return f"the leader of term {self.term} waits for a majority to have its first entry"
+        return f"the leader of term {self.term} has {self.behind_bytes} bytes of the log left to dispatch"
+
+
+class Leadership:
+    """Watches one node; puts are taken only while `look` says so.
+
+    Args:
+        node: the node.
+        term_at: the term of an entry that is in its log; raises `EntryNotFound` for one that is not.
+        end_offset: of what is committed.
+        dispatched_offset: queues hold everything of the log below.
+        recover_queue_offsets: has queues asked anew for their next offsets.
+    """
+
+    def __init__(
+        self,
+        node: LeadingNode,
+        *,
+        term_at: Callable[[int], int],
+        end_offset: Callable[[], int],
+        dispatched_offset: Callable[[], int],
+        recover_queue_offsets: Callable[[], None],
+    ) -> None:
+        self._node = node
+        self._term_at = term_at
+        self._end_offset = end_offset
+        self._dispatched_offset = dispatched_offset
+        self._recover_queue_offsets = recover_queue_offsets
+        self._target = (NO_TERM, -1)
+        self._ready_term = NO_TERM
+
+    def look(self) -> Readiness:
+        """Return how it stands; the moment that the node becomes ready, queue offsets are asked for anew."""
+        node, dispatched = self._node, self._dispatched_offset()
+        term = node.term
+        if not node.is_leader:
+            return Readiness(False, term, False, dispatched, -1, False)
+        if self._target[0] != term:
+            if not self._is_own_committed(term):
+                return Readiness(True, term, False, dispatched, -1, False)
+            # What comes behind is this leader's own.
+            self._target = (term, self._end_offset())
+        target = self._target[1]
+        if self._ready_term != term and dispatched >= target:
+            self._recover_queue_offsets()
+            self._ready_term = term
+        return Readiness(True, term, True, dispatched, target, self._ready_term == term)
+
+    def _is_own_committed(self, term: int) -> bool:
+        try:
+            return self._term_at(self._node.commit_index) == term
+        except EntryNotFound:
+            return False

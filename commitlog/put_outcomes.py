@@ -1,0 +1,37 @@
+"""What became of a put into the replicated log: DLedger's code, RocketMQ's status, and the truth.
+
+RocketMQ's names say little of whether a put happened: a quorum that was waited for in vain gives "in sync replicas not
+enough" although the message may be committed a moment later, and most refusals are "page cache busy". So each code has
+both: the status that RocketMQ 5 answers with, and what may be concluded (`dledger.errors.outcome_of`).
+
+Source: RocketMQ `DLedgerCommitLog.asyncPutMessage`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dledger.errors import Outcome, ResponseCode, outcome_of
+from store.commit_log import Certainty, PutStatus
+
+STATUS_OF: Final = {
+    ResponseCode.SUCCESS: PutStatus.PUT_OK,
+    ResponseCode.NOT_LEADER: PutStatus.SERVICE_NOT_AVAILABLE,
+    ResponseCode.DISK_FULL: PutStatus.SERVICE_NOT_AVAILABLE,
+    ResponseCode.LEADER_NOT_READY: PutStatus.SERVICE_NOT_AVAILABLE,
+    ResponseCode.LEADER_TRANSFERRING: PutStatus.SERVICE_NOT_AVAILABLE,
+    ResponseCode.LEADER_PENDING_FULL: PutStatus.OS_PAGE_CACHE_BUSY,
+    ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
+    ResponseCode.UNEXPECTED_ARGUMENT: PutStatus.MESSAGE_ILLEGAL,
+    ResponseCode.REQUEST_WITH_EMPTY_BODYS: PutStatus.MESSAGE_ILLEGAL,
+}
+_CERTAINTY_OF: Final = {
+    Outcome.APPENDED: Certainty.APPENDED,
+    Outcome.NOT_APPENDED: Certainty.NOT_APPENDED,
+    Outcome.UNKNOWN: Certainty.UNKNOWN,
+}
+
+
+def put_outcome(code: ResponseCode) -> tuple[PutStatus, Certainty]:
+    """Return RocketMQ's status, and whether it happened; a code that is not in the table is UNKNOWN_ERROR."""
+    return STATUS_OF.get(code, PutStatus.UNKNOWN_ERROR), _CERTAINTY_OF[outcome_of(code)]

@@ -1,0 +1,128 @@
+"""A plain log becomes a replicated one: after every operation on files and every class of lost writes it opens again,
+holds every message of the plain log and all that was appended behind, and ends at the same divide."""
+
+import os
+from collections import Counter
+from functools import partial
+from random import Random
+
+import pytest
+
+from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
+from commitlog.divide import OpeningCase
+from dledger.entry_store import EntryStoreConfig
+from dledger.testing.faults import FaultCounts
+from dledger.testing.sim_disk import SimDisk
+from store.message import Message
+from tests.crashpoints.images import crash_images, killed
+from tests.crashpoints.workload import files_on
+from tests.unit.dledger_log.conftest import Clock, Opened
+
+IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
+SECOND_CRASH_STRIDE = 3 if IS_LONG else 11
+FILE_SIZE = 2048
+SIZES = EntryStoreConfig(FILE_SIZE, 32 * 8)
+NOW = 1_700_000_000_000
+
+# Sizes of the bodies in the plain log, whether all of it was flushed, and whether the next file was made ahead.
+SHAPES = {
+    "in the middle of a file": ((300, 900, 1200, 200), True, False),
+    "with the next file made ahead": ((300, 900, 500), True, True),
+    "with a blank at the end": ((1700, 1000), True, False),
+    "with a tail that was not flushed": ((300, 900, 500), False, False),
+}
+
+
+class Conversion:
+    """One plain log on its way; counts what was looked at."""
+
+    def __init__(self, sizes, is_flushed, is_next_made):
+        self.counts = Counter()
+        self.cases = set()
+        self.disk = SimDisk(Random(1), FaultCounts())
+        clock = Clock(NOW)
+        config = CommitLogConfig(mapped_file_size=FILE_SIZE)
+        log = PlainCommitLog.open(files_on(self.disk), "/node/commitlog", config, LastExit(), clock)
+        self.bodies = []
+        for number, size in enumerate(sizes):
+            if number == len(sizes) - 1 and not is_flushed:
+                self._flush(log)
+            self.bodies.append(bytes([number + 1]) * size)
+            log.append([Message("T", self.bodies[-1])], [number])
+        if is_flushed:
+            self._flush(log)
+        if is_next_made:
+            job = log._queue.prepare_next()
+            job.make()
+            log._queue.adopt_next()
+        log.abandon("killed")
+        # What a crash may take of the plain log: what was not flushed.
+        self.kept_min = len(self.bodies) if is_flushed else len(self.bodies) - 1
+        self.promised = 0
+        self.divide = None
+
+    @staticmethod
+    def _flush(log):
+        ticket = log.begin_flush()
+        ticket.sync()
+        log.end_flush(ticket)
+
+    def run(self):
+        opened = self.open(files_on(self.disk, self.see))
+        self.kept_min, self.divide = len(self.bodies), opened.divided.divide
+        opened.node.lead(1)
+        opened.log.append([Message("T", b"new" * 50)], [len(self.bodies)])
+        opened.node.flush()
+        self.promised = 2
+        opened.log.append([Message("T", b"newer" * 300)], [len(self.bodies) + 1])
+        opened.node.flush()
+        self.see(0)
+
+    def open(self, files):
+        return Opened("/node", files, Clock(NOW), SIZES)
+
+    def see(self, number):
+        for image in crash_images(self.disk, is_every_byte=IS_LONG):
+            self._try(f"operation {number}: {image.label}", image.disk)
+        self._try(f"operation {number}: process killed", killed(self.disk).disk)
+
+    def _try(self, place, disk):
+        self.counts["images"] += 1
+        is_crashed_again = self.counts["images"] % SECOND_CRASH_STRIDE == 0
+        try:
+            self._check(disk, partial(self._crash_again, disk) if is_crashed_again else lambda _: None)
+        except Exception as error:
+            raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
+
+    def _crash_again(self, disk, _number):
+        for image in crash_images(disk):
+            self.counts["images of a second crash"] += 1
+            self._check(image.disk, lambda _: None)
+
+    def _check(self, disk, before_operation):
+        opened = self.open(files_on(disk, before_operation))
+        self.cases.add(opened.divided.case)
+        assert opened.store.last_index + 1 >= self.promised
+        assert self.divide in (None, opened.divided.divide)
+        opened.node.commit()
+        found = [opened.log.read(place, size).body for *_, place, size in opened.scanned()]
+        old = [body for body in found if not body.startswith(b"new")]
+        assert len(old) >= self.kept_min
+        assert old == self.bodies[: len(old)]
+        # It goes on, at the divide or behind what is there.
+        end = opened.store.end_position
+        assert end >= opened.divided.divide == opened.store.begin_position > 0
+        opened.node.lead(5)
+        assert opened.store.position_of(opened.store.last_index) in (end, end + -end % FILE_SIZE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_message_is_lost_wherever_the_conversion_is_interrupted(shape, capsys):
+    conversion = Conversion(*SHAPES[shape])
+    conversion.run()
+
+    with capsys.disabled():
+        print(f"\ncrash points of a plain log {shape}: {dict(conversion.counts)}")
+    assert conversion.cases == {OpeningCase.OLD_FILES, OpeningCase.ENTRIES}
+    assert conversion.counts["images of a second crash"] > 0

@@ -1,0 +1,83 @@
+"""What a node may dispatch is never cut off its log afterwards: not by a new leader, not by a crash, not in a new life.
+
+In each simulated process a `DLedgerCommitLog` stands over its entry store, as in a broker. Its end, below which
+messages are dispatched, is noted after every turn; every cut must be behind it.
+"""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from commitlog.dledger_commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
+from dledger.driver import Driver
+from dledger.testing.options import draw_options
+from dledger.testing.runner import run_options
+from dledger.testing.work import Work
+from dledger.testing.world import Parts
+
+SEEDS = range(70_000, 70_040)
+
+
+class DispatchedWasCut(AssertionError):
+    pass
+
+
+class WatchedDriver(Driver):
+    """A driver whose node has a message store's log over it.
+
+    Attributes:
+        cuts: how many there were in all runs.
+    """
+
+    cuts = 0
+    is_uncommitted_dispatched = False
+
+    def __init__(self, raft, *, store, **parts):
+        super().__init__(raft, store=store, **parts)
+        node = SimpleNamespace(append=None)
+        self._log = DLedgerCommitLog(node, store, store.begin_position, None, DLedgerCommitLogConfig(), lambda: 0)
+        self._node = node
+        self._dispatched_index, self._dispatched_offset = -1, 0
+        self._note()
+        original = store.truncate
+
+        def truncate(first_index):
+            WatchedDriver.cuts += 1
+            if first_index <= self._dispatched_index or store.position_of(first_index) < self._dispatched_offset:
+                raise DispatchedWasCut(f"cut from {first_index}, dispatched up to {self._dispatched_index}")
+            original(first_index)
+
+        store.truncate = truncate
+
+    def process(self, events, now_ms=None):
+        super().process(events, now_ms)
+        self._note()
+
+    def _note(self):
+        is_wrong = WatchedDriver.is_uncommitted_dispatched
+        self._node.commit_index = self.raft.last_index if is_wrong else self.raft.commit_index
+        self._dispatched_index = max(self._dispatched_index, self._log.commit_index)
+        self._dispatched_offset = max(self._dispatched_offset, self._log.end_offset)
+
+
+def run(seed):
+    return run_options(replace(draw_options(seed), is_message_log=True), Parts(make_driver=WatchedDriver))
+
+
+@pytest.mark.slow
+def test_no_cut_reaches_what_was_dispatched():
+    WatchedDriver.cuts = committed = 0
+    for seed in SEEDS:
+        summary, failure = run(seed)
+        assert failure == "", f"seed {seed}: {failure}"
+        committed += summary.work[Work.COMMITTED]
+
+    print(f"seeds {SEEDS.start}..{SEEDS.stop - 1}: {WatchedDriver.cuts} cuts, {committed} committed")
+    assert WatchedDriver.cuts > 20
+
+
+def test_who_dispatches_what_is_not_committed_is_found_out(monkeypatch):
+    monkeypatch.setattr(WatchedDriver, "is_uncommitted_dispatched", True)
+
+    assert any("DispatchedWasCut" in run(seed)[1] for seed in SEEDS)

@@ -1,0 +1,148 @@
+"""A replicated log without a network: an entry store, and a node that commits when a test says so."""
+
+import pytest
+
+from commitlog.divide import LogPlaces, divide_log
+from commitlog.dledger_commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
+from commitlog.old_log import OldLog
+from commitlog.system_records import MessageEntryCodec
+from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.errors import ResponseCode
+from dledger.pending_appends import AppendResult
+from dledger.types import Member, Membership
+from store.message import Message
+from store.os_files import OsFiles
+
+FILE_SIZE = 4096
+SIZES = EntryStoreConfig(FILE_SIZE, 32 * 16)
+MEMBERS = Membership((Member("n0"), Member("n1")))
+
+
+class FakeFuture:
+    """As an asyncio future that belongs to no loop; callbacks run at once."""
+
+    def __init__(self):
+        self._result = None
+        self._callbacks = []
+
+    def done(self):
+        return self._result is not None
+
+    def cancelled(self):
+        return False
+
+    def result(self):
+        return self._result
+
+    def add_done_callback(self, callback):
+        self._callbacks.append(callback)
+
+    def set_result(self, result):
+        self._result = result
+        for callback in self._callbacks:
+            callback(self)
+
+
+class SimpleNode:
+    """Leads a group of one whose quorum is the test: what is appended is committed by `commit`."""
+
+    def __init__(self, store, codec):
+        self.store, self.codec = store, codec
+        self.term, self.is_leader, self.commit_index = 0, False, -1
+        self.refusal = None
+        self.waiting = []
+
+    def lead(self, term):
+        self.term, self.is_leader = term, True
+        self.append_own(self.codec.no_op())
+
+    def append_own(self, entry):
+        magic, channel, body, stamp_at = entry
+        index = self.store.last_index + 1
+        self.store.append([body], index, self.term, magic=magic, channel=channel, stamp_at=stamp_at)
+
+    def append(self, bodies, stamp_at=None):
+        future = FakeFuture()
+        if self.refusal is not None:
+            future.set_result(AppendResult(self.refusal, "refused"))
+            return future
+        first_index = self.store.last_index + 1
+        positions = self.store.append(bodies, first_index, self.term, stamp_at=stamp_at)
+        self.waiting.append((first_index + len(bodies) - 1, future, first_index, positions))
+        return future
+
+    def commit(self, index=None):
+        self.commit_index = self.store.last_index if index is None else index
+        for last_index, future, first_index, positions in self.waiting:
+            if last_index <= self.commit_index and not future.done():
+                future.set_result(AppendResult(ResponseCode.SUCCESS, "", first_index, self.term, positions))
+
+    def answer(self, code):
+        """End what waits without a commit."""
+        for _, future, *_ in self.waiting:
+            if not future.done():
+                future.set_result(AppendResult(code, "said the test"))
+
+    def flush(self):
+        ticket = self.store.begin_flush()
+        ticket.sync()
+        self.store.end_flush(ticket)
+
+
+class Opened:
+    def __init__(self, root, files, clock, sizes=SIZES, node_name="dledger-n0"):
+        codec = MessageEntryCodec(clock=clock)
+        self.places = LogPlaces(f"{root}/commitlog", f"{root}/{node_name}", sizes)
+        self.divided = divide_log(files, self.places, codec)
+        self.store = EntryStore.open(files, self.places.node_directory, sizes, codec)
+        self.node = SimpleNode(self.store, codec)
+        self.old = OldLog.open(files, self.places.old_directory, sizes.data_file_size_bytes, self.divided.divide)
+        self.log = DLedgerCommitLog(
+            self.node, self.store, self.divided.divide, self.old, DLedgerCommitLogConfig(), clock
+        )
+
+    def close(self):
+        self.log.close()
+        self.store.save_checkpoint(self.node.commit_index)
+        self.store.abandon()
+
+    def scanned(self, size=700):
+        """Return (topic, queue id, queue offset, physical offset, size) of all, as dispatch sees them."""
+        found, offset = [], self.log.begin_offset
+        while (batch := self.log.scan(offset, size, is_body_checked=True)) is not None:
+            assert batch.skipped == ()
+            assert batch.next_offset > offset
+            for row in range(len(batch)):
+                key = batch.queues[batch.queue_numbers[row]]
+                place = (int(batch.queue_offsets[row]), int(batch.physical_offsets[row]), int(batch.sizes[row]))
+                found.append((key.topic, key.queue_id, *place))
+            offset = batch.next_offset
+        return found
+
+
+class Clock:
+    def __init__(self, now=1_700_000_000_000):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def open_log(tmp_path, clock):
+    opened = []
+
+    def open_one(root=None, **arguments):
+        opened.append(Opened(root or tmp_path, OsFiles(), clock, **arguments))
+        return opened[-1]
+
+    return open_one
+
+
+def message(body=b"hello", topic="T", queue_id=0, **fields):
+    return Message(topic, body, queue_id, **fields)
