@@ -62,10 +62,10 @@ class FaultyDisk:
     def disk_used_ratio(self, path: str) -> float:
         return self._files.disk_used_ratio(path) if self.used_ratio is None else self.used_ratio
 
-    def create(self, path: str, size: int) -> FaultyFile:
+    def create(self, path: str, size: int, *, is_sparse: bool = False) -> FaultyFile:
         if self.is_full:
             raise DiskFull(path, size)
-        return FaultyFile(self, self._files.create(path, size))
+        return FaultyFile(self, self._files.create(path, size, is_sparse=is_sparse))
 
     def open(self, path: str) -> FaultyFile:
         return FaultyFile(self, self._files.open(path))
