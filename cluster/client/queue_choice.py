@@ -10,52 +10,86 @@ Source: RocketMQ `MQFaultStrategy.selectOneMessageQueue`, `TopicPublishInfo`, `S
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
-from cluster.client.message_queue import MessageQueue
+from cluster.route_table import BrokerRoute
+from cluster.topic_config import PERMISSION_READ, PERMISSION_WRITE
 from store.java_hash import java_hash, positive_hash
 
 _TOPICS_MAX: Final = 10_000
 _START_END: Final = 1 << 16
 
 
+class BrokerQueue(NamedTuple):
+    """One queue of one topic on one broker. All clients see queues in the same order."""
+
+    broker: str
+    topic: str
+    queue_id: int
+
+
+def writable_queues(routes: Iterable[BrokerRoute]) -> tuple[BrokerQueue, ...]:
+    """Return the queues of a topic that messages may be put to, in order."""
+    return _queues((route, route.queues.write_queues) for route in routes if route.queues.permission & PERMISSION_WRITE)
+
+
+def readable_queues(routes: Iterable[BrokerRoute]) -> tuple[BrokerQueue, ...]:
+    """Return the queues of a topic that may be read, in order."""
+    return _queues((route, route.queues.read_queues) for route in routes if route.queues.permission & PERMISSION_READ)
+
+
+def _queues(counts: Iterable[tuple[BrokerRoute, int]]) -> tuple[BrokerQueue, ...]:
+    return tuple(
+        sorted(
+            BrokerQueue(route.registration.broker, route.queues.topic, queue_id)
+            for route, count in counts
+            for queue_id in range(count)
+        )
+    )
+
+
+def queue_of_key(queues: Sequence[BrokerQueue], key: str) -> BrokerQueue:
+    """Return the queue of all messages with this key: the same for as long as `queues` are the same."""
+    return queues[positive_hash(java_hash(key)) % len(queues)]
+
+
 class RoundRobin:
     """Gives out queues in turn, topic by topic, from a random one on.
 
     Args:
-        start: draws where each topic begins, so that producers do not all begin with the same queue.
+        order: draws where each topic begins, so that producers do not all begin with the same queue.
     """
 
-    def __init__(self, start: random.Random | None = None) -> None:
-        self._start = start or random.Random()
+    def __init__(self, order: random.Random | None = None) -> None:
+        self._order = order or random.Random()
         self._next: dict[str, int] = {}
 
     def choose(
         self,
-        queues: Sequence[MessageQueue],
+        queues: Sequence[BrokerQueue],
         is_available: Callable[[str], bool] = lambda _: True,
-        last_broker: str = "",
-    ) -> MessageQueue:
+        avoided: str = "",
+    ) -> BrokerQueue:
         """Return the next queue.
 
         Args:
             queues: of one topic, at least one.
             is_available: whether a broker is neither slow nor has just failed.
-            last_broker: where the same message has just failed; empty for a first attempt.
+            avoided: a broker that this message was sent to in vain; empty for a first attempt.
         """
         topic = queues[0].topic
         if topic not in self._next and len(self._next) >= _TOPICS_MAX:
             self._next.clear()
         turn = self._next.get(topic, -1)
         if turn < 0:
-            turn = self._start.randrange(_START_END)
+            turn = self._order.randrange(_START_END)
         best, best_rank = turn % len(queues), -1
         for step in range(len(queues)):
             at = (turn + step) % len(queues)
             broker = queues[at].broker
-            # Another broker than the one that failed counts less than one that is known to be well.
-            rank = 2 * is_available(broker) + (broker != last_broker)
+            # The broker that failed is taken only when there is no other.
+            rank = 2 * (broker != avoided) + is_available(broker)
             if rank > best_rank:
                 best, best_rank = at, rank
             if rank == 2 + 1:
@@ -63,8 +97,3 @@ class RoundRobin:
         # Behind the one that is taken: so those behind a bad broker's queues do not get its share.
         self._next[topic] = best + 1
         return queues[best]
-
-
-def by_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
-    """Return the queue of a key: the same for as long as `queues` are the same."""
-    return queues[positive_hash(java_hash(key)) % len(queues)]

@@ -8,16 +8,15 @@ from itertools import pairwise
 
 import pytest
 
-from cluster.client.fault_avoidance import FaultAvoidance, penalty_ms
-from cluster.client.message_queue import MessageQueue, readable_queues, writable_queues
-from cluster.client.queue_choice import RoundRobin, by_key
+from cluster.client.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance, avoidance_ms
+from cluster.client.queue_choice import BrokerQueue, RoundRobin, queue_of_key, readable_queues, writable_queues
 from cluster.route_table import BrokerRoute, Registration, TopicQueues
 from store.java_hash import java_hash
 
-QUEUES = tuple(MessageQueue("orders", broker, queue) for broker in ("b0", "b1") for queue in range(4))
+QUEUES = tuple(BrokerQueue(broker, "orders", queue) for broker in ("b0", "b1") for queue in range(4))
 
 
-def turns(count: int, **how: object) -> list[MessageQueue]:
+def turns(count: int, **how: object) -> list[BrokerQueue]:
     choice = RoundRobin(random.Random(7))
     return [choice.choose(QUEUES, **how) for _ in range(count)]
 
@@ -45,9 +44,11 @@ def test_a_bad_broker_is_passed_by_and_its_share_is_spread_evenly() -> None:
     assert Counter(chosen) == dict.fromkeys(QUEUES[4:], 100)
 
 
-def test_a_repeated_message_goes_to_another_broker_unless_that_one_is_worse() -> None:
-    assert {queue.broker for queue in turns(8, last_broker="b0")} == {"b1"}
-    assert {queue.broker for queue in turns(8, last_broker="b0", is_available=lambda broker: broker == "b0")} == {"b0"}
+def test_a_repeated_message_goes_to_another_broker_while_there_is_one() -> None:
+    assert {queue.broker for queue in turns(8, avoided="b0")} == {"b1"}
+    assert {queue.broker for queue in turns(8, avoided="b0", is_available=lambda broker: broker == "b0")} == {"b1"}
+    only = QUEUES[:4]
+    assert RoundRobin(random.Random(7)).choose(only, avoided="b0") in only
 
 
 def test_when_all_brokers_are_bad_they_are_taken_all_the_same() -> None:
@@ -56,12 +57,12 @@ def test_when_all_brokers_are_bad_they_are_taken_all_the_same() -> None:
 
 def test_a_key_keeps_its_queue() -> None:
     for key in ("o-17", "", "ключ", "polygenelubricants"):
-        assert by_key(QUEUES, key) == by_key(QUEUES, key)
-    assert by_key(QUEUES, "o-17") == QUEUES[abs(java_hash("o-17")) % 8]
+        assert queue_of_key(QUEUES, key) == queue_of_key(QUEUES, key)
+    assert queue_of_key(QUEUES, "o-17") == QUEUES[abs(java_hash("o-17")) % 8]
     # Its hash is the lowest number there is, which has no absolute value in 32 bits.
     assert java_hash("polygenelubricants") == -(1 << 31)
-    assert by_key(QUEUES, "polygenelubricants") == QUEUES[0]
-    assert len({by_key(QUEUES, f"key-{number}") for number in range(200)}) == 8
+    assert queue_of_key(QUEUES, "polygenelubricants") == QUEUES[0]
+    assert len({queue_of_key(QUEUES, f"key-{number}") for number in range(200)}) == 8
 
 
 def test_queues_of_a_route_are_those_that_may_be_used_in_order() -> None:
@@ -71,8 +72,8 @@ def test_queues_of_a_route_are_those_that_may_be_used_in_order() -> None:
 
     routes = [route("b2", 6), route("b1", 4), route("b0", 2)]
 
-    assert readable_queues(routes) == tuple(MessageQueue("orders", b, q) for b in ("b1", "b2") for q in (0, 1))
-    assert writable_queues(routes) == tuple(MessageQueue("orders", b, 0) for b in ("b0", "b2"))
+    assert readable_queues(routes) == tuple(BrokerQueue(b, "orders", q) for b in ("b1", "b2") for q in (0, 1))
+    assert writable_queues(routes) == tuple(BrokerQueue(b, "orders", 0) for b in ("b0", "b2"))
 
 
 @pytest.mark.parametrize(
@@ -89,31 +90,31 @@ def test_queues_of_a_route_are_those_that_may_be_used_in_order() -> None:
         (15_000, 600_000),
     ],
 )
-def test_the_slower_an_answer_the_longer_a_node_is_passed_by(latency_ms: int, penalty: int) -> None:
-    assert penalty_ms(latency_ms) == penalty
+def test_the_slower_an_answer_the_longer_a_broker_is_passed_by(latency_ms: int, penalty: int) -> None:
+    assert avoidance_ms(latency_ms) == penalty
     avoidance = FaultAvoidance()
 
-    avoidance.answered("n0:1", latency_ms, 1_000)
+    avoidance.observed("b0", latency_ms, 1_000)
 
-    assert avoidance.is_available("n0:1", 1_000 + penalty)
-    assert penalty == 0 or not avoidance.is_available("n0:1", 1_000 + penalty - 1)
-    assert avoidance.is_available("n1:1", 1_000)
+    assert avoidance.is_available("b0", 1_000 + penalty)
+    assert penalty == 0 or not avoidance.is_available("b0", 1_000 + penalty - 1)
+    assert avoidance.is_available("b1", 1_000)
 
 
-def test_a_failed_node_is_passed_by_longest_and_a_quick_answer_ends_it() -> None:
+def test_a_failed_broker_is_passed_by_for_three_minutes_and_a_quick_answer_ends_it() -> None:
     avoidance = FaultAvoidance()
-    avoidance.failed("n0:1", 0)
-    assert not avoidance.is_available("n0:1", 599_999)
+    avoidance.observed("b0", FAILED_LATENCY_MS, 0)
+    assert not avoidance.is_available("b0", 179_999)
 
-    avoidance.answered("n0:1", 3, 10)
+    avoidance.observed("b0", 3, 10)
 
-    assert avoidance.is_available("n0:1", 10)
+    assert avoidance.is_available("b0", 10)
 
 
-def test_nodes_that_are_remembered_are_bounded() -> None:
+def test_brokers_that_are_remembered_are_bounded() -> None:
     avoidance = FaultAvoidance()
     for number in range(1_001):
-        avoidance.failed(f"n{number}:1", 0)
+        avoidance.observed(f"b{number}", FAILED_LATENCY_MS, 0)
 
-    assert avoidance.is_available("n0:1", 0)
-    assert not avoidance.is_available("n1:1", 0)
+    assert avoidance.is_available("b0", 0)
+    assert not avoidance.is_available("b1", 0)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cluster.client.message_ids import MessageIds
+from cluster.client.unique_keys import UniqueKeys
 
 NOVEMBER = int(datetime(2026, 11, 1, tzinfo=UTC).timestamp()) * 1000
 DECEMBER = int(datetime(2026, 12, 1, tzinfo=UTC).timestamp()) * 1000
@@ -22,7 +22,7 @@ class Clock:
 
 @pytest.mark.parametrize(("address", "length"), [(bytes([10, 0, 0, 7]), 32), (bytes(range(16)), 56)])
 def test_an_id_has_the_parts_that_rocketmq_gives_it(address: bytes, length: int) -> None:
-    ids = MessageIds(address, Clock(), pid=lambda: 0x1_2345)
+    ids = UniqueKeys(address, Clock(), pid=lambda: 0x1_2345)
 
     first, second = ids.next(), ids.next()
 
@@ -33,7 +33,7 @@ def test_an_id_has_the_parts_that_rocketmq_gives_it(address: bytes, length: int)
 
 def test_no_id_comes_twice_in_a_millisecond_over_a_clock_that_jumps_or_a_month_that_ends() -> None:
     clock = Clock()
-    ids = MessageIds(bytes(4), clock)
+    ids = UniqueKeys(bytes(4), clock)
     made = [ids.next() for _ in range(3 * 65_536)]
     for now in (NOVEMBER, NOVEMBER + 6, DECEMBER - 1, DECEMBER, NOVEMBER):
         clock.now = now
@@ -44,16 +44,24 @@ def test_no_id_comes_twice_in_a_millisecond_over_a_clock_that_jumps_or_a_month_t
 
 def test_two_processes_of_one_id_and_a_forked_one_make_other_ids() -> None:
     pid = [7]
-    one, other = (MessageIds(bytes(4), Clock(), pid=lambda: pid[0]) for _ in range(2))
+    one, other = (UniqueKeys(bytes(4), Clock(), pid=lambda: pid[0]) for _ in range(2))
     before, twin = one.next(), other.next()
     pid[0] = 7 + 0x1_0000
 
     assert len({before, twin, one.next(), other.next()}) == 4
 
 
+def test_without_an_address_more_of_a_key_is_random() -> None:
+    clock = Clock()
+    heads = {UniqueKeys(clock_ms=clock, pid=lambda: 1).next()[:8] for _ in range(50)}
+
+    assert len(heads) == 50
+    assert len(UniqueKeys().next()) == 32
+
+
 def test_a_month_begins_with_zero() -> None:
     clock = Clock()
     clock.now = DECEMBER
-    assert MessageIds(bytes(4), clock).next()[-12:-4] == "00000000"
+    assert UniqueKeys(bytes(4), clock).next()[-12:-4] == "00000000"
     clock.now = DECEMBER - 1
-    assert int(MessageIds(bytes(4), clock).next()[-12:-4], 16) == 30 * 86_400_000 - 1
+    assert int(UniqueKeys(bytes(4), clock).next()[-12:-4], 16) == 30 * 86_400_000 - 1

@@ -2,14 +2,15 @@
 
 | bytes | meaning |
 | ----: | ------- |
-| 4 or 16 | address of the client |
+| 4 or 16 | address of the client; random unless it is given, for many clients have the same |
 | 2 | process id, its low bits |
 | 4 | random; RocketMQ has the hash of a class loader there |
 | 4 | milliseconds since the month began (UTC; in RocketMQ local time) |
 | 2 | counter |
 
-Two ids of one generator differ unless it makes more than 65,536 a millisecond over weeks; the random bytes tell apart
-processes of one id, which containers have. Source: RocketMQ `MessageClientIDSetter`.
+A broker takes a message whose key it has seen for one that is sent again, so no key may come twice: not in one
+millisecond, not when the clock goes back, not in a forked process, not in containers with equal addresses and process
+ids. Source: RocketMQ `MessageClientIDSetter`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import secrets
 import struct
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
@@ -27,17 +29,22 @@ _COUNTER_END: Final = 1 << 16
 _PID_MASK: Final = 0xFFFF
 
 
-class MessageIds:
-    """Makes ids; safe to share between threads, and to carry over a fork.
+class UniqueKeys:
+    """Makes the keys of one client; safe to share between threads, and to carry over a fork.
 
     Args:
-        address: of this client, 4 or 16 bytes.
+        address: of this client, 4 or 16 bytes; None: 4 random ones.
         clock_ms: milliseconds since 1970.
         pid: returns the process id.
     """
 
-    def __init__(self, address: bytes, clock_ms: Callable[[], int], pid: Callable[[], int] = os.getpid) -> None:
-        assert len(address) in (4, 16), address
+    def __init__(
+        self,
+        address: bytes | None = None,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        pid: Callable[[], int] = os.getpid,
+    ) -> None:
+        assert address is None or len(address) in (4, 16), address
         self._address = address
         self._clock_ms = clock_ms
         self._pid_of = pid
@@ -46,13 +53,14 @@ class MessageIds:
 
     def _begin(self, pid: int) -> None:
         self._pid = pid
-        self._head = (self._address + struct.pack(">H", pid & _PID_MASK) + secrets.token_bytes(4)).hex().upper()
+        address = secrets.token_bytes(4) if self._address is None else self._address
+        self._head = (address + struct.pack(">H", pid & _PID_MASK) + secrets.token_bytes(4)).hex().upper()
         self._last_ms = self._month_end_ms = 0
         self._month_begin_ms = 0
         self._counter = self._first_counter = 0
 
     def next(self) -> str:
-        """Return an id that this generator has not returned before."""
+        """Return a key that was not returned before."""
         with self._lock:
             pid = self._pid_of()
             if pid != self._pid:

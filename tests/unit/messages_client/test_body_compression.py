@@ -1,0 +1,29 @@
+"""Compressed bodies carry their kind, and come back as they were."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from cluster.client.body_compression import CompressionKind, compressed_body
+from commitlog.compression import uncompressed_body
+
+TEXT = b"the same words again and again, " * 400
+
+
+@pytest.mark.parametrize(("kind", "flag"), [("lz4", 0x101), ("zstd", 0x201), ("zlib", 0x301)])
+def test_a_large_body_is_sent_smaller_and_read_as_it_was(kind: CompressionKind, flag: int) -> None:
+    body, sys_flag = compressed_body(TEXT, kind)
+
+    assert sys_flag == flag
+    assert len(body) < len(TEXT) // 10
+    assert uncompressed_body(sys_flag, body) == TEXT
+
+
+@pytest.mark.parametrize("kind", ["lz4", "zstd", "zlib"])
+def test_a_body_that_does_not_shrink_is_sent_as_it_is(kind: CompressionKind) -> None:
+    noise = random.Random(1).randbytes(5_000)
+
+    assert compressed_body(noise, kind) == (noise, 0)
+    assert compressed_body(b"", kind) == (b"", 0)
