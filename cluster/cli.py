@@ -9,6 +9,7 @@ import typer
 
 from cluster.cli_bench import bench
 from cluster.cli_bench_store import bench_store
+from cluster.cli_brokers import brokers_app
 from cluster.cli_common import help_of
 from cluster.cli_inspect import inspect_app
 from cluster.cli_log import append, get, tail
@@ -44,6 +45,7 @@ for command in (
 ):
     app.command(help=help_of(command))(command)
 app.add_typer(members_app, name="members")
+app.add_typer(brokers_app, name="brokers")
 app.add_typer(inspect_app, name="inspect")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -41,6 +42,15 @@ class NameServerProcess:
         process.terminate()
         _, log = process.communicate(timeout=20)
         return process.returncode, log
+
+    def pause(self) -> None:
+        """Have it hang: its connections stay, and it answers nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         if self._process is not None:

@@ -16,10 +16,11 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from cluster.client.route_finder import RouteFinder
 from cluster.errors import Reason, RequestFailed
+from cluster.name_server import NameServer
 from cluster.registration import Registrar
-from cluster.route_table import BrokerNode, Registration, TopicQueues
+from cluster.route_table import SILENCE_MS_MAX, BrokerNode, Registration, TopicQueues
 from cluster.v1 import nameserver_pb2 as pb
-from cluster.v1.nameserver_pb2_grpc import NameServerStub
+from cluster.v1.nameserver_pb2_grpc import NameServerStub, add_NameServerServicer_to_server
 
 NODES = (BrokerNode("n0", "127.0.0.1:40921"), BrokerNode("n1", "127.0.0.1:40922"))
 REGISTRATION = Registration("b0", "c0", 3, 0, "n0", NODES, (TopicQueues("orders", 8, 8, 6),))
@@ -198,3 +199,59 @@ def test_a_second_name_server_on_the_same_address_says_so(name_server) -> None:
 
     code, log = twin.stop()
     assert (code, "cannot listen on" in log) == (1, True)
+
+
+@in_a_loop
+async def test_a_name_server_that_hangs_holds_up_no_other(name_server) -> None:
+    hanging, other = name_server(), name_server()
+    async with registrar(hanging, other) as broker:
+        broker.say(REGISTRATION)
+        await until(lambda: leader_of(other.address), "n0".__eq__)
+        hanging.pause()
+
+        for term in range(4, 9):
+            leader = NODES[term % 2].id
+            broker.say(replace(REGISTRATION, term=term, leader_id=leader))
+            # Far below the time after which a call to the hanging one is given up.
+            async with asyncio.timeout(2):
+                await until(lambda: leader_of(other.address), leader.__eq__)
+
+        hanging.resume()
+        await until(lambda: leader_of(hanging.address), NODES[0].id.__eq__)
+
+
+@in_a_loop
+async def test_a_broker_that_falls_silent_is_dropped_and_those_that_beat_are_not() -> None:
+    now = [0]
+    service = NameServer(clock_ms=lambda: now[0])
+    server = grpc.aio.server()
+    add_NameServerServicer_to_server(service, server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+
+    def registrar_to_it() -> Registrar:
+        return Registrar(address, heartbeat_interval_s=0.02)
+
+    async def topics() -> list[str]:
+        async with grpc.aio.insecure_channel(address) as channel:
+            return list((await NameServerStub(channel).ListTopics(pb.ListRegisteredTopicsRequest())).topics)
+
+    async with registrar_to_it() as living:
+        async with registrar_to_it() as dying:
+            living.say(REGISTRATION)
+            dying.say(replace(REGISTRATION, broker="b1", topics=(TopicQueues("events", 1, 1, 6),)))
+            await until(topics, ["events", "orders"].__eq__)
+        # The clock goes on in steps in which a heartbeat arrives.
+        for _ in range(SILENCE_MS_MAX // 40_000):
+            now[0] += 40_000
+            await until(lambda: heard_now(address, "b0"), bool)
+            service.scan()
+
+        assert await topics() == ["orders"]
+    await server.stop(None)
+
+
+async def heard_now(address: str, broker: str) -> bool:
+    async with grpc.aio.insecure_channel(address) as channel:
+        response = await NameServerStub(channel).ListBrokers(pb.ListBrokersRequest())
+    return any(each.broker == broker and each.silent_ms == 0 for each in response.brokers)
