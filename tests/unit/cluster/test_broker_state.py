@@ -20,7 +20,9 @@ from cluster.broker_state import Applied, BrokerState, CommitOutcome, Verdict
 from cluster.compact_bytes import Reader, Unreadable, Writer
 from cluster.topic_config import GroupConfig, TopicConfig
 from cluster.v1 import broker_pb2
+from commitlog.system_records import STATE_CHANNEL, MessageEntryCodec, system_body
 from dledger.entry import Entry
+from dledger.state_machine import StateMachine
 from store.errors import IllegalMessage
 
 ORDERS = TopicConfig("orders")
@@ -59,6 +61,18 @@ def test_entries_are_applied_in_order_each_with_its_result() -> None:
     assert state.topics == {"orders": ORDERS}
     assert state.groups == {"billing": BILLING}
     assert kept(state) == (7, 0)
+
+
+def test_commands_are_found_in_the_records_that_a_log_of_messages_holds() -> None:
+    machine: StateMachine = BrokerState(command_of=system_body)
+    codec = MessageEntryCodec(clock=lambda: 1_700_000_000_000)
+    bodies = [codec.record(encode_command(command)) for command in (SetTopic(ORDERS), SetGroup(BILLING))]
+
+    results = machine.apply([Entry(at, 1, 0, 1, STATE_CHANNEL, 0, 0, body) for at, body in enumerate(bodies)])
+
+    assert [result.verdict for result in results] == [Verdict.CHANGED] * 2
+    assert isinstance(machine, BrokerState)
+    assert (list(machine.topics), list(machine.groups)) == (["orders"], ["billing"])
 
 
 def test_an_offset_never_goes_back_by_a_commit() -> None:
