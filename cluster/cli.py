@@ -9,6 +9,7 @@ import typer
 
 from cluster.cli_bench import bench
 from cluster.cli_bench_store import bench_store
+from cluster.cli_broker import broker
 from cluster.cli_brokers import brokers_app
 from cluster.cli_common import help_of
 from cluster.cli_inspect import inspect_app
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 for command in (
     server,
+    broker,
     nameserver,
     append,
     get,

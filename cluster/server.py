@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cluster.config import ServerConfig
+    from dledger.config import Address
 
 EXIT_STOPPED = 0
 EXIT_FAILED = 1
@@ -69,13 +70,13 @@ async def _serve(config: ServerConfig) -> int:
     PlatformCollector(registry=registry)
     metrics = NodeMetrics(registry, config.node.group, config.node.self_id)
     async with AsyncExitStack() as stack:
-        stack.enter_context(_metrics_page(config, registry))
+        stack.enter_context(metrics_page(config.metrics_address, registry))
         node = Node(config.node, metrics, trace=_trace_of(config, stack))
         stack.push_async_callback(node.stop)
         await node.start()
         server = await start_server(node, config.node.client_address)
         stack.push_async_callback(server.stop, _GRACE_S)
-        _calm_garbage_collector()
+        calm_garbage_collector()
         _say_ready(config)
         ends: list[asyncio.Future[Any]] = [stopped, node.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -93,7 +94,7 @@ def _trace_of(config: ServerConfig, stack: AsyncExitStack) -> Callable[[str], No
     return trace.write
 
 
-def _calm_garbage_collector() -> None:
+def calm_garbage_collector() -> None:
     """Look for reference cycles seldom: appends make none, and a search through everything stops the loop."""
     gc.collect()
     gc.freeze()
@@ -115,9 +116,12 @@ def on_signals() -> asyncio.Future[signal.Signals]:
 
 
 @contextmanager
-def _metrics_page(config: ServerConfig, registry: CollectorRegistry) -> Iterator[None]:
-    """Serve `/metrics` from a thread of its own, so that a slow reader of it never holds up the log."""
-    address = config.metrics_address
+def metrics_page(address: Address, registry: CollectorRegistry) -> Iterator[None]:
+    """Serve `/metrics` from a thread of its own, so that a slow reader of it never holds up the log.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
     try:
         page, thread = start_http_server(address.port, address.host, registry)
     except OSError as error:

@@ -39,11 +39,11 @@ from dledger.admin_service import AdminService
 from dledger.config import Address
 from dledger.entry import Entry
 from dledger.errors import DLedgerError, ResponseCode
-from dledger.log_append_stream import AppendStreamCall
 from dledger.log_reader import LogCursor
 from dledger.node import Node
 from dledger.pending_appends import AppendResult
 from dledger.pending_reads import RequestRefused
+from dledger.pipelined_call import PipelinedCall
 from dledger.service_answers import hint, status_response
 from dledger.standard_services import add_standard_services
 from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
@@ -117,7 +117,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         self, request_iterator: AsyncIterator[log_pb2.AppendRequest], context: Context
     ) -> AsyncIterator[log_pb2.AppendResponse]:
         """Append the bodies of each request; answer each when they are committed."""
-        call = AppendStreamCall(self._append_of, self._append_response)
+        call = PipelinedCall(self._append_of, self._append_response)
         async for response in call.run(request_iterator):
             yield response
 

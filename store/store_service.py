@@ -144,6 +144,14 @@ class StoreService:
     async def put_many(self, messages: Sequence[Message]) -> Outcome:
         """Put messages as `MessageStore.put_many` does; return what became of them.
 
+        Raises:
+            as `begin_put`.
+        """
+        return await self.begin_put(messages)
+
+    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
+        """Put messages, in this very turn of the loop; the future tells what became of them.
+
         With a flush before acknowledging, it is awaited; after `sync_flush_timeout_ms` the answer is
         FLUSH_DISK_TIMEOUT: the messages are in the log, but it is not known whether they are durable.
 
@@ -151,29 +159,42 @@ class StoreService:
             store.errors.IllegalMessage: nothing was put.
             store.errors.StorageFailed: whether anything was put is not known; the store has stopped.
         """
+        future: asyncio.Future[Outcome] = self._loop.create_future()
         if self._pending_count >= self._config.pending_puts_max:
             detail = f"{self._pending_count} puts wait for the disk; try again later"
-            return Outcome(PutStatus.OS_PAGE_CACHE_BUSY, Certainty.NOT_APPENDED, (), detail)
+            future.set_result(Outcome(PutStatus.OS_PAGE_CACHE_BUSY, Certainty.NOT_APPENDED, (), detail))
+            return future
         try:
             pending = self.store.put_many(messages)
         except StorageFailed as error:
             self._fail(error)
             raise
         self._appended()
-        return pending.outcome or await self._outcome(pending)
+        if pending.outcome is not None:
+            future.set_result(pending.outcome)
+        else:
+            self._watch(pending, future)
+        return future
 
-    async def _outcome(self, pending: PendingAppend) -> Outcome:
-        future: asyncio.Future[Outcome] = self._loop.create_future()
-        pending.when_done(lambda outcome: None if future.done() else future.set_result(outcome))
-        self._pending_count += 1
-        try:
-            async with asyncio.timeout(self._config.sync_flush_timeout_ms / _MS_PER_S):
-                return await future
-        except TimeoutError:
-            detail = f"the disk did not answer within {self._config.sync_flush_timeout_ms} ms"
-            return Outcome(PutStatus.FLUSH_DISK_TIMEOUT, Certainty.UNKNOWN, (), detail)
-        finally:
+    def _watch(self, pending: PendingAppend, future: asyncio.Future[Outcome]) -> None:
+        """Have the future told of the put's end, or that the time is over; or nobody waits any more."""
+        time_limit_ms = self._config.sync_flush_timeout_ms
+
+        def end(outcome: Outcome) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        detail = f"the disk did not answer within {time_limit_ms} ms"
+        late = Outcome(PutStatus.FLUSH_DISK_TIMEOUT, Certainty.UNKNOWN, (), detail)
+        timer = self._loop.call_later(time_limit_ms / _MS_PER_S, end, late)
+
+        def ended(_: asyncio.Future[Outcome]) -> None:
             self._pending_count -= 1
+            timer.cancel()
+
+        self._pending_count += 1
+        future.add_done_callback(ended)
+        pending.when_done(end)
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None = "*") -> bool:
         """Wait until `get` from this offset on may find a message; return False when the time is over.

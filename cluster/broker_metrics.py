@@ -1,0 +1,143 @@
+"""All metrics of a broker in one table, and the collector that shows them to prometheus.
+
+As in `dledger.metrics`: plain additions once a request, formatted by a scrape, in the metrics server's thread. Every
+series carries the labels `broker` and `self_id`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from dledger.metrics import Histogram, Kind, Row
+
+TABLE: Final = (
+    Row("dledger_broker_puts", Kind.COUNTER, "Requests to put that came to an end, by status.", "status"),
+    Row("dledger_broker_put_messages", Kind.COUNTER, "Messages put."),
+    Row("dledger_broker_put_bytes", Kind.COUNTER, "Bytes of bodies put."),
+    Row("dledger_broker_put_repeated", Kind.COUNTER, "Messages recognised as put before."),
+    Row("dledger_broker_gets", Kind.COUNTER, "Answers to Get, by status.", "status"),
+    Row("dledger_broker_get_messages", Kind.COUNTER, "Messages delivered by Get and Subscribe."),
+    Row("dledger_broker_get_bytes", Kind.COUNTER, "Bytes of records delivered by Get and Subscribe."),
+    Row("dledger_broker_refusals", Kind.COUNTER, "Requests refused, by reason.", "reason"),
+    Row("dledger_broker_put_latency_seconds", Kind.HISTOGRAM, "From taking a put in to its end."),
+    Row("dledger_broker_put_batch_messages", Kind.HISTOGRAM, "Messages of one request to put."),
+    Row("dledger_broker_flush_latency_seconds", Kind.HISTOGRAM, "Duration of one sync of a plain log."),
+    Row("dledger_broker_dispatch_behind_bytes", Kind.GAUGE, "Bytes of the log that are not dispatched yet."),
+    Row("dledger_broker_dispatched_messages", Kind.COUNTER, "Messages dispatched."),
+    Row("dledger_broker_long_polls", Kind.GAUGE, "Readers that wait for a message."),
+    Row("dledger_broker_subscribe_streams", Kind.GAUGE, "Streams of Subscribe."),
+    Row("dledger_broker_group_members", Kind.GAUGE, "Consumers that are in a group."),
+    Row("dledger_broker_queues", Kind.GAUGE, "Consume queues."),
+    Row("dledger_broker_topics", Kind.GAUGE, "Topics."),
+    Row("dledger_broker_groups", Kind.GAUGE, "Groups."),
+    Row("dledger_broker_min_physical_offset", Kind.GAUGE, "Where the log begins."),
+    Row("dledger_broker_max_physical_offset", Kind.GAUGE, "Where the log ends, as far as it may be read."),
+    Row("dledger_broker_disk_used_ratio", Kind.GAUGE, "How full the disk of the store is, from 0 to 1."),
+    Row("dledger_broker_serving_puts", Kind.GAUGE, "1 while this node takes messages."),
+)
+
+_LATENCY_BOUNDS_S: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5)
+_COUNT_BOUNDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+
+
+@dataclass(slots=True)
+class BrokerGauges:
+    """What a scrape asks the broker for, by the names of `TABLE` without their prefix."""
+
+    dispatch_behind_bytes: float = 0
+    dispatched_messages: float = 0
+    long_polls: float = 0
+    queues: float = 0
+    topics: float = 0
+    groups: float = 0
+    group_members: float = 0
+    min_physical_offset: float = 0
+    max_physical_offset: float = 0
+    disk_used_ratio: float = 0
+    serving_puts: float = 0
+
+
+@dataclass(slots=True)
+class _Counts:
+    put_messages: int = 0
+    put_bytes: int = 0
+    put_repeated: int = 0
+    get_messages: int = 0
+    get_bytes: int = 0
+    subscribe_streams: int = 0
+    puts: dict[str, int] = field(default_factory=dict)
+    gets: dict[str, int] = field(default_factory=dict)
+    refusals: dict[str, int] = field(default_factory=dict)
+
+
+class BrokerMetrics:
+    """The metrics of one broker; registers itself with `registry`, if there is one.
+
+    Attributes:
+        counts: to be added to.
+        put_latency_s, put_batch_messages, flush_latency_s: to be observed.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None, broker: str, self_id: str) -> None:
+        self._labels = {"broker": broker, "self_id": self_id}
+        self._source: Callable[[], BrokerGauges] | None = None
+        self.counts = _Counts()
+        self.put_latency_s = Histogram(_LATENCY_BOUNDS_S)
+        self.put_batch_messages = Histogram(_COUNT_BOUNDS)
+        self.flush_latency_s = Histogram(_LATENCY_BOUNDS_S)
+        if registry is not None:
+            registry.register(self)
+
+    def watch(self, source: Callable[[], BrokerGauges] | None) -> None:
+        """Read gauges from `source` at every scrape, in the scraping thread; None: the broker is gone."""
+        self._source = source
+
+    def count_put(self, status: str, messages_count: int, latency_s: float) -> None:
+        """Count a request to put that came to an end."""
+        puts = self.counts.puts
+        puts[status] = puts.get(status, 0) + 1
+        self.put_latency_s.observe(latency_s)
+        self.put_batch_messages.observe(messages_count)
+
+    def count_get(self, status: str) -> None:
+        """Count an answer to Get."""
+        gets = self.counts.gets
+        gets[status] = gets.get(status, 0) + 1
+
+    def count_refusal(self, reason: str) -> None:
+        """Count a request that was refused."""
+        refusals = self.counts.refusals
+        refusals[reason] = refusals.get(reason, 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics of the table (prometheus calls this)."""
+        gauges = BrokerGauges() if self._source is None else self._source()
+        for row in TABLE:
+            name = row.name.removeprefix("dledger_broker_")
+            if row.kind is Kind.HISTOGRAM:
+                yield self._histogram_family(row, getattr(self, name.replace("_seconds", "_s")))
+            else:
+                value = getattr(self.counts, name, None)
+                yield self._value_family(row, getattr(gauges, name) if value is None else value)
+
+    def _histogram_family(self, row: Row, histogram: Histogram) -> Metric:
+        family = HistogramMetricFamily(row.name, row.help, labels=list(self._labels))
+        buckets, total = histogram.cumulated()
+        family.add_metric(list(self._labels.values()), buckets=buckets, sum_value=total)
+        return family
+
+    def _value_family(self, row: Row, value: float | dict[str, int]) -> Metric:
+        labels = [*self._labels, row.label] if row.label else list(self._labels)
+        make = CounterMetricFamily if row.kind is Kind.COUNTER else GaugeMetricFamily
+        family = make(row.name, row.help, labels=labels)
+        own = list(self._labels.values())
+        # A copy: the loop goes on adding while the scraping thread reads.
+        series = dict(value) if isinstance(value, dict) else {"": value}
+        for label_value, number in series.items():
+            family.add_metric([*own, label_value] if row.label else own, number)
+        return family

@@ -1,0 +1,142 @@
+"""`dledger broker`: run a broker of messages."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cluster.cli_common import EXIT_USAGE, fail
+from cluster.config_values import parse_address
+
+if TYPE_CHECKING:
+    from cluster.broker import BrokerConfig
+    from commitlog.plain_store import PlainStoreConfig
+    from dledger.config import Address
+    from store.message import Host
+
+# What one answer may bring; RocketMQ's own defaults are for small answers.
+_TRANSFER_BYTES = 4 << 20
+_TRANSFER_COUNT = 32_767
+_DEDUPE_COUNT = 200_000
+_DEFAULTS = {
+    "max_transfer_bytes_on_message_in_memory": _TRANSFER_BYTES,
+    "max_transfer_count_on_message_in_memory": _TRANSFER_COUNT,
+    "max_transfer_bytes_on_message_in_disk": _TRANSFER_BYTES,
+    "max_transfer_count_on_message_in_disk": _TRANSFER_COUNT,
+    "dedupe_window_count": _DEDUPE_COUNT,
+}
+
+
+def broker(
+    standalone: Annotated[
+        Path,
+        typer.Option("--standalone", metavar="DIR", help="Directory of the store: new, ours, or one of RocketMQ's."),
+    ],
+    listen: Annotated[
+        str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Where clients find it.")
+    ] = "127.0.0.1:10911",
+    name: Annotated[str, typer.Option("--name", help="The broker's name, among others of its cluster.")] = "broker-a",
+    name_servers: Annotated[
+        str, typer.Option("--namesrv", "-n", metavar="HOST:PORT,...", help="Name servers to register with.")
+    ] = "",
+    metrics: Annotated[str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics there.")] = "",
+    flush: Annotated[
+        str, typer.Option("--flush", help="sync: acknowledge what is on disk. async: what is in memory.")
+    ] = "sync",
+    set_options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Set an option of the store; may be given several times."),
+    ] = None,
+    *,
+    auto_create_topics: Annotated[
+        bool, typer.Option("--auto-create-topics", help="Create a topic when a message is put to it.")
+    ] = False,
+) -> None:
+    """Run a broker on the store of one machine, until it is told to stop (Ctrl-C or SIGTERM).
+
+    A message is acknowledged when it is on this machine's disk; the loss of the machine loses it. Options of the
+    store have RocketMQ's names in snake_case; a wrong one says which there are.
+
+    Examples:
+        dledger broker --standalone /tmp/store --auto-create-topics
+        dledger topic create orders
+        echo hello | dledger produce orders
+        dledger consume orders --from begin
+        dledger broker --standalone /var/rocketmq/store --listen 10.0.0.5:10911 --namesrv 10.0.0.9:9876
+    """
+    if flush not in ("sync", "async"):
+        fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)
+    # Only now: gRPC and the store are slow to load.
+    from cluster.broker import BrokerConfig, run_broker  # noqa: PLC0415
+    from cluster.broker_core import BrokerOptions  # noqa: PLC0415
+    from cluster.standalone import StandaloneConfig  # noqa: PLC0415
+
+    try:
+        address = parse_address(listen)
+        metrics_address = parse_address(metrics) if metrics else None
+    except ValueError as error:
+        fail(f"--listen or --metrics: {error}", EXIT_USAGE)
+    plain = _plain_config(set_options or [], address, is_flush_sync=flush == "sync")
+    config: BrokerConfig = BrokerConfig(
+        store=StandaloneConfig(str(standalone), name, str(address), plain),
+        options=BrokerOptions(name, self_id=name, auto_create_topic_enable=auto_create_topics),
+        address=address,
+        metrics_address=metrics_address,
+        name_servers=name_servers,
+    )
+    raise typer.Exit(run_broker(config))
+
+
+def _plain_config(texts: list[str], address: Address, *, is_flush_sync: bool) -> PlainStoreConfig:
+    from commitlog.commit_log import CommitLogConfig  # noqa: PLC0415
+    from commitlog.plain_store import PlainStoreConfig  # noqa: PLC0415
+    from store.store_config import MessageStoreConfig  # noqa: PLC0415
+
+    log = CommitLogConfig(is_flush_sync=is_flush_sync, store_host=_host_of(address))
+    store = MessageStoreConfig(**_DEFAULTS)  # type: ignore[arg-type]
+    given: dict[str, Any] = {}
+    for text in texts:
+        name, _, value = (part.strip() for part in text.partition("="))
+        if name in _options(log) | _options(store):
+            given[name] = _parse(name, value, getattr(log if name in _options(log) else store, name))
+        else:
+            known = sorted(_options(log) | _options(store))
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
+            fail(f"--set {text}: unknown option; {hint}", EXIT_USAGE)
+    return PlainStoreConfig(
+        dataclasses.replace(log, **{name: value for name, value in given.items() if name in _options(log)}),
+        dataclasses.replace(store, **{name: value for name, value in given.items() if name in _options(store)}),
+    )
+
+
+def _host_of(address: Address) -> Host:
+    """Return how records name this broker; a name that is no address is left to loopback."""
+    from store.message import LOOPBACK, Host  # noqa: PLC0415
+
+    try:
+        return Host(ip_address(address.host.strip("[]")).packed, address.port)
+    except ValueError:
+        return LOOPBACK._replace(port=address.port)
+
+
+def _options(config: Any) -> set[str]:
+    """Return the names of options that are numbers or truths."""
+    return {
+        field.name for field in dataclasses.fields(config) if isinstance(getattr(config, field.name), (bool, int))
+    } - {"is_flush_sync"}
+
+
+def _parse(name: str, text: str, default: int | bool) -> int | bool:
+    if isinstance(default, bool):
+        if text not in ("true", "false"):
+            fail(f"--set {name}={text}: expected true or false", EXIT_USAGE)
+        return text == "true"
+    if not text.isdecimal():
+        fail(f"--set {name}={text}: expected a whole number", EXIT_USAGE)
+    return int(text)

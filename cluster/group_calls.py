@@ -1,0 +1,232 @@
+"""How far groups have consumed, who is in them, and which queues their consumers hold for themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, cast
+
+from cluster.broker_commands import CommitOffsets, QueueOffset, ResetOffsets
+from cluster.broker_core import DONE, BrokerCore, monotonic_ms
+from cluster.broker_state import CommitOutcome
+from cluster.errors import Reason, RequestFailed
+from cluster.group_members import SILENCE_MS_MAX, GroupMembers, Member
+from cluster.message_columns import check_lengths
+from cluster.queue_locks import LOCK_MS, QueueLocks
+from cluster.v1 import broker_pb2 as pb
+from dledger.errors import DLedgerError
+from store.errors import IllegalRequest, StoreError
+from store.message import QueueKey
+
+NO_OFFSET: Final = -1
+LOCK_QUEUES_MAX: Final = 4_096
+_MS_PER_S: Final = 1000
+
+
+class GroupCalls:
+    """The calls of consumers about their groups."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._locks = QueueLocks()
+        self._locks_term = core.replica.standing().term
+        self.members = GroupMembers()
+
+    # ---------------------------------------------------------------------------------------------------- offsets
+
+    async def commit(self, request: pb.CommitOffsetRequest) -> pb.CommitOffsetResponse:
+        """Keep how far a group has consumed.
+
+        Raises:
+            StoreError, DLedgerError: nothing was kept, unless the error leaves that open.
+        """
+        offsets = self._offsets_of(request.topic, request.queue_ids, request.offsets, request.reset_counts)
+        topic = self._core.known_topic(request.topic)
+        for each in offsets:
+            self._core.check_queue(topic, each.queue_id, max(topic.read_queues, topic.write_queues))
+            end = self._core.replica.store.max_offset(each.topic, each.queue_id)
+            if each.offset > end:
+                message = f"queue {each.queue_id} of topic {each.topic!r} ends at {end}, found {each.offset}"
+                raise RequestFailed(Reason.OFFSET_BEYOND_END, f"{message}. Nothing was kept")
+        await self._core.known_group(request.group)
+        outcomes = await self._change(CommitOffsets(request.group, tuple(offsets)))
+        numbers = cast("list[pb.CommitOutcome.ValueType]", [outcomes[each.queue_id] for each in offsets])
+        return pb.CommitOffsetResponse(answer=DONE, outcomes=numbers)
+
+    async def reset(self, request: pb.ResetOffsetRequest) -> pb.ChangeResponse:
+        """Set offsets of a group, forwards or back.
+
+        Raises:
+            StoreError, DLedgerError: nothing was set, unless the error leaves that open.
+        """
+        await self._core.known_group(request.group)
+        topic = self._core.known_topic(request.topic)
+        state = self._core.replica.state
+        offsets = []
+        for each in self._offsets_of(request.topic, request.queue_ids, request.offsets, ()):
+            self._core.check_queue(topic, each.queue_id, max(topic.read_queues, topic.write_queues))
+            kept = state.offset(request.group, each.topic, each.queue_id)
+            offsets.append(each._replace(reset_count=0 if kept is None else kept.reset_count))
+        outcomes = await self._change(ResetOffsets(request.group, tuple(offsets)))
+        return pb.ChangeResponse(answer=DONE, is_changed=CommitOutcome.COMMITTED in outcomes.values())
+
+    @staticmethod
+    def _offsets_of(
+        topic: str, queue_ids: Sequence[int], offsets: Sequence[int], reset_counts: Sequence[int]
+    ) -> list[QueueOffset]:
+        check_lengths("queue_ids and offsets", queue_ids, offsets, *([reset_counts] if reset_counts else []))
+        counts = reset_counts or [0] * len(offsets)
+        return [QueueOffset(topic, *row) for row in zip(queue_ids, offsets, counts, strict=True)]
+
+    async def _change(self, command: CommitOffsets | ResetOffsets) -> dict[int, CommitOutcome]:
+        """Change offsets of one topic; return what became of each, by queue."""
+        applied = await self._core.change(command)
+        # The outcomes are in order of the command's bytes.
+        queue_ids = sorted(each.queue_id for each in command.offsets)
+        return dict(zip(queue_ids, applied.outcomes, strict=True))
+
+    async def fetch(self, request: pb.FetchOffsetRequest) -> pb.FetchOffsetResponse:
+        """Return how far a group has consumed.
+
+        Raises:
+            RequestFailed: this node does not lead, or there is no such topic.
+        """
+        self._core.check_leading()
+        state = self._core.replica.state
+        if request.queue_ids:
+            self._core.known_topic(request.topic)
+            found = [
+                state.offset(request.group, request.topic, each) or QueueOffset(request.topic, each, NO_OFFSET)
+                for each in request.queue_ids
+            ]
+        else:
+            found = sorted(each for each in state.offsets(request.group) if request.topic in ("", each.topic))
+        return pb.FetchOffsetResponse(
+            topics=[] if request.topic else [each.topic for each in found],
+            queue_ids=[each.queue_id for each in found],
+            offsets=[each.offset for each in found],
+            reset_counts=[each.reset_count for each in found],
+        )
+
+    # ------------------------------------------------------------------------------------------------------ locks
+
+    async def lock(self, request: pb.LockQueuesRequest) -> pb.LockQueuesResponse:
+        """Give queues to one consumer alone.
+
+        Raises:
+            IllegalRequest, RequestFailed: nothing was given.
+        """
+        queues = await self._queues_of(request)
+        locked = self._current_locks().lock(request.group, request.client_id, queues, monotonic_ms())
+        named = [pb.QueueId(topic=each.topic, queue_id=each.queue_id) for each in locked]
+        return pb.LockQueuesResponse(answer=DONE, locked=named, lock_ms=LOCK_MS)
+
+    async def unlock(self, request: pb.LockQueuesRequest) -> pb.ChangeResponse:
+        """Take queues back from a consumer.
+
+        Raises:
+            IllegalRequest, RequestFailed: nothing was taken.
+        """
+        queues = await self._queues_of(request)
+        is_changed = self._current_locks().unlock(request.group, request.client_id, queues)
+        return pb.ChangeResponse(answer=DONE, is_changed=is_changed)
+
+    async def _queues_of(self, request: pb.LockQueuesRequest) -> list[QueueKey]:
+        self._core.check_leading()
+        await self._core.known_group(request.group)
+        if not request.client_id:
+            raise IllegalRequest("client_id", "the id of the consumer", "none")
+        if not 1 <= len(request.queues) <= LOCK_QUEUES_MAX:
+            raise IllegalRequest("queues", f"1 to {LOCK_QUEUES_MAX}", str(len(request.queues)))
+        for each in request.queues:
+            topic = self._core.known_topic(each.topic)
+            self._core.check_queue(topic, each.queue_id, topic.read_queues)
+        return [QueueKey(each.topic, each.queue_id) for each in request.queues]
+
+    def _current_locks(self) -> QueueLocks:
+        """Return the locks of this reign: those of an earlier one may have been given away elsewhere."""
+        term = self._core.replica.standing().term
+        if term != self._locks_term:
+            self._locks.clear()
+            self._locks_term = term
+        return self._locks
+
+    # ---------------------------------------------------------------------------------------------------- members
+
+    async def join(self, requests: AsyncIterator[pb.JoinGroupRequest]) -> AsyncIterator[pb.JoinGroupResponse]:
+        """Keep a consumer in its group as long as it sends; say who is in it at each change."""
+        stay = _Stay(self._core, self.members)
+        listening = asyncio.create_task(stay.listen(requests))
+        try:
+            async for response in stay.tell():
+                yield response
+        finally:
+            listening.cancel()
+            stay.leave()
+
+
+class _Stay:
+    """One consumer's stay in its group."""
+
+    def __init__(self, core: BrokerCore, members: GroupMembers) -> None:
+        self._core = core
+        self._members = members
+        self._group = ""
+        self._member: Member | None = None
+        self._news = asyncio.Event()
+        self._error: StoreError | DLedgerError | None = None
+        self._is_over = False
+
+    async def listen(self, requests: AsyncIterator[pb.JoinGroupRequest]) -> None:
+        """Take what the consumer sends, until it sends no more."""
+        iterator = aiter(requests)
+        try:
+            while True:
+                async with asyncio.timeout(SILENCE_MS_MAX / _MS_PER_S):
+                    await self._heard(await anext(iterator))
+        except (StoreError, DLedgerError) as error:
+            self._error = error
+        except TimeoutError:
+            silence = f"nothing was heard for {SILENCE_MS_MAX // _MS_PER_S} s; join again"
+            self._error = RequestFailed(Reason.TOO_MANY_WAITERS, silence)
+        except StopAsyncIteration:
+            pass
+        finally:
+            self._is_over = True
+            self._news.set()
+
+    async def _heard(self, request: pb.JoinGroupRequest) -> None:
+        self._core.check_leading()
+        await self._core.known_group(request.group)
+        self._core.check_consumer(request.group)
+        subscriptions = {each.topic: each.tags for each in request.subscriptions}
+        if self._member is None:
+            member = Member(request.client_id, request.instance, subscriptions, monotonic_ms(), self._news.set)
+            self._members.join(request.group, member)
+            self._group, self._member = request.group, member
+            return
+        if (request.group, request.client_id) != (self._group, self._member.client_id):
+            raise IllegalRequest("group and client_id", f"{self._group} and {self._member.client_id}", request.group)
+        self._member.heard_ms = monotonic_ms()
+        self._member.subscriptions = subscriptions
+
+    async def tell(self) -> AsyncIterator[pb.JoinGroupResponse]:
+        """Yield who is in the group, at each change."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if self._is_over or self._member is None:
+                break
+            if self._members.members(self._group).get(self._member.client_id) is not self._member:
+                self._error = RequestFailed(Reason.CLIENT_ID_IN_USE, "a new life of this consumer has joined since")
+                break
+            yield pb.JoinGroupResponse(
+                client_ids=self._members.client_ids(self._group), version=self._members.version(self._group)
+            )
+        if self._error is not None:
+            yield pb.JoinGroupResponse(answer=self._core.refusal(self._error))
+
+    def leave(self) -> None:
+        """Be in the group no longer."""
+        if self._member is not None:
+            self._members.leave(self._group, self._member)

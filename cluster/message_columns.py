@@ -1,0 +1,128 @@
+"""Messages as `cluster.v1` carries them, in columns, and as the store takes and gives them.
+
+A list in a request may be empty, which stands for zeros or empty bytes; some may hold one value that goes for all.
+Answers leave out lists that would hold nothing else. Nothing is done for each message that one call can do for all.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import repeat
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from cluster.v1 import broker_pb2 as pb
+from commitlog.properties import RawProperties
+from store.errors import IllegalMessage, IllegalRequest
+from store.message import Host, Message, StoredMessage
+from store.message_store import PUT_MESSAGES_MAX
+
+if TYPE_CHECKING:
+    from commitlog.record import Record
+
+PUT_SIZE_BYTES_MAX: Final = 8 << 20
+_PORT: Final = struct.Struct(">i")
+Value = TypeVar("Value")
+
+
+def messages_of(request: pb.PutRequest, born_host: Host, now_ms: int) -> list[Message]:
+    """Return the messages of a request.
+
+    Args:
+        request: from a client.
+        born_host: the client.
+        now_ms: when messages were made that do not say it; milliseconds since 1970.
+
+    Raises:
+        IllegalMessage: there are none, too many, or lists do not fit together.
+    """
+    bodies = request.bodies
+    count = len(bodies)
+    if not 0 < count <= PUT_MESSAGES_MAX:
+        raise IllegalMessage("bodies", f"1 to {PUT_MESSAGES_MAX}", str(count))
+    size_bytes = sum(map(len, bodies)) + sum(map(len, request.properties))
+    if size_bytes > PUT_SIZE_BYTES_MAX:
+        raise IllegalMessage("bodies and properties", f"at most {PUT_SIZE_BYTES_MAX} bytes", str(size_bytes))
+    columns = zip(
+        bodies,
+        _one_or_each("queue_ids", request.queue_ids, count, 0),
+        _each("properties", request.properties, count, b""),
+        _each("flags", request.flags, count, 0),
+        _one_or_each("sys_flags", request.sys_flags, count, 0),
+        _one_or_each("born_timestamps", request.born_timestamps, count, now_ms),
+        _each("reconsume_times", request.reconsume_times, count, 0),
+        strict=False,
+    )
+    topic = request.topic
+    return [
+        Message(topic, body, queue_id, RawProperties(raw), flag, sys_flag, born, born_host, reconsume_times)
+        for body, queue_id, raw, flag, sys_flag, born, reconsume_times in columns
+    ]
+
+
+def _each(name: str, values: Sequence[Value], count: int, default: Value) -> Iterable[Value]:
+    if not values:
+        return repeat(default, count)
+    if len(values) != count:
+        raise IllegalMessage(name, f"{count} values, one for each body, or none", str(len(values)))
+    return values
+
+
+def _one_or_each(name: str, values: Sequence[Value], count: int, default: Value) -> Iterable[Value]:
+    return repeat(values[0], count) if len(values) == 1 else _each(name, values, count, default)
+
+
+def check_lengths(what: str, *lists: Sequence[object]) -> None:
+    """Raise unless lists that belong together have one length, which is not 0.
+
+    Raises:
+        IllegalRequest: they have not.
+    """
+    lengths = {len(each) for each in lists}
+    if len(lengths) != 1 or 0 in lengths:
+        raise IllegalRequest(
+            what, "one value for each, and at least one", " and ".join(str(len(each)) for each in lists)
+        )
+
+
+# ----------------------------------------------------------------------------------------------------------- answers
+
+
+def records_of(messages: Sequence[StoredMessage]) -> bytes:
+    """Return whole records, back to back, as they stand in the log."""
+    records = cast("Sequence[Record]", messages)
+    return b"".join([each.view[each.position : each.position + each.size] for each in records])
+
+
+def columns_of(messages: Sequence[StoredMessage]) -> pb.MessageColumns:
+    """Return messages in columns."""
+    records = cast("Sequence[Record]", messages)
+    columns = pb.MessageColumns(
+        queue_offsets=[each.queue_offset for each in records],
+        physical_offsets=[each.physical_offset for each in records],
+        bodies=[each.body for each in records],
+        store_timestamps=[each.store_timestamp for each in records],
+        born_timestamps=[each.born_timestamp for each in records],
+        born_hosts=[encode_host(each.born_host) for each in records],
+        store_hosts=[encode_host(each.store_host) for each in records],
+    )
+    properties = [each.properties_raw for each in records]
+    if any(properties):
+        columns.properties.extend(properties)
+    for target, values in (
+        (columns.queue_ids, [each.queue_id for each in records]),
+        (columns.flags, [each.flag for each in records]),
+        (columns.sys_flags, [each.sys_flag for each in records]),
+        (columns.reconsume_times, [each.reconsume_times for each in records]),
+        (columns.prepared_transaction_offsets, [each.prepared_transaction_offset for each in records]),
+    ):
+        if any(values):
+            target.extend(values)
+    return columns
+
+
+@lru_cache(maxsize=4096)
+def encode_host(host: Host) -> bytes:
+    """Return a host as 4 or 16 bytes of address and 4 of port."""
+    return host.address + _PORT.pack(host.port)

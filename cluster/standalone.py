@@ -1,0 +1,156 @@
+"""A broker without a group: the plain log of one machine, and its state beside it.
+
+For development, and for stores that RocketMQ wrote. What is acknowledged survives a power cut (`flush_disk_type` sync)
+but not the loss of the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from cluster.broker_commands import Command
+from cluster.broker_state import Applied, BrokerState
+from cluster.local_state import LocalState
+from cluster.replica import NO_DIVIDE, Standing
+from commitlog.plain_store import PlainStore, PlainStoreConfig, open_plain_store
+from store.commit_log import Outcome
+from store.files import Files
+from store.message import Host, Message
+from store.message_store import MessageStore
+from store.store_service import StoreService
+
+ROLE = "STANDALONE"
+
+
+@dataclass(frozen=True, slots=True)
+class StandaloneConfig:
+    """Settings of the store behind a broker.
+
+    Attributes:
+        path: directory of the store.
+        plain: of the store.
+        broker: its name.
+        address: `host:port` of its gRPC services.
+    """
+
+    path: str
+    broker: str
+    address: str
+    plain: PlainStoreConfig = field(default_factory=PlainStoreConfig)
+
+
+class StandaloneReplica:
+    """The one replica of a broker without a group; a `cluster.replica.Replica`. Construct it by `open`, in the loop."""
+
+    def __init__(
+        self, files: Files, config: StandaloneConfig, plain: PlainStore, service: StoreService, local: LocalState
+    ) -> None:
+        self._files = files
+        self._config = config
+        self._plain = plain
+        self._service = service
+        self._local = local
+        self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        for part in (service.failure, local.failure):
+            part.add_done_callback(self._part_failed)
+
+    @classmethod
+    def open(cls, files: Files, config: StandaloneConfig) -> StandaloneReplica:
+        """Open the store, which is created if need be, and begin to run it.
+
+        Raises:
+            store.errors.StoreError, dledger.errors.DLedgerError: it cannot be opened; see the message.
+        """
+        plain = open_plain_store(files, config.path, config.plain)
+        try:
+            local = LocalState.open(files, config.path)
+        except BaseException:
+            plain.keeper.abandon()
+            raise
+        service = StoreService(
+            plain.messages,
+            plain.log,
+            plain.root,
+            plain.keeper,
+            config.plain.store,
+            is_flush_sync=config.plain.log.is_flush_sync,
+        )
+        service.start()
+        return cls(files, config, plain, service, local)
+
+    def _part_failed(self, part: asyncio.Future[Exception]) -> None:
+        if not part.cancelled() and not self._failure.done():
+            self._failure.set_result(part.result())
+
+    async def stop(self) -> None:
+        """Finish what is under way, make everything durable, close in order.
+
+        Raises:
+            store.errors.StoreError: it could not be, or had failed before.
+        """
+        await self._local.stop()
+        await self._service.stop()
+
+    @property
+    def store(self) -> MessageStore:
+        """The messages."""
+        return self._plain.messages
+
+    @property
+    def plain(self) -> PlainStore:
+        """All parts of the store."""
+        return self._plain
+
+    @property
+    def service(self) -> StoreService:
+        """What runs it."""
+        return self._service
+
+    @property
+    def state(self) -> BrokerState:
+        """Topics, groups, offsets."""
+        return self._local.state
+
+    @property
+    def store_host(self) -> Host:
+        """What stands in its records."""
+        return self._config.plain.log.store_host
+
+    @property
+    def divided_offset(self) -> int:
+        """There is no group."""
+        return NO_DIVIDE
+
+    @property
+    def failure(self) -> asyncio.Future[Exception]:
+        """Ends with the error after which the process must stop."""
+        return self._failure
+
+    def disk_used_ratio(self) -> float:
+        """See `Replica.disk_used_ratio`."""
+        return self._files.disk_used_ratio(self._config.path)
+
+    def standing(self) -> Standing:
+        """Return how the replica stands now."""
+        is_serving = not self._plain.messages.stop_reason
+        return Standing(ROLE, 0, self._config.broker, self._config.address, is_serving)
+
+    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
+        """See `Replica.begin_put`."""
+        return self._service.begin_put(messages)
+
+    async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:
+        """See `Replica.wait`."""
+        return await self._service.wait(topic, queue_id, offset, time_limit_s, tags)
+
+    async def change(self, command: Command) -> Applied:
+        """See `Replica.change`."""
+        return await self._local.change(command)
+
+    async def confirm(self, mode: int) -> None:
+        """Nobody else leads: what is here is the newest."""
+
+    def when_standing_changes(self, listener: Callable[[], None]) -> None:
+        """It never does."""

@@ -1,0 +1,227 @@
+"""Administration of topics and groups, the route to this broker, and its status."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cluster.broker_commands import DeleteGroup, DeleteTopic, SetGroup, SetTopic
+from cluster.broker_core import DONE, BrokerCore
+from cluster.broker_state import Verdict
+from cluster.errors import Reason, RequestFailed
+from cluster.group_members import GroupMembers
+from cluster.route_messages import route_response
+from cluster.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
+from cluster.topic_config import GroupConfig, TopicConfig
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1 import nameserver_pb2
+from store.errors import IllegalRequest
+from store.topics import is_system_topic
+
+ROUTE_TOPICS_MAX: Final = 1_000
+
+
+class TopicCalls:
+    """The calls of administrators."""
+
+    def __init__(self, core: BrokerCore, members: GroupMembers) -> None:
+        self._core = core
+        self._members = members
+
+    # ----------------------------------------------------------------------------------------------------- topics
+
+    async def set_topic(self, request: pb.SetTopicRequest) -> pb.ChangeResponse:
+        """Create or change a topic.
+
+        Raises:
+            StoreError, DLedgerError: nothing was changed, unless the error leaves that open.
+        """
+        topic = topic_config(request.topic)
+        if is_system_topic(topic.name):
+            raise RequestFailed(Reason.ILLEGAL_REQUEST, f"topic {topic.name!r} is the broker's own; take another name")
+        if topic.read_queues < 1 and topic.write_queues < 1:
+            raise IllegalRequest("read_queues, write_queues", "at least one queue", "0 and 0")
+        applied = await self._core.change(SetTopic(topic, request.is_new))
+        return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is Verdict.CHANGED)
+
+    async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.ChangeResponse:
+        """Delete a topic, and what groups have consumed of it; its messages go by age.
+
+        Raises:
+            StoreError, DLedgerError: as `set_topic`.
+        """
+        self._core.known_topic(request.topic)
+        await self._core.change(DeleteTopic(request.topic))
+        return pb.ChangeResponse(answer=DONE, is_changed=True)
+
+    async def list_topics(self, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
+        """Return topics, in order of their names."""
+        topics = self._core.replica.state.topics
+        if request.topic:
+            return pb.ListTopicsResponse(topics=[topic_message(self._core.known_topic(request.topic))])
+        names = sorted(name for name in topics if request.is_system_included or not is_system_topic(name))
+        return pb.ListTopicsResponse(topics=[topic_message(topics[name]) for name in names])
+
+    # ----------------------------------------------------------------------------------------------------- groups
+
+    async def set_group(self, request: pb.SetGroupRequest) -> pb.ChangeResponse:
+        """Create or change a group.
+
+        Raises:
+            StoreError, DLedgerError: as `set_topic`.
+        """
+        applied = await self._core.change(SetGroup(group_config(request.group), request.is_new))
+        return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is Verdict.CHANGED)
+
+    async def delete_group(self, request: pb.DeleteGroupRequest) -> pb.ChangeResponse:
+        """Delete a group, and what it has consumed.
+
+        Raises:
+            StoreError, DLedgerError: as `set_topic`.
+        """
+        client_ids = self._members.client_ids(request.group)
+        if client_ids:
+            who = ", ".join(client_ids[:5])
+            raise RequestFailed(
+                Reason.GROUP_IN_USE, f"group {request.group!r} has {len(client_ids)} consumers ({who}); stop them first"
+            )
+        await self._core.change(DeleteGroup(request.group))
+        return pb.ChangeResponse(answer=DONE, is_changed=True)
+
+    async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
+        """Return groups, in order of their names.
+
+        Raises:
+            RequestFailed: UNKNOWN_GROUP.
+        """
+        state = self._core.replica.state
+        if request.group and request.group not in state.groups:
+            raise RequestFailed(Reason.UNKNOWN_GROUP, f"there is no group {request.group!r}")
+        names = [request.group] if request.group else sorted(state.groups)
+        return pb.ListGroupsResponse(
+            groups=[
+                pb.GroupState(
+                    group=group_message(state.groups[name]),
+                    client_ids=self._members.client_ids(name),
+                    topics=sorted({each.topic for each in state.offsets(name)}),
+                )
+                for name in names
+            ]
+        )
+
+    # ----------------------------------------------------------------------------------------- what the broker says
+
+    def registration(self, topics: tuple[TopicQueues, ...] | None = None) -> Registration:
+        """Return what a name server is told of this broker by its leader; all topics unless some are named."""
+        options, standing = self._core.options, self._core.replica.standing()
+        if topics is None:
+            state = self._core.replica.state
+            topics = tuple(topic_queues(each) for each in state.topics.values() if not is_system_topic(each.name))
+        return Registration(
+            broker=options.broker,
+            cluster=options.cluster,
+            term=standing.term,
+            sequence=self._core.replica.state.topics_version,
+            leader_id=standing.leader_id,
+            nodes=(BrokerNode(standing.leader_id, standing.leader_address),),
+            topics=topics,
+        )
+
+    async def route(self, request: nameserver_pb2.RouteRequest) -> nameserver_pb2.RouteResponse:
+        """Return the way to topics of this broker."""
+        if len(request.topics) > ROUTE_TOPICS_MAX:
+            raise IllegalRequest("topics", f"at most {ROUTE_TOPICS_MAX}", str(len(request.topics)))
+        topics = self._core.replica.state.topics
+        routes = {}
+        for name in request.topics:
+            if name in topics and not is_system_topic(name):
+                queues = topic_queues(topics[name])
+                routes[name] = [BrokerRoute(self.registration((queues,)), queues)]
+        return route_response(routes)
+
+    async def status(self, _request: pb.BrokerStatusRequest) -> pb.BrokerStatusResponse:
+        """Return what this node knows of its messages."""
+        replica, options = self._core.replica, self._core.options
+        standing, store, state = replica.standing(), replica.store, replica.state
+        return pb.BrokerStatusResponse(
+            broker=options.broker,
+            cluster=options.cluster,
+            self_id=options.self_id,
+            role=standing.role,
+            term=standing.term,
+            leader=self._core.leader_hint(),
+            is_serving_puts=standing.is_serving_puts,
+            min_physical_offset=store.log.begin_offset,
+            max_physical_offset=store.log.end_offset,
+            dispatched_physical_offset=store.derived.dispatcher.offset,
+            divided_offset=replica.divided_offset,
+            topics_count=len(state.topics),
+            groups_count=len(state.groups),
+            queues_count=len(store.derived.queues),
+            waiters_count=store.waiters_count,
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------ wording
+
+
+def topic_config(topic: pb.Topic) -> TopicConfig:
+    """Return the topic that a request speaks of; not checked yet."""
+    return TopicConfig(
+        topic.name,
+        topic.read_queues,
+        topic.write_queues,
+        topic.permission,
+        topic.is_ordered,
+        topic.sys_flag,
+        tuple(sorted(topic.attributes.items())),
+    )
+
+
+def topic_message(topic: TopicConfig) -> pb.Topic:
+    """Return a topic as answers word it."""
+    return pb.Topic(
+        name=topic.name,
+        read_queues=topic.read_queues,
+        write_queues=topic.write_queues,
+        permission=topic.permission,
+        is_ordered=topic.is_ordered,
+        sys_flag=topic.sys_flag,
+        attributes=dict(topic.attributes),
+    )
+
+
+def topic_queues(topic: TopicConfig) -> TopicQueues:
+    """Return a topic as routes word it."""
+    return TopicQueues(topic.name, topic.read_queues, topic.write_queues, topic.permission, topic.is_ordered)
+
+
+def group_config(group: pb.Group) -> GroupConfig:
+    """Return the group that a request speaks of; not checked yet."""
+    return GroupConfig(
+        group.name,
+        is_consume_enabled=group.is_consume_enabled,
+        is_broadcast_enabled=group.is_broadcast_enabled,
+        is_from_min_enabled=group.is_from_min_enabled,
+        is_orderly=group.is_orderly,
+        retry_queues=group.retry_queues,
+        retry_max_times=group.retry_max_times,
+        consume_timeout_minutes=group.consume_timeout_minutes,
+        sys_flag=group.sys_flag,
+        attributes=tuple(sorted(group.attributes.items())),
+    )
+
+
+def group_message(group: GroupConfig) -> pb.Group:
+    """Return a group as answers word it."""
+    return pb.Group(
+        name=group.name,
+        is_consume_enabled=group.is_consume_enabled,
+        is_broadcast_enabled=group.is_broadcast_enabled,
+        is_from_min_enabled=group.is_from_min_enabled,
+        is_orderly=group.is_orderly,
+        retry_queues=group.retry_queues,
+        retry_max_times=group.retry_max_times,
+        consume_timeout_minutes=group.consume_timeout_minutes,
+        sys_flag=group.sys_flag,
+        attributes=dict(group.attributes),
+    )

@@ -1,0 +1,146 @@
+"""Standalone brokers: in the test's own loop, or as real processes; small files, free ports."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from cluster.broker import Broker
+from cluster.broker_core import BrokerOptions
+from cluster.local_node import choose_ports
+from cluster.standalone import StandaloneConfig, StandaloneReplica
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1 import broker_pb2_grpc
+from commitlog.commit_log import CommitLogConfig
+from commitlog.plain_store import PlainStoreConfig
+from dledger.config import Address
+from dledger.event_loop import new_event_loop
+from store.os_files import OsFiles
+from store.store_config import MessageStoreConfig
+
+TOPIC = "orders"
+SMALL = {
+    "mapped_file_size": 4 << 20,
+    "mapped_file_size_consume_queue": 20_000,
+    "max_hash_slot_num": 1_000,
+    "max_index_num": 4_000,
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests of this folder as slow: they serve, and run real processes."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+
+
+class Shop:
+    """A broker in the running loop, and a client of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stub: Any = None
+        self.replica: Any = None
+
+    @asynccontextmanager
+    async def open(self, **options: Any) -> AsyncIterator[Any]:
+        """Serve, with a topic of two queues."""
+        (port,) = choose_ports(1, None)
+        address = Address("127.0.0.1", port)
+        plain = PlainStoreConfig(
+            log=CommitLogConfig(mapped_file_size=SMALL["mapped_file_size"]),
+            store=MessageStoreConfig(
+                mapped_file_size_consume_queue=SMALL["mapped_file_size_consume_queue"],
+                max_hash_slot_num=SMALL["max_hash_slot_num"],
+                max_index_num=SMALL["max_index_num"],
+                max_transfer_count_on_message_in_memory=32_767,
+                max_transfer_bytes_on_message_in_memory=4 << 20,
+                dedupe_window_count=1_000,
+                waiters_max=8,
+            ),
+        )
+        self.replica = StandaloneReplica.open(OsFiles(), StandaloneConfig(str(self.path), "b", str(address), plain))
+        try:
+            async with (
+                Broker(self.replica, BrokerOptions("b", **options), address) as broker,
+                grpc.aio.insecure_channel(str(address)) as channel,
+            ):
+                self.broker = broker
+                self.stub = broker_pb2_grpc.BrokerServiceStub(channel)
+                await self.set_topic(TOPIC)
+                yield self.stub
+        finally:
+            await self.replica.stop()
+
+    async def set_topic(self, name: str, queues: int = 2, permission: int = 6) -> Any:
+        topic = pb.Topic(name=name, read_queues=queues, write_queues=queues, permission=permission)
+        return await self.stub.SetTopic(pb.SetTopicRequest(topic=topic))
+
+    async def put(self, *bodies: bytes, topic: str = TOPIC, queue_id: int = 0, **fields: Any) -> Any:
+        return await self.stub.Put(pb.PutRequest(topic=topic, queue_ids=[queue_id], bodies=bodies, **fields))
+
+    async def get(self, offset: int = 0, topic: str = TOPIC, **fields: Any) -> Any:
+        return await self.stub.Get(pb.GetRequest(topic=topic, offset=offset, **fields))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    """Return what opens a broker in a directory of its own, as often as wanted."""
+    return Shop(tmp_path / "store")
+
+
+def run(story: Callable[[], Awaitable[None]]) -> None:
+    """Run one story in a loop of its own."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(asyncio.wait_for(story(), 60))
+
+
+class BrokerProcess:
+    """One `dledger broker --standalone`; may be killed and started again."""
+
+    def __init__(self, path: Path) -> None:
+        (port,) = choose_ports(1, None)
+        self.address = f"127.0.0.1:{port}"
+        self._path = path
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "cluster.cli", "broker", "--standalone", str(self._path)]
+        command += ["--listen", self.address, "--name", "b"]
+        for name, value in SMALL.items():
+            command += ["--set", f"{name}={value}"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == f"ready broker=b grpc={self.address} metrics=\n"
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate(timeout=20)
+            self._process = None
+
+    def stop(self) -> int:
+        process, self._process = self._process, None
+        assert process is not None
+        process.terminate()
+        process.communicate(timeout=20)
+        return process.returncode
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """Return a running broker process; it is ended behind the test."""
+    process = BrokerProcess(tmp_path / "store")
+    process.start()
+    yield process
+    process.kill()
