@@ -31,6 +31,21 @@ _DEFAULTS = {
     "dedupe_window_count": _DEDUPE_COUNT,
 }
 
+_NameServers = Annotated[
+    str,
+    typer.Option(
+        "--name-servers",
+        "-n",
+        envvar="DLEDGER_NAME_SERVERS",
+        metavar="HOST:PORT,...",
+        help="Name servers to register with.",
+    ),
+]
+_SetOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Set an option of the store; may be given several times."),
+]
+
 
 def broker(
     standalone: Annotated[
@@ -41,17 +56,12 @@ def broker(
         str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Where clients find it.")
     ] = "127.0.0.1:10911",
     name: Annotated[str, typer.Option("--name", help="The broker's name, among others of its cluster.")] = "broker-a",
-    name_servers: Annotated[
-        str, typer.Option("--namesrv", "-n", metavar="HOST:PORT,...", help="Name servers to register with.")
-    ] = "",
+    name_servers: _NameServers = "",
     metrics: Annotated[str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics there.")] = "",
     flush: Annotated[
         str, typer.Option("--flush", help="sync: acknowledge what is on disk. async: what is in memory.")
     ] = "sync",
-    set_options: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Set an option of the store; may be given several times."),
-    ] = None,
+    set_options: _SetOptions = None,
     *,
     auto_create_topics: Annotated[
         bool, typer.Option("--auto-create-topics", help="Create a topic when a message is put to it.")
@@ -67,7 +77,7 @@ def broker(
         dledger topic create orders
         echo hello | dledger produce orders
         dledger consume orders --from begin
-        dledger broker --standalone /var/rocketmq/store --listen 10.0.0.5:10911 --namesrv 10.0.0.9:9876
+        dledger broker --standalone /var/rocketmq/store --listen 10.0.0.5:10911 --name-servers 10.0.0.9:9876
     """
     if flush not in ("sync", "async"):
         fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)

@@ -13,9 +13,9 @@ import pytest
 
 from dledger.entry import HEADER_SIZE, MAX_BODY_BYTES
 from dledger.errors import ResponseCode
-from dledger.pipelined_call import IN_FLIGHT_MAX
 from dledger.log_service import ServerNotStarted, start_server
 from dledger.node import Node
+from dledger.pipelined_call import IN_FLIGHT_MAX
 from dledger.v1 import log_pb2
 from dledger.v1.log_pb2_grpc import LogServiceStub
 
