@@ -10,7 +10,7 @@ from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.errors import ResponseCode
 from dledger.pending_appends import AppendResult
 from dledger.types import Member, Membership
-from store.message import Message
+from store.message import LOOPBACK, Message
 from store.os_files import OsFiles
 
 FILE_SIZE = 4096
@@ -90,15 +90,15 @@ class SimpleNode:
 
 
 class Opened:
-    def __init__(self, root, files, clock, sizes=SIZES, node_name="dledger-n0"):
-        codec = MessageEntryCodec(clock=clock)
-        self.places = LogPlaces(f"{root}/commitlog", f"{root}/{node_name}", sizes)
+    def __init__(self, root, files, clock, sizes=SIZES, store_host=LOOPBACK):
+        codec = MessageEntryCodec(clock=clock, store_host=store_host)
+        self.places = LogPlaces(f"{root}/commitlog", f"{root}/dledger-n0", sizes)
         self.divided = divide_log(files, self.places, codec)
         self.store = EntryStore.open(files, self.places.node_directory, sizes, codec)
         self.node = SimpleNode(self.store, codec)
         self.old = OldLog.open(files, self.places.old_directory, sizes.data_file_size_bytes, self.divided.divide)
         self.log = DLedgerCommitLog(
-            self.node, self.store, self.divided.divide, self.old, DLedgerCommitLogConfig(), clock
+            self.node, self.store, self.divided.divide, self.old, DLedgerCommitLogConfig(store_host=store_host), clock
         )
 
     def close(self):

@@ -29,7 +29,7 @@ def test_put_ends_when_it_is_committed_and_says_where(led):
 
     led.node.commit()
 
-    status, certainty, places, _ = pending.outcome
+    status, certainty, places, *_ = pending.outcome
     assert (status, certainty) == (PutStatus.PUT_OK, Certainty.APPENDED)
     assert [place.queue_offset for place in places] == [7, 9]
     for place, body in zip(places, (b"a", b"bb"), strict=True):
