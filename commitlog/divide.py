@@ -27,6 +27,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from commitlog.log_recovery import UNKNOWN_EXIT, LastExit, RecoveredLog, recover
+from commitlog.old_files import INCOMING_NAME, OldFilesIncomplete, is_fetching
 from commitlog.record import BLANK_MAGIC, HEAD
 from dledger.entry_codec import EntryCodec
 from dledger.entry_store import EntryStore, EntryStoreConfig
@@ -115,8 +116,11 @@ def divide_log(files: Files, places: LogPlaces, codec: EntryCodec, last_exit: La
     Raises:
         store.errors.CorruptData: records of the plain log that were durable are bad, or old files and entries do not
             meet. Nothing was changed.
+        OldFilesIncomplete: they are being fetched (`commitlog.old_files`).
         store.errors.StoreError: as `EntryStore.open` and `PlainCommitLog.open`.
     """
+    if is_fetching(files, places.node_directory):
+        raise OldFilesIncomplete(f"{places.node_directory}/{INCOMING_NAME}")
     if _has_entries(files, places.node_directory):
         divide, is_whole = _begin_of_entries(files, places.node_directory)
         _check_meeting(files, places, divide, is_whole=is_whole)

@@ -1,0 +1,334 @@
+"""The old files of a group: which there are, whether two nodes have the same, and how a node without them gets them.
+
+A group that began with a plain log must have the same old files and the same divide on every node, for physical offsets
+below the divide mean the same everywhere. Each node knows its *manifest*: the divide, and name, size and CRC-32C of
+each old file. Two manifests agree if the divides are equal, and so is every file that both have; files that are older
+than what the other has may have expired there.
+
+A node that has neither old files nor entries fetches them before it votes: file by file, newest first (they stay the
+longest), in chunks with a checksum each. What is under way stands in the file `oldfiles.incoming` in the node's
+directory, which is saved before the first file is made and removed when all are whole, verified and synced: as long as
+it is there, a start goes on with the fetch and opens nothing. No network is here: `OldFilesFetch` says what to ask for,
+`read_chunk` answers it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from crc32c import crc32c
+
+from dledger.properties import format_checked, parse_checked
+from store.errors import CorruptData, StoreError
+from store.files import File, Files
+
+INCOMING_NAME: Final = "oldfiles.incoming"
+# One answer; and so much is written between two syncs.
+CHUNK_SIZE_BYTES: Final = 1 << 20
+_SYNC_SIZE_BYTES: Final = 16 << 20
+_FILES_MAX: Final = 100_000
+# A file that is whole and wrong is fetched again; what is wrong so often is wrong where it comes from.
+_ATTEMPTS_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OldFile:
+    """One file of the plain log; `name` is the offset of its first byte in 20 digits."""
+
+    name: str
+    size: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The old files of one node, oldest first, and where they end at the latest."""
+
+    divide: int
+    files: tuple[OldFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRequest:
+    """Some bytes of one old file."""
+
+    name: str
+    position: int
+    size: int
+
+
+class OldFilesDiffer(StoreError):
+    """Two nodes of a group went on from different plain logs; they must not be in one group."""
+
+    def __init__(self, peer: str, difference: str) -> None:
+        super().__init__(
+            f"the old files differ from those of {peer}: {difference}. The nodes cannot form a group, for physical "
+            "offsets would mean different messages. Give one of them an empty directory: it fetches the other's files"
+        )
+        self.peer = peer
+        self.difference = difference
+
+
+class OldFilesIncomplete(StoreError):
+    """Old files are on their way: the log cannot be opened yet."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path}: old files of the group are being fetched; start the node with its group reachable, and it goes on"
+        )
+        self.path = path
+
+
+class OldFilesDamaged(StoreError):
+    """A file arrives damaged again and again."""
+
+    def __init__(self, path: str, expected: int, found: int) -> None:
+        super().__init__(
+            f"{path}: expected CRC-32C {expected:#010x}, found {found:#010x}, {_ATTEMPTS_MAX} times. The node that it "
+            "comes from has other bytes than its manifest says; run `dledger verify` there"
+        )
+        self.path = path
+
+
+def make_manifest(files: Files, directory: str, divide: int) -> Manifest:
+    """Return the manifest of the old files in `directory`; all of them are read, about 2 GiB a second.
+
+    Raises:
+        store.errors.StorageFailed: a file cannot be opened.
+    """
+    if not files.is_directory(directory):
+        return Manifest(divide)
+    found = []
+    for name in sorted(files.list_directory(directory)):
+        file = files.open(f"{directory}/{name}")
+        found.append(OldFile(name, file.size, _checksum(file)))
+        file.close()
+    return Manifest(divide, tuple(found))
+
+
+def first_difference(ours: Manifest, theirs: Manifest) -> str | None:
+    """Return in what two manifests differ, for people; None when the nodes may be in one group."""
+    if ours.divide != theirs.divide:
+        return f"they end at {ours.divide} here and at {theirs.divide} there"
+    known = {file.name: file for file in theirs.files}
+    for file in ours.files:
+        other = known.get(file.name)
+        if other is not None and other != file:
+            here, there = f"{file.size} bytes, CRC-32C {file.checksum:#010x}", f"{other.size}, {other.checksum:#010x}"
+            return f"file {file.name} has {here} here, and {there} there"
+    if ours.files and theirs.files and ours.files[-1].name != theirs.files[-1].name:
+        return f"the last one is {ours.files[-1].name} here and {theirs.files[-1].name} there"
+    return None
+
+
+def read_chunk(files: Files, directory: str, manifest: Manifest, request: ChunkRequest) -> bytes:
+    """Return the bytes that were asked for, or fewer at the file's end; none when the file is not in the manifest."""
+    file = next((file for file in manifest.files if file.name == request.name), None)
+    path = f"{directory}/{request.name}"
+    if file is None or not 0 <= request.position < file.size or not files.exists(path):
+        return b""
+    opened = files.open(path)
+    try:
+        return opened.read(request.position, min(request.size, CHUNK_SIZE_BYTES, file.size - request.position))
+    finally:
+        opened.close()
+
+
+def is_fetching(files: Files, node_directory: str) -> bool:
+    """Return whether old files are on their way: then go on with `OldFilesFetch` before anything is opened."""
+    return files.exists(f"{node_directory}/{INCOMING_NAME}")
+
+
+class OldFilesFetch:
+    """Fetches the old files of another node; interrupted at any point, it goes on where it was.
+
+    Ask the other node for `next_request`, hand the answer to `take`, until there is none; then call `finish`.
+
+    Args:
+        files: the file system.
+        directory: where the old files go; nothing else is in it.
+        node_directory: keeps what is under way.
+        manifest: the other node's, as it is now.
+
+    Raises:
+        store.errors.CorruptData: what is under way cannot be read.
+        store.errors.StorageFailed: a file cannot be made, written or synced.
+    """
+
+    def __init__(self, files: Files, directory: str, node_directory: str, manifest: Manifest) -> None:
+        self._files = files
+        self._directory = directory
+        self._path = f"{node_directory}/{INCOMING_NAME}"
+        self._wanted = list(reversed(manifest.files))
+        self._attempts = 0
+        self._file: File | None = None
+        files.make_directory(directory)
+        files.make_directory(node_directory)
+        files.sync_directory(node_directory)
+        before, position = self._load()
+        self._done = [file for file in before[:-1] if file in manifest.files]
+        current = before[-1] if before else None
+        self._wanted = [file for file in self._wanted if file not in self._done]
+        is_same = bool(self._wanted) and current == self._wanted[0]
+        self._position = self._synced = position if is_same else 0
+        kept = {file.name for file in (*self._done, *(self._wanted[:1] if is_same else ()))}
+        self._save()
+        for name in files.list_directory(directory):
+            if name not in kept:
+                files.remove(f"{directory}/{name}")
+        files.sync_directory(directory)
+
+    @property
+    def missing_bytes(self) -> int:
+        """How much is still to be fetched."""
+        return sum(file.size for file in self._wanted) - self._position
+
+    def next_request(self) -> ChunkRequest | None:
+        """Return what to ask for; None when everything is here."""
+        if not self._wanted:
+            return None
+        file = self._wanted[0]
+        return ChunkRequest(file.name, self._position, min(CHUNK_SIZE_BYTES, file.size - self._position))
+
+    def take(self, request: ChunkRequest, payload: bytes, checksum: int) -> bool:
+        """Take an answer; False: it is not the one that is wanted, or damaged; ask again.
+
+        Args:
+            request: what was asked for.
+            payload: the bytes.
+            checksum: their CRC-32C, by the sender.
+
+        Raises:
+            OldFilesDamaged: a file is wrong again and again.
+            store.errors.DiskFull: no room for the next file; try again later.
+            store.errors.StorageFailed: the node must stop.
+        """
+        if request != self.next_request() or not payload or len(payload) > request.size or crc32c(payload) != checksum:
+            return False
+        wanted = self._wanted[0]
+        file = self._open(wanted)
+        if request.position != self._position:
+            return False
+        file.write(payload, self._position)
+        self._position += len(payload)
+        if self._position == wanted.size:
+            self._end_file(file, wanted)
+        elif self._position - self._synced >= _SYNC_SIZE_BYTES:
+            file.sync()
+            self._synced = self._position
+            self._save()
+        return True
+
+    def finish(self) -> None:
+        """Note, durably, that all files are here; then the log can be opened."""
+        assert not self._wanted, self._wanted
+        self._files.remove(self._path)
+        self._files.sync_directory(self._path.rpartition("/")[0])
+
+    def close(self) -> None:
+        """Leave it as it is; a new one goes on."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self, wanted: OldFile) -> File:
+        path = f"{self._directory}/{wanted.name}"
+        if self._file is None and self._files.exists(path):
+            self._file = self._files.open(path)
+            if self._file.size != wanted.size:
+                # A crash cut its creation short.
+                self._file.close()
+                self._file = None
+                self._files.remove(path)
+        if self._file is None:
+            self._file = self._files.create(path, wanted.size)
+            self._files.sync_directory(self._directory)
+            self._position = self._synced = 0
+        return self._file
+
+    def _end_file(self, file: File, wanted: OldFile) -> None:
+        file.sync()
+        found = _checksum(file)
+        self.close()
+        self._position = self._synced = 0
+        if found != wanted.checksum:
+            self._attempts += 1
+            if self._attempts == _ATTEMPTS_MAX:
+                raise OldFilesDamaged(f"{self._directory}/{wanted.name}", wanted.checksum, found)
+        else:
+            self._attempts = 0
+            self._done.append(self._wanted.pop(0))
+        self._save()
+
+    def _load(self) -> tuple[list[OldFile], int]:
+        """Return the files that are whole, then the one under way (or one that is none), and how much of it is here."""
+        content = self._files.read_bytes(self._path)
+        if content is None:
+            return [], 0
+        try:
+            properties = parse_checked(content)
+            files = [OldFile(*file) for file in json.loads(properties["files"])]
+            return files, int(properties["position"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptData(self._path, 0, "the list of files that are fetched", repr(error)) from error
+
+    def _save(self) -> None:
+        current = self._wanted[0] if self._wanted else OldFile("", 0, 0)
+        values: list[list[Any]] = [list(asdict(file).values()) for file in (*self._done, current)]
+        lines = {"files": json.dumps(values, separators=(",", ":")), "position": str(self._synced)}
+        self._files.replace(self._path, format_checked(lines))
+
+
+def check_same(peer: str, ours: Manifest, theirs: Manifest) -> None:
+    """Refuse a peer whose old files differ.
+
+    Raises:
+        OldFilesDiffer: it names the first difference.
+    """
+    difference = first_difference(ours, theirs)
+    if difference is not None:
+        raise OldFilesDiffer(peer, difference)
+
+
+def must_fetch(ours: Manifest, theirs: Manifest, *, has_entries: bool) -> bool:
+    """Return whether a node has to fetch what the other has: it has nothing itself, and the other begins behind 0."""
+    return not has_entries and not ours.files and theirs.divide > 0
+
+
+def manifest_to_json(manifest: Manifest) -> str:
+    """Return the text that stands for a manifest between nodes."""
+    files = [list(asdict(file).values()) for file in manifest.files]
+    return json.dumps({"divide": manifest.divide, "files": files}, separators=(",", ":"))
+
+
+def manifest_from_json(text: str) -> Manifest:
+    """Return the manifest that stands in `text`, which somebody sent.
+
+    Raises:
+        ValueError: none does.
+    """
+    value = json.loads(text)
+    if not isinstance(value, dict) or value.keys() != {"divide", "files"} or not isinstance(value["files"], list):
+        raise ValueError("expected an object with divide and files")
+    if type(value["divide"]) is not int or value["divide"] < 0 or len(value["files"]) > _FILES_MAX:
+        raise ValueError(f"expected a divide and at most {_FILES_MAX} files")
+    return Manifest(value["divide"], tuple(_file_from(file) for file in value["files"]))
+
+
+def _file_from(value: Sequence[Any]) -> OldFile:
+    if not isinstance(value, list) or [type(field) for field in value] != [str, int, int]:
+        raise ValueError(f"expected name, size and checksum, found {value!r}")
+    name, size, checksum = value
+    if len(name) != 20 or not (name.isascii() and name.isdigit()) or size <= 0 or not 0 <= checksum < 1 << 32:
+        raise ValueError(f"expected a name of 20 digits, a size and a CRC-32C, found {value!r}")
+    return OldFile(name, size, checksum)
+
+
+def _checksum(file: File) -> int:
+    view, checksum = file.view(), 0
+    for position in range(0, len(view), _SYNC_SIZE_BYTES):
+        checksum = crc32c(view[position : position + _SYNC_SIZE_BYTES], checksum)
+    return checksum
