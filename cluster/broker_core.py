@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from cluster.broker_commands import Command, SetGroup, SetTopic
+from cluster.broker_commands import Command, SetGroup, SetTopic, check_command
 from cluster.broker_metrics import BrokerMetrics
 from cluster.broker_state import Applied
 from cluster.errors import Reason, RequestFailed, answer_of, failure_of
@@ -19,7 +19,7 @@ from cluster.topic_config import DEFAULT_TOPIC_QUEUES, GroupConfig, TopicConfig
 from cluster.v1 import answer_pb2
 from dledger.errors import DLedgerError
 from dledger.v1.log_pb2 import LeaderHint
-from store.errors import StoreError
+from store.errors import IllegalMessage, StoreError
 from store.topics import check_group, check_topic, is_system_topic
 
 DONE: Final = answer_pb2.Answer(certainty=answer_pb2.CERTAINTY_DONE)
@@ -103,6 +103,10 @@ class BrokerCore:
             RequestFailed: it was refused; or see `Replica.change`.
         """
         self.check_leading()
+        try:
+            check_command(command)
+        except IllegalMessage as error:
+            raise RequestFailed(Reason.ILLEGAL_REQUEST, str(error)) from error
         applied = await self.replica.change(command)
         if not applied.is_done:
             raise RequestFailed(Reason[applied.verdict.name], applied.detail)

@@ -1,0 +1,54 @@
+"""A group knows its living members; two lives of one id are never in it together."""
+
+import pytest
+
+from cluster.errors import Reason, RequestFailed
+from cluster.group_members import SILENCE_MS_MAX, GroupMembers, Member
+
+
+def member(client_id="a", instance=1, heard_ms=0, told=None):
+    return Member(client_id, instance, {}, heard_ms, (lambda: None) if told is None else lambda: told.append(client_id))
+
+
+def test_all_members_are_told_of_each_change():
+    members, told = GroupMembers(), []
+    first, second = member("a", told=told), member("b", told=told)
+    members.join("g", first)
+    members.join("g", second)
+    members.leave("g", first)
+    assert told == ["a", "a", "b", "b"]
+    assert (members.client_ids("g"), members.version("g"), len(members)) == (["b"], 3, 1)
+
+
+def test_a_silent_member_is_replaced_by_a_new_one_of_its_id_and_its_end_changes_nothing():
+    members = GroupMembers()
+    old, new = member(instance=1), member(instance=2, heard_ms=SILENCE_MS_MAX)
+    members.join("g", old)
+    members.join("g", new)
+    members.leave("g", old)
+    assert members.members("g")["a"] is new
+
+
+def test_a_living_member_keeps_its_id():
+    members = GroupMembers()
+    members.join("g", member(instance=1))
+    with pytest.raises(RequestFailed, match="another consumer") as raised:
+        members.join("g", member(instance=2, heard_ms=SILENCE_MS_MAX - 1))
+    assert raised.value.reason is Reason.CLIENT_ID_IN_USE
+    members.join("other", member(instance=2))
+    members.join("g", member(instance=1, heard_ms=5))
+    assert len(members) == 2
+
+
+@pytest.mark.parametrize("client_id", ["", "a b", "x" * 256, "ä"])
+def test_a_client_id_is_a_name(client_id):
+    with pytest.raises(RequestFailed, match="client_id"):
+        GroupMembers().join("g", member(client_id))
+
+
+def test_members_are_bounded(monkeypatch):
+    monkeypatch.setattr("cluster.group_members.MEMBERS_MAX", 1)
+    members = GroupMembers()
+    members.join("g", member("a"))
+    with pytest.raises(RequestFailed, match="no more"):
+        members.join("g", member("b"))

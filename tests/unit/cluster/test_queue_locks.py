@@ -1,0 +1,39 @@
+"""Locks of queues end by themselves, and are given to one consumer of a group at a time."""
+
+from cluster.queue_locks import LOCK_MS, QueueLocks
+from store.message import QueueKey
+
+QUEUES = [QueueKey("orders", number) for number in range(3)]
+
+
+def test_a_lock_ends_after_its_time_unless_it_is_taken_again():
+    locks = QueueLocks()
+    assert locks.lock("g", "a", QUEUES, 0) == QUEUES
+    assert locks.lock("g", "b", QUEUES, LOCK_MS - 1) == []
+    assert locks.lock("g", "a", QUEUES[:1], LOCK_MS - 1) == QUEUES[:1]
+    assert locks.lock("g", "b", QUEUES, LOCK_MS) == QUEUES[1:]
+
+
+def test_groups_do_not_stand_in_each_others_way():
+    locks = QueueLocks()
+    assert locks.lock("g", "a", QUEUES, 0) == QUEUES
+    assert locks.lock("h", "b", QUEUES, 0) == QUEUES
+
+
+def test_only_the_holder_gives_a_lock_back_and_a_new_reign_has_none():
+    locks = QueueLocks()
+    locks.lock("g", "a", QUEUES, 0)
+    assert not locks.unlock("g", "b", QUEUES)
+    assert locks.unlock("g", "a", QUEUES[:1])
+    assert locks.lock("g", "b", QUEUES, 1) == QUEUES[:1]
+    locks.clear()
+    assert locks.lock("g", "b", QUEUES, 2) == QUEUES
+
+
+def test_ended_locks_make_room_for_new_ones(monkeypatch):
+    monkeypatch.setattr("cluster.queue_locks.LOCKS_MAX", 2)
+    locks = QueueLocks()
+    assert locks.lock("g", "a", QUEUES, 0) == QUEUES[:2]
+    assert locks.lock("g", "b", QUEUES[2:], 1) == []
+    assert locks.lock("g", "b", QUEUES[2:], LOCK_MS) == QUEUES[2:]
+    assert len(locks) == 1
