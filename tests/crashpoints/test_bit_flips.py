@@ -157,7 +157,10 @@ def is_pushed(store, index, log):
 @pytest.mark.timeout(3600 if IS_LONG else 300)
 @pytest.mark.parametrize(
     ("kind", "codec"),
-    [*((kind, RAW_ENTRY_CODEC) for kind in KINDS), pytest.param("data", message_codec(), id="messages")],
+    [
+        *(pytest.param(kind, RAW_ENTRY_CODEC, id=kind) for kind in KINDS),
+        pytest.param("data", message_codec(), id="messages"),
+    ],
 )
 def test_changed_byte_of_a_stopped_node_is_refused_or_repaired(kind, codec, capsys):
     small = SmallStore(codec)
@@ -206,7 +209,10 @@ def judge(opened, small):
 @pytest.mark.timeout(3600 if IS_LONG else 300)
 @pytest.mark.parametrize(
     ("kind", "codec"),
-    [("data", RAW_ENTRY_CODEC), ("index", RAW_ENTRY_CODEC), pytest.param("data", message_codec(), id="messages")],
+    [
+        *(pytest.param(kind, RAW_ENTRY_CODEC, id=kind) for kind in ("data", "index")),
+        pytest.param("data", message_codec(), id="messages"),
+    ],
 )
 def test_changed_byte_of_a_running_node_is_not_served_and_not_pushed(kind, codec, capsys):
     small = SmallStore(codec)
