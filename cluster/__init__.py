@@ -1,1 +1,47 @@
-"""The node process: configuration, command line, metrics, offline inspection; the composition root."""
+"""Messages on top of the replicated log: brokers, name servers, clients; and the node process with its command line.
+
+The clients are what most users need: `from cluster import Producer, Consumer`. Their names are resolved when first
+used, so that importing any part of this package loads neither gRPC nor a client, and a client loads no server.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cluster.client.consumer import Consumer
+    from cluster.client.outcomes import Appended, AppendUnknown, NotAppended, SendsFailed
+    from cluster.client.outgoing import OutgoingMessage
+    from cluster.client.producer import Producer
+    from cluster.client.received import ReceivedMessage
+    from cluster.errors import RequestFailed
+
+__all__ = [
+    "AppendUnknown",
+    "Appended",
+    "Consumer",
+    "NotAppended",
+    "OutgoingMessage",
+    "Producer",
+    "ReceivedMessage",
+    "RequestFailed",
+    "SendsFailed",
+]
+
+_MODULES = {
+    "Consumer": "cluster.client.consumer",
+    "OutgoingMessage": "cluster.client.outgoing",
+    "Producer": "cluster.client.producer",
+    "ReceivedMessage": "cluster.client.received",
+    "RequestFailed": "cluster.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Resolve a name of the clients on its first use."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULES.get(name, "cluster.client.outcomes")), name)
+    globals()[name] = value
+    return value

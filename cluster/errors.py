@@ -88,8 +88,10 @@ class Reason(StrEnum):
     DISK_FULL = "DISK_FULL"
     STORE_STOPPED = "STORE_STOPPED"
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
-    # Nobody was reached.
+    # Nobody was reached, or nothing was sent.
     NOT_REACHED = "NOT_REACHED"
+    CLIENT_QUEUE_FULL = "CLIENT_QUEUE_FULL"
+    CLIENT_CLOSED = "CLIENT_CLOSED"
     # It may have happened.
     ANSWER_LOST = "ANSWER_LOST"
     ANSWER_LATE = "ANSWER_LATE"
@@ -134,8 +136,10 @@ CAUSES: Final[dict[Reason, Cause]] = {
     Reason.DISK_FULL: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE),
     Reason.STORE_STOPPED: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.SERVICE_NOT_AVAILABLE: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    # Nobody was reached.
+    # Nobody was reached, or nothing was sent.
     Reason.NOT_REACHED: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.CLIENT_QUEUE_FULL: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE),
+    Reason.CLIENT_CLOSED: Cause(_Code.FAILED_PRECONDITION, _NOT_DONE),
     # It may have happened.
     Reason.ANSWER_LOST: Cause(_Code.UNAVAILABLE, _UNKNOWN),
     Reason.ANSWER_LATE: Cause(_Code.DEADLINE_EXCEEDED, _UNKNOWN),

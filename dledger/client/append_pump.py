@@ -153,7 +153,7 @@ class AppendPump:
         items = self._take_items()
         if items:
             self._batches += 1
-            await stream.send(self._group, Batch(items))
+            await stream.send(Batch(self._group, items))
 
     async def _open(self) -> AppendStream:
         address = await self._nodes.leader()

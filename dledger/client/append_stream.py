@@ -1,28 +1,18 @@
-"""One AppendStream call to one node: batches out, answers back, and what is lost when it breaks.
-
-It decides nothing: the pump (`append_pump`) hears of every answer and of the end.
-"""
+"""What travels on an AppendStream call: callers' bodies, joined into batches."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import grpc
-import grpc.aio
-
-from dledger.v1.log_pb2 import AppendRequest
+from dledger.client.request_stream import RequestStream
+from dledger.v1.log_pb2 import AppendRequest, AppendResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from dledger.client.outcomes import Appended
-    from dledger.v1.log_pb2 import AppendResponse
-
-
-_ORDERLY_END_S = 0.5
 
 
 class Item(NamedTuple):
@@ -44,90 +34,17 @@ class Item(NamedTuple):
 class Batch:
     """Items that travel in one request. Written by the pump, then read-only."""
 
-    __slots__ = ("items", "sent_at")
+    __slots__ = ("group", "items", "sent_at")
 
-    def __init__(self, items: list[Item]) -> None:
+    def __init__(self, group: str, items: list[Item]) -> None:
+        self.group = group
         self.items = items
         self.sent_at = time.monotonic()
 
-    def request(self, group: str, request_id: int) -> AppendRequest:
+    def request(self, request_id: int) -> AppendRequest:
         """Return the request that carries all bodies."""
         bodies = [body for item in self.items for body in item.bodies]
-        return AppendRequest(group=group, bodies=bodies, request_id=request_id)
+        return AppendRequest(group=self.group, bodies=bodies, request_id=request_id)
 
 
-class AppendStream:
-    """A bidirectional stream with several batches under way.
-
-    Args:
-        address: the node's.
-        call: the gRPC call, just opened.
-        on_answer: hears of every answered batch.
-        on_lost: hears of the end, once: the batches without an answer, in order of sending, and gRPC's code and text.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        call: grpc.aio.StreamStreamCall[AppendRequest, AppendResponse],
-        on_answer: Callable[[AppendStream, Batch, AppendResponse], None],
-        on_lost: Callable[[AppendStream, list[Batch], grpc.StatusCode, str], None],
-    ) -> None:
-        self.address = address
-        self.in_flight: dict[int, Batch] = {}
-        self._call = call
-        self._on_answer = on_answer
-        self._on_lost = on_lost
-        self._last_request_id = 0
-        self._reader = asyncio.ensure_future(self._read())
-
-    async def send(self, group: str, batch: Batch) -> None:
-        """Write a batch; returns when the connection has taken it. A failure is heard of through `on_lost`."""
-        self._last_request_id += 1
-        self.in_flight[self._last_request_id] = batch
-        try:
-            await self._call.write(batch.request(group, self._last_request_id))
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return  # The call has ended: its reader tells.
-        except asyncio.CancelledError:
-            # gRPC raises it for a cancelled *call*, too; only a cancelled *task* must go on unwinding.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-
-    def cancel(self) -> None:
-        """End the call at once; `on_lost` follows."""
-        self._call.cancel()
-
-    async def close(self) -> None:
-        """End the call and wait until `on_lost` has been told: in order if nothing is under way, else at once."""
-        if not self.in_flight:
-            # A call that is cancelled leaves gRPC busy with it for a moment, and a loop that is closed meanwhile gets
-            # its complaints.
-            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await self._call.done_writing()
-            await asyncio.wait([self._reader], timeout=_ORDERLY_END_S)
-        self._call.cancel()
-        await asyncio.wait([self._reader])
-
-    async def _read(self) -> None:
-        call, in_flight = self._call, self.in_flight
-        code, details = grpc.StatusCode.OK, "the node ended the stream"
-        try:
-            while True:
-                response = await call.read()
-                if response is grpc.aio.EOF:
-                    break
-                response = cast("AppendResponse", response)
-                batch = in_flight.pop(response.request_id, None)
-                if batch is not None:
-                    self._on_answer(self, batch, response)
-            code = await call.code()
-            details = (await call.details()) or details
-        except grpc.aio.AioRpcError as error:
-            code, details = error.code(), error.details() or ""
-        except asyncio.CancelledError:
-            code, details = grpc.StatusCode.CANCELLED, "the call was given up"
-        lost = list(in_flight.values())
-        in_flight.clear()
-        self._on_lost(self, lost, code, details)
+AppendStream: TypeAlias = RequestStream[Batch, AppendResponse]

@@ -1,0 +1,66 @@
+"""What a producer and a consumer both need to reach brokers: routes, and the nodes that they name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Self
+
+from cluster.client.broker_nodes import BrokerNodes
+from cluster.client.broker_routes import BrokerRouteFinder
+from cluster.client.route_cache import Routes
+from cluster.client.route_finder import RouteFinder
+
+Endpoints = str | Iterable[str]
+
+
+class BrokerConnection:
+    """Routes and nodes of one client; `async with` opens and closes it.
+
+    Args:
+        endpoints: `host:port` of nodes of all brokers to be used; empty when name servers are given.
+        name_servers: `host:port` of all name servers; empty when brokers are given.
+
+    Raises:
+        ValueError: both or neither are given, or one is not `host:port`.
+    """
+
+    def __init__(self, endpoints: Endpoints, name_servers: Endpoints) -> None:
+        if bool(endpoints) == bool(name_servers):
+            raise ValueError("expected either endpoints of brokers or name_servers, one of the two")
+        self.finder = RouteFinder(name_servers) if name_servers else BrokerRouteFinder(endpoints)
+        self.nodes = BrokerNodes()
+        self._questions: dict[str, asyncio.Task[Routes]] = {}
+
+    async def __aenter__(self) -> Self:
+        """Begin to keep routes fresh."""
+        await self.finder.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close all connections."""
+        for question in list(self._questions.values()):
+            question.cancel()
+        await self.finder.__aexit__(*error)
+        await self.nodes.close()
+
+    def known(self, topic: str) -> Routes:
+        """Return the routes of a topic that are known; empty when none are."""
+        return self.finder.cache.get(topic) or ()
+
+    async def find(self, topic: str) -> Routes:
+        """Return the routes of a topic; asks for them when none are known.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC, or nobody answers who knows routes.
+        """
+        routes = self.known(topic)
+        if not routes:
+            # All who ask at once share one question.
+            question = self._questions.get(topic)
+            if question is None:
+                question = self._questions[topic] = asyncio.ensure_future(self.finder.find(topic))
+                question.add_done_callback(lambda _: self._questions.pop(topic, None))
+            routes = await asyncio.shield(question)
+        self.nodes.learn(routes)
+        return routes

@@ -1,0 +1,60 @@
+"""What can be set of a consumer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cluster.client.allocation import ALLOCATIONS, AllocationName
+
+Start = Literal["first", "last"] | int
+Mode = Literal["cluster", "broadcast"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """How a consumer reads.
+
+    Attributes:
+        mode: `cluster`: the consumers of a group share the queues, and the group's offsets are kept by the brokers;
+            `broadcast`: each reads all queues, from `start` on, and nothing is kept.
+        start: where to begin in a queue of which the group has no offset: with the `first` message that is kept, behind
+            the `last`, or with the first one stored at that time (milliseconds since 1970) or later.
+        allocation: who gets which queues: neighbours (`average`), or in turn (`circle`).
+        is_orderly: a queue is read only under the broker's lock, so that no two consumers ever work on it at once.
+        is_auto_acknowledged: asking for more messages says that those before are done with; else only `acknowledge`
+            does.
+        prefetch_messages: no more is asked for while so many of one queue wait in the client.
+        prefetch_size_bytes: bytes of one queue that may wait in the client.
+        commit_interval_s: how often offsets are committed.
+        rebalance_interval_s: how often queues are shared out anew, if nothing calls for it before.
+    """
+
+    mode: Mode = "cluster"
+    start: Start = "last"
+    allocation: AllocationName = "average"
+    is_orderly: bool = False
+    is_auto_acknowledged: bool = True
+    prefetch_messages: int = 1_000
+    prefetch_size_bytes: int = 8 << 20
+    commit_interval_s: float = 5.0
+    rebalance_interval_s: float = 20.0
+
+    def __post_init__(self) -> None:
+        """Check that all of it can be.
+
+        Raises:
+            ValueError: what cannot.
+        """
+        if self.mode not in ("cluster", "broadcast"):
+            raise ValueError(f"mode: expected cluster or broadcast, found {self.mode!r}")
+        if self.start not in ("first", "last") and not isinstance(self.start, int):
+            raise ValueError(f"start: expected first, last or milliseconds since 1970, found {self.start!r}")
+        if self.allocation not in ALLOCATIONS:
+            raise ValueError(f"allocation: expected average or circle, found {self.allocation!r}")
+        if self.mode == "broadcast" and self.is_orderly:
+            raise ValueError("is_orderly: locks are for queues that a group shares, not for broadcast")
+        if min(self.prefetch_messages, self.prefetch_size_bytes) < 1:
+            raise ValueError("expected prefetch bounds of at least 1")
+        if self.commit_interval_s <= 0 or self.rebalance_interval_s <= 0:
+            raise ValueError("expected intervals above 0")

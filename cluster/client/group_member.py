@@ -1,0 +1,112 @@
+"""Keeps one consumer in its group at one broker: a JoinGroup stream, opened again wherever the leader is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+import grpc
+import grpc.aio
+
+from cluster.client.broker_nodes import BrokerNodes
+from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.v1.broker_pb2 import JoinGroupRequest, JoinGroupResponse
+from dledger.client.retry import HOPS_MAX, Backoff
+
+logger = logging.getLogger(__name__)
+
+_BEAT_S = 30.0
+_PASSING = frozenset({Reason.ANSWER_LOST, Reason.ANSWER_LATE})
+
+
+class GroupMember:
+    """The membership of one consumer at one broker. For use by one event loop.
+
+    Args:
+        broker: its name.
+        nodes: the connections.
+        request: what is sent at once and every 30 s.
+        on_members: hears of the group's members, in order, at once and at each change.
+        on_refused: hears that the consumer cannot be in the group; nothing is tried again then.
+
+    Attributes:
+        client_ids: the members when last heard; empty at first. Kept while the broker cannot be reached.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        nodes: BrokerNodes,
+        request: JoinGroupRequest,
+        on_members: Callable[[], None],
+        on_refused: Callable[[RequestFailed], None],
+    ) -> None:
+        self.client_ids: tuple[str, ...] = ()
+        self._broker = broker
+        self._nodes = nodes
+        self._request = request
+        self._on_members = on_members
+        self._on_refused = on_refused
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Leave the group."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        backoff, hops = Backoff(), 0
+        while True:
+            address = self._nodes.leader(self._broker)
+            before = self.client_ids
+            try:
+                await self._nodes.reach(address)
+                await self._stay(address)
+            except RequestFailed as failure:
+                if self.client_ids != before:
+                    backoff.reset()
+                    hops = 0
+                is_named = self._nodes.judge(self._broker, address, failure)
+                if not failure.is_worth_trying and failure.reason not in _PASSING:
+                    self._on_refused(failure)
+                    return
+                hops += 1
+                logger.info("group_left_for_a_moment broker=%s: %s", self._broker, failure.message)
+                if not is_named or hops > HOPS_MAX:
+                    await asyncio.sleep(backoff.next_s())
+
+    async def _stay(self, address: str) -> None:
+        """Be in the group until the stream ends.
+
+        Raises:
+            RequestFailed: why it ended.
+        """
+        call = self._nodes.stub(address).JoinGroup()
+        beats = asyncio.ensure_future(self._beat(call))
+        try:
+            while True:
+                response = await call.read()
+                if response is grpc.aio.EOF:
+                    break
+                assert isinstance(response, JoinGroupResponse)
+                check_answer(response.answer, address)
+                self.client_ids = tuple(response.client_ids)
+                self._on_members()
+            code, details = await call.code(), (await call.details()) or ""
+        except grpc.aio.AioRpcError as error:
+            code, details = error.code(), error.details() or ""
+        finally:
+            beats.cancel()
+            with suppress(asyncio.CancelledError):
+                await beats
+            call.cancel()
+        raise failure_of_call(address, code, details, "BrokerService")
+
+    async def _beat(self, call: grpc.aio.StreamStreamCall[JoinGroupRequest, JoinGroupResponse]) -> None:
+        # A call that has ended is heard of by its reader.
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while True:
+                await call.write(self._request)
+                await asyncio.sleep(_BEAT_S)

@@ -1,0 +1,167 @@
+"""The offsets of a group at its brokers: fetched when a queue is taken over, committed as it is consumed."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from cluster.client.broker_nodes import BrokerNodes
+from cluster.client.consumer_options import Start
+from cluster.client.queue_choice import BrokerQueue
+from cluster.client.queue_reader import QueueReader
+from cluster.errors import RequestFailed
+from cluster.v1 import broker_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT_S = 5.0
+_QUEUES_PER_CALL = 4_096
+
+
+class Beginning(NamedTuple):
+    """Where to begin in a queue, and how often the group's offset there was reset."""
+
+    offset: int
+    reset_count: int
+
+
+class GroupOffsets:
+    """The offsets of one group.
+
+    Args:
+        group: its name.
+        nodes: the connections.
+        start: where to begin without an offset.
+        is_kept: False: brokers hold none (broadcast).
+    """
+
+    def __init__(self, group: str, nodes: BrokerNodes, start: Start, *, is_kept: bool) -> None:
+        self._group = group
+        self._nodes = nodes
+        self._start = start
+        self._is_kept = is_kept
+
+    async def beginnings(self, broker: str, topic: str, queue_ids: Sequence[int]) -> dict[int, Beginning]:
+        """Return where to begin in queues of one topic of one broker.
+
+        Raises:
+            RequestFailed: the broker does not say.
+        """
+        found: dict[int, Beginning] = {}
+        if self._is_kept:
+            request = pb.FetchOffsetRequest(group=self._group, topic=topic, queue_ids=queue_ids)
+            response = await self._nodes.call(broker, lambda stub: stub.FetchOffset, request, _TIMEOUT_S)
+            counts = list(response.reset_counts) or [0] * len(response.queue_ids)
+            rows = zip(response.queue_ids, response.offsets, counts, strict=True)
+            found = {queue_id: Beginning(offset, count) for queue_id, offset, count in rows}
+        missing = [each for each in queue_ids if each not in found or found[each].offset < 0]
+        if missing:
+            for queue_id, offset in (await self._starts(broker, topic, missing)).items():
+                count = found[queue_id].reset_count if queue_id in found else 0
+                found[queue_id] = Beginning(offset, count)
+        return found
+
+    async def ends(self, broker: str, topic: str, queue_ids: Sequence[int]) -> dict[int, int]:
+        """Return where queues end.
+
+        Raises:
+            RequestFailed: the broker does not say.
+        """
+        request = pb.OffsetsRequest(topic=topic, queue_ids=queue_ids)
+        response = await self._nodes.call(broker, lambda stub: stub.Offsets, request, _TIMEOUT_S)
+        return dict(zip(response.queue_ids, response.max_offsets, strict=True))
+
+    async def _starts(self, broker: str, topic: str, queue_ids: Sequence[int]) -> dict[int, int]:
+        request = pb.OffsetsRequest(topic=topic, queue_ids=queue_ids)
+        if isinstance(self._start, int):
+            request.timestamp_ms = self._start
+            request.boundary = pb.TIME_BOUNDARY_LOWER
+        response = await self._nodes.call(broker, lambda stub: stub.Offsets, request, _TIMEOUT_S)
+        offsets = {"first": response.min_offsets, "last": response.max_offsets}.get(
+            str(self._start), response.offsets_by_time
+        )
+        return dict(zip(response.queue_ids, offsets, strict=True))
+
+    async def commit(self, readers: Iterable[QueueReader]) -> list[QueueReader]:
+        """Commit what was done with since the last time; return the readers whose offset was reset meanwhile.
+
+        What cannot be committed now is committed the next time.
+        """
+        if not self._is_kept:
+            return []
+        by_topic: dict[tuple[str, str], list[tuple[QueueReader, int]]] = defaultdict(list)
+        for reader in readers:
+            position = reader.progress.position
+            if position > reader.progress.committed:
+                by_topic[reader.queue.broker, reader.queue.topic].append((reader, position))
+        were_reset = []
+        for (broker, topic), rows in by_topic.items():
+            for begin in range(0, len(rows), _QUEUES_PER_CALL):
+                were_reset += await self._commit(broker, topic, rows[begin : begin + _QUEUES_PER_CALL])
+        return were_reset
+
+    async def _commit(self, broker: str, topic: str, rows: list[tuple[QueueReader, int]]) -> list[QueueReader]:
+        request = pb.CommitOffsetRequest(
+            group=self._group,
+            topic=topic,
+            queue_ids=[reader.queue.queue_id for reader, _ in rows],
+            offsets=[position for _, position in rows],
+            reset_counts=[reader.reset_count for reader, _ in rows],
+        )
+        try:
+            response = await self._nodes.call(broker, lambda stub: stub.CommitOffset, request, _TIMEOUT_S)
+        except RequestFailed as failure:
+            logger.warning("offsets_not_committed group=%s topic=%s: %s", self._group, topic, failure)
+            return []
+        were_reset = []
+        for (reader, position), outcome in zip(rows, response.outcomes, strict=True):
+            if outcome == pb.COMMIT_OUTCOME_WAS_RESET:
+                logger.info("offset_reset group=%s queue=%s", self._group, reader.queue)
+                were_reset.append(reader)
+            else:
+                reader.progress.committed = position
+        return were_reset
+
+
+class QueueLocks:
+    """The locks that one consumer holds on queues: asked for again long before they end."""
+
+    def __init__(self, group: str, client_id: str, nodes: BrokerNodes) -> None:
+        self._group = group
+        self._client_id = client_id
+        self._nodes = nodes
+
+    async def lock(self, queues: Iterable[BrokerQueue]) -> dict[BrokerQueue, float]:
+        """Ask for locks; return those that are held now, and for how many seconds from when this was called."""
+        held: dict[BrokerQueue, float] = {}
+        for broker, mine in _by_broker(queues).items():
+            request = self._request(mine)
+            try:
+                response = await self._nodes.call(broker, lambda stub: stub.LockQueues, request, _TIMEOUT_S)
+            except RequestFailed as failure:
+                logger.warning("queues_not_locked group=%s broker=%s: %s", self._group, broker, failure)
+                continue
+            for each in response.locked:
+                held[BrokerQueue(broker, each.topic, each.queue_id)] = response.lock_ms / 1000
+        return held
+
+    async def unlock(self, queues: Iterable[BrokerQueue]) -> None:
+        """Give locks back; those that cannot be given back end by themselves."""
+        for broker, mine in _by_broker(queues).items():
+            try:
+                await self._nodes.call(broker, lambda stub: stub.UnlockQueues, self._request(mine), _TIMEOUT_S)
+            except RequestFailed as failure:
+                logger.warning("queues_not_unlocked group=%s broker=%s: %s", self._group, broker, failure)
+
+    def _request(self, queues: Iterable[BrokerQueue]) -> pb.LockQueuesRequest:
+        ids = [pb.QueueId(topic=queue.topic, queue_id=queue.queue_id) for queue in queues]
+        return pb.LockQueuesRequest(group=self._group, client_id=self._client_id, queues=ids)
+
+
+def _by_broker(queues: Iterable[BrokerQueue]) -> dict[str, list[BrokerQueue]]:
+    by_broker: dict[str, list[BrokerQueue]] = defaultdict(list)
+    for queue in queues:
+        by_broker[queue.broker].append(queue)
+    return by_broker

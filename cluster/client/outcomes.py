@@ -1,0 +1,103 @@
+"""What became of a message that was sent, in one of three ways:
+
+| outcome | was it stored? | what to do |
+| --- | --- | --- |
+| `Appended` | yes, and it stays | nothing |
+| `NotAppended` | no, and it never will be | send it again when the cause is gone |
+| `AppendUnknown` | perhaps | send it again with the same `unique_key` where brokers recognise it, or look for it by that key |
+
+`Appended` is returned, the other two are raised, so that none of them can be overlooked.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cluster.errors import Reason, RequestFailed
+from dledger.errors import DLedgerError
+from store.commit_log import Certainty
+from store.message import Host
+from store.message_id import encode_message_id
+
+
+class Appended(NamedTuple):
+    """The message is committed, and stands at this place for ever.
+
+    Attributes:
+        topic: its topic.
+        broker: which broker (Raft group) holds it.
+        queue_id: its queue there.
+        queue_offset: its place in that queue.
+        physical_offset: where its record begins in the broker's log.
+        store_timestamp: when it was stored, by the broker's clock: milliseconds since 1970.
+        unique_key: its UNIQ_KEY.
+        store_host: of the node that stored it; part of the message id.
+        is_repeated: whether some message of the same request had been stored by an earlier one.
+    """
+
+    topic: str
+    broker: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    store_timestamp: int
+    unique_key: str
+    store_host: Host
+    is_repeated: bool = False
+
+    @property
+    def message_id(self) -> str:
+        """The offset message id, by which `dledger query id` finds it."""
+        return encode_message_id(self.store_host, self.physical_offset)
+
+
+class NotAppended(RequestFailed):
+    """The message was not stored and never will be; sending it again is safe. Attributes: see `RequestFailed`."""
+
+
+class AppendUnknown(RequestFailed):
+    """The message may have been stored, or may still be. Attributes: see `RequestFailed`.
+
+    Attributes:
+        unique_keys: of the messages, by which they can be looked for, or sent again where brokers recognise them.
+    """
+
+    unique_keys: tuple[str, ...] = ()
+
+
+class SendsFailed(DLedgerError):
+    """Messages that were submitted since the last flush were not all stored.
+
+    Attributes:
+        count: how many.
+        outcomes: of the first ones.
+    """
+
+    def __init__(self, count: int, outcomes: list[NotAppended | AppendUnknown]) -> None:
+        self.count = count
+        self.outcomes = outcomes
+        super().__init__(f"{count} submitted messages were not stored, or perhaps not; the first: {outcomes[0]}")
+
+
+def not_appended(reason: Reason | str, message: str) -> NotAppended:
+    """Return the outcome of a message that provably was not stored."""
+    return NotAppended(reason, message, certainty=Certainty.NOT_APPENDED)
+
+
+def outcome_of_failure(
+    failure: RequestFailed, unique_keys: tuple[str, ...], *, is_open: bool
+) -> NotAppended | AppendUnknown:
+    """Return what a failed request means for its messages; an exception of their own.
+
+    Args:
+        failure: of the last attempt.
+        unique_keys: of the messages.
+        is_open: an earlier attempt may have stored them.
+    """
+    is_unknown = is_open or failure.certainty is not Certainty.NOT_APPENDED
+    kind = AppendUnknown if is_unknown else NotAppended
+    certainty = Certainty.UNKNOWN if is_unknown else Certainty.NOT_APPENDED
+    outcome = kind(failure.reason or failure.name, failure.message, certainty=certainty, code=failure.code)
+    if isinstance(outcome, AppendUnknown):
+        outcome.unique_keys = unique_keys
+    return outcome

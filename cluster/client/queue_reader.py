@@ -1,0 +1,276 @@
+"""Reads one queue ahead of who consumes it: one Subscribe stream to the leader of its broker, and a bounded buffer.
+
+The stream is opened again wherever the leader is, behind the last message that came: so nothing is lost and nothing
+comes twice, however often it breaks. While the buffer is full the stream is not read, and the broker sends no more
+than the connection holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import grpc
+import grpc.aio
+
+from cluster.client.broker_nodes import BrokerNodes
+from cluster.client.progress import QueueProgress
+from cluster.client.queue_choice import BrokerQueue
+from cluster.client.received import ReceivedMessage, messages_of
+from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.v1 import broker_pb2
+from cluster.v1.broker_pb2 import SubscribeRequest, SubscribeResponse
+from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.v1 import log_pb2
+from store.errors import CorruptData
+
+logger = logging.getLogger(__name__)
+
+_RESPONSE_SIZE_BYTES_MAX = 1 << 20
+# A place that cannot be read just now (no such queue yet, or a file that is being removed) is tried again so late.
+_PAUSE_S = 1.0
+
+
+class ReaderRules(NamedTuple):
+    """How queues of one consumer are read.
+
+    Attributes:
+        group: for the broker's statistics.
+        prefetch_messages: no more is asked for while so many wait in the buffer.
+        prefetch_size_bytes: bytes that may wait in the buffer.
+        is_locked: messages are handed out only while the broker's lock of the queue holds.
+    """
+
+    group: str
+    prefetch_messages: int
+    prefetch_size_bytes: int
+    is_locked: bool
+
+
+class _Fetched(NamedTuple):
+    messages: list[ReceivedMessage]
+    size_bytes: int
+    next_offset: int
+
+
+class QueueReader:
+    """The buffer of one queue and the task that fills it. For use by one event loop.
+
+    Args:
+        queue: which one.
+        tags: filter of the subscription.
+        offset: where to begin.
+        reset_count: how often the group's offset was reset when it was fetched.
+        nodes: the connections.
+        rules: bounds.
+        on_ready: called when there is something to take, or a failure to tell.
+
+    Attributes:
+        next_offset: behind all that came.
+        failure: why reading has ended; None while it goes on.
+        locked_until: on the monotonic clock.
+        is_active: False once the queue was given up: what was taken of it is not handed out any more.
+    """
+
+    def __init__(
+        self,
+        queue: BrokerQueue,
+        tags: str,
+        offset: int,
+        reset_count: int,
+        nodes: BrokerNodes,
+        rules: ReaderRules,
+        on_ready: Callable[[QueueReader], None],
+    ) -> None:
+        self.queue = queue
+        self.tags = tags
+        self.reset_count = reset_count
+        self.progress = QueueProgress(offset)
+        self.next_offset = offset
+        self.failure: RequestFailed | None = None
+        self.locked_until = 0.0
+        self.is_active = True
+        self._nodes = nodes
+        self._rules = rules
+        self._on_ready = on_ready
+        self._fetched: deque[_Fetched] = deque()
+        self._taken_of_head = 0
+        self._count = 0
+        self._size_bytes = 0
+        self._room = asyncio.Event()
+        self._call: grpc.aio.UnaryStreamCall[SubscribeRequest, SubscribeResponse] | None = None
+        self._heard_at = time.monotonic()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether `take` gives any."""
+        if self._rules.is_locked and time.monotonic() >= self.locked_until:
+            return False
+        return self._count > 0
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the broker has sent nothing, although there is room; 0 while there is none."""
+        return time.monotonic() - self._heard_at if self._has_room() else 0.0
+
+    def take(self, count_max: int) -> list[ReceivedMessage]:
+        """Return the next messages; they are outstanding from now on."""
+        if not self.has_messages:
+            return []
+        fetched = self._fetched[0]
+        begin = self._taken_of_head
+        messages = fetched.messages[begin : begin + count_max]
+        self._taken_of_head += len(messages)
+        self._count -= len(messages)
+        end = messages[-1].queue_offset + 1
+        if self._taken_of_head == len(fetched.messages):
+            end = fetched.next_offset
+            self._fetched.popleft()
+            self._taken_of_head = 0
+            self._size_bytes -= fetched.size_bytes
+            self._room.set()
+        self.progress.delivered([message.queue_offset for message in messages], end)
+        return messages
+
+    def reopen(self) -> None:
+        """Begin a new stream: the old one may be dead without a word."""
+        if self._call is not None:
+            self._call.cancel()
+
+    async def stop(self) -> None:
+        """End reading; what is in the buffer is dropped, what was taken before may still be done with."""
+        self.is_active = False
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._fetched.clear()
+        self._count = self._size_bytes = 0
+
+    # ----------------------------------------------------------------------------------------------------- the task
+
+    async def _run(self) -> None:
+        backoff, hops = Backoff(), 0
+        while self.failure is None:
+            began_at = self.next_offset
+            address = self._nodes.leader(self.queue.broker)
+            try:
+                await self._nodes.reach(address)
+                pause_s = await self._read(address)
+            except RequestFailed as failure:
+                is_named = self._nodes.judge(self.queue.broker, address, failure)
+                if self.next_offset != began_at:
+                    backoff.reset()
+                    hops = 0
+                hops += 1
+                pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s()
+                self._judge(failure)
+            await asyncio.sleep(pause_s)
+
+    def _judge(self, failure: RequestFailed) -> None:
+        is_passing = failure.is_worth_trying or failure.reason in (Reason.ANSWER_LOST, Reason.ANSWER_LATE)
+        if not is_passing and failure.reason is not Reason.UNKNOWN_TOPIC:
+            self._fail(failure)
+
+    def _fail(self, failure: RequestFailed) -> None:
+        self.failure = failure
+        self._on_ready(self)
+
+    async def _read(self, address: str) -> float:
+        """Read one stream to its end; return how long to wait before the next one."""
+        request = SubscribeRequest(
+            topic=self.queue.topic,
+            queue_ids=[self.queue.queue_id],
+            offsets=[self.next_offset],
+            tags=self.tags,
+            mode=log_pb2.READ_MODE_LINEARIZABLE,
+            form=broker_pb2.MESSAGE_FORM_RECORDS,
+            group=self._rules.group,
+            max_bytes=min(_RESPONSE_SIZE_BYTES_MAX, max(self._rules.prefetch_size_bytes // 4, 1)),
+        )
+        call = self._call = self._nodes.stub(address).Subscribe(request)
+        try:
+            while True:
+                await self._wait_room()
+                response = await call.read()
+                self._heard_at = time.monotonic()
+                if response is grpc.aio.EOF:
+                    break
+                assert isinstance(response, SubscribeResponse)
+                check_answer(response.answer, address)
+                if not self._take_in(response, address):
+                    return _PAUSE_S
+            code, details = await call.code(), (await call.details()) or ""
+        except grpc.aio.AioRpcError as error:
+            code, details = error.code(), error.details() or ""
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Only the call was cancelled, by `reopen`.
+            code, details = grpc.StatusCode.CANCELLED, "the stream was silent for too long"
+        finally:
+            self._call = None
+            call.cancel()
+        raise failure_of_call(address, code, details, "BrokerService")
+
+    def _take_in(self, response: SubscribeResponse, address: str) -> bool:
+        """Keep what came; return whether the stream goes on with this queue."""
+        status = response.status
+        if response.records:
+            try:
+                messages = messages_of(response.records, self, f"{address}: {self.queue.topic}")
+            except CorruptData as error:
+                raise RequestFailed(Reason.CORRUPT_DATA, str(error)) from error
+            if messages[0].queue_offset < self.next_offset:
+                text = f"{address} sent offset {messages[0].queue_offset}, expected {self.next_offset} or more"
+                raise RequestFailed(Reason.INTERNAL_ERROR, text)
+            size_bytes = len(response.records)
+            self._fetched.append(_Fetched(messages, size_bytes, response.next_offset))
+            self._count += len(messages)
+            self._size_bytes += size_bytes
+            self.next_offset = response.next_offset
+            self._on_ready(self)
+            return True
+        if status == broker_pb2.GET_STATUS_OFFSET_OVERFLOW_BADLY:
+            text = (
+                f"{self._name()}: the group's offset {self.next_offset} is beyond the end {response.max_offset}; "
+                "set it with `dledger offsets reset`, or give the topic its messages back"
+            )
+            self._fail(RequestFailed(Reason.OFFSET_BEYOND_END, text))
+            return False
+        if status == broker_pb2.GET_STATUS_OFFSET_TOO_SMALL:
+            logger.warning(
+                "messages_expired queue=%s from=%d to=%d: they were deleted before this group read them",
+                self._name(),
+                self.next_offset,
+                response.next_offset,
+            )
+        self._skip_to(response.next_offset)
+        return status in (broker_pb2.GET_STATUS_FOUND, broker_pb2.GET_STATUS_NO_MATCHED_MESSAGE)
+
+    def _skip_to(self, offset: int) -> None:
+        """Go on behind messages that did not match or are gone; with nothing in the buffer that is progress, too."""
+        if offset <= self.next_offset:
+            return
+        self.next_offset = offset
+        if not self._fetched:
+            self.progress.delivered((), offset)
+        else:
+            last = self._fetched[-1]
+            self._fetched[-1] = last._replace(next_offset=offset)
+
+    def _name(self) -> str:
+        return f"{self.queue.broker}/{self.queue.topic}/{self.queue.queue_id}"
+
+    def _has_room(self) -> bool:
+        return self._count < self._rules.prefetch_messages and self._size_bytes < self._rules.prefetch_size_bytes
+
+    async def _wait_room(self) -> None:
+        while not self._has_room():
+            self._room.clear()
+            await self._room.wait()
+            self._heard_at = time.monotonic()

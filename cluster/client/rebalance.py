@@ -1,0 +1,229 @@
+"""Shares the queues of a group's topics out among its consumers, and takes over and gives up queues as that changes.
+
+Each consumer computes for itself what all would compute: the queues in order, the members in order as the first broker
+of the topic tells them. While views differ, two consumers may read the same queue for a moment, and messages come
+twice; with locks (`is_orderly`) they never do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from cluster.client.allocation import ALLOCATIONS
+from cluster.client.connection import BrokerConnection
+from cluster.client.consumer_options import ConsumerOptions
+from cluster.client.group_member import GroupMember
+from cluster.client.group_offsets import GroupOffsets, QueueLocks
+from cluster.client.queue_choice import BrokerQueue, readable_queues
+from cluster.client.queue_reader import QueueReader, ReaderRules
+from cluster.errors import Reason, RequestFailed
+from cluster.v1.broker_pb2 import JoinGroupRequest, Subscription
+
+logger = logging.getLogger(__name__)
+
+# Who gives a queue up commits when he hears of the change; who takes it over hears of it at the same time, and leaves
+# him that long. Only repeats are saved by it: right it is without, too.
+_HANDOVER_S = 0.3
+# A lock that another consumer holds still is asked for again so soon.
+_LOCK_RETRY_S = 1.0
+# A stream that was silent for so long although its queue has more is opened anew.
+_SILENCE_S = 15.0
+
+
+class Rebalancer:
+    """The queues that one consumer reads. For use by one event loop.
+
+    Args:
+        group: its group.
+        client_id: its name there.
+        subscriptions: tags by topic.
+        options: of the consumer.
+        connection: routes and nodes.
+        on_ready: see `QueueReader`.
+        on_refused: hears that the consumer cannot be in the group.
+
+    Attributes:
+        readers: by queue.
+        wanted: set when queues should be shared out anew.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        client_id: str,
+        subscriptions: Mapping[str, str],
+        options: ConsumerOptions,
+        connection: BrokerConnection,
+        on_ready: Callable[[QueueReader], None],
+        on_refused: Callable[[RequestFailed], None],
+    ) -> None:
+        self.readers: dict[BrokerQueue, QueueReader] = {}
+        self.wanted = asyncio.Event()
+        self._client_id = client_id
+        self._subscriptions = subscriptions
+        self._options = options
+        self._connection = connection
+        self._on_ready = on_ready
+        self._on_refused = on_refused
+        self._is_shared = options.mode == "cluster"
+        self._members: dict[str, GroupMember] = {}
+        self._join = JoinGroupRequest(
+            group=group,
+            client_id=client_id,
+            instance=time.time_ns() ^ id(self) << 20 & (1 << 63) - 1,
+            subscriptions=[Subscription(topic=topic, tags=tags) for topic, tags in subscriptions.items()],
+        )
+        self.offsets = GroupOffsets(group, connection.nodes, options.start, is_kept=self._is_shared)
+        self._locks = QueueLocks(group, client_id, connection.nodes)
+        self._leaving: list[QueueReader] = []
+        self._rules = ReaderRules(group, options.prefetch_messages, options.prefetch_size_bytes, options.is_orderly)
+
+    # ------------------------------------------------------------------------------------------------------- sharing
+
+    async def balance(self) -> None:
+        """Share queues out anew: give up what is another's now, take over what is ours."""
+        mine: dict[BrokerQueue, str] = {}
+        for topic, tags in self._subscriptions.items():
+            for queue in await self._queues_of(topic):
+                mine[queue] = tags
+        for queue, reader in list(self.readers.items()):
+            if queue not in mine or reader.failure is not None:
+                await self._give_up(reader)
+        await self.end_leaving()
+        new = [queue for queue in mine if queue not in self.readers]
+        if new:
+            await self._take_over(new, mine)
+
+    async def _queues_of(self, topic: str) -> Sequence[BrokerQueue]:
+        """Return the queues of a topic that are this consumer's; those that it has while nothing else is known."""
+        held = [queue for queue in self.readers if queue.topic == topic]
+        try:
+            routes = await self._connection.find(topic)
+        except RequestFailed as failure:
+            if not held:
+                # Without the topic there is nothing to wait for but the topic.
+                logger.warning("no_route topic=%s: %s", topic, failure)
+            return held
+        queues = readable_queues(routes)
+        if not self._is_shared:
+            return queues
+        brokers = sorted({queue.broker for queue in queues})
+        for broker in brokers:
+            if broker not in self._members:
+                member = GroupMember(broker, self._connection.nodes, self._join, self.wanted.set, self._on_refused)
+                self._members[broker] = member
+        for broker in brokers:
+            client_ids = self._members[broker].client_ids
+            if self._client_id in client_ids:
+                return ALLOCATIONS[self._options.allocation](self._client_id, client_ids, queues)  # type: ignore[return-value]
+        return held
+
+    async def _take_over(self, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:
+        if any(len(member.client_ids) > 1 for member in self._members.values()):
+            await asyncio.sleep(_HANDOVER_S)
+        locked_until: dict[BrokerQueue, float] = {}
+        if self._options.is_orderly:
+            began = time.monotonic()
+            locked_until = {queue: began + held_s for queue, held_s in (await self._locks.lock(queues)).items()}
+            if len(locked_until) < len(queues):
+                asyncio.get_running_loop().call_later(_LOCK_RETRY_S, self.wanted.set)
+            queues = [queue for queue in queues if queue in locked_until]
+        by_topic: dict[tuple[str, str], list[BrokerQueue]] = defaultdict(list)
+        for queue in queues:
+            by_topic[queue.broker, queue.topic].append(queue)
+        for (broker, topic), together in by_topic.items():
+            try:
+                beginnings = await self.offsets.beginnings(broker, topic, [queue.queue_id for queue in together])
+            except RequestFailed as failure:
+                logger.warning("queues_not_taken_over broker=%s topic=%s: %s", broker, topic, failure)
+                asyncio.get_running_loop().call_later(_LOCK_RETRY_S, self.wanted.set)
+                continue
+            for queue in together:
+                begin = beginnings[queue.queue_id]
+                reader = QueueReader(
+                    queue,
+                    tags[queue],
+                    begin.offset,
+                    begin.reset_count,
+                    self._connection.nodes,
+                    self._rules,
+                    self._on_ready,
+                )
+                reader.locked_until = locked_until.get(queue, 0.0)
+                self.readers[queue] = reader
+
+    async def _give_up(self, reader: QueueReader) -> None:
+        del self.readers[reader.queue]
+        await reader.stop()
+        self._leaving.append(reader)
+
+    async def end_leaving(self) -> None:
+        """Commit what was done with of queues that were given up; give locks back once nothing of them is at work."""
+        leaving, self._leaving = self._leaving, []
+        if not leaving:
+            return
+        await self.offsets.commit(leaving)
+        if not self._options.is_orderly:
+            return
+        now = time.monotonic()
+        working = [each for each in leaving if each.progress.outstanding_count and now < each.locked_until]
+        self._leaving += working
+        await self._locks.unlock(each.queue for each in leaving if each not in working)
+
+    # ------------------------------------------------------------------------------------------------------- upkeep
+
+    async def commit(self) -> None:
+        """Commit what was done with; a queue whose offset was reset meanwhile is read anew from there."""
+        await self.end_leaving()
+        for reader in await self.offsets.commit(list(self.readers.values())):
+            if self.readers.get(reader.queue) is reader:
+                del self.readers[reader.queue]
+                await reader.stop()
+                self.wanted.set()
+
+    async def renew_locks(self) -> None:
+        """Ask for the locks again; queues whose lock went to somebody else are given up."""
+        began = time.monotonic()
+        held = await self._locks.lock([*self.readers, *(reader.queue for reader in self._leaving)])
+        for queue, reader in list(self.readers.items()):
+            if queue in held:
+                reader.locked_until = began + held[queue]
+                self._on_ready(reader)
+            elif time.monotonic() >= reader.locked_until:
+                logger.warning("lock_lost queue=%s", queue)
+                del self.readers[queue]
+                await reader.stop()
+                self.wanted.set()
+
+    async def wake_silent(self) -> None:
+        """Open streams anew that were silent although their queue has more: their connection is dead."""
+        silent: dict[tuple[str, str], list[QueueReader]] = defaultdict(list)
+        for reader in self.readers.values():
+            if reader.silent_s >= _SILENCE_S:
+                silent[reader.queue.broker, reader.queue.topic].append(reader)
+        for (broker, topic), readers in silent.items():
+            try:
+                ends = await self.offsets.ends(broker, topic, [reader.queue.queue_id for reader in readers])
+            except RequestFailed as failure:
+                if failure.reason in (Reason.ANSWER_LATE, Reason.NOT_REACHED):
+                    for reader in readers:
+                        reader.reopen()
+                continue
+            for reader in readers:
+                if ends.get(reader.queue.queue_id, 0) > reader.next_offset:
+                    reader.reopen()
+
+    async def close(self) -> None:
+        """Give everything up: commit, unlock, leave the group."""
+        for reader in list(self.readers.values()):
+            await self._give_up(reader)
+        leaving, self._leaving = self._leaving, []
+        await self.offsets.commit(leaving)
+        if self._options.is_orderly:
+            await self._locks.unlock(reader.queue for reader in leaving)
+        for member in self._members.values():
+            await member.stop()

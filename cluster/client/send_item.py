@@ -1,0 +1,138 @@
+"""What travels on a PutStream call: messages of several callers, joined into batches."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from cluster.client.outcomes import Appended
+from cluster.v1.broker_pb2 import PutRequest, PutResponse
+from dledger.client.request_stream import RequestStream
+from store.message import Host
+
+# Numbers of messages and bytes that a broker takes in one request.
+REQUEST_MESSAGES_MAX = 4_096
+REQUEST_SIZE_BYTES_MAX = 8 << 20
+_PORT_SIZE = 4
+
+
+class Encoded(NamedTuple):
+    """One message as it travels."""
+
+    body: bytes
+    properties: bytes
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+
+
+class SendItem:
+    """Messages of one caller that go to one queue together, and the future that he waits on.
+
+    Attributes:
+        topic: of all of them.
+        queue_id: their queue.
+        messages: at least one.
+        unique_keys: of each.
+        size_bytes: of bodies and properties.
+        deadline: on the monotonic clock.
+        queued_at: when it was made, on the same clock.
+        future: takes the places, or an outcome as exception.
+        sequence: grows with each item of a client; items of a queue keep this order.
+        is_movable: another queue would do as well.
+        is_open: an attempt may have stored it: it stays at its broker, where it is recognised.
+        is_alone: a batch with it was refused for a fault of some message: it travels by itself now.
+    """
+
+    __slots__ = (
+        "deadline",
+        "future",
+        "is_alone",
+        "is_movable",
+        "is_open",
+        "messages",
+        "queue_id",
+        "queued_at",
+        "sequence",
+        "size_bytes",
+        "topic",
+        "unique_keys",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        messages: Sequence[Encoded],
+        unique_keys: tuple[str, ...],
+        deadline: float,
+        sequence: int,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = 0
+        self.messages = messages
+        self.unique_keys = unique_keys
+        self.size_bytes = sum(len(message.body) + len(message.properties) for message in messages)
+        self.deadline = deadline
+        self.queued_at = time.monotonic()
+        self.future: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
+        self.sequence = sequence
+        self.is_movable = False
+        self.is_open = False
+        self.is_alone = False
+
+
+class PutBatch:
+    """Items of one topic that travel in one request. Written by the pump, then read-only."""
+
+    __slots__ = ("items", "sent_at")
+
+    def __init__(self, items: list[SendItem]) -> None:
+        self.items = items
+        self.sent_at = time.monotonic()
+
+    def request(self, request_id: int) -> PutRequest:
+        """Return the request that carries all messages."""
+        items = self.items
+        messages = [message for item in items for message in item.messages]
+        bodies, properties, flags, sys_flags, born_timestamps = zip(*messages, strict=True)
+        return PutRequest(
+            request_id=request_id,
+            topic=items[0].topic,
+            queue_ids=[item.queue_id for item in items for _ in item.messages],
+            bodies=bodies,
+            properties=properties,
+            flags=flags if any(flags) else None,
+            sys_flags=sys_flags if any(sys_flags) else None,
+            born_timestamps=born_timestamps,
+        )
+
+    def resolve(self, broker: str, response: PutResponse) -> None:
+        """Give every caller the places of its messages."""
+        stamps = response.store_timestamps
+        count = len(response.physical_offsets)
+        rows = zip(
+            response.physical_offsets,
+            response.queue_offsets,
+            stamps if len(stamps) == count else [stamps[0]] * count,
+            strict=True,
+        )
+        host = host_of(response.store_host)
+        is_repeated = response.repeated_count > 0
+        for item in self.items:
+            places = [
+                Appended(item.topic, broker, item.queue_id, queue_offset, physical_offset, stamp, key, host, is_repeated)
+                for key, (physical_offset, queue_offset, stamp) in zip(item.unique_keys, rows, strict=False)
+            ]
+            # Not so when the caller was cancelled or its deadline passed.
+            if not item.future.done():
+                item.future.set_result(places)
+
+
+PutStream: TypeAlias = RequestStream[PutBatch, PutResponse]
+
+
+def host_of(data: bytes) -> Host:
+    """Return the address and port that `data` holds."""
+    return Host(data[:-_PORT_SIZE], int.from_bytes(data[-_PORT_SIZE:], "big"))

@@ -1,0 +1,466 @@
+"""The producer against brokers in memory: what is tried again and where, how each message ends, what travels together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from cluster import Appended, AppendUnknown, NotAppended, OutgoingMessage, Producer, RequestFailed, SendsFailed
+from cluster.errors import Reason
+from commitlog.compression import uncompressed_body
+from dledger.event_loop import new_event_loop
+from store.commit_log import Certainty
+
+MakeBroker = Callable[..., Any]
+
+
+def run(main: Coroutine[Any, Any, Any]) -> Any:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)
+
+
+def send_asyncio(endpoints: str, bodies: list[bytes], options: dict[str, Any], how: dict[str, Any]) -> list[Any]:
+    async def main() -> list[Any]:
+        outcomes: list[Any] = []
+        async with Producer(endpoints, **options) as producer:
+            for body in bodies:
+                try:
+                    outcomes.append(await producer.send("orders", body, **how))
+                except RequestFailed as error:
+                    outcomes.append(error)
+        return outcomes
+
+    return run(main())
+
+
+def send_blocking(endpoints: str, bodies: list[bytes], options: dict[str, Any], how: dict[str, Any]) -> list[Any]:
+    outcomes: list[Any] = []
+    with Producer(endpoints, **options) as producer:
+        for body in bodies:
+            try:
+                outcomes.append(producer.send("orders", body, **how))
+            except RequestFailed as error:
+                outcomes.append(error)
+    return outcomes
+
+
+@pytest.fixture(params=[send_asyncio, send_blocking], ids=["asyncio", "blocking"])
+def send(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
+    """Send bodies one after the other through one face of the producer; return what came of each."""
+
+    def call(endpoints: str, *bodies: bytes, how: dict[str, Any] | None = None, **options: Any) -> list[Any]:
+        return request.param(endpoints, list(bodies), options, how or {})
+
+    return call
+
+
+def bodies_of(broker: Any, topic: str = "orders") -> list[bytes]:
+    return sorted(message.body for key, queue in broker.stored.queues.items() for message in queue if key[0] == topic)
+
+
+def kinds(outcomes: list[Any]) -> list[type]:
+    return [type(outcome) for outcome in outcomes]
+
+
+def test_result_says_where_the_message_stands(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
+    broker = make_broker({"orders": 1})
+
+    first, second = send(broker.address, b"a", b"b")
+
+    assert ("orders", "b0", 0, 0, 0, 1_000) == first[:6]
+    assert (1, broker.stored.places[second.unique_key][0]) == (second.queue_offset, second.physical_offset)
+    assert f"7F00000100002A9F{second.physical_offset:016X}" == second.message_id
+    assert not second.is_repeated
+
+
+def test_queues_are_taken_in_turn_and_a_key_keeps_its_queue(
+    send: Callable[..., list[Any]], make_broker: MakeBroker
+) -> None:
+    broker = make_broker({"orders": 4})
+
+    assert {0, 1, 2, 3} == {sent.queue_id for sent in send(broker.address, *[b"x"] * 4)}
+    assert 1 == len({sent.queue_id for sent in send(broker.address, *[b"x"] * 8, how={"queue_key": "o-17"})})
+    assert {3} == {sent.queue_id for sent in send(broker.address, b"x", b"y", how={"queue_id": 3})}
+
+
+def test_leader_is_found_through_any_node_and_followed(
+    send: Callable[..., list[Any]], make_broker: MakeBroker
+) -> None:
+    follower = make_broker()
+    leader = make_broker(beside=follower)
+    follower.leader = leader.leader = leader
+
+    assert [Appended, Appended] == kinds(send(follower.address, b"a", b"b"))
+    assert [] == follower.requests
+
+
+def test_deposed_leader_names_the_new_one(make_broker: MakeBroker) -> None:
+    old = make_broker()
+    new = make_broker(beside=old)
+
+    async def main() -> list[Any]:
+        async with Producer(old.address) as producer:
+            before = await producer.send("orders", b"a")
+            new.leader = new
+            old.follow(new)
+            return [before, await producer.send("orders", b"b")]
+
+    assert [Appended, Appended] == kinds(run(main()))
+    assert 1 == len(new.requests)
+    assert [b"a", b"b"] == bodies_of(old)
+
+
+@pytest.mark.parametrize(
+    "reason", [Reason.LEADER_NOT_READY, Reason.LEADER_PENDING_FULL, Reason.TERM_CHANGED, Reason.STORE_STOPPED]
+)
+def test_passing_refusal_is_tried_again_until_it_succeeds(
+    send: Callable[..., list[Any]], make_broker: MakeBroker, reason: Reason
+) -> None:
+    broker = make_broker()
+    broker.refuse(reason, times=3)
+
+    assert [Appended] == kinds(send(broker.address, b"a"))
+    assert 4 == len(broker.requests)
+    assert [b"a"] == bodies_of(broker)
+
+
+@pytest.mark.parametrize("reason", [Reason.ILLEGAL_MESSAGE, Reason.DISK_FULL, Reason.TOPIC_NOT_WRITABLE])
+def test_refusal_for_good_is_not_tried_again(
+    send: Callable[..., list[Any]], make_broker: MakeBroker, reason: Reason
+) -> None:
+    broker = make_broker()
+    broker.refuse(reason)
+
+    outcomes = send(broker.address, b"a", b"b")
+
+    assert [NotAppended, Appended] == kinds(outcomes)
+    assert (reason, Certainty.NOT_APPENDED) == (outcomes[0].reason, outcomes[0].certainty)
+    assert [b"b"] == bodies_of(broker)
+
+
+@pytest.mark.parametrize("is_answer_lost", [False, True])
+def test_open_outcome_is_not_tried_again_unless_allowed(
+    send: Callable[..., list[Any]], make_broker: MakeBroker, is_answer_lost: bool
+) -> None:
+    broker = make_broker()
+    if is_answer_lost:
+        broker.lose_answer()
+    else:
+        broker.refuse(Reason.WAIT_QUORUM_ACK_TIMEOUT)
+
+    outcomes = send(broker.address, b"a", b"b")
+
+    assert [AppendUnknown, Appended] == kinds(outcomes)
+    assert 32 == len(outcomes[0].unique_keys[0])
+    assert 2 == len(broker.requests)
+
+
+def test_open_outcome_is_settled_by_a_retry_with_the_same_key_where_that_is_allowed(
+    send: Callable[..., list[Any]], make_broker: MakeBroker
+) -> None:
+    broker = make_broker()
+    broker.lose_answer()
+
+    outcomes = send(broker.address, b"a", is_unknown_retried=True)
+
+    assert [Appended] == kinds(outcomes)
+    assert outcomes[0].is_repeated
+    assert [b"a"] == bodies_of(broker)
+    assert broker.requests[0].properties == broker.requests[1].properties
+
+
+def test_outcome_stays_open_when_retries_of_an_open_one_are_refused(
+    send: Callable[..., list[Any]], make_broker: MakeBroker
+) -> None:
+    broker = make_broker()
+    broker.refuse(Reason.WAIT_QUORUM_ACK_TIMEOUT)
+    broker.refuse(Reason.LEADER_NOT_READY, times=1_000)
+
+    outcomes = send(broker.address, b"a", is_unknown_retried=True, deadline_s=0.5)
+
+    assert [AppendUnknown] == kinds(outcomes)
+
+
+def test_silent_node_leaves_the_outcome_open(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    broker.stay_silent()
+
+    began = time.monotonic()
+    outcomes = send(broker.address, b"a", answer_timeout_s=0.3)
+
+    assert [AppendUnknown] == kinds(outcomes)
+    assert time.monotonic() - began < 10
+
+
+def test_deadline_bounds_refusals_and_says_why(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    broker.refuse(Reason.LEADER_NOT_READY, times=1_000)
+
+    outcomes = send(broker.address, b"a", deadline_s=0.4)
+
+    assert [NotAppended] == kinds(outcomes)
+    assert "why" in str(outcomes[0])
+    assert [] == bodies_of(broker)
+
+
+def test_nobody_there_is_not_appended(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    broker.stop()
+
+    outcomes = send(broker.address, b"a", deadline_s=0.4)
+
+    assert [NotAppended] == kinds(outcomes)
+    assert broker.address in str(outcomes[0])
+
+
+def test_unknown_topic_is_refused_at_once(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
+    broker = make_broker({"other": 1})
+
+    began = time.monotonic()
+    outcomes = send(broker.address, b"a")
+
+    assert (NotAppended, Reason.UNKNOWN_TOPIC) == (type(outcomes[0]), outcomes[0].reason)
+    assert time.monotonic() - began < 5
+
+
+def test_bodies_above_4_kib_are_compressed_and_others_are_not(
+    send: Callable[..., list[Any]], make_broker: MakeBroker
+) -> None:
+    broker = make_broker({"orders": 1})
+    large = b"large" * 1_000
+
+    for kind, flag in (("zlib", 0x301), ("lz4", 0x101), ("zstd", 0x201), (None, 0)):
+        send(broker.address, large, b"small" * 10, compression=kind)
+        stored, small = broker.stored.queues["orders", 0][-2:]
+        assert (flag, 0) == (stored.sys_flag, small.sys_flag)
+        assert large == uncompressed_body(stored.sys_flag, stored.body)
+
+
+def test_message_moves_to_another_broker_while_its_own_takes_nothing(
+    send: Callable[..., list[Any]], make_broker: MakeBroker
+) -> None:
+    sick, well = make_broker(name="b0"), make_broker(name="b1")
+    sick.refuse(Reason.LEADER_NOT_READY, times=10_000)
+
+    outcomes = send(f"{sick.address},{well.address}", *[b"x"] * 12)
+
+    assert {"b1"} == {sent.broker for sent in outcomes}
+    # Avoided since its first refusal.
+    assert len(sick.requests) <= 1
+
+
+def test_message_with_a_queue_key_stays_with_its_queue(make_broker: MakeBroker) -> None:
+    brokers = {"b0": make_broker(name="b0"), "b1": make_broker(name="b1")}
+    endpoints = ",".join(broker.address for broker in brokers.values())
+
+    async def main() -> list[Any]:
+        async with Producer(endpoints) as producer:
+            first = await producer.send("orders", b"a", queue_key="k")
+            brokers[first.broker].refuse(Reason.LEADER_NOT_READY, times=2)
+            return [first, await producer.send("orders", b"b", queue_key="k")]
+
+    first, second = run(main())
+
+    assert first[1:3] == second[1:3]
+
+
+def test_illegal_message_does_not_cost_its_company(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    broker.refuse(Reason.ILLEGAL_MESSAGE, times=2)
+
+    async def main() -> list[Any]:
+        async with Producer(broker.address) as producer:
+            await asyncio.gather(producer._connection.find("orders"))
+            sends = [producer.send("orders", b"%d" % number) for number in range(5)]
+            return await asyncio.gather(*sends, return_exceptions=True)
+
+    outcomes = run(main())
+
+    # Once for all of them together, once for the first one alone.
+    assert [NotAppended] + [Appended] * 4 == kinds(outcomes)
+
+
+def test_messages_sent_at_once_share_batches(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+
+    async def main() -> None:
+        async with Producer(broker.address) as producer:
+            await asyncio.gather(*(producer.send("orders", b"%d" % number) for number in range(500)))
+
+    run(main())
+
+    assert sorted(b"%d" % number for number in range(500)) == bodies_of(broker)
+    assert len(broker.requests) <= 8
+
+
+def test_lone_message_waits_for_company_only_as_long_as_the_linger(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+
+    async def main(linger_ms: float) -> float:
+        async with Producer(broker.address, linger_ms=linger_ms) as producer:
+            await producer.send("orders", b"warm")
+            began = time.monotonic()
+            await producer.send("orders", b"a")
+            return time.monotonic() - began
+
+    assert run(main(400)) >= 0.4
+    assert run(main(0)) < 0.4
+
+
+def test_flush_does_not_wait_for_the_linger(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+
+    async def main() -> float:
+        async with Producer(broker.address, linger_ms=20_000, deadline_s=60) as producer:
+            began = time.monotonic()
+            future = producer.submit(OutgoingMessage("orders", b"a"))
+            await producer._connection.find("orders")
+            await producer.flush()
+            assert future.done()
+            return time.monotonic() - began
+
+    assert run(main()) < 10
+
+
+def test_messages_of_a_queue_keep_their_order_through_refusals_with_one_batch_under_way(make_broker: MakeBroker) -> None:
+    broker = make_broker({"orders": 1})
+    broker.refuse(Reason.LEADER_NOT_READY, times=2)
+
+    async def main() -> None:
+        async with Producer(broker.address, batch_messages_max=7, batches_under_way_max=1) as producer:
+            for number in range(300):
+                producer.submit(OutgoingMessage("orders", b"%d" % number), queue_key="k")
+                if number % 50 == 0:
+                    await asyncio.sleep(0.001)
+                if number == 150:
+                    broker.refuse(Reason.LEADER_PENDING_FULL)
+
+    run(main())
+
+    assert [b"%d" % number for number in range(300)] == [each.body for each in broker.stored.queues["orders", 0]]
+
+
+def test_batch_of_one_caller_stands_together_in_one_queue(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+
+    async def main() -> list[Any]:
+        async with Producer(broker.address) as producer:
+            batches = [[OutgoingMessage("orders", b"%d" % number)] * 40 for number in range(20)]
+            return await asyncio.gather(*map(producer.send_many, batches))
+
+    for number, places in enumerate(run(main())):
+        begin = places[0].queue_offset
+        assert list(range(begin, begin + 40)) == [place.queue_offset for place in places]
+        queue = broker.stored.queues["orders", places[0].queue_id]
+        assert {b"%d" % number} == {queue[place.queue_offset].body for place in places}
+
+
+def test_full_queue_refuses_what_is_submitted_and_lets_senders_wait(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+    broker.refuse(Reason.LEADER_NOT_READY, times=1_000)
+
+    async def main() -> list[Any]:
+        async with Producer(broker.address, queue_messages_max=2, deadline_s=0.5) as producer:
+            sends = [asyncio.ensure_future(producer.send("orders", b"a")) for _ in range(2)]
+            await asyncio.sleep(0)
+            with pytest.raises(NotAppended, match="CLIENT_QUEUE_FULL"):
+                producer.submit(OutgoingMessage("orders", b"b"))
+            waiting = asyncio.ensure_future(producer.send("orders", b"c", deadline_s=0.1))
+            return await asyncio.gather(waiting, *sends, return_exceptions=True)
+
+    outcomes = run(main())
+
+    assert [NotAppended] * 3 == kinds(outcomes)
+    assert Reason.CLIENT_QUEUE_FULL is outcomes[0].reason
+
+
+def test_closing_sends_what_is_submitted_and_tells_of_what_could_not_be(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+
+    async def well() -> None:
+        async with Producer(broker.address) as producer:
+            for _ in range(10):
+                producer.submit(OutgoingMessage("orders", b"a"))
+
+    async def ill() -> None:
+        async with Producer(broker.address) as producer:
+            await producer.send("orders", b"b")
+            broker.refuse(Reason.DISK_FULL)
+            for _ in range(3):
+                producer.submit(OutgoingMessage("orders", b"c"))
+
+    run(well())
+    assert [b"a"] * 10 == bodies_of(broker)
+    with pytest.raises(SendsFailed) as caught:
+        run(ill())
+    assert 3 == caught.value.count
+    assert [NotAppended] * 3 == kinds(caught.value.outcomes)
+
+
+def test_closed_producer_sends_nothing(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+
+    async def main() -> None:
+        async with Producer(broker.address) as producer:
+            await producer.send("orders", b"a")
+        with pytest.raises(NotAppended, match="CLIENT_CLOSED"):
+            await producer.send("orders", b"b")
+
+    run(main())
+    assert [b"a"] == bodies_of(broker)
+
+
+def test_cancelled_sender_does_not_disturb_others(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+
+    async def main() -> Any:
+        async with Producer(broker.address) as producer:
+            leaver = asyncio.ensure_future(producer.send("orders", b"leaver"))
+            stayer = asyncio.ensure_future(producer.send("orders", b"stayer"))
+            await asyncio.sleep(0)
+            leaver.cancel()
+            return await stayer
+
+    assert isinstance(run(main()), Appended)
+    assert b"stayer" in bodies_of(broker)
+
+
+def test_name_server_that_is_down_does_not_stop_a_producer_that_has_routes(
+    make_broker: MakeBroker, make_name_server: Callable[..., Any]
+) -> None:
+    broker = make_broker()
+    server = make_name_server(broker)
+
+    async def main() -> list[Any]:
+        async with Producer(name_servers=server.address) as producer:
+            first = await producer.send("orders", b"a")
+            server.stop()
+            second = await producer.send("orders", b"b")
+            with pytest.raises(NotAppended, match="no name server answers"):
+                await producer.send("another", b"c", deadline_s=0.3)
+            return [first, second]
+
+    assert [Appended, Appended] == kinds(run(main()))
+
+
+def test_wrong_settings_are_told_when_the_producer_is_made() -> None:
+    with pytest.raises(ValueError, match="one of the two"):
+        Producer()
+    with pytest.raises(ValueError, match="bad endpoint"):
+        Producer("nowhere")
+    with pytest.raises(ValueError, match="batch_messages_max"):
+        Producer("127.0.0.1:1", batch_messages_max=0)
+
+
+def test_fault_of_the_caller_costs_no_request(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
+    broker = make_broker()
+
+    outcomes = send(broker.address, b"x" * (4 << 20) + b"x")
+    assert (NotAppended, Reason.ILLEGAL_MESSAGE) == (type(outcomes[0]), outcomes[0].reason)
+    outcomes = send(broker.address, b"x", how={"tags": "a\x01b"})
+    assert (NotAppended, Reason.ILLEGAL_MESSAGE) == (type(outcomes[0]), outcomes[0].reason)
+    assert [] == broker.requests
