@@ -92,8 +92,8 @@ class AsyncConsumer:
         Unless `is_auto_acknowledged` is off, calling it says that all messages handed out before are done with.
 
         Raises:
-            RequestFailed: CLIENT_ID_IN_USE and the like: this consumer cannot be in the group; OFFSET_BEYOND_END: a queue
-                cannot be read on, told once every 20 s; the other queues go on.
+            RequestFailed: CLIENT_ID_IN_USE and the like: this consumer cannot be in the group; OFFSET_BEYOND_END: one
+                queue cannot be read on, told once every 20 s; the other queues go on.
         """
         self._finish()
         deadline = time.monotonic() + timeout_s

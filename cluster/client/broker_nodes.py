@@ -1,7 +1,7 @@
 """The nodes of the brokers that a client talks to: one connection each, and whom it takes for the leader.
 
-Who is thought to lead is a guess that costs at most a round trip: a node that does not lead says so, and names who does;
-one that cannot be reached is followed by the next one of its broker.
+Who is thought to lead is a guess that costs at most a round trip: a node that does not lead says so, and names who
+does; one that cannot be reached is followed by the next one of its broker.
 """
 
 from __future__ import annotations

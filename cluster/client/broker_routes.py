@@ -20,7 +20,7 @@ _CALL_TIMEOUT_S = 3.0
 
 
 class BrokerRouteFinder(RouteFinder):
-    """Asks all given nodes, for each knows its own broker alone; of one broker the answer of the highest term counts."""
+    """Asks all given nodes, for each knows its own broker alone; of a broker the answer of the highest term counts."""
 
     async def refresh(self, topics: Sequence[str]) -> set[str]:
         """Ask for routes now; return the topics whose routes are others than before.
@@ -28,7 +28,9 @@ class BrokerRouteFinder(RouteFinder):
         Raises:
             RequestFailed: no node answers; what was known is still known.
         """
-        answers = await asyncio.gather(*(self._ask(address, topics) for address in self._addresses), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(self._ask(address, topics) for address in self._addresses), return_exceptions=True
+        )
         failures = [answer for answer in answers if isinstance(answer, RequestFailed)]
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, RequestFailed):

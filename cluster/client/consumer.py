@@ -139,7 +139,7 @@ class BlockingConsumer:
         return self._thread.run(self._consumer.poll(max_messages, timeout_s))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Messages without end; asking for the next one says that the one before is done with, see `AsyncConsumer.poll`."""
+        """Messages without end; asking for the next one says that the one before is done with: `AsyncConsumer.poll`."""
         return self
 
     def __next__(self) -> ReceivedMessage:

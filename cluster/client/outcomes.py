@@ -1,10 +1,10 @@
-"""What became of a message that was sent, in one of three ways:
+"""What became of a message that was sent.
 
 | outcome | was it stored? | what to do |
 | --- | --- | --- |
 | `Appended` | yes, and it stays | nothing |
 | `NotAppended` | no, and it never will be | send it again when the cause is gone |
-| `AppendUnknown` | perhaps | send it again with the same `unique_key` where brokers recognise it, or look for it by that key |
+| `AppendUnknown` | perhaps | send it again with the same UNIQ_KEY where it is recognised, or look for it by that key |
 
 `Appended` is returned, the other two are raised, so that none of them can be overlooked.
 """

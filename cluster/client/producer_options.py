@@ -13,12 +13,13 @@ class ProducerOptions:
 
     Attributes:
         deadline_s: how long a message may take, retries included.
-        answer_timeout_s: how long to wait for a broker's answer; then the outcome is unknown, and the node taken for lost.
+        answer_timeout_s: how long to wait for an answer; then the outcome is unknown, and the node is taken for lost.
         linger_ms: how long a batch that is not full waits for company; 0: a lone message leaves at once.
         batch_messages_max: messages in one batch, 1 to 4,096; 1: no batching.
         batch_size_bytes_max: bytes in one batch.
-        batches_under_way_max: batches without an answer at one broker, twice as many while they are full. Four keep wire,
-            disk and followers busy; 1 keeps the messages of a queue in order even when one is refused and sent again.
+        batches_under_way_max: batches without an answer at one broker, twice as many while they are full. Four keep
+            wire, disk and followers busy; 1 keeps the messages of a queue in order even when one is refused and sent
+            again.
         queue_messages_max: messages that may wait in the client, under way included.
         queue_size_bytes_max: their bytes.
         compression: how bodies above `compress_above_bytes` are compressed; None: not at all.
@@ -50,7 +51,12 @@ class ProducerOptions:
             raise ValueError(f"batch_messages_max: expected 1 to 4096, found {self.batch_messages_max}")
         if self.linger_ms < 0 or self.deadline_s <= 0 or self.answer_timeout_s <= 0:
             raise ValueError("expected linger_ms of at least 0, deadline_s and answer_timeout_s above 0")
-        bounds = (self.batches_under_way_max, self.queue_messages_max, self.queue_size_bytes_max, self.batch_size_bytes_max)
+        bounds = (
+            self.batches_under_way_max,
+            self.queue_messages_max,
+            self.queue_size_bytes_max,
+            self.batch_size_bytes_max,
+        )
         if min(bounds) < 1:
             raise ValueError("expected bounds of at least 1")
         if self.compression not in (None, "zlib", "lz4", "zstd"):

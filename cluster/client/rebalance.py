@@ -119,7 +119,7 @@ class Rebalancer:
         for broker in brokers:
             client_ids = self._members[broker].client_ids
             if self._client_id in client_ids:
-                return ALLOCATIONS[self._options.allocation](self._client_id, client_ids, queues)  # type: ignore[return-value]
+                return ALLOCATIONS[self._options.allocation](self._client_id, client_ids, queues)
         return held
 
     async def _take_over(self, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:

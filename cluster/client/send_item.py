@@ -122,7 +122,9 @@ class PutBatch:
         is_repeated = response.repeated_count > 0
         for item in self.items:
             places = [
-                Appended(item.topic, broker, item.queue_id, queue_offset, physical_offset, stamp, key, host, is_repeated)
+                Appended(
+                    item.topic, broker, item.queue_id, queue_offset, physical_offset, stamp, key, host, is_repeated
+                )
                 for key, (physical_offset, queue_offset, stamp) in zip(item.unique_keys, rows, strict=False)
             ]
             # Not so when the caller was cancelled or its deadline passed.

@@ -201,7 +201,7 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
         while context.is_active():
             with stored.changed:
                 stored.changed.wait_for(
-                    lambda: (
+                    lambda offset=offset: (
                         not context.is_active()
                         or self.epoch != epoch
                         or self.leader is not self

@@ -1,4 +1,4 @@
-"""The producer against brokers in memory: what is tried again and where, how each message ends, what travels together."""
+"""The producer against brokers in memory: what is tried again and where, how messages end, what travels together."""
 
 from __future__ import annotations
 
@@ -87,9 +87,7 @@ def test_queues_are_taken_in_turn_and_a_key_keeps_its_queue(
     assert {3} == {sent.queue_id for sent in send(broker.address, b"x", b"y", how={"queue_id": 3})}
 
 
-def test_leader_is_found_through_any_node_and_followed(
-    send: Callable[..., list[Any]], make_broker: MakeBroker
-) -> None:
+def test_leader_is_found_through_any_node_and_followed(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
     follower = make_broker()
     leader = make_broker(beside=follower)
     follower.leader = leader.leader = leader
@@ -326,7 +324,9 @@ def test_flush_does_not_wait_for_the_linger(make_broker: MakeBroker) -> None:
     assert run(main()) < 10
 
 
-def test_messages_of_a_queue_keep_their_order_through_refusals_with_one_batch_under_way(make_broker: MakeBroker) -> None:
+def test_messages_of_a_queue_keep_their_order_through_refusals_with_one_batch_under_way(
+    make_broker: MakeBroker,
+) -> None:
     broker = make_broker({"orders": 1})
     broker.refuse(Reason.LEADER_NOT_READY, times=2)
 
