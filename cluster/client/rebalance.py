@@ -80,6 +80,8 @@ class Rebalancer:
         self.offsets = GroupOffsets(group, connection.nodes, options.start, is_kept=self._is_shared)
         self._locks = QueueLocks(group, client_id, connection.nodes)
         self._leaving: list[QueueReader] = []
+        # Locks that were asked for and not given back, whether or not they were got.
+        self._asked_locks: set[BrokerQueue] = set()
         self._rules = ReaderRules(group, options.prefetch_messages, options.prefetch_size_bytes, options.is_orderly)
 
     # ------------------------------------------------------------------------------------------------------- sharing
@@ -128,6 +130,7 @@ class Rebalancer:
         locked_until: dict[BrokerQueue, float] = {}
         if self._options.is_orderly:
             began = time.monotonic()
+            self._asked_locks.update(queues)
             locked_until = {queue: began + held_s for queue, held_s in (await self._locks.lock(queues)).items()}
             if len(locked_until) < len(queues):
                 asyncio.get_running_loop().call_later(_LOCK_RETRY_S, self.wanted.set)
@@ -172,7 +175,9 @@ class Rebalancer:
         now = time.monotonic()
         working = [each for each in leaving if each.progress.outstanding_count and now < each.locked_until]
         self._leaving += working
-        await self._locks.unlock(each.queue for each in leaving if each not in working)
+        ended = [each.queue for each in leaving if each not in working]
+        await self._locks.unlock(ended)
+        self._asked_locks.difference_update(ended)
 
     # ------------------------------------------------------------------------------------------------------- upkeep
 
@@ -221,9 +226,7 @@ class Rebalancer:
         """Give everything up: commit, unlock, leave the group."""
         for reader in list(self.readers.values()):
             await self._give_up(reader)
-        leaving, self._leaving = self._leaving, []
-        await self.offsets.commit(leaving)
-        if self._options.is_orderly:
-            await self._locks.unlock(reader.queue for reader in leaving)
+        await self.offsets.commit(self._leaving)
+        await self._locks.unlock(self._asked_locks)
         for member in self._members.values():
             await member.stop()

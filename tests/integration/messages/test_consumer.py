@@ -3,57 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from cluster import Consumer, OutgoingMessage, Producer, RequestFailed
-from cluster.client.queue_choice import BrokerQueue
+from cluster import OutgoingMessage, Producer, RequestFailed
 from cluster.errors import Reason
-from dledger.event_loop import new_event_loop
+from tests.integration.messages.helpers import bodies, consumer_of, numbers, offset_of, run, take, until
 
 MakeBroker = Callable[..., Any]
-PATIENCE_S = 20.0
-
-
-def run(main: Coroutine[Any, Any, Any]) -> Any:
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(asyncio.wait_for(main, 2 * PATIENCE_S))
-
-
-def consumer_of(broker: Any, **options: Any) -> Consumer:
-    options = {"group": "g", "topics": "orders", "start": "first"} | options
-    return Consumer(broker if isinstance(broker, str) else broker.address, **options)
-
-
-async def take(consumer: Any, count: int) -> list[Any]:
-    """Poll until that many messages came."""
-    messages: list[Any] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while len(messages) < count and time.monotonic() < deadline:
-        messages += await consumer.poll(count - len(messages), 0.5)
-    return messages
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to hold"
-        await asyncio.sleep(0.01)
-
-
-def bodies(messages: list[Any]) -> list[bytes]:
-    return [message.body.rstrip() for message in messages]
-
-
-def numbers(count: int, begin: int = 0) -> list[bytes]:
-    return [b"%d" % number for number in range(begin, count)]
-
-
-def offset_of(broker: Any, queue_id: int = 0, group: str = "g") -> int:
-    return broker.stored.offsets.get((group, "orders", queue_id), (-1, 0))[0]
 
 
 # ------------------------------------------------------------------------------------------------------------ reading
@@ -276,141 +235,6 @@ def test_queue_whose_offset_was_reset_is_read_anew_from_there(make_broker: MakeB
             while not messages or messages[-1].queue_offset != 2:
                 messages += await consumer.poll(1, 0.5)
             assert [2, 3, 4] == [messages[-1].queue_offset, *(each.queue_offset for each in await take(consumer, 2))]
-
-    run(main())
-
-
-# -------------------------------------------------------------------------------------------------------------- groups
-
-
-def shares(*consumers: Any) -> list[set[BrokerQueue]]:
-    return [set(consumer.queues) for consumer in consumers]
-
-
-@pytest.mark.parametrize(
-    ("allocation", "expected"), [("average", [[0, 1, 2], [3, 4]]), ("circle", [[0, 2, 4], [1, 3]])]
-)
-def test_consumers_of_a_group_share_the_queues_and_share_anew_when_one_leaves(
-    make_broker: MakeBroker, allocation: str, expected: list[list[int]]
-) -> None:
-    broker = make_broker({"orders": 5})
-    options = {"allocation": allocation}
-
-    async def main() -> None:
-        async with consumer_of(broker, client_id="a", **options) as first:
-            await until(lambda: len(first.queues) == 5)
-            async with consumer_of(broker, client_id="b", **options) as second:
-                await until(lambda: [[queue.queue_id for queue in each.queues] for each in (first, second)] == expected)
-            await until(lambda: len(first.queues) == 5)
-
-    run(main())
-
-
-def test_every_message_reaches_the_group_once_while_consumers_come_and_go_between(make_broker: MakeBroker) -> None:
-    broker = make_broker({"orders": 4})
-
-    async def main() -> list[tuple[int, int]]:
-        seen: list[tuple[int, int]] = []
-
-        async def drain(*consumers: Any, total: int) -> None:
-            while len(set(seen)) < total:
-                for consumer in consumers:
-                    seen.extend((each.queue_id, each.queue_offset) for each in await consumer.poll(100, 0.05))
-
-        async with consumer_of(broker, client_id="a") as first:
-            for queue_id in range(4):
-                broker.stored.fill("orders", 50, queue_id=queue_id)
-            await drain(first, total=200)
-            await first.poll(1, 0.0)
-            async with consumer_of(broker, client_id="b") as second:
-                await until(lambda: [2, 2] == [len(each) for each in shares(first, second)])
-                for queue_id in range(4):
-                    broker.stored.fill("orders", 50, queue_id=queue_id)
-                await drain(first, second, total=400)
-                await second.poll(1, 0.0)
-            await until(lambda: len(first.queues) == 4)
-            for queue_id in range(4):
-                broker.stored.fill("orders", 50, queue_id=queue_id)
-            await drain(first, total=600)
-        return seen
-
-    seen = run(main())
-    assert [(queue_id, offset) for queue_id in range(4) for offset in range(150)] == sorted(seen)
-
-
-def test_second_client_with_the_same_id_is_refused_and_the_first_goes_on(make_broker: MakeBroker) -> None:
-    broker = make_broker({"orders": 1})
-
-    async def main() -> None:
-        async with consumer_of(broker, client_id="a") as first:
-            await until(lambda: bool(first.queues))
-            async with consumer_of(broker, client_id="a") as second:
-                with pytest.raises(RequestFailed, match="CLIENT_ID_IN_USE"):
-                    await second.poll(1, PATIENCE_S)
-            broker.stored.fill("orders", 2)
-            assert numbers(2) == bodies(await take(first, 2))
-
-    run(main())
-
-
-def test_broadcast_gives_all_consumers_everything_and_keeps_no_offset(make_broker: MakeBroker) -> None:
-    broker = make_broker({"orders": 2})
-    for queue_id in (0, 1):
-        broker.stored.fill("orders", 20, queue_id=queue_id)
-
-    async def main() -> None:
-        async with (
-            consumer_of(broker, mode="broadcast") as first,
-            consumer_of(broker, mode="broadcast") as second,
-        ):
-            for consumer in (first, second):
-                assert 40 == len({(each.queue_id, each.queue_offset) for each in await take(consumer, 40)})
-
-    run(main())
-    assert {} == broker.stored.offsets
-
-
-def test_orderly_queue_changes_hands_only_when_nothing_of_it_is_at_work(make_broker: MakeBroker) -> None:
-    broker = make_broker({"orders": 2})
-    for queue_id in (0, 1):
-        broker.stored.fill("orders", 20, queue_id=queue_id)
-
-    async def main() -> None:
-        async with consumer_of(broker, client_id="a", is_orderly=True) as first:
-            await until(lambda: len(first.queues) == 2)
-            at_work = await take(first, 40)
-            async with consumer_of(broker, client_id="b", is_orderly=True) as second:
-                await until(lambda: len(first.queues) == 1)
-                assert [] == await second.poll(1, 1.0)
-                assert [] == second.queues
-                await first.poll(1, 0.0)
-                await until(lambda: len(second.queues) == 1)
-                broker.stored.fill("orders", 1, queue_id=second.queues[0].queue_id)
-                message = (await take(second, 1))[0]
-                # Everything before was done with by the first one, and committed before the lock was given back.
-                assert 20 == message.queue_offset
-                assert 40 == len(at_work)
-        assert {} == broker.stored.locks
-
-    run(main())
-
-
-def test_consumers_of_several_brokers_follow_routes_of_name_servers(
-    make_broker: MakeBroker, make_name_server: Callable[..., Any]
-) -> None:
-    brokers = [make_broker({"orders": 2}, name="b0"), make_broker({"orders": 2}, name="b1")]
-    server = make_name_server(*brokers)
-    for broker in brokers:
-        broker.stored.fill("orders", 10, queue_id=1)
-
-    async def main() -> None:
-        consumer = Consumer(name_servers=server.address, group="g", topics=["orders"], start="first")
-        async with consumer as opened:
-            messages = await take(opened, 20)
-            assert 20 == len({(each.broker, each.queue_offset) for each in messages})
-            server.stop()
-            brokers[0].stored.fill("orders", 5, queue_id=0)
-            assert numbers(5) == bodies(await take(opened, 5))
 
     run(main())
 

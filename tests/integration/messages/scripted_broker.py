@@ -1,0 +1,377 @@
+"""Brokers in memory whose nodes answer as a test prescribes."""
+
+# ruff: noqa: N802  (gRPC prescribes the methods' names)
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from cluster.errors import Reason, RequestFailed, answer_of
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1 import broker_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
+from commitlog.properties import RawProperties
+from commitlog.record_encoder import RecordEncoder
+from dledger.v1.log_pb2 import LeaderHint
+from store.commit_log import Certainty
+from store.message import Host, Message
+
+HOST = Host(b"\x7f\x00\x00\x01", 10911)
+Step = Callable[["ScriptedBroker", grpc.ServicerContext], pb.PutResponse]
+
+
+class Stored:
+    """The messages and groups of one broker, which its nodes share."""
+
+    def __init__(self, name: str, topics: dict[str, int]) -> None:
+        self.name = name
+        self.topics = topics
+        self.changed = threading.Condition()
+        self.queues: dict[tuple[str, int], list[Message]] = defaultdict(list)
+        self.firsts: dict[tuple[str, int], int] = defaultdict(int)
+        self.offsets: dict[tuple[str, str, int], tuple[int, int]] = {}
+        self.members: dict[str, dict[str, int]] = defaultdict(dict)
+        self.locks: dict[tuple[str, str, int], str] = {}
+        self.places: dict[str, tuple[int, int]] = {}
+        self.end = 0
+        self.encoder = RecordEncoder(HOST)
+
+    def put(self, message: Message) -> tuple[int, int, bool]:
+        """Return physical offset, queue offset, and whether it was there before."""
+        key = message.properties.get("UNIQ_KEY", "")
+        if key in self.places:
+            return (*self.places[key], True)
+        queue = self.queues[message.topic, message.queue_id]
+        place = (self.end, len(queue))
+        self.end += self.encoder.prepare([message]).total_size
+        queue.append(message)
+        if key:
+            self.places[key] = place
+        return (*place, False)
+
+    def fill(self, topic: str, count: int, *, queue_id: int = 0, size: int = 10, tags: str = "") -> None:
+        """Put messages with the numbers 0 … count - 1 as bodies."""
+        properties = {"TAGS": tags} if tags else {}
+        with self.changed:
+            for number in range(count):
+                body = b"%d" % number
+                self.put(Message(topic, body.ljust(size), queue_id, properties, born_timestamp=1))
+            self.changed.notify_all()
+
+    def records(self, topic: str, queue_id: int, begin: int, end: int, tags: str) -> bytes:
+        wanted = set() if tags in ("", "*") else {each.strip() for each in tags.split("||")}
+        rows = [
+            (offset, message)
+            for offset, message in enumerate(self.queues[topic, queue_id][begin:end], begin)
+            if not wanted or message.properties.get("TAGS") in wanted
+        ]
+        if not rows:
+            return b""
+        prepared = self.encoder.prepare([message for _, message in rows])
+        return bytes(prepared.encode(0, [offset for offset, _ in rows], 1_000))
+
+
+class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
+    """One node of a broker: it leads unless it was told to follow; its next puts are answered as `script` says."""
+
+    def __init__(self, stored: Stored, node_id: str = "n0") -> None:
+        self.stored = stored
+        self.node_id = node_id
+        self.leader: ScriptedBroker = self
+        self.nodes: list[ScriptedBroker] = [self]
+        self.term = 1
+        self.script: deque[Step] = deque()
+        self.requests: list[pb.PutRequest] = []
+        self.subscribed: list[pb.SubscribeRequest] = []
+        self.sent_messages = 0
+        self.epoch = 0
+        self.messages_per_response = 100
+        self.released = threading.Event()
+        self._pool = ThreadPoolExecutor(64)
+        self._server = grpc.server(self._pool, options=[("grpc.so_reuseport", 0)])
+        broker_pb2_grpc.add_BrokerServiceServicer_to_server(self, self._server)
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def stop(self) -> None:
+        self.break_streams()
+        self.released.set()
+        self._server.stop(grace=None).wait()
+        self._pool.shutdown()
+
+    def break_streams(self) -> None:
+        """End all streams to readers and members, as a lost connection does."""
+        with self.stored.changed:
+            self.epoch += 1
+            self.stored.changed.notify_all()
+
+    def follow(self, leader: ScriptedBroker) -> None:
+        """Lead no longer."""
+        self.leader = leader
+        self.break_streams()
+
+    def refuse(self, reason: Reason, times: int = 1, certainty: Certainty | None = None) -> None:
+        """Answer the next puts with a refusal."""
+        answer = answer_of(RequestFailed(reason, "why", certainty=certainty))
+        self.script.extend([lambda _node, _context: pb.PutResponse(answer=answer)] * times)
+
+    def lose_answer(self) -> None:
+        """Store the next put, and break the stream instead of answering."""
+
+        def lose(node: ScriptedBroker, context: grpc.ServicerContext) -> pb.PutResponse:
+            node.store(node.requests[-1])
+            context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+            raise AssertionError("abort raises")
+
+        self.script.append(lose)
+
+    def stay_silent(self) -> None:
+        """Give no answer to the next put before the node stops."""
+
+        def wait(node: ScriptedBroker, _context: grpc.ServicerContext) -> pb.PutResponse:
+            node.released.wait(60)
+            return pb.PutResponse()
+
+        self.script.append(wait)
+
+    def _refusal(self) -> Any:
+        if self.leader is self:
+            return None
+        hint = LeaderHint(id=self.leader.node_id, address=self.leader.address)
+        return answer_of(RequestFailed(Reason.NOT_LEADER, "another node leads"), hint)
+
+    # ----------------------------------------------------------------------------------------------------------- puts
+
+    def PutStream(self, request_iterator: Iterator[pb.PutRequest], context: grpc.ServicerContext) -> Iterator[Any]:
+        for request in request_iterator:
+            self.requests.append(request)
+            refusal = self._refusal()
+            if refusal is not None:
+                response = pb.PutResponse(answer=refusal)
+            elif self.script:
+                response = self.script.popleft()(self, context)
+            else:
+                response = self.store(request)
+            copy = pb.PutResponse()
+            copy.CopyFrom(response)
+            copy.request_id = request.request_id
+            yield copy
+
+    def store(self, request: pb.PutRequest) -> pb.PutResponse:
+        count = len(request.bodies)
+        queue_ids = request.queue_ids if len(request.queue_ids) == count else list(request.queue_ids) * count
+        with self.stored.changed:
+            places = [
+                self.stored.put(
+                    Message(
+                        request.topic,
+                        body,
+                        queue_id,
+                        RawProperties(properties),
+                        sys_flag=request.sys_flags[row] if request.sys_flags else 0,
+                        born_timestamp=request.born_timestamps[0],
+                    )
+                )
+                for row, (body, properties, queue_id) in enumerate(
+                    zip(request.bodies, request.properties, queue_ids, strict=True)
+                )
+            ]
+            self.stored.changed.notify_all()
+        return pb.PutResponse(
+            physical_offsets=[place[0] for place in places],
+            queue_offsets=[place[1] for place in places],
+            store_timestamps=[1_000],
+            store_host=HOST.address + HOST.port.to_bytes(4, "big"),
+            repeated_count=sum(place[2] for place in places),
+        )
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def Subscribe(self, request: pb.SubscribeRequest, context: grpc.ServicerContext) -> Iterator[pb.SubscribeResponse]:
+        stored, epoch = self.stored, self.epoch
+        self.subscribed.append(request)
+        queue_id, offset = request.queue_ids[0], request.offsets[0]
+        key = (request.topic, queue_id)
+        context.add_callback(self._wake)
+        while context.is_active():
+            with stored.changed:
+                stored.changed.wait_for(
+                    lambda offset=offset: (
+                        not context.is_active()
+                        or self.epoch != epoch
+                        or self.leader is not self
+                        or offset != len(stored.queues[key])
+                    )
+                )
+                first, end = stored.firsts[key], len(stored.queues[key])
+                refusal = self._refusal()
+                upto = min(end, offset + self.messages_per_response)
+                records = b"" if refusal else stored.records(request.topic, queue_id, offset, upto, request.tags)
+            if refusal is not None:
+                yield pb.SubscribeResponse(answer=refusal)
+                return
+            if self.epoch != epoch:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+            common = {"queue_id": queue_id, "min_offset": first, "max_offset": end}
+            if offset < first:
+                yield pb.SubscribeResponse(status=pb.GET_STATUS_OFFSET_TOO_SMALL, next_offset=first, **common)
+                return
+            if offset > end:
+                yield pb.SubscribeResponse(status=pb.GET_STATUS_OFFSET_OVERFLOW_BADLY, next_offset=end, **common)
+                return
+            if records:
+                self.sent_messages += upto - offset
+                yield pb.SubscribeResponse(records=records, next_offset=upto, **common)
+            offset = upto
+
+    def Offsets(self, request: pb.OffsetsRequest, context: grpc.ServicerContext) -> pb.OffsetsResponse:
+        ids = list(request.queue_ids)
+        with self.stored.changed:
+            return pb.OffsetsResponse(
+                answer=self._refusal(),
+                queue_ids=ids,
+                min_offsets=[self.stored.firsts[request.topic, each] for each in ids],
+                max_offsets=[len(self.stored.queues[request.topic, each]) for each in ids],
+                offsets_by_time=[2] * len(ids) if request.timestamp_ms else [],
+            )
+
+    # -------------------------------------------------------------------------------------------------------- groups
+
+    def FetchOffset(self, request: pb.FetchOffsetRequest, context: grpc.ServicerContext) -> pb.FetchOffsetResponse:
+        ids = list(request.queue_ids)
+        with self.stored.changed:
+            rows = [self.stored.offsets.get((request.group, request.topic, each), (-1, 0)) for each in ids]
+        return pb.FetchOffsetResponse(
+            answer=self._refusal(),
+            queue_ids=ids,
+            offsets=[offset for offset, _ in rows],
+            reset_counts=[count for _, count in rows],
+        )
+
+    def CommitOffset(self, request: pb.CommitOffsetRequest, context: grpc.ServicerContext) -> pb.CommitOffsetResponse:
+        refusal = self._refusal()
+        if refusal is not None:
+            return pb.CommitOffsetResponse(answer=refusal)
+        outcomes = []
+        counts = request.reset_counts or [0] * len(request.offsets)
+        with self.stored.changed:
+            for queue_id, offset, count in zip(request.queue_ids, request.offsets, counts, strict=True):
+                key = (request.group, request.topic, queue_id)
+                kept, kept_count = self.stored.offsets.get(key, (-1, 0))
+                if count != kept_count:
+                    outcomes.append(pb.COMMIT_OUTCOME_WAS_RESET)
+                    continue
+                outcomes.append(pb.COMMIT_OUTCOME_NOT_AHEAD if offset <= kept else pb.COMMIT_OUTCOME_COMMITTED)
+                self.stored.offsets[key] = (max(offset, kept), kept_count)
+            self.stored.changed.notify_all()
+        return pb.CommitOffsetResponse(outcomes=outcomes)
+
+    def JoinGroup(self, request_iterator: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        stored, epoch = self.stored, self.epoch
+        request = next(request_iterator)
+        refusal = self._refusal()
+        members = stored.members[request.group]
+        with stored.changed:
+            if refusal is None and members.get(request.client_id, request.instance) != request.instance:
+                refusal = answer_of(RequestFailed(Reason.CLIENT_ID_IN_USE, "another client has that id"))
+            if refusal is None:
+                members[request.client_id] = request.instance
+                stored.changed.notify_all()
+        if refusal is not None:
+            yield pb.JoinGroupResponse(answer=refusal)
+            return
+        context.add_callback(self._wake)
+        told: list[str] = []
+        try:
+            while context.is_active():
+                with stored.changed:
+                    stored.changed.wait_for(
+                        lambda told=told: not context.is_active() or self.epoch != epoch or sorted(members) != told
+                    )
+                    told = sorted(members)
+                if self.epoch != epoch:
+                    context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+                yield pb.JoinGroupResponse(client_ids=told)
+        finally:
+            with stored.changed:
+                members.pop(request.client_id, None)
+                stored.changed.notify_all()
+
+    def LockQueues(self, request: pb.LockQueuesRequest, context: grpc.ServicerContext) -> pb.LockQueuesResponse:
+        locked = []
+        with self.stored.changed:
+            for each in request.queues:
+                key = (request.group, each.topic, each.queue_id)
+                if self.stored.locks.setdefault(key, request.client_id) == request.client_id:
+                    locked.append(each)
+        return pb.LockQueuesResponse(answer=self._refusal(), locked=locked, lock_ms=60_000)
+
+    def UnlockQueues(self, request: pb.LockQueuesRequest, context: grpc.ServicerContext) -> pb.ChangeResponse:
+        with self.stored.changed:
+            for each in request.queues:
+                key = (request.group, each.topic, each.queue_id)
+                if self.stored.locks.get(key) == request.client_id:
+                    del self.stored.locks[key]
+        return pb.ChangeResponse(answer=self._refusal(), is_changed=True)
+
+    def _wake(self) -> None:
+        with self.stored.changed:
+            self.stored.changed.notify_all()
+
+    # -------------------------------------------------------------------------------------------------------- routes
+
+    def routes(self, topics: list[str]) -> list[nameserver_pb2.TopicRoute]:
+        nodes = [nameserver_pb2.BrokerNode(id=node.node_id, address=node.address) for node in self.nodes]
+        return [
+            nameserver_pb2.TopicRoute(
+                topic=topic,
+                brokers=[
+                    nameserver_pb2.BrokerRoute(
+                        broker=self.stored.name,
+                        cluster="c",
+                        term=self.term,
+                        leader_id=self.leader.node_id,
+                        nodes=nodes,
+                        queues=nameserver_pb2.TopicQueues(
+                            topic=topic,
+                            read_queues=self.stored.topics[topic],
+                            write_queues=self.stored.topics[topic],
+                            permission=6,
+                        ),
+                    )
+                ],
+            )
+            for topic in topics
+            if topic in self.stored.topics
+        ]
+
+    def Route(self, request: Any, context: grpc.ServicerContext) -> nameserver_pb2.RouteResponse:
+        return nameserver_pb2.RouteResponse(routes=self.routes(list(request.topics)))
+
+
+class ScriptedNameServer(nameserver_pb2_grpc.NameServerServicer):
+    """Tells the routes of some brokers."""
+
+    def __init__(self, brokers: list[ScriptedBroker]) -> None:
+        self.brokers = brokers
+        self._server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+        nameserver_pb2_grpc.add_NameServerServicer_to_server(self, self._server)
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop(grace=None).wait()
+
+    def Route(self, request: Any, context: grpc.ServicerContext) -> nameserver_pb2.RouteResponse:
+        routes = [
+            nameserver_pb2.TopicRoute(
+                topic=topic,
+                brokers=[route.brokers[0] for node in self.brokers for route in node.routes([topic])],
+            )
+            for topic in request.topics
+        ]
+        return nameserver_pb2.RouteResponse(routes=[route for route in routes if route.brokers])
