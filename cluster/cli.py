@@ -17,9 +17,12 @@ from cluster.cli_log import append, get, tail
 from cluster.cli_members import members_app, transfer
 from cluster.cli_messages import export
 from cluster.cli_nameserver import nameserver
+from cluster.cli_produce import consume, produce
+from cluster.cli_query import query_app
 from cluster.cli_rebuild import rebuild
 from cluster.cli_server import server
 from cluster.cli_status import status
+from cluster.cli_topics import group_app, offsets, topic_app
 from cluster.cli_verify import verify
 
 app = typer.Typer(
@@ -33,6 +36,9 @@ app = typer.Typer(
 for command in (
     server,
     broker,
+    produce,
+    consume,
+    offsets,
     nameserver,
     append,
     get,
@@ -46,6 +52,9 @@ for command in (
     export,
 ):
     app.command(help=help_of(command))(command)
+app.add_typer(topic_app, name="topic")
+app.add_typer(group_app, name="group")
+app.add_typer(query_app, name="query")
 app.add_typer(members_app, name="members")
 app.add_typer(brokers_app, name="brokers")
 app.add_typer(inspect_app, name="inspect")
@@ -71,6 +80,8 @@ def log(
         dledger status                               who leads, how far is everybody
         dledger append access.log                    append a file, one line an entry
         dledger tail -n 5 --follow                   read the end of the log, and what comes
+        dledger broker --standalone data/store       run a broker of messages on this machine alone
+        dledger produce orders < orders.txt          put messages, one line each; `consume` prints them
         dledger nameserver                           run a name server: brokers register, clients look topics up
         dledger members list                         who belongs to the group
         dledger inspect entries data/dledger-n0      look into the files of a node

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENT_PREFIX = "DLEDGER_"
 # Variables of the same prefix that other commands read.
-_OTHER_VARIABLES = frozenset({"DLEDGER_ENDPOINTS", "DLEDGER_NAME_SERVERS"})
+_OTHER_VARIABLES = frozenset({"DLEDGER_ENDPOINTS", "DLEDGER_NAME_SERVERS", "DLEDGER_BROKER"})
 _EXPECTED = {
     "int_type": "a whole number",
     "float_type": "a number",

@@ -171,18 +171,24 @@ class ReadCalls:
         await self._core.replica.confirm(request.mode)
         # An answer all the same: the reader learns that the subscription was accepted.
         yield pb.SubscribeResponse(queue_id=request.queue_ids[0], next_offset=request.offsets[0])
+        # Queues of which messages were passed over since the reader heard of them last.
+        silent: dict[int, GetResult] = {}
         while offsets:
             has_read = False
             for queue_id, offset in list(offsets.items()):
                 result = self._read(want, queue_id, offset)
                 if result.status in _MAY_COME:
+                    if queue_id in silent:
+                        yield self._subscribe_response(queue_id, silent.pop(queue_id), request.form)
                     continue
                 has_read = True
-                if result.messages or result.status in _GOES_ON:
-                    offsets[queue_id] = result.next_begin_offset
+                offsets[queue_id] = result.next_begin_offset
+                if result.status in _GOES_ON:
+                    silent[queue_id] = result
                 else:
-                    del offsets[queue_id]
-                if result.status not in _GOES_ON:
+                    silent.pop(queue_id, None)
+                    if not result.messages:
+                        del offsets[queue_id]
                     yield self._subscribe_response(queue_id, result, request.form)
                 # Other calls get their turn, also when this reader is never held back.
                 await asyncio.sleep(0)

@@ -509,7 +509,9 @@ class SubscribeResponse(_message.Message):
     queue_id: _builtins.int
     """All messages of one response are of one queue."""
     status: Global___GetStatus.ValueType
-    """FOUND; or what stands in the way of reading on at the asked offset: then nothing more comes of this queue."""
+    """FOUND; NO_MATCHED_MESSAGE or MESSAGE_WAS_REMOVING: messages were passed over up to `next_offset`, and the end is
+    reached; or what stands in the way of reading on at the asked offset: then nothing more comes of this queue.
+    """
     next_offset: _builtins.int
     min_offset: _builtins.int
     max_offset: _builtins.int

@@ -1,0 +1,129 @@
+"""A plain client of one broker for the command line: one call at a time, no routes, no retries but to the leader.
+
+Programs take `cluster.client`. A refusal is raised as `RequestFailed`; so is a broker that is not reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Final, Self, TypeVar
+
+import grpc
+
+from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from commitlog.record import Record, decode
+from dledger.client.endpoints import parse_endpoints
+from dledger.client.failures import CHANNEL_OPTIONS
+
+_SIZE_BYTES_MAX: Final = 16 << 20
+_OPTIONS: Final = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", _SIZE_BYTES_MAX))
+
+Response = TypeVar("Response")
+
+
+class BrokerCalls:
+    """Asks the brokers of one group: the first that answers, then its leader.
+
+    Args:
+        brokers: `host:port`, comma separated.
+        timeout_s: of each call.
+
+    Raises:
+        ValueError: an address is not `host:port`.
+    """
+
+    def __init__(self, brokers: str, timeout_s: float) -> None:
+        self._addresses = list(parse_endpoints(brokers))
+        self._timeout_s = timeout_s
+        self._channels: dict[str, grpc.Channel] = {}
+
+    def __enter__(self) -> Self:
+        """Open nothing yet."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Close all connections."""
+        for channel in self._channels.values():
+            channel.close()
+
+    def ask(self, method: Callable[[BrokerServiceStub], Callable[..., Response]], request: Any) -> Response:
+        """Return the response to a request that one message answers; `method` picks it from the stub.
+
+        Raises:
+            RequestFailed: see its message.
+        """
+        return self._try_each(lambda address: self._ask(address, method, request))
+
+    def _ask(
+        self, address: str, method: Callable[[BrokerServiceStub], Callable[..., Response]], request: Any
+    ) -> Response:
+        try:
+            response = method(self._stub(address))(request, timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from error
+        check_answer(response.answer, address)  # type: ignore[attr-defined]
+        return response
+
+    def subscribe(self, request: pb.SubscribeRequest) -> Iterator[pb.SubscribeResponse]:
+        """Yield what a subscription brings, for ever.
+
+        Raises:
+            RequestFailed: it ended; see its message.
+        """
+        address = self._addresses[0]
+        stream = self._stub(address).Subscribe(request)
+        try:
+            for response in stream:
+                check_answer(response.answer, address)
+                yield response
+        except grpc.RpcError as error:
+            raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from error
+        finally:
+            stream.cancel()
+
+    def _try_each(self, work: Callable[[str], Response]) -> Response:
+        failures: list[RequestFailed] = []
+        tried: set[str] = set()
+        waiting = list(self._addresses)
+        while waiting:
+            address = waiting.pop(0)
+            if address in tried:
+                continue
+            tried.add(address)
+            try:
+                result = work(address)
+            except RequestFailed as failure:
+                # Elsewhere only where nothing was done: another answer may differ.
+                if failure.reason not in (Reason.NOT_LEADER, Reason.NOT_REACHED):
+                    raise
+                failures.append(failure)
+                if failure.leader:
+                    waiting.insert(0, failure.leader)
+                continue
+            # Who has answered is asked first from now on.
+            with suppress(ValueError):
+                self._addresses.remove(address)
+            self._addresses.insert(0, address)
+            return result
+        raise failures[-1]
+
+    def _stub(self, address: str) -> Any:
+        if address not in self._channels:
+            self._channels[address] = grpc.insecure_channel(address, options=_OPTIONS)
+        return BrokerServiceStub(self._channels[address])
+
+
+def records_in(data: bytes) -> Iterator[Record]:
+    """Yield the records of an answer in the form RECORDS; their checksums are not looked at.
+
+    Raises:
+        commitlog.record.BadRecord: the answer is damaged.
+    """
+    view, position = memoryview(data), 0
+    while position < len(view):
+        record = decode(view, position)
+        yield record
+        position += record.size
