@@ -69,6 +69,7 @@ class Broker:
         self._replica = replica
         self._address = address
         self._metrics = BrokerMetrics(registry, options.broker, options.self_id)
+        replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
         self._service = BrokerService(self.core)
         self._registrar = Registrar(name_servers) if name_servers else None

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 from cluster.broker_commands import Command
 from cluster.broker_state import Applied, BrokerState, Verdict
+from cluster.rocketmq_config import import_config
 from dledger.snapshot_store import SnapshotStore
 from store.errors import DiskFull, StoreError
 from store.files import Files
@@ -45,9 +47,10 @@ class LocalState:
 
     @classmethod
     def open(cls, files: Files, root: str) -> LocalState:
-        """Load the newest snapshot in the store `root`.
+        """Load the newest snapshot in the store `root`; without one, what RocketMQ's configuration says there.
 
         Raises:
+            cluster.rocketmq_config.UnreadableConfig: RocketMQ's configuration cannot be taken over.
             dledger.snapshot_store.SnapshotDamaged: the newest one is damaged: restore it, or remove it to go on with
                 the one before.
             cluster.compact_bytes.Unreadable: it is of a newer version.
@@ -62,7 +65,15 @@ class LocalState:
         state, latest = BrokerState(), snapshots.latest()
         if latest is not None:
             state.snapshot_load(snapshots.load(latest))
-        return cls(state, snapshots, -1 if latest is None else latest.index)
+            return cls(state, snapshots, latest.index)
+        imported = import_config(Path(root))
+        for note in imported.notes:
+            logger.warning("imported %s", note)
+        for command in imported.commands():
+            state.apply_command(command)
+        # From now on the snapshots say what there is; the files of RocketMQ are looked at only once.
+        snapshots.save(0, _NO_TERM, b"".join(state.snapshot_save()))
+        return cls(state, snapshots, 0)
 
     @property
     def failure(self) -> asyncio.Future[Exception]:

@@ -111,6 +111,10 @@ class Replica(Protocol):
         """
         ...
 
+    def when_flushed(self, listener: Callable[[float], None]) -> None:
+        """Have `listener` hear how long each sync of a plain log took, in seconds; in any thread."""
+        ...
+
     def when_standing_changes(self, listener: Callable[[], None]) -> None:
         """Have `listener` called whenever the standing has changed."""
         ...

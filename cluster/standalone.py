@@ -152,5 +152,9 @@ class StandaloneReplica:
     async def confirm(self, mode: int) -> None:
         """Nobody else leads: what is here is the newest."""
 
+    def when_flushed(self, listener: Callable[[float], None]) -> None:
+        """See `Replica.when_flushed`."""
+        self._service.flush_listener = listener
+
     def when_standing_changes(self, listener: Callable[[], None]) -> None:
         """It never does."""

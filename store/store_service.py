@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -52,6 +52,9 @@ class StoreService:
         keeper: of the store.
         config: of the store.
         is_flush_sync: puts wait until they are durable.
+
+    Attributes:
+        flush_listener: hears how long each sync of the log took, in seconds, in the thread that did it.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class StoreService:
         self._log_thread = StorageThread("store-log")
         self._other_thread = StorageThread("store-other")
         self._failure: asyncio.Future[Exception] = self._loop.create_future()
+        self.flush_listener: Callable[[float], None] | None = None
         self._is_running = False
         self._is_flushing_log = False
         self._is_flushing_derived = False
@@ -298,7 +302,13 @@ class StoreService:
             if self._is_flush_sync:
                 self._flush_log_soon()
 
-        self._log_thread.run(ticket.sync, finished)
+        def sync() -> None:
+            begin_s = monotonic()
+            ticket.sync()
+            if self.flush_listener is not None:
+                self.flush_listener(monotonic() - begin_s)
+
+        self._log_thread.run(sync, finished)
 
     def _flush_log_if_due(self, now_ms: int) -> None:
         pages_min = self._log_policy.begin_round(now_ms)

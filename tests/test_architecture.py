@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from cluster import broker_metrics
 from cluster.config_options import NodeOptions
 from cluster.errors import CAUSES
 from dledger import metrics
@@ -194,6 +195,7 @@ def test_every_link_of_a_document_leads_somewhere() -> None:
     [
         pytest.param(list(NodeOptions.model_fields), id="settings"),
         pytest.param([row.name for row in metrics.TABLE], id="metrics"),
+        pytest.param([row.name for row in broker_metrics.TABLE], id="metrics-of-brokers"),
         pytest.param([f"{code.value} {code.name}" for code in ResponseCode], id="response codes"),
         pytest.param([f"| {cause.name} | {row.status.name} |" for cause, row in CAUSES.items()], id="causes"),
     ],

@@ -166,3 +166,23 @@ def test_topics_are_created_changed_listed_routed_and_deleted(shop):
             assert (await shop.get(topic="new")).answer.reason == "UNKNOWN_TOPIC"
 
     run(story)
+
+
+def test_topics_and_offsets_of_a_rocketmq_broker_are_taken_over_once(shop):
+    config = shop.path / "config"
+    config.mkdir(parents=True)
+    (config / "topics.json").write_text(
+        '{"topicConfigTable":{"bills":{"perm":6,"readQueueNums":3,"topicName":"bills","writeQueueNums":3}}}'
+    )
+    (config / "consumerOffset.json").write_text('{"offsetTable":{"bills@billing":{0:7,1:9}}}')
+
+    async def story():
+        async with shop.open() as stub:
+            assert (await shop.put(b"x", topic="bills", queue_id=2)).queue_offsets == [0]
+            fetched = await stub.FetchOffset(pb.FetchOffsetRequest(group="billing", topic="bills"))
+            assert dict(zip(fetched.queue_ids, fetched.offsets, strict=True)) == {0: 7, 1: 9}
+            assert (await stub.DeleteTopic(pb.DeleteTopicRequest(topic="bills"))).is_changed
+        async with shop.open():
+            assert (await shop.put(b"x", topic="bills")).answer.reason == "UNKNOWN_TOPIC"
+
+    run(story)
