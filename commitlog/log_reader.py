@@ -114,7 +114,7 @@ class LogReader:
         """Return the record at a place of a file, which ends before `end_offset`."""
         begin_offset = file.begin_offset
         try:
-            record = decode(file.view(), physical_offset - begin_offset, end_offset - begin_offset)
+            record = decode(file.file.view(), physical_offset - begin_offset, end_offset - begin_offset)
         except BadRecord as error:
             raise error.in_file(file.path) from error
         fault = record.check(physical_offset=physical_offset, is_property_crc_checked=self._is_property_crc_checked)

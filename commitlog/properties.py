@@ -44,7 +44,8 @@ class RawProperties(Mapping[str, str]):
         self._decoded: dict[str, str] | None = None
 
     def __getitem__(self, name: str) -> str:
-        return self._names_and_values()[name]
+        decoded = self._decoded
+        return (self._names_and_values() if decoded is None else decoded)[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names_and_values())

@@ -37,7 +37,8 @@ from __future__ import annotations
 
 import struct
 from typing import Final, NamedTuple
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from commitlog.properties import CRC_SIZE, RawProperties, find_property_crc
 from store.errors import CorruptData
@@ -85,7 +86,6 @@ assert FIELDS[HOST_MASK].size == FIELDS_SIZE_MAX
 RECORD_SIZE_MIN: Final = FIELDS_SIZE + 1 + 2
 _SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
-
 
 # As the table above has them: size, magic, body_crc, … store_host, reconsume_times, prepared offset, body length.
 _Fields = tuple[int, int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, int]

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from zlib import crc32
 
 import numpy as np
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from commitlog.properties import CRC_NAME, CRC_SIZE, NAME_VALUE_SEPARATOR, decode_properties

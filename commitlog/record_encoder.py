@@ -14,7 +14,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from commitlog.properties import CRC_SIZE, PROPERTIES_SIZE_MAX, encode_properties, encode_property_crc
 from commitlog.record import (

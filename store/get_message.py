@@ -174,13 +174,14 @@ class MessageReader:
     def _collect_units(self, request: GetRequest, units: Units, found: _Found) -> int:
         """Add what matches of some units; return how many were examined."""
         tag_filter = request.tag_filter
+        takes_all = tag_filter.is_everything
         places, sizes = units.physical_offsets, units.sizes
         begin_offset = self._log.begin_offset
         is_here = places >= begin_offset
         is_message = sizes != BLANK_SIZE
         is_wanted = is_here & is_message
         found.is_removed |= bool((is_message & ~is_here).any())
-        if not tag_filter.is_everything:
+        if not takes_all:
             is_wanted &= tag_filter.may_match(units.tags_codes)
         rows = np.flatnonzero(is_wanted)
         messages, read = found.messages, self._log.read
@@ -199,7 +200,7 @@ class MessageReader:
                 continue
             if message is None:
                 found.is_removed = True
-            elif tag_filter.is_everything or tag_filter.matches(message):
+            elif takes_all or tag_filter.matches(message):
                 messages.append(message)
                 found.size += size
         return len(places)
