@@ -21,7 +21,7 @@ from cluster.client.connection import BrokerConnection, Endpoints
 from cluster.client.consumer_options import ConsumerOptions
 from cluster.client.queue_choice import BrokerQueue
 from cluster.client.queue_reader import QueueReader
-from cluster.client.rebalance import Rebalancer
+from cluster.client.rebalance import SILENCE_S, Rebalancer
 from cluster.client.received import ReceivedMessage
 from cluster.errors import Reason, RequestFailed
 
@@ -73,6 +73,8 @@ class AsyncConsumer:
         await self._connection.__aenter__()
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep_balanced()), loop.create_task(self._keep_up())]
+        for task in self._tasks:
+            task.add_done_callback(self._background_ended)
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -209,6 +211,12 @@ class AsyncConsumer:
 
     # ----------------------------------------------------------------------------------------------------- background
 
+    def _background_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("consumer_failed client_id=%s", self.client_id, exc_info=error)
+            self._on_refused(RequestFailed(Reason.INTERNAL_ERROR, f"the consumer cannot go on: {error!r}"))
+
     async def _keep_balanced(self) -> None:
         wanted = self._rebalancer.wanted
         while True:
@@ -221,7 +229,7 @@ class AsyncConsumer:
                 await asyncio.wait_for(wanted.wait(), pause_s)
 
     async def _keep_up(self) -> None:
-        committed_at = renewed_at = time.monotonic()
+        committed_at = renewed_at = looked_at = time.monotonic()
         while True:
             await asyncio.sleep(min(_TICK_S, self._options.commit_interval_s))
             async with self._lock:
@@ -233,7 +241,10 @@ class AsyncConsumer:
                 if self._options.is_orderly and now - renewed_at >= _RENEW_S:
                     renewed_at = now
                     await self._rebalancer.renew_locks()
-                await self._rebalancer.wake_silent()
+                if now - looked_at >= SILENCE_S:
+                    looked_at = now
+                    await self._rebalancer.wake_silent()
+                self._rebalancer.follow_leaders()
 
 
 def subscriptions_of(topics: Topics) -> dict[str, str]:

@@ -32,6 +32,8 @@ class GroupMember:
         on_refused: hears that the consumer cannot be in the group; nothing is tried again then.
 
     Attributes:
+        broker: its name.
+        address: whom the stream is open to; empty without one.
         client_ids: the members when last heard; empty at first. Kept while the broker cannot be reached.
     """
 
@@ -43,13 +45,20 @@ class GroupMember:
         on_members: Callable[[], None],
         on_refused: Callable[[RequestFailed], None],
     ) -> None:
+        self.address = ""
+        self.broker = broker
         self.client_ids: tuple[str, ...] = ()
-        self._broker = broker
+        self._call: grpc.aio.StreamStreamCall[JoinGroupRequest, JoinGroupResponse] | None = None
         self._nodes = nodes
         self._request = request
         self._on_members = on_members
         self._on_refused = on_refused
         self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def reopen(self) -> None:
+        """Join anew where the leader is now: the stream may be dead without a word."""
+        if self._call is not None:
+            self._call.cancel()
 
     async def stop(self) -> None:
         """Leave the group."""
@@ -59,7 +68,7 @@ class GroupMember:
     async def _run(self) -> None:
         backoff, hops = Backoff(), 0
         while True:
-            address = self._nodes.leader(self._broker)
+            address = self._nodes.leader(self.broker)
             before = self.client_ids
             try:
                 await self._nodes.reach(address)
@@ -68,12 +77,12 @@ class GroupMember:
                 if self.client_ids != before:
                     backoff.reset()
                     hops = 0
-                is_named = self._nodes.judge(self._broker, address, failure)
+                is_named = self._nodes.judge(self.broker, address, failure)
                 if not failure.is_worth_trying and failure.reason not in _PASSING:
                     self._on_refused(failure)
                     return
                 hops += 1
-                logger.info("group_left_for_a_moment broker=%s: %s", self._broker, failure.message)
+                logger.info("group_left_for_a_moment broker=%s: %s", self.broker, failure.message)
                 if not is_named or hops > HOPS_MAX:
                     await asyncio.sleep(backoff.next_s())
 
@@ -83,7 +92,8 @@ class GroupMember:
         Raises:
             RequestFailed: why it ended.
         """
-        call = self._nodes.stub(address).JoinGroup()
+        call = self._call = self._nodes.stub(address).JoinGroup()
+        self.address = address
         beats = asyncio.ensure_future(self._beat(call))
         try:
             while True:
@@ -97,7 +107,15 @@ class GroupMember:
             code, details = await call.code(), (await call.details()) or ""
         except grpc.aio.AioRpcError as error:
             code, details = error.code(), error.details() or ""
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Only the call was cancelled, by `reopen`.
+            code, details = grpc.StatusCode.CANCELLED, "another node leads now"
         finally:
+            self._call = None
+            self.address = ""
             beats.cancel()
             with suppress(asyncio.CancelledError):
                 await beats

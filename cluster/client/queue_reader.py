@@ -73,6 +73,7 @@ class QueueReader:
         next_offset: behind all that came.
         failure: why reading has ended; None while it goes on.
         locked_until: on the monotonic clock.
+        address: whom the stream is open to; empty without one.
         is_active: False once the queue was given up: what was taken of it is not handed out any more.
     """
 
@@ -93,6 +94,7 @@ class QueueReader:
         self.next_offset = offset
         self.failure: RequestFailed | None = None
         self.locked_until = 0.0
+        self.address = ""
         self.is_active = True
         self._nodes = nodes
         self._rules = rules
@@ -105,6 +107,7 @@ class QueueReader:
         self._call: grpc.aio.UnaryStreamCall[SubscribeRequest, SubscribeResponse] | None = None
         self._heard_at = time.monotonic()
         self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
 
     @property
     def has_messages(self) -> bool:
@@ -170,6 +173,12 @@ class QueueReader:
                 self._judge(failure)
             await asyncio.sleep(pause_s)
 
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("reader_failed queue=%s", self._name(), exc_info=error)
+            self._fail(RequestFailed(Reason.INTERNAL_ERROR, f"{self._name()} cannot be read: {error!r}"))
+
     def _judge(self, failure: RequestFailed) -> None:
         is_passing = failure.is_worth_trying or failure.reason in (Reason.ANSWER_LOST, Reason.ANSWER_LATE)
         if not is_passing and failure.reason is not Reason.UNKNOWN_TOPIC:
@@ -192,6 +201,7 @@ class QueueReader:
             max_bytes=min(_RESPONSE_SIZE_BYTES_MAX, max(self._rules.prefetch_size_bytes // 4, 1)),
         )
         call = self._call = self._nodes.stub(address).Subscribe(request)
+        self.address = address
         try:
             while True:
                 await self._wait_room()
@@ -214,6 +224,7 @@ class QueueReader:
             code, details = grpc.StatusCode.CANCELLED, "the stream was silent for too long"
         finally:
             self._call = None
+            self.address = ""
             call.cancel()
         raise failure_of_call(address, code, details, "BrokerService")
 
@@ -238,7 +249,7 @@ class QueueReader:
         if status == broker_pb2.GET_STATUS_OFFSET_OVERFLOW_BADLY:
             text = (
                 f"{self._name()}: the group's offset {self.next_offset} is beyond the end {response.max_offset}; "
-                "set it with `dledger offsets reset`, or give the topic its messages back"
+                "set it with `dledger group reset`, or give the topic its messages back"
             )
             self._fail(RequestFailed(Reason.OFFSET_BEYOND_END, text))
             return False

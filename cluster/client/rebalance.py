@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ _HANDOVER_S = 0.3
 # A lock that another consumer holds still is asked for again so soon.
 _LOCK_RETRY_S = 1.0
 # A stream that was silent for so long although its queue has more is opened anew.
-_SILENCE_S = 15.0
+SILENCE_S = 15.0
 
 
 class Rebalancer:
@@ -74,7 +75,7 @@ class Rebalancer:
         self._join = JoinGroupRequest(
             group=group,
             client_id=client_id,
-            instance=time.time_ns() ^ id(self) << 20 & (1 << 63) - 1,
+            instance=secrets.randbits(63),
             subscriptions=[Subscription(topic=topic, tags=tags) for topic, tags in subscriptions.items()],
         )
         self.offsets = GroupOffsets(group, connection.nodes, options.start, is_kept=self._is_shared)
@@ -204,11 +205,21 @@ class Rebalancer:
                 await reader.stop()
                 self.wanted.set()
 
+    def follow_leaders(self) -> None:
+        """Open streams anew that are open to a node which leads no longer, as another call has learned."""
+        leader = self._connection.nodes.leader
+        for reader in self.readers.values():
+            if reader.address not in ("", leader(reader.queue.broker)):
+                reader.reopen()
+        for member in self._members.values():
+            if member.address not in ("", leader(member.broker)):
+                member.reopen()
+
     async def wake_silent(self) -> None:
         """Open streams anew that were silent although their queue has more: their connection is dead."""
         silent: dict[tuple[str, str], list[QueueReader]] = defaultdict(list)
         for reader in self.readers.values():
-            if reader.silent_s >= _SILENCE_S:
+            if reader.silent_s >= SILENCE_S:
                 silent[reader.queue.broker, reader.queue.topic].append(reader)
         for (broker, topic), readers in silent.items():
             try:

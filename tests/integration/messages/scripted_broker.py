@@ -89,6 +89,8 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
         self.subscribed: list[pb.SubscribeRequest] = []
         self.sent_messages = 0
         self.epoch = 0
+        # Streams to readers and members are open, and nothing comes.
+        self.is_mute = False
         self.messages_per_response = 100
         self.released = threading.Event()
         self._pool = ThreadPoolExecutor(64)
@@ -202,9 +204,8 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
                 stored.changed.wait_for(
                     lambda offset=offset: (
                         not context.is_active()
-                        or self.epoch != epoch
-                        or self.leader is not self
-                        or offset != len(stored.queues[key])
+                        or (not self.is_mute and (self.epoch != epoch or offset != len(stored.queues[key])))
+                        or (not self.is_mute and self.leader is not self)
                     )
                 )
                 first, end = stored.firsts[key], len(stored.queues[key])

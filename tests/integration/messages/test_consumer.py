@@ -129,6 +129,26 @@ def test_broken_streams_and_new_leaders_lose_nothing_and_repeat_nothing(make_bro
         assert sorted(offsets) == offsets
 
 
+def test_leader_that_went_silent_is_left_when_another_call_has_learned_of_it(make_broker: MakeBroker) -> None:
+    old = make_broker({"orders": 1})
+    new = make_broker(beside=old)
+    old.stored.fill("orders", 3)
+
+    async def main() -> None:
+        async with consumer_of(old, commit_interval_s=0.05) as consumer:
+            assert numbers(3) == bodies(await take(consumer, 3))
+            # The old leader says no word on its streams; what is committed goes to it, and it names the new one.
+            old.is_mute = True
+            new.leader = old.leader = new
+            await consumer.poll(1, 0.0)
+            await until(lambda: bool(new.subscribed))
+            old.stored.fill("orders", 2)
+            assert numbers(2) == bodies(await take(consumer, 2))
+
+    run(main())
+    assert 1 == len(old.subscribed)
+
+
 def test_consumer_that_does_not_consume_holds_no_more_than_its_bounds(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     broker.messages_per_response = 50
