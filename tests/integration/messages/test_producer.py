@@ -180,15 +180,22 @@ def test_silent_node_leaves_the_outcome_open(send: Callable[..., list[Any]], mak
     assert time.monotonic() - began < 10
 
 
-def test_deadline_bounds_refusals_and_says_why(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
+def test_deadline_bounds_how_often_a_refused_message_is_tried(
+    send: Callable[..., list[Any]], make_broker: MakeBroker
+) -> None:
     broker = make_broker()
-    broker.refuse(Reason.LEADER_NOT_READY, times=1_000)
+    broker.refuse(Reason.LEADER_NOT_READY, times=10_000)
 
-    outcomes = send(broker.address, b"a", deadline_s=0.4)
+    began = time.monotonic()
+    (outcome,) = send(broker.address, b"a", deadline_s=0.4)
 
-    assert [NotAppended] == kinds(outcomes)
-    assert "why" in str(outcomes[0])
+    assert time.monotonic() - began < 10
     assert [] == bodies_of(broker)
+    # The deadline may find the message waiting for its next try, or on its way.
+    if isinstance(outcome, NotAppended):
+        assert "why" in str(outcome)
+    else:
+        assert Reason.ANSWER_LATE is outcome.reason
 
 
 def test_nobody_there_is_not_appended(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
