@@ -28,6 +28,7 @@ CRC_SIZE: Final = len(CRC_NAME) + 1 + _CRC_DIGITS + 1
 _CRC_HEAD: Final = f"{CRC_NAME}{NAME_VALUE_SEPARATOR}".encode()
 _CRC_PROPERTY = re.compile(rb"(?:\A|(?<=\x02))__CRC32#\x01[^\x02]*(?:\x02|\Z)")
 _END: Final = PROPERTY_SEPARATOR.encode()
+_NAME_END: Final = NAME_VALUE_SEPARATOR.encode()
 
 
 class RawProperties(Mapping[str, str]):
@@ -46,6 +47,20 @@ class RawProperties(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         decoded = self._decoded
         return (self._names_and_values() if decoded is None else decoded)[name]
+
+    def find(self, name: str) -> str | None:
+        """Return one value without decoding the others, where that is certain to be the same; None: there is none."""
+        if self._decoded is None:
+            raw, mark = self.raw, name.encode() + _NAME_END
+            begin = raw.find(mark)
+            if begin < 0:
+                return None
+            is_name = not begin or raw[begin - 1] == _END[0]
+            if is_name and raw.find(mark, begin + 1) < 0:
+                begin += len(mark)
+                end = raw.find(_END, begin)
+                return raw[begin : end if end >= 0 else len(raw)].decode("utf-8", "replace") or None
+        return self._names_and_values().get(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names_and_values())

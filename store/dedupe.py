@@ -269,7 +269,9 @@ def _key_of(message: Message) -> _Key | None:
     """Return what a message is recognised by, if it is."""
     if message.reconsume_times or transaction_type(message.sys_flag):
         return None
-    unique_key = message.properties.get(UNIQUE_KEY)
+    properties = message.properties
+    find = getattr(properties, "find", properties.get)
+    unique_key = find(UNIQUE_KEY)
     return _Key(message.topic, unique_key) if unique_key else None
 
 

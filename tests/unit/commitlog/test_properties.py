@@ -137,3 +137,14 @@ def test_digits_of_a_property_crc_stand_with_the_lowest_first():
 )
 def test_what_is_not_exactly_a_property_crc_is_none_or_a_wrong_one(raw, found):
     assert find_property_crc(raw) == found
+
+
+@given(st.lists(st.sampled_from(["K", "UNIQ_KEY", "\x01", "\x02", "v", "ä", "XUNIQ_KEY"]), max_size=12).map("".join))
+def test_one_value_is_found_as_decoding_all_gives_it(text):
+    raw = text.encode()
+    assert RawProperties(raw).find("UNIQ_KEY") == decode_properties(raw).get("UNIQ_KEY")
+
+
+def test_one_value_of_broken_text_is_found_as_decoding_all_gives_it():
+    raw = b"UNIQ_KEY\x01a\xff\x02K\x01v"
+    assert RawProperties(raw).find("UNIQ_KEY") == decode_properties(raw)["UNIQ_KEY"] == "a\ufffd"
