@@ -34,7 +34,7 @@ def java_hash(text: str) -> int:
     if text.isascii() and len(text) <= _SHORT_LENGTH_MAX:
         # One multiplication a character without a loop of ours: every put with a UNIQ_KEY takes this way.
         data = text.encode()
-        value = sum(map(mul, data, _SHORT_POWERS[_SHORT_LENGTH_MAX - len(data) :])) % _MODULUS
+        value: int = sum(map(mul, data, _SHORT_POWERS[_SHORT_LENGTH_MAX - len(data) :])) % _MODULUS
         return value - _MODULUS if value & _SIGN else value
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
