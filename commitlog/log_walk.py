@@ -178,7 +178,8 @@ class LogWalk:
                 count = min(_CHUNK_SIZE_BYTES, file.size - first, end - first)
                 chunk = np.frombuffer(view, np.uint8, count, first)
                 if chunk.any():
-                    return first + int(np.flatnonzero(chunk)[0])
+                    # Of a comparison, which is a copy: the bytes may change meanwhile.
+                    return first + int(np.argmax(chunk != 0))
         return file.size
 
 

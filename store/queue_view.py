@@ -95,7 +95,8 @@ class QueueView:
             for begin, end in reversed(opened.data_ranges(0)):
                 first, last = begin // UNIT_SIZE, min(-(-end // UNIT_SIZE), file.count)
                 content = np.frombuffer(opened.view(), np.uint8, (last - first) * UNIT_SIZE, first * UNIT_SIZE)
-                used = np.flatnonzero(content)
+                # Of a comparison, which is a copy: the bytes may change meanwhile.
+                used = np.flatnonzero(content != 0)
                 if len(used):
                     self.end = file.begin + first + int(used[-1]) // UNIT_SIZE + 1
                     return
