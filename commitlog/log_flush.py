@@ -13,9 +13,10 @@ from collections.abc import Sequence
 
 from store.commit_log import Certainty, Outcome, PendingAppend, PutStatus
 from store.files import File
+from store.sync_tickets import OpenTickets, SyncTicket
 
 
-class FlushTicket:
+class FlushTicket(SyncTicket):
     """The files that must be synced for the log to be durable up to `end_offset`.
 
     Attributes:
@@ -23,28 +24,12 @@ class FlushTicket:
         store_timestamp: of the last record before it.
     """
 
-    __slots__ = ("_files", "_is_synced", "end_offset", "store_timestamp")
+    __slots__ = ("end_offset", "store_timestamp")
 
     def __init__(self, end_offset: int, store_timestamp: int, files: Sequence[File]) -> None:
+        super().__init__(files)
         self.end_offset = end_offset
         self.store_timestamp = store_timestamp
-        self._files = files
-        self._is_synced = False
-
-    @property
-    def is_synced(self) -> bool:
-        """Whether `sync` came to its end."""
-        return self._is_synced
-
-    def sync(self) -> None:
-        """Sync the files; any thread may call it, once.
-
-        Raises:
-            store.errors.StorageFailed: the node must stop; the ticket must not be tried again.
-        """
-        for file in self._files:
-            file.sync()
-        self._is_synced = True
 
 
 class FlushProgress:
@@ -60,7 +45,7 @@ class FlushProgress:
     def __init__(self, flushed_offset: int, store_timestamp: int) -> None:
         self.flushed_offset = flushed_offset
         self.store_timestamp = store_timestamp
-        self._open: deque[FlushTicket] = deque()
+        self._open: OpenTickets[FlushTicket] = OpenTickets()
         self._waiting: deque[tuple[int, PendingAppend, Outcome]] = deque()
 
     def wait(self, end_offset: int, pending: PendingAppend, outcome: Outcome) -> None:
@@ -69,16 +54,11 @@ class FlushProgress:
 
     def begin(self, end_offset: int, store_timestamp: int, files: Sequence[File]) -> FlushTicket:
         """Hand out a ticket for everything written so far."""
-        ticket = FlushTicket(end_offset, store_timestamp, files)
-        self._open.append(ticket)
-        return ticket
+        return self._open.add(FlushTicket(end_offset, store_timestamp, files))
 
     def end(self, ticket: FlushTicket) -> None:
-        """Take a synced ticket back, which counts once all older ones are back: each covers only its own files."""
-        assert ticket.is_synced
-        assert ticket in self._open
-        while self._open and self._open[0].is_synced:
-            done = self._open.popleft()
+        """Take a synced ticket back, which counts once all older ones are back."""
+        for done in self._open.take_back(ticket):
             if done.end_offset > self.flushed_offset:
                 self.flushed_offset, self.store_timestamp = done.end_offset, done.store_timestamp
         self._end_waiting()

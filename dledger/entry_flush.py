@@ -6,10 +6,10 @@ meanwhile are taken off every ticket that is still out, for other entries may st
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from dledger.types import NO_INDEX
+from store.sync_tickets import OpenTickets, SyncTicket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,34 +17,18 @@ if TYPE_CHECKING:
     from store.files import File
 
 
-class FlushTicket:
+class FlushTicket(SyncTicket):
     """The files that must be synced for entries up to `last_index` to be durable.
 
     Attributes:
         last_index: the last entry that the sync covers; a truncation lowers it. Loop thread only.
     """
 
-    __slots__ = ("_files", "_is_synced", "last_index")
+    __slots__ = ("last_index",)
 
     def __init__(self, last_index: int, files: Sequence[File]) -> None:
+        super().__init__(files)
         self.last_index = last_index
-        self._files = files
-        self._is_synced = False
-
-    @property
-    def is_synced(self) -> bool:
-        """Whether `sync` came to its end."""
-        return self._is_synced
-
-    def sync(self) -> None:
-        """Sync the files; any thread may call it, once.
-
-        Raises:
-            store.errors.StorageFailed: the node must stop; the ticket must not be tried again.
-        """
-        for file in self._files:
-            file.sync()
-        self._is_synced = True
 
 
 class FlushProgress:
@@ -54,7 +38,7 @@ class FlushProgress:
 
     def __init__(self, durable_index: int) -> None:
         self._durable_index = durable_index
-        self._open: deque[FlushTicket] = deque()
+        self._open: OpenTickets[FlushTicket] = OpenTickets()
 
     @property
     def durable_index(self) -> int:
@@ -63,16 +47,12 @@ class FlushProgress:
 
     def begin(self, last_index: int, files: Sequence[File]) -> FlushTicket:
         """Hand out a ticket for everything written so far."""
-        ticket = FlushTicket(last_index, files)
-        self._open.append(ticket)
-        return ticket
+        return self._open.add(FlushTicket(last_index, files))
 
     def end(self, ticket: FlushTicket) -> None:
-        """Take a synced ticket back, which counts once all older ones are back: each covers only its own files."""
-        assert ticket.is_synced
-        assert ticket in self._open
-        while self._open and self._open[0].is_synced:
-            self._durable_index = max(self._durable_index, self._open.popleft().last_index)
+        """Take a synced ticket back, which counts once all older ones are back."""
+        for done in self._open.take_back(ticket):
+            self._durable_index = max(self._durable_index, done.last_index)
 
     def cut(self, first_index: int) -> None:
         """Forget what was, or is about to become, durable from `first_index` on."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from store.files import File, QueueFiles
+from store.sync_tickets import OpenTickets, SyncTicket
 
 
 class Dispatched(NamedTuple):
@@ -21,14 +21,14 @@ class Dispatched(NamedTuple):
     store_timestamp: int = 0
 
 
-class FlushTicket:
+class FlushTicket(SyncTicket):
     """What must be synced for derived files to be durable as far as `dispatched` says.
 
     Attributes:
         dispatched: what the sync covers; None: nothing to count on, for some files were left out.
     """
 
-    __slots__ = ("_directories", "_files", "_synced_files", "dispatched", "is_synced")
+    __slots__ = ("_directories", "_names", "dispatched")
 
     def __init__(
         self,
@@ -37,10 +37,9 @@ class FlushTicket:
         synced_files: Sequence[File],
         directories: Sequence[str],
     ) -> None:
+        super().__init__(synced_files)
         self.dispatched = dispatched
-        self.is_synced = False
-        self._files = files
-        self._synced_files = synced_files
+        self._names = files
         self._directories = directories
 
     def sync(self) -> None:
@@ -49,10 +48,10 @@ class FlushTicket:
         Raises:
             store.errors.StorageFailed: the node must stop; the ticket must not be tried again.
         """
-        for file in self._synced_files:
+        for file in self._files:
             file.sync()
         for directory in self._directories:
-            self._files.sync_directory(directory)
+            self._names.sync_directory(directory)
         self.is_synced = True
 
 
@@ -67,7 +66,7 @@ class FlushProgress:
 
     def __init__(self) -> None:
         self.flushed = Dispatched()
-        self._open: deque[FlushTicket] = deque()
+        self._open: OpenTickets[FlushTicket] = OpenTickets()
 
     @property
     def is_waiting(self) -> bool:
@@ -76,17 +75,13 @@ class FlushProgress:
 
     def begin(self, ticket: FlushTicket) -> FlushTicket:
         """Hand out a ticket."""
-        self._open.append(ticket)
-        return ticket
+        return self._open.add(ticket)
 
     def end(self, ticket: FlushTicket) -> None:
-        """Take a synced ticket back, which counts once all older ones are back: each covers only its own files."""
-        assert ticket.is_synced
-        assert ticket in self._open
-        while self._open and self._open[0].is_synced:
-            dispatched = self._open.popleft().dispatched
-            if dispatched is not None:
-                self.flushed = dispatched
+        """Take a synced ticket back, which counts once all older ones are back."""
+        for done in self._open.take_back(ticket):
+            if done.dispatched is not None:
+                self.flushed = done.dispatched
 
     def cut(self, dispatched: Dispatched) -> None:
         """Forget what is durable, or about to be, behind a place in the log."""

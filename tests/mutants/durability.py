@@ -31,7 +31,7 @@ BIT_FLIPS = "tests/crashpoints/test_bit_flips.py::"
 
 def sync_is_skipped(patch):
     def sync(self):
-        self._is_synced = True
+        self.is_synced = True
 
     patch.setattr(FlushTicket, "sync", sync)
 
