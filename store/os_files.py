@@ -15,6 +15,7 @@ from pathlib import Path
 
 from store.errors import DirectoryLocked, DiskFull, StorageFailed
 from store.files import SMALL_FILE_SIZE_BYTES
+from store.os_reading import OsFileMap, OsReading, data_ranges
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 # A removed file of 1 GiB takes 0.3 s to free: too long for a thread that sends heartbeats.
@@ -26,18 +27,14 @@ _FLOCK = struct.Struct("hhqqi4x")
 _DIRECTORY_MODE = 0o755
 
 
-class OsFile:
+class OsFile(OsFileMap):
     """`File` on the operating system: pwrite to write, a shared read-only map to read (one page cache, so coherent)."""
 
-    __slots__ = ("_descriptor", "_is_open", "_map", "_sync_lock", "_view", "path", "size")
+    __slots__ = ("_descriptor", "_is_open", "_sync_lock")
 
     def __init__(self, path: str, descriptor: int) -> None:
-        self.path = path
+        super().__init__(path, descriptor)
         self._descriptor = descriptor
-        self.size = os.fstat(descriptor).st_size
-        # An empty file cannot be mapped; the queue refuses it or removes it, but must be able to open it.
-        self._map = mmap.mmap(descriptor, self.size, access=mmap.ACCESS_READ) if self.size else b""
-        self._view = memoryview(self._map)
         self._is_open = True
         self._sync_lock = threading.Lock()
 
@@ -52,14 +49,6 @@ class OsFile:
         except OSError as error:
             raise StorageFailed(self.path, f"write of {size} bytes at {position}", error) from error
 
-    def read(self, position: int, size: int) -> bytes:
-        """See `File.read`."""
-        return self._map[position : position + size]
-
-    def view(self) -> memoryview:
-        """See `File.view`."""
-        return self._view
-
     def allocate(self, position: int, size: int) -> None:
         """See `File.allocate`."""
         assert 0 <= position <= self.size - size, (self.path, position, size, self.size)
@@ -70,17 +59,7 @@ class OsFile:
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """See `File.data_ranges`."""
-        ranges: list[tuple[int, int]] = []
-        end = position
-        try:
-            while end < self.size:
-                begin = os.lseek(self._descriptor, end, os.SEEK_DATA)
-                end = os.lseek(self._descriptor, begin, os.SEEK_HOLE)
-                ranges.append((begin, end))
-        except OSError as error:
-            if error.errno != errno.ENXIO:  # not the end of the data, but a file system that cannot tell
-                return [(position, self.size)]
-        return ranges
+        return data_ranges(self._descriptor, position, self.size)
 
     def advise_random(self) -> None:
         """See `File.advise_random`."""
@@ -105,9 +84,7 @@ class OsFile:
                 return
             self._is_open = False
             os.close(self._descriptor)
-        # Slices of the view may live on elsewhere: the map goes when the last of them does.
-        self._view = memoryview(b"")
-        self._map = b""
+        self._let_go_of_map()
 
     def discard(self) -> None:
         """See `File.discard`. The kernel frees the blocks of a removed file when the last one lets go of it."""
@@ -132,7 +109,7 @@ class OsDirectoryLock:
             self._descriptor = None
 
 
-class OsFiles:
+class OsFiles(OsReading):
     """`Files` on the operating system; it has no state."""
 
     __slots__ = ()
@@ -148,23 +125,6 @@ class OsFiles:
         except OSError as error:
             raise StorageFailed(path, "make directory", error) from error
         self.sync_directory(str(directory.parent))
-
-    def list_directory(self, path: str) -> list[str]:
-        """See `Files.list_directory`."""
-        try:
-            return sorted(entry.name for entry in Path(path).iterdir())
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise StorageFailed(path, "list", error) from error
-
-    def exists(self, path: str) -> bool:
-        """See `Files.exists`."""
-        return Path(path).exists()
-
-    def is_directory(self, path: str) -> bool:
-        """See `Files.is_directory`."""
-        return Path(path).is_dir()
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> OsFile:
         """See `Files.create`."""
@@ -210,15 +170,6 @@ class OsFiles:
         except OSError as error:
             os.close(descriptor)
             raise StorageFailed(path, "map", error) from error
-
-    def read_bytes(self, path: str) -> bytes | None:
-        """See `Files.read_bytes`."""
-        try:
-            return Path(path).read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StorageFailed(path, "read", error) from error
 
     def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> None:
         """See `Files.prepare_replace`."""
@@ -278,13 +229,6 @@ class OsFiles:
             raise StorageFailed(path, "sync", error) from error
         finally:
             os.close(descriptor)
-
-    def modified_time(self, path: str) -> float:
-        """See `Files.modified_time`."""
-        try:
-            return Path(path).stat().st_mtime
-        except OSError as error:
-            raise StorageFailed(path, "stat", error) from error
 
     def disk_used_ratio(self, path: str) -> float:
         """See `Files.disk_used_ratio`. What is reserved for root counts neither as used nor as usable."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import mmap
-import os
 from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,53 +9,32 @@ from typing import NoReturn
 
 from store.errors import StorageFailed
 from store.files import SMALL_FILE_SIZE_BYTES, File, Files
+from store.os_reading import OsFileMap, OsReading, data_ranges
 
 # A map keeps a descriptor, and a process has 1024 of them unless it was given more.
 _OPEN_FILES_MAX = 256
 
 
-class ReadOnlyFile:
+class ReadOnlyFile(OsFileMap):
     """`store.files.File` without the means to change anything."""
 
-    __slots__ = ("_map", "_view", "path", "size")
+    __slots__ = ()
 
     def __init__(self, path: str) -> None:
-        self.path = path
         with Path(path).open("rb") as stream:
-            self.size = os.fstat(stream.fileno()).st_size
-            self._map = mmap.mmap(stream.fileno(), self.size, access=mmap.ACCESS_READ) if self.size else b""
-        self._view = memoryview(self._map)
-
-    def read(self, position: int, size: int) -> bytes:
-        """See `File.read`."""
-        return self._map[position : position + size]
-
-    def view(self) -> memoryview:
-        """See `File.view`."""
-        return self._view
+            super().__init__(path, stream.fileno())
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """See `File.data_ranges`."""
-        ranges: list[tuple[int, int]] = []
-        end = position
         with Path(self.path).open("rb") as stream:
-            try:
-                while end < self.size:
-                    begin = stream.seek(end, os.SEEK_DATA)
-                    end = stream.seek(begin, os.SEEK_HOLE)
-                    ranges.append((begin, end))
-            except OSError as error:
-                if error.errno != errno.ENXIO:  # not the end of the data, but a file system that cannot tell
-                    return [(position, self.size)]
-        return ranges
+            return data_ranges(stream.fileno(), position, self.size)
 
     def advise_random(self) -> None:
         """See `File.advise_random`."""
 
     def close(self) -> None:
         """See `File.close`."""
-        self._view = memoryview(b"")
-        self._map = b""
+        self._let_go_of_map()
 
     def discard(self) -> NoReturn:
         """Refuse."""
@@ -76,27 +52,10 @@ class ReadOnlyFile:
         """Do nothing: nothing was written."""
 
 
-class ReadOnlyFiles:
+class ReadOnlyFiles(OsReading):
     """`store.files.Files` without the means to change anything: what would is a bug of the caller."""
 
     __slots__ = ()
-
-    def list_directory(self, path: str) -> list[str]:
-        """See `Files.list_directory`."""
-        try:
-            return sorted(entry.name for entry in Path(path).iterdir())
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise StorageFailed(path, "list", error) from error
-
-    def exists(self, path: str) -> bool:
-        """See `Files.exists`."""
-        return Path(path).exists()
-
-    def is_directory(self, path: str) -> bool:
-        """Return whether there is a directory of this name."""
-        return Path(path).is_dir()
 
     def size_of(self, path: str) -> int:
         """Return the size of a file.
@@ -115,22 +74,6 @@ class ReadOnlyFiles:
             return ReadOnlyFile(path)
         except OSError as error:
             raise StorageFailed(path, "open", error) from error
-
-    def read_bytes(self, path: str) -> bytes | None:
-        """See `Files.read_bytes`."""
-        try:
-            return Path(path).read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StorageFailed(path, "read", error) from error
-
-    def modified_time(self, path: str) -> float:
-        """See `Files.modified_time`."""
-        try:
-            return Path(path).stat().st_mtime
-        except OSError as error:
-            raise StorageFailed(path, "stat", error) from error
 
     def make_directory(self, path: str) -> NoReturn:
         """Refuse."""

@@ -1,0 +1,98 @@
+"""What reading files on the operating system needs, whether or not they may be written, too: one map each, and names.
+
+`store.os_files` adds writing, `store.read_only_files` refuses it.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from pathlib import Path
+
+from store.errors import StorageFailed
+
+
+class OsFileMap:
+    """The reading half of `store.files.File`: a shared read-only map, in one page cache with what is written.
+
+    Args:
+        path: of the file.
+        descriptor: of the file, open; it stays the caller's.
+    """
+
+    __slots__ = ("_map", "_view", "path", "size")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self.size = os.fstat(descriptor).st_size
+        # An empty file cannot be mapped; whoever opens it refuses or removes it, but must be able to open it.
+        self._map = mmap.mmap(descriptor, self.size, access=mmap.ACCESS_READ) if self.size else b""
+        self._view = memoryview(self._map)
+
+    def read(self, position: int, size: int) -> bytes:
+        """See `File.read`."""
+        return self._map[position : position + size]
+
+    def view(self) -> memoryview:
+        """See `File.view`."""
+        return self._view
+
+    def _let_go_of_map(self) -> None:
+        """Slices of the view may live on elsewhere: the map goes when the last of them does."""
+        self._view = memoryview(b"")
+        self._map = b""
+
+
+class OsReading:
+    """The reading half of `store.files.Files`; it has no state."""
+
+    __slots__ = ()
+
+    def list_directory(self, path: str) -> list[str]:
+        """See `Files.list_directory`."""
+        try:
+            return sorted(entry.name for entry in Path(path).iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StorageFailed(path, "list", error) from error
+
+    def exists(self, path: str) -> bool:
+        """See `Files.exists`."""
+        return Path(path).exists()
+
+    def is_directory(self, path: str) -> bool:
+        """See `Files.is_directory`."""
+        return Path(path).is_dir()
+
+    def read_bytes(self, path: str) -> bytes | None:
+        """See `Files.read_bytes`."""
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageFailed(path, "read", error) from error
+
+    def modified_time(self, path: str) -> float:
+        """See `Files.modified_time`."""
+        try:
+            return Path(path).stat().st_mtime
+        except OSError as error:
+            raise StorageFailed(path, "stat", error) from error
+
+
+def data_ranges(descriptor: int, position: int, size: int) -> list[tuple[int, int]]:
+    """Return what `File.data_ranges` tells of an open file of `size` bytes."""
+    ranges: list[tuple[int, int]] = []
+    end = position
+    try:
+        while end < size:
+            begin = os.lseek(descriptor, end, os.SEEK_DATA)
+            end = os.lseek(descriptor, begin, os.SEEK_HOLE)
+            ranges.append((begin, end))
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # not the end of the data, but a file system that cannot tell
+            return [(position, size)]
+    return ranges
