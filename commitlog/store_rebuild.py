@@ -153,11 +153,11 @@ class Rebuild:
                 self._rebuilt.messages += len(batch)
                 unflushed += batch.next_offset - batch.begin_offset
                 if unflushed >= _FLUSH_EVERY_BYTES:
-                    _flush(queues)
+                    queues.flush()
                     unflushed = 0
             self._keep_queues(set(queues))
             self._rebuilt.queues = len(queues) + self._rebuilt.kept
-            _flush(queues)
+            queues.flush()
             index.flush()
         finally:
             queues.close()
@@ -272,13 +272,6 @@ def _move(files: Files, source: str, target: str, name: str) -> None:
     files.rename(f"{source}/{name}", f"{target}/{name}")
     files.sync_directory(target)
     files.sync_directory(source)
-
-
-def _flush(queues: ConsumeQueues) -> None:
-    ticket = queues.begin_flush()
-    if ticket is not None:
-        ticket.sync()
-        queues.end_flush(ticket)
 
 
 def _directories(root: str) -> list[str]:

@@ -19,6 +19,7 @@ from store.mapped_file_queue import MappedFileQueue
 from store.message import QueueKey
 from store.queue_rows import Rows, rows_by_queue
 from store.queue_unit import UNIT_SIZE
+from store.sync_tickets import flush_all
 from store.topics import is_storable_topic
 from store.unit_placement import Misplaced, place
 
@@ -214,9 +215,7 @@ class ConsumeQueues:
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
-        while (ticket := self.begin_flush()) is not None:
-            ticket.sync()
-            self.end_flush(ticket)
+        flush_all(self)
 
     def close(self) -> None:
         """Close all files without syncing them."""

@@ -26,6 +26,7 @@ from store.key_index import KeyIndex
 from store.message import QueueKey
 from store.message_waiters import MessageWaiters
 from store.store_config import MessageStoreConfig
+from store.sync_tickets import flush_all
 
 logger = logging.getLogger(__name__)
 
@@ -155,9 +156,7 @@ class DerivedData:
         Raises:
             store.errors.StorageFailed: the store must stop.
         """
-        while (ticket := self.begin_flush()) is not None:
-            ticket.sync()
-            self.end_flush(ticket)
+        flush_all(self)
 
     def expire(self) -> None:
         """Let queues and index follow the log's begin.

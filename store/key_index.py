@@ -22,6 +22,7 @@ from store.errors import CorruptData, WrongFileSize
 from store.files import Files
 from store.flush_ticket import Dispatched, FlushProgress, FlushTicket
 from store.index_file import Header, Hits, IndexFile, IndexLayout
+from store.sync_tickets import flush_all
 
 DIRECTORY = "index"
 _NAME_DIGITS = 17
@@ -295,9 +296,7 @@ class KeyIndex:
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
-        while (ticket := self.begin_flush()) is not None:
-            ticket.sync()
-            self.end_flush(ticket)
+        flush_all(self)
 
     def close(self) -> None:
         """Close all files without syncing them."""

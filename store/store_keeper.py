@@ -19,6 +19,7 @@ from store.retention import ClockReading, read_clocks
 from store.store_config import MessageStoreConfig
 from store.store_retention import StoreRetention
 from store.store_root import StoreRoot
+from store.sync_tickets import flush_all
 
 
 class StoreKeeper:
@@ -76,9 +77,7 @@ class StoreKeeper:
         """
         self.flush_log()
         self._store.dispatch()
-        while (ticket := self._store.begin_flush()) is not None:
-            ticket.sync()
-            self._store.end_flush(ticket)
+        flush_all(self._store)
         self.save_checkpoint()
 
     def write_checkpoint(self) -> bool:

@@ -8,9 +8,39 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from store.files import File
+
+
+class _Syncable(Protocol):
+    def sync(self) -> None: ...
+
+
+SyncableT = TypeVar("SyncableT", bound=_Syncable)
+
+
+class Flushable(Protocol[SyncableT]):
+    """What hands out tickets for what is not durable yet, and takes them back."""
+
+    def begin_flush(self) -> SyncableT | None:
+        """Return a ticket for what waits to be durable; None when nothing does."""
+        ...
+
+    def end_flush(self, ticket: SyncableT) -> None:
+        """Take a synced ticket back."""
+        ...
+
+
+def flush_all(part: Flushable[SyncableT]) -> None:
+    """Make everything of `part` durable, here and now.
+
+    Raises:
+        store.errors.StorageFailed: the node must stop.
+    """
+    while (ticket := part.begin_flush()) is not None:
+        ticket.sync()
+        part.end_flush(ticket)
 
 
 class SyncTicket:
