@@ -6,22 +6,20 @@ bounded by an end that the caller gives: behind it nothing is committed. Leaders
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from commitlog.file_scan import SCAN_SIZE, scan_file
 from commitlog.record import BadRecord, Fault, Record, decode
-from commitlog.record_scan import Stop, resync, scan
 from dledger.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
 from dledger.entry_errors import EntryNotFound
 from dledger.entry_reader import EntryReader
-from store.dispatch_batch import DispatchBatch, Skipped
+from store.dispatch_batch import DispatchBatch
 from store.errors import CorruptData
 from store.mapped_file import MappedFile
 from store.topics import DLEDGER_TOPIC
 
-_SCAN_SIZE: Final = 4 << 20
 NO_TIMESTAMP: Final = -1
 
 
@@ -99,8 +97,8 @@ class EntryRecords:
             file = self._entries.data_file(offset)
             if file is None:
                 return None
-            position = self._entry_at(file, offset)
-            batch = self._scan_file(file, position, min(end, file.end_offset), size_bytes_max, is_body_checked)
+            begin = file.begin_offset + self._entry_at(file, offset)
+            batch = self._scan_file(file, begin, min(end, file.end_offset), size_bytes_max, is_body_checked)
             if batch.next_offset > offset:
                 return batch
             offset = file.end_offset
@@ -117,31 +115,14 @@ class EntryRecords:
         return position
 
     def _scan_file(
-        self, file: MappedFile, position: int, end_offset: int, size_bytes_max: int, is_body_checked: bool
+        self, file: MappedFile, offset: int, end_offset: int, size_bytes_max: int, is_body_checked: bool
     ) -> DispatchBatch:
-        begin_offset = file.begin_offset
-        view, end = file.view(), end_offset - begin_offset
-        batch, stop = scan(
-            view,
-            position,
-            end,
-            base_offset=begin_offset,
-            path=file.path,
-            header_size=HEADER_SIZE,
-            size_bytes_max=size_bytes_max,
-            is_body_checked=is_body_checked,
+        batch = scan_file(
+            file, offset, end_offset, size_bytes_max, header_size=HEADER_SIZE, is_body_checked=is_body_checked
         )
-        if stop is Stop.BLANK:
-            return replace(batch, next_offset=min(file.end_offset, _behind_blank(view, batch.next_offset, file)))
-        if stop is Stop.ZEROS:
-            # Not the end of the log, which lies behind: something was here.
-            zeros = batch.next_offset - begin_offset
-            behind = resync(view, zeros, end, base_offset=begin_offset, header_size=HEADER_SIZE)
-            skipped = Skipped(file.path, zeros, batch.next_offset, behind - zeros, "an entry", "zeros")
-            batch = replace(batch, next_offset=begin_offset + behind, skipped=(*batch.skipped, skipped))
         if any(key.topic == DLEDGER_TOPIC for key in batch.queues):
             expected, found = "a channel of a leader's own entry", f"channel 0 and topic {DLEDGER_TOPIC}"
-            raise CorruptData(file.path, position, expected, found)
+            raise CorruptData(file.path, offset - file.begin_offset, expected, found)
         return batch
 
     # ----------------------------------------------------------------------------------------------------- times
@@ -172,7 +153,7 @@ class EntryRecords:
                 break
             begin = file.begin_offset
         offset = begin
-        while (batch := self.scan(offset, _SCAN_SIZE, end)) is not None:
+        while (batch := self.scan(offset, SCAN_SIZE, end)) is not None:
             rows = np.flatnonzero(batch.store_timestamps >= store_timestamp)
             if len(rows):
                 return int(batch.physical_offsets[rows[0]]) - HEADER_SIZE
@@ -232,12 +213,6 @@ class LastTimestamp:
             at -= 1
         self._index = max(self._index, index)
         return self._timestamp
-
-
-def _behind_blank(view: memoryview, offset: int, file: MappedFile) -> int:
-    """Return where the blank at `offset` ends: with the file, but for one at its head (DLedger's, of a deletion)."""
-    size = int.from_bytes(view[offset - file.begin_offset + 4 : offset - file.begin_offset + 8], "big")
-    return offset + size
 
 
 def _raise_size(file: MappedFile, record: Record, size: int) -> Record:

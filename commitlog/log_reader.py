@@ -5,20 +5,17 @@ Not here: appending (`commitlog.commit_log`), and where the log ends (`commitlog
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from commitlog.file_scan import SCAN_SIZE, scan_file
 from commitlog.log_recovery import RecoveredLog
 from commitlog.record import BadRecord, Record, decode
-from commitlog.record_scan import Stop, resync, scan
-from store.dispatch_batch import DispatchBatch, Skipped
+from store.dispatch_batch import DispatchBatch
 from store.errors import CorruptData
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
-
-_SCAN_SIZE: Final = 4 << 20
 
 
 class LogFile(NamedTuple):
@@ -134,38 +131,18 @@ class LogReader:
         while offset < self.end_offset:
             file = self._queue.find(offset)
             assert file is not None, (offset, self.end_offset)
-            batch = self._scan_file(file, offset, size_bytes_max, is_body_checked=is_body_checked)
+            batch = scan_file(
+                file,
+                offset,
+                min(file.end_offset, self.end_offset),
+                size_bytes_max,
+                is_body_checked=is_body_checked,
+                is_property_crc_checked=is_body_checked and self._is_property_crc_checked,
+            )
             if len(batch) or batch.skipped:
                 return batch
             offset = batch.next_offset
         return None
-
-    def _scan_file(self, file: MappedFile, offset: int, size_bytes_max: int, *, is_body_checked: bool) -> DispatchBatch:
-        view, begin_offset, end = file.view(), file.begin_offset, self._end_in(file)
-        position = offset - begin_offset
-        batch, stop = scan(
-            view,
-            position,
-            end,
-            base_offset=begin_offset,
-            path=file.path,
-            size_bytes_max=size_bytes_max,
-            is_body_checked=is_body_checked,
-            is_property_crc_checked=is_body_checked and self._is_property_crc_checked,
-        )
-        if stop is Stop.BLANK:
-            return replace(batch, next_offset=file.end_offset)
-        if stop is Stop.ZEROS:
-            # Not the end of the log, which lies behind: something was here.
-            zeros = batch.next_offset - begin_offset
-            behind = resync(view, zeros, end, base_offset=begin_offset)
-            skipped = Skipped(file.path, zeros, batch.next_offset, behind - zeros, "a message record", "zeros")
-            return replace(batch, next_offset=begin_offset + behind, skipped=(*batch.skipped, skipped))
-        return batch
-
-    def _end_in(self, file: MappedFile) -> int:
-        """Return the position in `file` up to which it may be read."""
-        return min(file.end_offset, self.end_offset) - file.begin_offset
 
     # ------------------------------------------------------------------------------------------------------ times
 
@@ -197,7 +174,7 @@ class LogReader:
                 break
             begin = file.begin_offset
         offset = begin
-        while (batch := self.scan(offset, _SCAN_SIZE)) is not None:
+        while (batch := self.scan(offset, SCAN_SIZE)) is not None:
             rows = np.flatnonzero(batch.store_timestamps >= store_timestamp)
             if len(rows):
                 return int(batch.physical_offsets[rows[0]])
