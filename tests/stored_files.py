@@ -1,0 +1,215 @@
+"""What the files of a broker that does not run hold, seen by the offline code alone, and by three lines of `struct`.
+
+Nothing here opens a store as a broker does. So what a broker says can be held against what it wrote.
+"""
+
+import shutil
+import struct
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.broker_state import BrokerState
+from cluster.entry_check import EntryCheck
+from cluster.inspection import Fault, entries_of
+from commitlog.compression import uncompressed_body
+from commitlog.message_filter import MessageFilter
+from commitlog.store_directory import find_store
+from commitlog.store_reader import StoreReader
+from commitlog.store_rebuild import Layout, Rebuild
+from commitlog.store_verify import StoreParts, Verification
+from commitlog.system_records import STATE_CHANNEL, is_system_record, system_body
+from store.finding import Finding
+from store.index_file import IndexLayout
+from store.os_files import OsFiles
+from store.read_only_files import ReadOnlyFiles
+from store.sys_flag import has_queue_offset
+
+DERIVED = ("consumequeue", "index")
+UNIT = struct.Struct(">qiq")
+
+
+class Stored(NamedTuple):
+    """A message as it stands in a log; not a leader's own."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+    store_timestamp: int
+    unique_key: str
+    body: bytes
+    is_queued: bool = True
+
+    @property
+    def queue(self):
+        return self.topic, self.queue_id
+
+    @property
+    def place(self):
+        """Where it stands, as a broker answers a put."""
+        return self.queue_id, self.queue_offset, self.physical_offset
+
+
+@dataclass
+class StoredFiles:
+    """The files of one store.
+
+    Attributes:
+        root: its directory.
+        messages: all of its log, in its order.
+        derived: content of queues and index by path.
+        entries: of a replicated log: (index, term, channel, body).
+    """
+
+    root: Path
+    messages: list[Stored]
+    derived: dict[str, bytes]
+    entries: list[tuple[int, int, int, bytes]]
+
+    def __repr__(self):
+        return f"{self.root.name}: {len(self.messages)} messages"
+
+    def queues(self):
+        """Return the messages of each queue in the order of the log: {(topic, queue id): [messages]}."""
+        found = defaultdict(list)
+        for message in self.messages:
+            if message.is_queued:
+                found[message.queue].append(message)
+        return dict(found)
+
+    def state(self):
+        """Return broker state as the commands in the log make it, from the log's begin on, as bytes of a snapshot."""
+        return replayed(body for _, _, channel, body in self.entries if channel == STATE_CHANNEL)
+
+
+def replayed(bodies):
+    """Return the state that these records of commands make of an empty one, as bytes of a snapshot."""
+    state = BrokerState(system_body)
+    state.apply([_Entry(body) for body in bodies])
+    return b"".join(state.snapshot_save())
+
+
+class _Entry(NamedTuple):
+    body: bytes
+
+
+def read_files(root):
+    """Return what a store that is not open holds; every record and entry must be good.
+
+    A torn tail is good: the last write of a process that was killed.
+    """
+    directory = find_store(ReadOnlyFiles(), str(root))
+    parts = StoreParts(ReadOnlyFiles(), directory)
+    messages = []
+    for found in StoreReader(parts, MessageFilter()).read():
+        if isinstance(found, Finding):
+            assert found.is_unfinished, str(found)
+            continue
+        record = found.record
+        if is_system_record(record):
+            continue
+        body = uncompressed_body(record.sys_flag, record.body)
+        place = (record.topic, record.queue_id, record.queue_offset, record.physical_offset, record.size)
+        unique_key = record.properties.get("UNIQ_KEY", "")
+        is_queued = has_queue_offset(record.sys_flag)
+        messages.append(Stored(*place, record.store_timestamp, unique_key, bytes(body), is_queued))
+    entries = []
+    if directory.node_directory is not None:
+        for entry in entries_of(Path(directory.node_directory)):
+            if isinstance(entry, Fault):
+                assert "torn tail" in entry.text, str(entry)
+                continue
+            entries.append((entry.index, entry.term, entry.channel, bytes(entry.body)))
+    return StoredFiles(Path(root), messages, derived_files(root), entries)
+
+
+def derived_files(root):
+    """Return content of queues and index: {path: bytes}."""
+    root = Path(root)
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for directory in DERIVED
+        for path in sorted((root / directory).rglob("*"))
+        if path.is_file()
+    }
+
+
+def check_closed(root, other):
+    """Hold a store that was closed in order against itself; `other` is a directory for copies.
+
+    1. `dledger verify` finds nothing. 2. Queues and index are, byte for byte, what a rebuild makes of the log alone.
+    3. Each unit of a queue is what its record says, without blanks: every queue offset is there, once.
+    """
+    directory = find_store(ReadOnlyFiles(), str(root))
+    parts = StoreParts(ReadOnlyFiles(), directory)
+    assert [str(finding) for finding in Verification(parts).findings()] == []
+    assert [str(finding) for finding in EntryCheck(directory).findings()] == []
+    stored = read_files(root)
+    check_units(stored)
+    check_rebuilt(stored.derived, rebuilt_files(root, other))
+    return stored
+
+
+def check_units(stored):
+    """Hold the units of all queues against the records, without the code that writes or reads them."""
+    units = defaultdict(dict)
+    for path, content in stored.derived.items():
+        kind, topic, *rest = Path(path).parts
+        if kind != "consumequeue":
+            continue
+        queue_id, name = rest
+        first = int(name) // UNIT.size
+        rows = {first + at: row for at, row in enumerate(UNIT.iter_unpack(content)) if any(row)}
+        units[topic, int(queue_id)].update(rows)
+    units = {queue: rows for queue, rows in units.items() if rows}
+    queues = stored.queues()
+    assert sorted(units) == sorted(queues), "queues of the log are others than those that were written"
+    for queue, messages in queues.items():
+        expected = {message.queue_offset: (message.physical_offset, message.size) for message in messages}
+        found = {offset: (place, size) for offset, (place, size, _) in units[queue].items()}
+        assert found == expected, f"{stored.root.name}: units of {queue}: {_first_difference(expected, found)}"
+
+
+def rebuilt_files(root, other):
+    """Return what `dledger rebuild` makes of a copy of the log, in `other`, which is removed again."""
+    root, other = Path(root), Path(other)
+    for path in root.iterdir():
+        if path.name == "commitlog" or path.name.startswith("dledger-"):
+            shutil.copytree(path, other / path.name, ignore=shutil.ignore_patterns("snapshot*"))
+    # Sizes of files are not to be known from a log.
+    copied = StoreParts(ReadOnlyFiles(), find_store(ReadOnlyFiles(), str(root)))
+    layout = Layout(_queue_file_size(root), _index_layout(copied))
+    Rebuild(OsFiles(), StoreParts(ReadOnlyFiles(), find_store(ReadOnlyFiles(), str(other))), layout).run()
+    found = derived_files(other)
+    shutil.rmtree(other)
+    return found
+
+
+def _queue_file_size(root):
+    sizes = {path.stat().st_size for path in (Path(root) / "consumequeue").rglob("*") if path.is_file()}
+    assert len(sizes) <= 1, f"files of queues of several sizes: {sizes}"
+    return max(sizes, default=None)
+
+
+def _index_layout(parts):
+    views = parts.index_views
+    return IndexLayout(views[0].slot_count, views[0].item_count_max + 1) if views else None
+
+
+def check_rebuilt(found, expected):
+    """Compare derived files, byte for byte."""
+    assert sorted(found) == sorted(expected)
+    for path, content in found.items():
+        assert content == expected[path], f"{path}: differs at byte {_first_byte(content, expected[path])}"
+
+
+def _first_byte(one, other):
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def _first_difference(expected, found):
+    keys = sorted({key for key in {*expected, *found} if expected.get(key) != found.get(key)})
+    return f"{len(keys)} differ, first {keys[0]}: expected {expected.get(keys[0])}, found {found.get(keys[0])}"
