@@ -1,4 +1,4 @@
-"""A broker process: puts replica and services together, serves until it is told to stop or must, and takes it down.
+"""A broker: puts replica and services together; and the process of a standalone one.
 
 | mode | messages and state | parts |
 | --- | --- | --- |
@@ -14,32 +14,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
+import signal
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from functools import partial
+from typing import Final, Self
 
-import grpc.aio
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry
 
 from cluster.broker_core import BrokerCore, BrokerOptions
 from cluster.broker_metrics import BrokerGauges, BrokerMetrics
 from cluster.broker_service import BrokerService
+from cluster.process import GRACE_S, metrics_page, process_registry, run_process, say_ready, wait_end
 from cluster.registration import Registrar
 from cluster.replica import Replica
-from cluster.server import EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED, calm_garbage_collector, metrics_page, on_signals
 from cluster.standalone import StandaloneConfig, StandaloneReplica
 from cluster.v1 import broker_pb2, broker_pb2_grpc
 from dledger.config import Address
-from dledger.errors import DLedgerError
-from dledger.event_loop import new_event_loop
-from dledger.log_service import CALLS_MAX, SERVER_OPTIONS, ServerNotStarted
-from dledger.standard_services import add_standard_services
-from store.errors import StoreError
+from dledger.grpc_server import Served, start_grpc_server
 from store.os_files import OsFiles
 
-# For calls that are being answered when the broker is told to stop.
-_GRACE_S: Final = 0.5
 # How soon name servers hear of a change.
 _REGISTRATION_INTERVAL_S: Final = 0.5
 
@@ -55,6 +50,7 @@ class Broker:
         address: where clients are served.
         name_servers: `host:port` of each, comma separated; empty: none.
         registry: for metrics; None: none are shown.
+        beside: services that the same server serves.
     """
 
     def __init__(
@@ -65,9 +61,11 @@ class Broker:
         *,
         name_servers: str = "",
         registry: CollectorRegistry | None = None,
+        beside: Sequence[Served] = (),
     ) -> None:
         self._replica = replica
         self._address = address
+        self._beside = beside
         self._metrics = BrokerMetrics(registry, options.broker, options.self_id)
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
@@ -88,25 +86,16 @@ class Broker:
                 await stack.enter_async_context(self._registrar)
                 registering = asyncio.create_task(self._register(self._registrar))
                 stack.callback(registering.cancel)
-            server = await self._start_server()
-            stack.push_async_callback(server.stop, _GRACE_S)
+            service = broker_pb2.DESCRIPTOR.services_by_name["BrokerService"]
+            own = Served(broker_pb2_grpc.add_BrokerServiceServicer_to_server, self._service, service)
+            server = await start_grpc_server(self._address, [own, *self._beside])
+            stack.push_async_callback(server.stop, GRACE_S)
             self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
         """End; calls that are being answered get half a second."""
         await self._stack.aclose()
-
-    async def _start_server(self) -> grpc.aio.Server:
-        server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
-        broker_pb2_grpc.add_BrokerServiceServicer_to_server(self._service, server)
-        await add_standard_services(server, broker_pb2.DESCRIPTOR)
-        try:
-            server.add_insecure_port(str(self._address))
-        except RuntimeError as error:
-            raise ServerNotStarted(f"cannot listen on {self._address}: {error}") from error
-        await server.start()
-        return server
 
     async def _register(self, registrar: Registrar) -> None:
         """Tell name servers what they should know, and each change of it."""
@@ -158,51 +147,24 @@ class BrokerConfig:
 
 def run_broker(config: BrokerConfig) -> int:
     """Run one standalone broker until it stops; return the exit code of the process."""
-    if not __debug__:
-        sys.stderr.write(
-            "dledger broker: refuses to run under python -O: it relies on its assertions to stop in time\n"
-        )
-        return EXIT_REFUSED
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        try:
-            return runner.run(_serve(config))
-        except (StoreError, DLedgerError, OSError) as error:
-            logger.critical("stopped: %s", error)
-            return EXIT_FAILED
+    return run_process("broker", partial(_serve, config))
 
 
-async def _serve(config: BrokerConfig) -> int:
+async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) -> None:
     """Start the parts in order, wait for the end, stop them in reverse order.
 
     Raises:
         StoreError, DLedgerError: the broker could not start, or had to stop.
         OSError: an address cannot be listened on.
     """
-    stopped = on_signals()
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
+    registry = process_registry()
     async with AsyncExitStack() as stack:
-        if config.metrics_address is not None:
-            stack.enter_context(metrics_page(config.metrics_address, registry))
+        stack.enter_context(metrics_page(config.metrics_address, registry))
         replica = StandaloneReplica.open(OsFiles(), config.store)
         stack.push_async_callback(replica.stop)
         for note in replica.plain.notes:
             logger.info("recovered %s", note)
         broker = Broker(replica, config.options, config.address, name_servers=config.name_servers, registry=registry)
         await stack.enter_async_context(broker)
-        calm_garbage_collector()
-        _say_ready(config)
-        ends: list[asyncio.Future[Any]] = [stopped, replica.failure]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if replica.failure.done():
-            raise replica.failure.result()
-        logger.info("stopping signal=%s", stopped.result().name)
-    return EXIT_STOPPED
-
-
-def _say_ready(config: BrokerConfig) -> None:
-    metrics = config.metrics_address or ""
-    sys.stdout.write(f"ready broker={config.options.broker} grpc={config.address} metrics={metrics}\n")
-    sys.stdout.flush()
+        say_ready(broker=config.options.broker, grpc=config.address, metrics=config.metrics_address or "")
+        await wait_end(stopped, replica.failure)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import sys
 from typing import Annotated
 
 import typer
@@ -33,23 +30,6 @@ def nameserver(
     except ValueError as error:
         fail(f"--listen: {error}", EXIT_USAGE)
     # Only now: gRPC is slow to load.
-    from cluster.name_server import serve_name_server  # noqa: PLC0415
-    from cluster.server import on_signals  # noqa: PLC0415
-    from dledger.event_loop import new_event_loop  # noqa: PLC0415
-    from dledger.log_service import ServerNotStarted  # noqa: PLC0415
+    from cluster.name_server import run_name_server  # noqa: PLC0415
 
-    def say_ready() -> None:
-        sys.stdout.write(f"ready nameserver={address}\n")
-        sys.stdout.flush()
-
-    async def serve() -> None:
-        stopped = on_signals()
-        await serve_name_server(address, stopped, say_ready)
-        logging.getLogger("cluster.name_server").info("stopping signal=%s", stopped.result().name)
-
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        try:
-            runner.run(serve())
-        except ServerNotStarted as error:
-            fail(str(error))
+    raise typer.Exit(run_name_server(address))

@@ -11,21 +11,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import grpc.aio
 
 from cluster.errors import Reason, RequestFailed, answer_of
+from cluster.process import GRACE_S, run_process, say_ready, wait_end
 from cluster.route_messages import registered_broker, registration_of, route_response
 from cluster.route_table import SCAN_INTERVAL_MS, HeartbeatAnswer, RouteTable, StaleRegistration
 from cluster.v1 import answer_pb2, nameserver_pb2, nameserver_pb2_grpc
 from dledger.config import Address
 from dledger.errors import DLedgerError
-from dledger.log_service import SERVER_OPTIONS, ServerNotStarted
-from dledger.standard_services import add_standard_services
+from dledger.grpc_server import SERVER_OPTIONS, Served, start_grpc_server
 from store.errors import StoreError
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -145,30 +147,26 @@ def _answered(response: _Response) -> Iterator[None]:
         response.answer.CopyFrom(answer_of(error))
 
 
-async def serve_name_server(address: Address, stopped: asyncio.Future[Any], ready: Callable[[], None]) -> None:
-    """Run a name server until `stopped` is done.
+def run_name_server(address: Address) -> int:
+    """Run a name server until it is told to stop; return the exit code of the process."""
+    return run_process("nameserver", partial(_serve, address))
 
-    Args:
-        address: where it listens.
-        stopped: ends it.
-        ready: called when clients are served.
+
+async def _serve(address: Address, stopped: asyncio.Future[signal.Signals]) -> None:
+    """Serve, and look for silent brokers, until the end.
 
     Raises:
         ServerNotStarted: the address is taken or wrong.
     """
     service = NameServer()
-    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_CALLS_MAX)
-    nameserver_pb2_grpc.add_NameServerServicer_to_server(service, server)
-    await add_standard_services(server, nameserver_pb2.DESCRIPTOR)
-    try:
-        server.add_insecure_port(str(address))
-    except RuntimeError as error:
-        raise ServerNotStarted(f"cannot listen on {address}: {error}") from error
-    await server.start()
-    ready()
+    descriptor = nameserver_pb2.DESCRIPTOR.services_by_name["NameServer"]
+    served = Served(nameserver_pb2_grpc.add_NameServerServicer_to_server, service, descriptor)
+    server = await start_grpc_server(address, [served], options=_OPTIONS, calls_max=_CALLS_MAX)
+    say_ready(nameserver=address)
     try:
         while not stopped.done():
             await asyncio.wait([stopped], timeout=SCAN_INTERVAL_MS / 1000)
             service.scan()
+        await wait_end(stopped)
     finally:
-        await server.stop(grace=0.5)
+        await server.stop(GRACE_S)

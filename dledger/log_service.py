@@ -9,6 +9,7 @@ What bad input gets (code, and where it is found):
 | request                                                       | code                                | found in   |
 | ------------------------------------------------------------- | ----------------------------------- | ---------- |
 | unknown group                                                 | 400 UNKNOWN_GROUP                   | here       |
+| append: the log holds messages, which have their own service  | 411 UNEXPECTED_ARGUMENT             | here       |
 | append: no bodies                                             | 420 REQUEST_WITH_EMPTY_BODYS        | node       |
 | append: body above the limit, batch above all bounds          | 411 UNEXPECTED_ARGUMENT             | node       |
 | append: node does not lead, or is stopping                    | 404 NOT_LEADER, with what it knows  | node, core |
@@ -38,59 +39,49 @@ import grpc.aio
 from dledger.admin_service import AdminService
 from dledger.config import Address
 from dledger.entry import Entry
-from dledger.errors import DLedgerError, ResponseCode
+from dledger.errors import ResponseCode
+from dledger.grpc_server import Served, start_grpc_server
 from dledger.log_reader import LogCursor
 from dledger.node import Node
 from dledger.pending_appends import AppendResult
 from dledger.pending_reads import RequestRefused
 from dledger.pipelined_call import PipelinedCall
 from dledger.service_answers import hint, status_response
-from dledger.standard_services import add_standard_services
 from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-# Above the largest batch of the shipped client (8 MiB), so that a batch or body slightly too large meets the typed
-# refusal of the table above; gRPC itself refuses what is larger than this (RESOURCE_EXHAUSTED).
-MESSAGE_SIZE_BYTES_MAX = 9 << 20
-CALLS_MAX = 2048
 FOLLOWERS_MAX = 256
 
-SERVER_OPTIONS = (
-    ("grpc.max_receive_message_length", MESSAGE_SIZE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_SIZE_BYTES_MAX),
-    # A second process on the same address must fail, not share the clients.
-    ("grpc.so_reuseport", 0),
-    # A client that is gone without a word is noticed within half a minute; clients may ping every ten seconds.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-)
 
+def log_services(node: Node, *, append_refusal: str = "") -> list[Served]:
+    """Return the services of a node's log: LogService and AdminService.
 
-class ServerNotStarted(DLedgerError):
-    """The LogService cannot listen on its address; choose another one, or stop who holds it."""
+    Args:
+        node: a started node.
+        append_refusal: why clients may not append; empty: they may.
+    """
+    return [
+        Served(
+            log_pb2_grpc.add_LogServiceServicer_to_server,
+            LogService(node, append_refusal=append_refusal),
+            log_pb2.DESCRIPTOR.services_by_name["LogService"],
+        ),
+        Served(
+            admin_pb2_grpc.add_AdminServiceServicer_to_server,
+            AdminService(node),
+            admin_pb2.DESCRIPTOR.services_by_name["AdminService"],
+        ),
+    ]
 
 
 async def start_server(node: Node, address: Address) -> grpc.aio.Server:
-    """Serve `node` on `address`; stop it with `await server.stop(grace)`, before the node.
-
-    Health checking and reflection are served beside the two services.
+    """Serve a log of raw entries on `address`; stop it with `await server.stop(grace)`, before the node.
 
     Raises:
-        ServerNotStarted: the address is taken or wrong.
+        dledger.grpc_server.ServerNotStarted: the address is taken or wrong.
     """
-    server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
-    log_pb2_grpc.add_LogServiceServicer_to_server(LogService(node), server)
-    admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(node), server)
-    await add_standard_services(server, log_pb2.DESCRIPTOR, admin_pb2.DESCRIPTOR)
-    try:
-        server.add_insecure_port(str(address))
-    except RuntimeError as error:
-        raise ServerNotStarted(f"cannot listen on {address}: {error}") from error
-    await server.start()
-    return server
+    return await start_grpc_server(address, log_services(node))
 
 
 class LogService(log_pb2_grpc.LogServiceServicer):
@@ -98,10 +89,12 @@ class LogService(log_pb2_grpc.LogServiceServicer):
 
     Args:
         node: a started node.
+        append_refusal: why clients may not append; empty: they may.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, *, append_refusal: str = "") -> None:
         self._node = node
+        self._append_refusal = append_refusal
         self._group = node.config.group
         self._followers_count = 0
 
@@ -109,9 +102,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
 
     async def Append(self, request: log_pb2.AppendRequest, context: Context) -> log_pb2.AppendResponse:
         """Append all bodies; answer when they are committed."""
-        if request.group != self._group:
-            return self._append_response(request.request_id, self._unknown_group(request.group))
-        return self._append_response(request.request_id, await self._node.append(list(request.bodies)))
+        return self._append_response(request.request_id, await self._append_of(request))
 
     async def AppendStream(
         self, request_iterator: AsyncIterator[log_pb2.AppendRequest], context: Context
@@ -122,15 +113,20 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             yield response
 
     def _append_of(self, request: log_pb2.AppendRequest) -> asyncio.Future[AppendResult]:
-        if request.group == self._group:
+        refusal = self._refusal_of(request)
+        if refusal is None:
             return self._node.append(list(request.bodies))
+        self._node.metrics.count_refusal(refusal.code)
         refused: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
-        refused.set_result(self._unknown_group(request.group))
+        refused.set_result(refusal)
         return refused
 
-    def _unknown_group(self, group: str) -> AppendResult:
-        self._node.metrics.count_refusal(ResponseCode.UNKNOWN_GROUP)
-        return AppendResult(ResponseCode.UNKNOWN_GROUP, self._unknown_group_message(group))
+    def _refusal_of(self, request: log_pb2.AppendRequest) -> AppendResult | None:
+        if request.group != self._group:
+            return AppendResult(ResponseCode.UNKNOWN_GROUP, self._unknown_group_message(request.group))
+        if self._append_refusal:
+            return AppendResult(ResponseCode.UNEXPECTED_ARGUMENT, self._append_refusal)
+        return None
 
     def _unknown_group_message(self, group: str) -> str:
         return f"this node serves group {self._group!r}, not {group!r}"

@@ -13,8 +13,7 @@ import pytest
 
 from dledger.entry import HEADER_SIZE, MAX_BODY_BYTES
 from dledger.errors import ResponseCode
-from dledger.log_service import ServerNotStarted, start_server
-from dledger.node import Node
+from dledger.log_service import start_server
 from dledger.pipelined_call import IN_FLIGHT_MAX
 from dledger.v1 import log_pb2
 from dledger.v1.log_pb2_grpc import LogServiceStub
@@ -386,15 +385,5 @@ def test_status_shows_the_same_cluster_from_every_node(run: Run, cluster: Cluste
                 assert all(peer.is_live for peer in status.peers)
             refused = await stub.Status(log_pb2.StatusRequest(group="other"))
             assert refused.code == ResponseCode.UNKNOWN_GROUP
-
-    run(main())
-
-
-def test_server_on_a_taken_address_says_so(run: Run, cluster: Cluster) -> None:
-    async def main() -> None:
-        async with served(cluster):
-            node: Node = await cluster.leader()
-            with pytest.raises(ServerNotStarted, match=str(node.config.client_address)):
-                await start_server(node, node.config.client_address)
 
     run(main())

@@ -1,4 +1,4 @@
-"""Health checking and reflection of a node: every tool that speaks gRPC finds its services."""
+"""The server of a node: every tool that speaks gRPC finds its services; a taken address is told."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+from dledger.grpc_server import ServerNotStarted
 from dledger.log_service import start_server
 
 if TYPE_CHECKING:
@@ -44,3 +46,18 @@ def test_a_node_answers_health_checks_and_names_its_services(
 def services_at(address: str) -> set[str]:
     with grpc.insecure_channel(address) as channel:
         return set(ProtoReflectionDescriptorDatabase(channel).get_services())
+
+
+def test_server_on_a_taken_address_says_so(cluster: Cluster, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    async def main() -> None:
+        await cluster.start()
+        node = next(iter(cluster.nodes.values()))
+        server = await start_server(node, node.config.client_address)
+        try:
+            with pytest.raises(ServerNotStarted, match=str(node.config.client_address)):
+                await start_server(node, node.config.client_address)
+        finally:
+            await server.stop(None)
+            await cluster.stop()
+
+    run(main())

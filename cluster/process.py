@@ -1,0 +1,139 @@
+"""What every process that serves has in common: signals, log, metrics page, the line `ready`, exit codes.
+
+Standard output gets one line, `ready name=value ...`, once clients are served; the log goes to standard error. Exit
+codes: 0 stopped by SIGTERM or SIGINT, 1 something failed (the last line of the log says what), 2 not started because of
+how it was called.
+
+Not here: what is served (`cluster.server`, `cluster.broker`, `cluster.name_server`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
+
+from dledger.errors import DLedgerError
+from dledger.event_loop import new_event_loop
+from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from dledger.config import Address
+
+    # Starts everything, waits with `wait_end`, takes everything down.
+    Serve = Callable[[asyncio.Future[signal.Signals]], Coroutine[Any, Any, None]]
+
+EXIT_STOPPED: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_REFUSED: Final = 2
+# For calls that are being answered when the process is told to stop.
+GRACE_S: Final = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+def run_process(command: str, serve: Serve) -> int:
+    """Serve until the process is told to stop, or must; return its exit code.
+
+    Args:
+        command: of the command line, for people.
+        serve: takes a future that the first SIGTERM or SIGINT resolves. What it raises of StoreError, DLedgerError and
+            OSError is logged.
+    """
+    if not __debug__:
+        sys.stderr.write(
+            f"dledger {command}: refuses to run under python -O: it relies on its assertions to stop in time\n"
+        )
+        return EXIT_REFUSED
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        try:
+            runner.run(_run(serve))
+        except (StoreError, DLedgerError, OSError) as error:
+            logger.critical("stopped: %s", error)
+            return EXIT_FAILED
+    return EXIT_STOPPED
+
+
+async def _run(serve: Serve) -> None:
+    await serve(_on_signals())
+
+
+def _on_signals() -> asyncio.Future[signal.Signals]:
+    """Return a future that the first SIGTERM or SIGINT to this process resolves."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[signal.Signals] = loop.create_future()
+
+    def stop(number: signal.Signals) -> None:
+        if not stopped.done():
+            stopped.set_result(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    return stopped
+
+
+async def wait_end(stopped: asyncio.Future[signal.Signals], *failures: asyncio.Future[Exception]) -> None:
+    """Return when the process is told to stop.
+
+    Raises:
+        Exception: the first of `failures` that ends.
+    """
+    ends: list[asyncio.Future[Any]] = [stopped, *failures]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for failure in failures:
+        if failure.done():
+            raise failure.result()
+    logger.info("stopping signal=%s", stopped.result().name)
+
+
+def say_ready(**places: object) -> None:
+    """Tell whoever started the process that clients are served, and where. What was made until now stays for good."""
+    _calm_garbage_collector()
+    sys.stdout.write(" ".join(["ready", *(f"{name}={value}" for name, value in places.items())]) + "\n")
+    sys.stdout.flush()
+
+
+def _calm_garbage_collector() -> None:
+    """Look for reference cycles seldom: appends make none, and a search through everything stops the loop."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def process_registry() -> CollectorRegistry:
+    """Return a registry of metrics that holds those of the process."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return registry
+
+
+@contextmanager
+def metrics_page(address: Address | None, registry: CollectorRegistry) -> Iterator[None]:
+    """Serve `/metrics` from a thread of its own, so that a slow reader of it never holds up the log.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    if address is None:
+        yield
+        return
+    try:
+        page, thread = start_http_server(address.port, address.host, registry)
+    except OSError as error:
+        raise OSError(error.errno, f"metrics address {address} cannot be listened on: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        page.shutdown()
+        page.server_close()
+        thread.join()
