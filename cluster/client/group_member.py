@@ -7,13 +7,13 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-import grpc
 import grpc.aio
 
 from cluster.client.broker_nodes import BrokerNodes
 from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
 from cluster.v1.broker_pb2 import JoinGroupRequest, JoinGroupResponse
 from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.client.stream_end import StreamEnded, next_response
 
 logger = logging.getLogger(__name__)
 
@@ -97,22 +97,12 @@ class GroupMember:
         beats = asyncio.ensure_future(self._beat(call))
         try:
             while True:
-                response = await call.read()
-                if response is grpc.aio.EOF:
-                    break
-                assert isinstance(response, JoinGroupResponse)
+                response = await next_response(call, "another node leads now")
                 check_answer(response.answer, address)
                 self.client_ids = tuple(response.client_ids)
                 self._on_members()
-            code, details = await call.code(), (await call.details()) or ""
-        except grpc.aio.AioRpcError as error:
-            code, details = error.code(), error.details() or ""
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            # Only the call was cancelled, by `reopen`.
-            code, details = grpc.StatusCode.CANCELLED, "another node leads now"
+        except StreamEnded as end:
+            raise failure_of_call(address, end.code, end.details, "BrokerService") from None
         finally:
             self._call = None
             self.address = ""
@@ -120,7 +110,6 @@ class GroupMember:
             with suppress(asyncio.CancelledError):
                 await beats
             call.cancel()
-        raise failure_of_call(address, code, details, "BrokerService")
 
     async def _beat(self, call: grpc.aio.StreamStreamCall[JoinGroupRequest, JoinGroupResponse]) -> None:
         # A call that has ended is heard of by its reader.

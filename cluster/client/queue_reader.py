@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-import grpc
 import grpc.aio
 
 from cluster.client.broker_nodes import BrokerNodes
@@ -25,6 +24,7 @@ from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
 from cluster.v1 import broker_pb2
 from cluster.v1.broker_pb2 import SubscribeRequest, SubscribeResponse
 from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.client.stream_end import StreamEnded, next_response
 from dledger.v1 import log_pb2
 from store.errors import CorruptData
 
@@ -205,28 +205,17 @@ class QueueReader:
         try:
             while True:
                 await self._wait_room()
-                response = await call.read()
+                response = await next_response(call, "the stream was silent for too long")
                 self._heard_at = time.monotonic()
-                if response is grpc.aio.EOF:
-                    break
-                assert isinstance(response, SubscribeResponse)
                 check_answer(response.answer, address)
                 if not self._take_in(response, address):
                     return _PAUSE_S
-            code, details = await call.code(), (await call.details()) or ""
-        except grpc.aio.AioRpcError as error:
-            code, details = error.code(), error.details() or ""
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            # Only the call was cancelled, by `reopen`.
-            code, details = grpc.StatusCode.CANCELLED, "the stream was silent for too long"
+        except StreamEnded as end:
+            raise failure_of_call(address, end.code, end.details, "BrokerService") from None
         finally:
             self._call = None
             self.address = ""
             call.cancel()
-        raise failure_of_call(address, code, details, "BrokerService")
 
     def _take_in(self, response: SubscribeResponse, address: str) -> bool:
         """Keep what came; return whether the stream goes on with this queue."""

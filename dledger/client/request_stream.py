@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
 import grpc.aio
+
+from dledger.client.stream_end import StreamEnded, is_this_task_cancelled, next_response
 
 _ORDERLY_END_S = 0.5
 
@@ -73,9 +75,8 @@ class RequestStream(Generic[BatchT, ResponseT]):
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return  # The call has ended: its reader tells.
         except asyncio.CancelledError:
-            # gRPC raises it for a cancelled *call*, too; only a cancelled *task* must go on unwinding.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            # Else only the call was cancelled: its reader tells.
+            if is_this_task_cancelled():
                 raise
 
     def cancel(self) -> None:
@@ -95,22 +96,18 @@ class RequestStream(Generic[BatchT, ResponseT]):
 
     async def _read(self) -> None:
         call, in_flight = self._call, self.in_flight
-        code, details = grpc.StatusCode.OK, "the node ended the stream"
+        # How it ends with its event loop; whoever waits for what is under way must hear of that, too.
+        code, details = grpc.StatusCode.CANCELLED, "the client was ended"
         try:
             while True:
-                response = await call.read()
-                if response is grpc.aio.EOF:
-                    break
-                response = cast("ResponseT", response)
+                response = await next_response(call, "the call was given up")
                 batch = in_flight.pop(response.request_id, None)
                 if batch is not None:
                     self._on_answer(self, batch, response)
-            code = await call.code()
-            details = (await call.details()) or details
-        except grpc.aio.AioRpcError as error:
-            code, details = error.code(), error.details() or ""
+        except StreamEnded as end:
+            code, details = end.code, end.details or "the node ended the stream"
         except asyncio.CancelledError:
-            code, details = grpc.StatusCode.CANCELLED, "the call was given up"
+            pass
         lost = list(in_flight.values())
         in_flight.clear()
         self._on_lost(self, lost, code, details)
