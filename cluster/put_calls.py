@@ -135,6 +135,7 @@ class PutCalls:
                 store_timestamps=stamps[:1] if stamps[0] == stamps[-1] == max(stamps) == min(stamps) else stamps,
                 store_host=encode_host(self._core.replica.store_host),
                 repeated_count=outcome.repeated_count,
+                queue_ids=outcome.queue_ids,
             )
         if outcome is not None:
             reason = reason_of_put(outcome.status)

@@ -64,6 +64,8 @@ class Outcome(NamedTuple):
         places: of each message; empty unless `certainty` is APPENDED.
         detail: why not, in a sentence; empty when it went well.
         repeated_count: how many of the messages had been put before, and were recognised (`store.dedupe`).
+        queue_ids: of each message, where such are among them: those may stand in another queue than the one that they
+            were put to now; else empty.
     """
 
     status: PutStatus
@@ -71,6 +73,7 @@ class Outcome(NamedTuple):
     places: Sequence[Place]
     detail: str = ""
     repeated_count: int = 0
+    queue_ids: Sequence[int] = ()
 
 
 class PendingAppend:

@@ -59,6 +59,24 @@ class _Put(NamedTuple):
 
     pending: PendingAppend
     keys: Sequence[_Key | None]
+    queue_ids: Sequence[int]
+
+
+class _Standing(NamedTuple):
+    """A message of the log."""
+
+    place: Place
+    queue_id: int
+
+
+class _Waiting(NamedTuple):
+    """One message of a put."""
+
+    put: _Put
+    row: int
+
+
+_Source = _Standing | _Waiting
 
 
 class DedupeWindow:
@@ -81,7 +99,7 @@ class DedupeWindow:
         self._newest_timestamp = 0
         self._places: dict[int, int | deque[int]] = {}
         self._puts: deque[_Put] = deque()
-        self._undispatched: dict[_Key, tuple[_Put, int]] = {}
+        self._undispatched: dict[_Key, _Waiting] = {}
 
     def __len__(self) -> int:
         """Return how many messages of the log are remembered."""
@@ -184,7 +202,8 @@ class DedupeWindow:
 
     def _drop(self, put: _Put) -> None:
         for key in put.keys:
-            if key is not None and self._undispatched.get(key, (None, 0))[0] is put:
+            waiting = None if key is None else self._undispatched.get(key)
+            if key is not None and waiting is not None and waiting.put is put:
                 del self._undispatched[key]
 
     def forget_pending(self) -> None:
@@ -204,22 +223,21 @@ class DedupeWindow:
         earlier = self._find_earlier(keys)
         if not earlier:
             pending = append(messages)
-            self._remember(pending, keys)
+            self._remember(pending, messages, keys)
             return pending
         new = [row for row in range(len(messages)) if row not in earlier]
+        sources: dict[int, _Source] = {}
         if new:
-            pending = append([messages[row] for row in new])
-            put = self._remember(pending, [keys[row] for row in new])
-            sources: dict[int, Place | tuple[_Put, int]] = {row: (put, place) for place, row in enumerate(new)}
-        else:
-            sources = {}
+            new_messages = [messages[row] for row in new]
+            put = self._remember(append(new_messages), new_messages, [keys[row] for row in new])
+            sources.update((row, _Waiting(put, place)) for place, row in enumerate(new))
         for row, source in earlier.items():
             sources[row] = sources[source] if isinstance(source, int) else source
         return _joined([sources[row] for row in range(len(messages))], len(earlier))
 
-    def _find_earlier(self, keys: Sequence[_Key | None]) -> dict[int, Place | tuple[_Put, int] | int]:
+    def _find_earlier(self, keys: Sequence[_Key | None]) -> dict[int, _Source | int]:
         """Return what was put before, by row: where it stands, the put that it is part of, or an earlier row."""
-        earlier: dict[int, Place | tuple[_Put, int] | int] = {}
+        earlier: dict[int, _Source | int] = {}
         rows: dict[_Key, int] = {}
         for row, key in enumerate(keys):
             if key is None:
@@ -230,8 +248,8 @@ class DedupeWindow:
                 earlier[row] = source
         return earlier
 
-    def _stored(self, key: _Key) -> Place | None:
-        """Return where the message with this key stands, if the window holds it."""
+    def _stored(self, key: _Key) -> _Standing | None:
+        """Return the message with this key, if the window holds it."""
         known = self._places.get(key_hash(*key))
         if known is None:
             return None
@@ -241,14 +259,15 @@ class DedupeWindow:
             except CorruptData:
                 continue
             if message is not None and (message.topic, message.properties.get(UNIQUE_KEY)) == key:
-                return Place(offset, message.size, message.queue_offset, message.store_timestamp)
+                place = Place(offset, message.size, message.queue_offset, message.store_timestamp)
+                return _Standing(place, message.queue_id)
         return None
 
-    def _remember(self, pending: PendingAppend, keys: Sequence[_Key | None]) -> _Put:
-        put = _Put(pending, keys)
+    def _remember(self, pending: PendingAppend, messages: Sequence[Message], keys: Sequence[_Key | None]) -> _Put:
+        put = _Put(pending, keys, [message.queue_id for message in messages])
         if any(keys) and (pending.outcome is None or pending.outcome.certainty is not Certainty.NOT_APPENDED):
             self._puts.append(put)
-            self._undispatched.update((key, (put, row)) for row, key in enumerate(keys) if key is not None)
+            self._undispatched.update((key, _Waiting(put, row)) for row, key in enumerate(keys) if key is not None)
             pending.when_done(lambda outcome: self._ended(put, outcome))
         return put
 
@@ -275,9 +294,9 @@ def _key_of(message: Message) -> _Key | None:
     return _Key(message.topic, unique_key) if unique_key else None
 
 
-def _joined(sources: Sequence[Place | tuple[_Put, int]], repeated_count: int) -> PendingAppend:
+def _joined(sources: Sequence[_Source], repeated_count: int) -> PendingAppend:
     """Return one append for messages that stand already, or come with different puts."""
-    puts = {id(source[0]): source[0] for source in sources if not isinstance(source, Place)}
+    puts = {id(source.put): source.put for source in sources if isinstance(source, _Waiting)}
     joined = PendingAppend()
     waiting = len(puts)
 
@@ -285,13 +304,17 @@ def _joined(sources: Sequence[Place | tuple[_Put, int]], repeated_count: int) ->
         outcomes = {number: _outcome_of(put) for number, put in puts.items()}
         certainties = {outcome.certainty for outcome in outcomes.values()}
         if certainties <= {Certainty.APPENDED}:
-            places = [
-                source if isinstance(source, Place) else outcomes[id(source[0])].places[source[1]] for source in sources
+            standing = [
+                source
+                if isinstance(source, _Standing)
+                else _Standing(outcomes[id(source.put)].places[source.row], source.put.queue_ids[source.row])
+                for source in sources
             ]
-            joined.end(Outcome(PutStatus.PUT_OK, Certainty.APPENDED, places, repeated_count=repeated_count))
+            places, queue_ids = [each.place for each in standing], [each.queue_id for each in standing]
+            joined.end(Outcome(PutStatus.PUT_OK, Certainty.APPENDED, places, "", repeated_count, queue_ids))
             return
         failed = next(outcome for outcome in outcomes.values() if outcome.certainty is not Certainty.APPENDED)
-        has_put = Certainty.APPENDED in certainties or any(isinstance(source, Place) for source in sources)
+        has_put = Certainty.APPENDED in certainties or any(isinstance(source, _Standing) for source in sources)
         is_unknown = has_put or Certainty.UNKNOWN in certainties
         certainty = Certainty.UNKNOWN if is_unknown else Certainty.NOT_APPENDED
         joined.end(Outcome(failed.status, certainty, (), failed.detail))

@@ -26,7 +26,7 @@ class Appended(NamedTuple):
     Attributes:
         topic: its topic.
         broker: which broker (Raft group) holds it.
-        queue_id: its queue there.
+        queue_id: its queue there; of a message that was recognised as sent before, the one that it stands in.
         queue_offset: its place in that queue.
         physical_offset: where its record begins in the broker's log.
         store_timestamp: when it was stored, by the broker's clock: milliseconds since 1970.

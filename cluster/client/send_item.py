@@ -116,16 +116,15 @@ class PutBatch:
             response.physical_offsets,
             response.queue_offsets,
             stamps if len(stamps) == count else [stamps[0]] * count,
+            response.queue_ids or [item.queue_id for item in self.items for _ in item.messages],
             strict=True,
         )
         host = host_of(response.store_host)
         is_repeated = response.repeated_count > 0
         for item in self.items:
             places = [
-                Appended(
-                    item.topic, broker, item.queue_id, queue_offset, physical_offset, stamp, key, host, is_repeated
-                )
-                for key, (physical_offset, queue_offset, stamp) in zip(item.unique_keys, rows, strict=False)
+                Appended(item.topic, broker, queue_id, queue_offset, physical_offset, stamp, key, host, is_repeated)
+                for key, (physical_offset, queue_offset, stamp, queue_id) in zip(item.unique_keys, rows, strict=False)
             ]
             # Not so when the caller was cancelled or its deadline passed.
             if not item.future.done():

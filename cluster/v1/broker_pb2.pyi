@@ -240,6 +240,7 @@ class PutResponse(_message.Message):
     STORE_TIMESTAMPS_FIELD_NUMBER: _builtins.int
     STORE_HOST_FIELD_NUMBER: _builtins.int
     REPEATED_COUNT_FIELD_NUMBER: _builtins.int
+    QUEUE_IDS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     status: Global___PutStatus.ValueType
     store_host: _builtins.bytes
@@ -262,6 +263,12 @@ class PutResponse(_message.Message):
     def store_timestamps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """When they were stored: one value for all, or one for each."""
 
+    @_builtins.property
+    def queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Which queue each message stands in; empty when none was recognised: each is where the request said. A message that
+        was put before may stand in another queue than the one asked for now.
+        """
+
     def __init__(
         self,
         *,
@@ -273,10 +280,11 @@ class PutResponse(_message.Message):
         store_timestamps: _abc.Iterable[_builtins.int] | None = ...,
         store_host: _builtins.bytes = ...,
         repeated_count: _builtins.int = ...,
+        queue_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "physical_offsets", b"physical_offsets", "queue_offsets", b"queue_offsets", "repeated_count", b"repeated_count", "request_id", b"request_id", "status", b"status", "store_host", b"store_host", "store_timestamps", b"store_timestamps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "physical_offsets", b"physical_offsets", "queue_ids", b"queue_ids", "queue_offsets", b"queue_offsets", "repeated_count", b"repeated_count", "request_id", b"request_id", "status", b"status", "store_host", b"store_host", "store_timestamps", b"store_timestamps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -93,6 +93,17 @@ def test_a_retry_is_answered_with_the_first_result_also_after_a_restart(shop):
     run(story)
 
 
+def test_a_retry_to_another_queue_is_told_which_queue_holds_the_message(shop):
+    async def story():
+        async with shop.open():
+            first = await shop.put(b"x", properties=[unique(b"A")], queue_id=1)
+            assert list(first.queue_ids) == []
+            again = await shop.put(b"y", b"x", properties=[unique(b"B"), unique(b"A")], queue_id=0)
+            assert (list(again.queue_ids), list(again.queue_offsets)) == ([0, 1], [0, 0])
+
+    run(story)
+
+
 def test_a_topic_is_created_by_a_put_only_where_that_is_configured(shop):
     async def story():
         async with shop.open(auto_create_topic_enable=True, default_topic_queue_nums=3) as stub:

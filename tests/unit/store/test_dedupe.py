@@ -90,6 +90,15 @@ def test_of_a_batch_only_what_is_new_is_put(shop):
     assert shop.store.messages.max_offset(TOPIC, 0) == 4
 
 
+def test_the_queue_of_the_first_try_is_told(shop):
+    shop.open()
+    shop.put("a", queue_id=3)
+    for is_dispatched in (False, True):
+        if is_dispatched:
+            shop.store.dispatch()
+        assert shop.put("new", "a", f"new {is_dispatched}", queue_id=1).outcome.queue_ids == [1, 3, 1]
+
+
 def test_an_undecided_first_try_decides_its_retries_too(shop):
     shop.open(is_flush_sync=True)
     first, retry, mixed = shop.put("a"), shop.put("a"), shop.put("a", "b")
