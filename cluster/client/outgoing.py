@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -41,9 +42,10 @@ class OutgoingMessage(NamedTuple):
 
 
 class OutgoingEncoder:
-    """Encodes the messages of one producer: properties with a UNIQ_KEY, bodies compressed."""
+    """Encodes the messages of one producer: properties with a UNIQ_KEY, bodies compressed. Construct it in its loop."""
 
     def __init__(self, options: ProducerOptions) -> None:
+        self._loop = asyncio.get_running_loop()
         self._compression = options.compression
         self._compress_above_bytes = options.compress_above_bytes
         self._unique_keys = UniqueKeys()
@@ -68,7 +70,7 @@ class OutgoingEncoder:
             key, travelling = self._encode(message, now_ms)
             unique_keys.append(key)
             encoded.append(travelling)
-        return SendItem(topic, encoded, tuple(unique_keys), deadline, sequence)
+        return SendItem(topic, encoded, tuple(unique_keys), deadline, sequence, self._loop.create_future())
 
     def _encode(self, message: OutgoingMessage, now_ms: int) -> tuple[str, Encoded]:
         _, body, tags, keys, more, flag = message

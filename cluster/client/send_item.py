@@ -68,6 +68,7 @@ class SendItem:
         unique_keys: tuple[str, ...],
         deadline: float,
         sequence: int,
+        future: asyncio.Future[list[Appended]],
     ) -> None:
         self.topic = topic
         self.queue_id = 0
@@ -76,7 +77,7 @@ class SendItem:
         self.size_bytes = sum(len(message.body) + len(message.properties) for message in messages)
         self.deadline = deadline
         self.queued_at = time.monotonic()
-        self.future: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
+        self.future = future
         self.sequence = sequence
         self.is_movable = False
         self.is_open = False

@@ -29,6 +29,19 @@ _COUNTER_END: Final = 1 << 16
 _PID_MASK: Final = 0xFFFF
 
 
+class _Process:
+    """The id of this process, asked for once and after each fork: asking is a system call, and every key needs it."""
+
+    pid = os.getpid()
+
+    @classmethod
+    def ask(cls) -> None:
+        cls.pid = os.getpid()
+
+
+os.register_at_fork(after_in_child=_Process.ask)
+
+
 class UniqueKeys:
     """Makes the keys of one client; safe to share between threads, and to carry over a fork.
 
@@ -42,7 +55,7 @@ class UniqueKeys:
         self,
         address: bytes | None = None,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        pid: Callable[[], int] = os.getpid,
+        pid: Callable[[], int] = lambda: _Process.pid,
     ) -> None:
         assert address is None or len(address) in (4, 16), address
         self._address = address

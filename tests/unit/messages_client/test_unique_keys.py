@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import UTC, datetime
 
@@ -65,3 +66,16 @@ def test_a_month_begins_with_zero() -> None:
     assert UniqueKeys(bytes(4), clock).next()[-12:-4] == "00000000"
     clock.now = DECEMBER - 1
     assert int(UniqueKeys(bytes(4), clock).next()[-12:-4], 16) == 30 * 86_400_000 - 1
+
+
+def test_keys_that_a_forked_process_goes_on_with_are_others() -> None:
+    ids = UniqueKeys(bytes(4), Clock())
+    ids.next()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writing, ids.next().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    assert os.read(reading, 32).decode()[:20] != ids.next()[:20]
