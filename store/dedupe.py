@@ -5,8 +5,8 @@ is a function of the log, like queues and index: dispatch feeds it, and opening 
 only the index's hash of each and where the record stands; what has the same hash is read and compared.
 
 What was put and is not dispatched yet is known by its key. While it is undecided, a retry waits for its outcome. One
-whose outcome is unknown stays undecided until something that was put later is dispatched: then it is in the window, or
-it never will be.
+whose outcome is unknown stays undecided until it is dispatched, or something that was put later is: then it never will
+be.
 
 Only ordinary messages are recognised: what a group gives back carries the key of the message that it is a copy of, and
 so does each half of a transaction.
@@ -243,10 +243,20 @@ class DedupeWindow:
             if key is None:
                 continue
             first = rows.setdefault(key, row)
-            source = earlier.get(first, first) if first != row else self._undispatched.get(key) or self._stored(key)
+            source = earlier.get(first, first) if first != row else self._known(key)
             if source is not None:
                 earlier[row] = source
         return earlier
+
+    def _known(self, key: _Key) -> _Source | None:
+        """Return the put that is under way with this key, or where its message stands."""
+        found = self._undispatched.get(key)
+        if found is None:
+            return self._stored(key)
+        outcome = found.put.pending.outcome
+        # What nobody knew when time was up may have been dispatched since.
+        is_unknown = outcome is not None and outcome.certainty is Certainty.UNKNOWN
+        return (self._stored(key) or found) if is_unknown else found
 
     def _stored(self, key: _Key) -> _Standing | None:
         """Return the message with this key, if the window holds it."""

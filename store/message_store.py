@@ -99,8 +99,8 @@ class MessageStore:
     def put_many(self, messages: Sequence[Message]) -> PendingAppend:
         """Put messages behind each other, all or none; each gets the next offset of its queue.
 
-        Queue offsets are never given out twice: those of a put that failed after it had begun stay unused. Messages
-        that the dedupe window recognises are not put again; `Outcome.places` says where they stand.
+        Queue offsets are never given out twice: those of a put that fails behind this call stay unused. Messages that
+        the dedupe window recognises are not put again; `Outcome.places` says where they stand.
 
         Returns:
             What becomes of it: at once, or later, in this thread. A put that the store cannot take now (it is full, or
@@ -119,7 +119,7 @@ class MessageStore:
     def _append(self, messages: Sequence[Message]) -> PendingAppend:
         offsets = self._offsets.take(messages)
         try:
-            return self._log.append(messages, offsets)
+            pending = self._log.append(messages, offsets)
         except IllegalMessage:
             self._offsets.take_back(messages, offsets)
             raise
@@ -129,6 +129,9 @@ class MessageStore:
         except StorageFailed as error:
             self.stop(str(error))
             raise
+        if pending.outcome is not None and pending.outcome.certainty is Certainty.NOT_APPENDED:
+            self._offsets.take_back(messages, offsets)
+        return pending
 
     def refuse_puts(self, reason: str) -> None:
         """Take no more messages until this is called with an empty reason; retention does when the disk is full."""

@@ -1,0 +1,80 @@
+"""Puts to a message store over a replicated log: what a refusal or an outcome that nobody knows leaves behind."""
+
+import pytest
+
+from dledger.errors import ResponseCode
+from store.commit_log import Certainty
+from store.derived_recovery import LastState
+from store.message import Message
+from store.message_store import MessageStore
+from store.os_files import OsFiles
+from store.store_config import MessageStoreConfig
+
+CONFIG = MessageStoreConfig(
+    mapped_file_size_consume_queue=1000, max_hash_slot_num=100, max_index_num=400, dedupe_window_count=1000
+)
+
+
+class Shop:
+    def __init__(self, opened, root):
+        self.node = opened.node
+        self.store = MessageStore.open(OsFiles(), str(root), opened.log, CONFIG, LastState())
+
+    def put(self, *keys):
+        return self.store.put_many([Message("T", key.encode() * 50, properties={"UNIQ_KEY": key}) for key in keys])
+
+    def commit(self):
+        self.node.commit()
+        self.store.dispatch()
+
+    def keys(self):
+        return [message.properties["UNIQ_KEY"] for message in self.store.get("T", 0, 0).messages]
+
+
+@pytest.fixture
+def shop(open_log, tmp_path):
+    opened = open_log()
+    opened.node.lead(1)
+    opened.node.commit()
+    shop = Shop(opened, tmp_path)
+    yield shop
+    shop.store.close()
+
+
+@pytest.mark.parametrize(
+    "code", [ResponseCode.LEADER_PENDING_FULL, ResponseCode.DISK_FULL, ResponseCode.LEADER_TRANSFERRING]
+)
+def test_put_that_is_refused_at_once_uses_no_queue_offset_up(shop, code):
+    shop.put("a")
+    shop.node.refusal = code
+    refused = shop.put("b", "c")
+    shop.node.refusal = None
+    pending = shop.put("d", "e")
+    shop.commit()
+
+    assert refused.outcome.certainty is Certainty.NOT_APPENDED
+    assert [place.queue_offset for place in pending.outcome.places] == [1, 2]
+    assert shop.keys() == ["a", "d", "e"]
+    assert shop.put("b").outcome is None
+
+
+def test_retry_of_a_put_that_nobody_knew_of_is_answered_when_it_was_dispatched_after_all(shop):
+    first = shop.put("a", "b")
+    shop.node.answer(ResponseCode.WAIT_QUORUM_ACK_TIMEOUT)
+    assert first.outcome.certainty is Certainty.UNKNOWN
+    assert shop.put("b").outcome.certainty is Certainty.UNKNOWN
+
+    shop.commit()
+
+    retry = shop.put("a", "b").outcome
+    assert (retry.certainty, retry.repeated_count) == (Certainty.APPENDED, 2)
+    assert [place.queue_offset for place in retry.places] == [0, 1]
+    assert shop.keys() == ["a", "b"]
+
+
+def test_retry_while_the_outcome_is_open_is_not_put_twice(shop):
+    first, retry = shop.put("a"), shop.put("a")
+    shop.commit()
+
+    assert first.outcome.places == retry.outcome.places
+    assert shop.keys() == ["a"]
