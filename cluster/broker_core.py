@@ -137,19 +137,21 @@ class BrokerCore:
         if not topic.is_writable or is_system_topic(topic.name):
             raise RequestFailed(Reason.TOPIC_NOT_WRITABLE, f"topic {topic.name!r} takes no messages (its permission)")
 
-    def may_create(self, name: str) -> bool:
-        """Say whether a put creates the topic `name`, which is not known."""
-        return self.options.auto_create_topic_enable and not is_system_topic(name)
+    def topic_to_create(self, name: str) -> TopicConfig | None:
+        """Return the topic that a put creates when `name` is not known; None: it creates none."""
+        if not self.options.auto_create_topic_enable or is_system_topic(name):
+            return None
+        count = self.options.default_topic_queue_nums
+        return TopicConfig(name, count, count)
 
-    async def create_topic(self, name: str) -> None:
+    async def create_topic(self, topic: TopicConfig) -> None:
         """Create a topic because a message is put to it.
 
         Raises:
             as `change`.
         """
-        count = self.options.default_topic_queue_nums
         try:
-            await self.change(SetTopic(TopicConfig(name, count, count), is_new=True))
+            await self.change(SetTopic(topic, is_new=True))
         except RequestFailed as failure:
             # Somebody else was quicker.
             if failure.reason is not Reason.TOPIC_EXISTS:

@@ -69,8 +69,9 @@ class PutCalls:
         """Begin one put, in this very turn of the loop unless its topic must be created first."""
         core = self._core
         topic = core.replica.state.topics.get(request.topic)
-        if topic is None and core.may_create(request.topic):
-            return asyncio.ensure_future(self._create_and_put(born_host, request))
+        new_topic = core.topic_to_create(request.topic) if topic is None else None
+        if new_topic is not None:
+            return asyncio.ensure_future(self._create_and_put(new_topic, born_host, request))
         ended: asyncio.Future[_Put] = asyncio.get_running_loop().create_future()
         begin_s = time.monotonic()
         try:
@@ -98,12 +99,12 @@ class PutCalls:
             pending.add_done_callback(end)
         return ended
 
-    async def _create_and_put(self, born_host: Host, request: pb.PutRequest) -> _Put:
+    async def _create_and_put(self, topic: TopicConfig, born_host: Host, request: pb.PutRequest) -> _Put:
         """Create the topic, once for all who wait for it, and put then."""
-        name = request.topic
+        name = topic.name
         try:
             if name not in self._creating:
-                self._creating[name] = asyncio.create_task(self._core.create_topic(name))
+                self._creating[name] = asyncio.create_task(self._core.create_topic(topic))
                 self._creating[name].add_done_callback(lambda _: self._creating.pop(name))
             await asyncio.shield(self._creating[name])
             # Deleted again meanwhile: the next try creates it anew.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cluster.route_table import BrokerNode, BrokerRoute, KnownBroker, Registration, TopicQueues
 from cluster.v1 import nameserver_pb2 as pb
+from store.topics import AUTO_CREATE_TOPIC
 
 
 def register_request(registration: Registration) -> pb.RegisterRequest:
@@ -59,7 +60,7 @@ def registered_broker(known: KnownBroker) -> pb.RegisteredBroker:
         term=registration.term,
         leader_id=registration.leader_id,
         nodes=_nodes(registration),
-        topics_count=len(registration.topics),
+        topics_count=sum(queues.topic != AUTO_CREATE_TOPIC for queues in registration.topics),
         silent_ms=known.silent_ms,
         is_writable=known.is_writable,
     )

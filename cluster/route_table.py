@@ -10,14 +10,14 @@ Times are milliseconds of a monotonic clock. Source: RocketMQ `RouteInfoManager`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from cluster.topic_config import PERMISSION_WRITE
+from cluster.topic_config import PERMISSION_INHERIT, PERMISSION_WRITE
 from dledger.errors import DLedgerError
-from store.topics import check_topic
+from store.topics import AUTO_CREATE_TOPIC, check_topic, is_system_topic, is_topic_name
 
 SILENCE_MS_MAX: Final = 120_000
 SCAN_INTERVAL_MS: Final = 10_000
@@ -293,19 +293,27 @@ class RouteTable:
         if entry is None:
             raise UnknownBroker(broker)
         entry.is_writable = is_writable
-        return sum(bool(_seen(entry, topic).permission & PERMISSION_WRITE) for topic in entry.topics)
+        topics = entry.topics.keys() - {AUTO_CREATE_TOPIC}
+        return sum(bool(_seen(entry, topic).permission & PERMISSION_WRITE) for topic in topics)
 
     # ------------------------------------------------------------------------------------------------- for clients
 
     def routes(self, topic: str) -> list[BrokerRoute]:
-        """Return the brokers that have `topic`, in order of their names."""
-        names: Iterable[str] = self._names_by_topic.get(topic, ())
-        entries = [self._brokers[name] for name in sorted(names)]
+        """Return the brokers that have `topic`, in order of their names; if none has, those that would create it.
+
+        Source: RocketMQ `MQClientInstance.updateTopicRouteInfoFromNameServer`, where clients look for the second ones.
+        """
+        if topic not in self._names_by_topic and is_topic_name(topic) and not is_system_topic(topic):
+            return [_to_create(topic, pattern) for pattern in self._having(AUTO_CREATE_TOPIC)]
+        return self._having(topic)
+
+    def _having(self, topic: str) -> list[BrokerRoute]:
+        entries = [self._brokers[name] for name in sorted(self._names_by_topic.get(topic, ()))]
         return [BrokerRoute(entry.registration, _seen(entry, topic)) for entry in entries]
 
     def topics(self) -> list[str]:
         """Return the names of all topics, in order."""
-        return sorted(self._names_by_topic)
+        return sorted(self._names_by_topic.keys() - {AUTO_CREATE_TOPIC})
 
     def brokers(self, now_ms: int) -> Sequence[KnownBroker]:
         """Return all brokers, in order of their names."""
@@ -313,6 +321,12 @@ class RouteTable:
             KnownBroker(entry.registration, now_ms - entry.heard_ms, entry.is_writable)
             for _, entry in sorted(self._brokers.items())
         ]
+
+
+def _to_create(topic: str, pattern: BrokerRoute) -> BrokerRoute:
+    """Return the route to a topic that would be created as `AUTO_CREATE_TOPIC` says."""
+    queues = replace(pattern.queues, topic=topic, permission=pattern.queues.permission & ~PERMISSION_INHERIT)
+    return BrokerRoute(pattern.registration, queues)
 
 
 def _check_newer(known: Registration, found: Registration) -> None:

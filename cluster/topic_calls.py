@@ -11,11 +11,11 @@ from cluster.errors import Reason, RequestFailed
 from cluster.group_members import GroupMembers
 from cluster.route_messages import route_response
 from cluster.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
-from cluster.topic_config import GroupConfig, TopicConfig
+from cluster.topic_config import PERMISSION_INHERIT, PERMISSION_READ, PERMISSION_WRITE, GroupConfig, TopicConfig
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import nameserver_pb2
 from store.errors import IllegalRequest
-from store.topics import is_system_topic
+from store.topics import AUTO_CREATE_TOPIC, is_system_topic, is_topic_name
 
 ROUTE_TOPICS_MAX: Final = 1_000
 
@@ -111,11 +111,18 @@ class TopicCalls:
     # ----------------------------------------------------------------------------------------- what the broker says
 
     def registration(self, topics: tuple[TopicQueues, ...] | None = None) -> Registration:
-        """Return what a name server is told of this broker by its leader; all topics unless some are named."""
+        """Return what a name server is told of this broker by its leader; all topics unless some are named.
+
+        Among all topics is `AUTO_CREATE_TOPIC` where a put creates topics: routes of unknown ones are made of it.
+        """
         options, standing = self._core.options, self._core.replica.standing()
         if topics is None:
             state = self._core.replica.state
             topics = tuple(topic_queues(each) for each in state.topics.values() if not is_system_topic(each.name))
+            if options.auto_create_topic_enable:
+                count = options.default_topic_queue_nums
+                permission = PERMISSION_READ | PERMISSION_WRITE | PERMISSION_INHERIT
+                topics += (TopicQueues(AUTO_CREATE_TOPIC, count, count, permission),)
         return Registration(
             broker=options.broker,
             cluster=options.cluster,
@@ -127,14 +134,15 @@ class TopicCalls:
         )
 
     async def route(self, request: nameserver_pb2.RouteRequest) -> nameserver_pb2.RouteResponse:
-        """Return the way to topics of this broker."""
+        """Return the way to topics of this broker, also to such as the first put to them creates."""
         if len(request.topics) > ROUTE_TOPICS_MAX:
             raise IllegalRequest("topics", f"at most {ROUTE_TOPICS_MAX}", str(len(request.topics)))
         topics = self._core.replica.state.topics
         routes = {}
         for name in request.topics:
-            if name in topics and not is_system_topic(name):
-                queues = topic_queues(topics[name])
+            topic = topics.get(name) or (self._core.topic_to_create(name) if is_topic_name(name) else None)
+            if topic is not None and not is_system_topic(name):
+                queues = topic_queues(topic)
                 routes[name] = [BrokerRoute(self.registration((queues,)), queues)]
         return route_response(routes)
 

@@ -16,6 +16,8 @@ RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 LMQ_PREFIX: Final = "%LMQ%"
 
+# Stands for all topics that a put would create: a broker that does so has it in its registration.
+AUTO_CREATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -25,7 +27,7 @@ SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 DLEDGER_TOPIC: Final = "rmq_sys_dledger"
 SYSTEM_TOPICS: Final = frozenset(
     {
-        "TBW102",
+        AUTO_CREATE_TOPIC,
         SCHEDULE_TOPIC,
         "BenchmarkTest",
         HALF_TOPIC,
@@ -78,6 +80,15 @@ def check_topic(topic: str) -> None:
         raise IllegalMessage("topic", "a topic that clients may put to", repr(topic))
     length_max = RETRY_TOPIC_LENGTH_MAX if is_retry_topic(topic) else TOPIC_LENGTH_MAX
     _check_name("topic", topic, length_max)
+
+
+def is_topic_name(topic: str) -> bool:
+    """Return whether `check_topic` lets this name pass."""
+    try:
+        check_topic(topic)
+    except IllegalMessage:
+        return False
+    return True
 
 
 def is_storable_topic(topic: str) -> bool:

@@ -56,7 +56,7 @@ class Shop:
     async def open(self, **options: Any) -> AsyncIterator[Any]:
         """Serve, with a topic of two queues."""
         (port,) = choose_ports(1, None)
-        address = Address("127.0.0.1", port)
+        address = self.address = Address("127.0.0.1", port)
         plain = PlainStoreConfig(
             log=CommitLogConfig(mapped_file_size=SMALL["mapped_file_size"]),
             store=MessageStoreConfig(

@@ -6,7 +6,8 @@ import threading
 import grpc
 import pytest
 
-from cluster.v1 import answer_pb2, broker_pb2_grpc
+from cluster import NotAppended, Producer
+from cluster.v1 import answer_pb2, broker_pb2_grpc, nameserver_pb2
 from cluster.v1 import broker_pb2 as pb
 
 TOPIC = "orders"
@@ -114,6 +115,20 @@ def test_a_topic_is_created_by_a_put_only_where_that_is_configured(shop):
         async with shop.open():
             assert (await shop.put(b"x", topic="new")).queue_offsets == [20]
             assert (await shop.put(b"x", topic="other")).answer.reason == "UNKNOWN_TOPIC"
+
+    run(story)
+
+
+def test_a_producer_finds_the_way_to_a_topic_that_its_first_message_creates(shop):
+    async def story():
+        async with shop.open(auto_create_topic_enable=True, default_topic_queue_nums=3) as stub:
+            for name in ("a b", "rmq_sys_x", "TBW102"):
+                assert not (await stub.Route(nameserver_pb2.RouteRequest(topics=[name]))).routes
+            async with Producer(str(shop.address)) as producer:
+                sent = [await producer.send("new", b"x") for _ in range(3)]
+                assert sorted(each.queue_id for each in sent) == [0, 1, 2]
+                with pytest.raises(NotAppended, match="UNKNOWN_TOPIC"):
+                    await producer.send("rmq_sys_x", b"x")
 
     run(story)
 

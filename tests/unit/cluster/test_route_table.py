@@ -46,6 +46,22 @@ def test_routes_of_a_topic_are_those_of_all_brokers_in_order_of_their_names() ->
     assert table.topics() == ["events", "orders"]
 
 
+def test_an_unknown_topic_leads_to_the_brokers_that_would_create_it_until_one_has_it() -> None:
+    table = RouteTable()
+    table.register(registration("b0", topics=(ORDERS, TopicQueues("TBW102", 3, 3, 7))), 0)
+    table.register(registration("b1", topics=(EVENTS,)), 0)
+
+    assert [(route.registration.broker, route.queues) for route in table.routes("new")] == [
+        ("b0", TopicQueues("new", 3, 3, 6))
+    ]
+    assert [route.registration.broker for route in table.routes("events")] == ["b1"]
+    assert [table.routes(name) for name in ("", "a b", "rmq_sys_x", "BenchmarkTest", "rmq_sys_dledger")] == [[]] * 5
+    assert table.topics() == ["events", "orders"]
+    assert table.set_writable("b0", is_writable=True) == 1
+    table.set_writable("b0", is_writable=False)
+    assert [route.queues.permission for route in table.routes("new")] == [4]
+
+
 @pytest.mark.parametrize(
     ("stale", "why"),
     [
