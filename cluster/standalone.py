@@ -72,7 +72,6 @@ class StandaloneReplica:
         service = StoreService(
             plain.messages,
             plain.log,
-            plain.root,
             plain.keeper,
             config.plain.store,
             is_flush_sync=config.plain.log.is_flush_sync,

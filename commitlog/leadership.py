@@ -104,6 +104,11 @@ class Leadership:
         self._target = (NO_TERM, -1)
         self._ready_term = NO_TERM
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether puts may be taken, as of the last `look`, and the node leads in the same term still."""
+        return self._node.is_leader and self._node.term == self._ready_term
+
     def look(self) -> Readiness:
         """Return how it stands; the moment that the node becomes ready, queue offsets are asked for anew."""
         node, dispatched = self._node, self._dispatched_offset()

@@ -72,8 +72,11 @@ class EntryStore(EntryReader):
         """
         return cls(config, codec, open_log(files, directory, config, codec))
 
-    def close(self) -> None:
+    def close(self, committed_index: int = NO_INDEX) -> None:
         """Make everything durable, leave a checkpoint, and give the directory back.
+
+        Args:
+            committed_index: all entries up to this one are committed; a checkpoint may have said more.
 
         Raises:
             store.errors.StorageFailed: what was not acknowledged before may be lost; the directory is given back.
@@ -81,7 +84,7 @@ class EntryStore(EntryReader):
         try:
             self._data.sync_all()
             self._index.queue.sync_all()
-            committed_index = min(self._committed_index, self.last_index)
+            committed_index = min(max(self._committed_index, committed_index), self.last_index)
             CheckpointTicket(self._parts.checkpoint_file, Checkpoint(self.last_index, committed_index)).save()
         finally:
             self.abandon()

@@ -178,12 +178,10 @@ class Node:
         Raises:
             store.errors.StorageFailed: the last sync failed; nothing that was acknowledged by a quorum is lost by it.
         """
-        opened, self._opened = self._opened, None
         if not self._is_open:
-            if opened is not None:
-                opened.close(is_clean=False)
+            self.abandon()
             return
-        self._is_open = False
+        self._is_open, self._opened = False, None
         if self._gate.closed is None:
             self._gate.closed = AppendResult(ResponseCode.NOT_LEADER, "the node is stopping; try another one")
             futures = self._waiters.appends.futures()
@@ -193,7 +191,18 @@ class Node:
         if self._is_running:
             self._silence(ResponseCode.INTERNAL_ERROR, "the node stopped before it knew of a commit")
         await self._parts.stop_threads()
-        self._parts.files.close(is_clean=not self.failed.done())
+        self._parts.files.close(is_clean=not self.failed.done(), committed_index=self._raft.commit_index)
+
+    def abandon(self) -> None:
+        """Give the files of a node back that was only opened; without effect on any other one."""
+        if not self._is_open and self._opened is not None:
+            self._opened.close(is_clean=False)
+            self._opened = None
+
+    def fail(self, error: Exception) -> None:
+        """Stop at once, for its owner cannot go on: the node is silent, and `failed` tells; `stop` must follow."""
+        if self._is_running:
+            self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         """Stop at once: what the disk, or this node's own state, holds is no longer certain."""
@@ -293,6 +302,13 @@ class Node:
             await self._waiters.commits.wait()
         return self._raft.commit_index
 
+    def when_changed(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called when more is committed, role, term or leader have changed, or the log begins anew.
+
+        It is called in the middle of a turn and must only take note; call this before `start`.
+        """
+        self._waiters.listeners.append(listener)
+
     async def wait_applied(self, index: int) -> None:
         """Wait until the state machine has applied entry `index`.
 
@@ -312,6 +328,11 @@ class Node:
     def term(self) -> int:
         """The current term, as far as the node knows; -1 before it has joined its group."""
         return self._raft.term if self._has_joined else NO_TERM
+
+    @property
+    def role(self) -> Role:
+        """The role in the current term; FOLLOWER before it has joined its group."""
+        return self._raft.role if self._has_joined else Role.FOLLOWER
 
     @property
     def is_running(self) -> bool:

@@ -13,6 +13,7 @@ from dledger.hard_state import HardStateFile
 from dledger.membership_file import MembershipFile
 from dledger.snapshot_store import SnapshotStore
 from dledger.standing import MembershipKeeper, Standing
+from dledger.types import NO_INDEX
 from store.files import Files
 
 
@@ -58,11 +59,12 @@ class NodeFiles:
             on_failure.pop_all()
         return cls(directory, store, hard_state, keeper, standing, snapshots)
 
-    def close(self, *, is_clean: bool) -> None:
+    def close(self, *, is_clean: bool, committed_index: int = NO_INDEX) -> None:
         """Give everything back.
 
         Args:
             is_clean: make the log durable first; False: leave the files as they are.
+            committed_index: all entries up to this one are committed.
 
         Raises:
             store.errors.StorageFailed: the last sync failed.
@@ -70,6 +72,6 @@ class NodeFiles:
         if self.snapshots is not None:
             self.snapshots.close()
         if is_clean:
-            self.store.close()
+            self.store.close(committed_index)
         else:
             self.store.abandon()

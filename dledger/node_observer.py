@@ -58,6 +58,7 @@ class NodeObserver:
         self._reads = waiters.reads
         self._commits = waiters.commits
         self._applies = waiters.applies
+        self._tell_listeners = waiters.tell_listeners
         self._group = group
         self._term_at = term_at
         self._leader = leader
@@ -94,6 +95,7 @@ class NodeObserver:
         else:
             self.machine.committed(commit_index)
         self._commits.wake()
+        self._tell_listeners()
 
     def on_applied(self, applied_index: int) -> None:
         """Answer appends with what the state machine made of them, and wake who waits for the state."""
@@ -113,6 +115,7 @@ class NodeObserver:
         self._appends.truncated(0)
         if self.machine is not None:
             self.machine.on_reset(begin_index, snapshot_index)
+        self._tell_listeners()
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
         """Pass on to the group."""
@@ -134,6 +137,7 @@ class NodeObserver:
         if change.leader_id is not None and change.leader_id != self._last_leader_id:
             self._last_leader_id = change.leader_id
             self._metrics.leader_changes += 1
+        self._tell_listeners()
 
     def on_read_ready(self, read_id: int, index: int) -> None:
         """Let a linearizable read go."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Self
 
 from dledger.config import NodeConfig
@@ -21,12 +22,19 @@ class Waiters:
         reads: for a read index.
         commits: for more to be committed.
         applies: for more to be applied by the state machine.
+        listeners: for any news: more is committed, role, term or leader have changed, or the log was begun anew.
     """
 
     appends: PendingAppends
     reads: PendingReads
     commits: CommitWaiters
     applies: CommitWaiters
+    listeners: list[Callable[[], None]] = field(default_factory=list)
+
+    def tell_listeners(self) -> None:
+        """Say that there is news."""
+        for listener in self.listeners:
+            listener()
 
     @classmethod
     def of(cls, config: NodeConfig, metrics: NodeMetrics) -> Self:

@@ -137,6 +137,10 @@ class MessageStore:
         """Take no more messages until this is called with an empty reason; retention does when the disk is full."""
         self._refusal = reason
 
+    def wake_readers(self) -> None:
+        """Tell all who wait to look again: what this node may serve has changed."""
+        self._waiters.tell_all()
+
     def recover_queue_offsets(self) -> None:
         """Ask the queues anew for their next offsets, when everything in the log is dispatched.
 

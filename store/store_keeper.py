@@ -1,6 +1,11 @@
-"""What a store on a log of its own needs again and again: flush, checkpoint, retention, an end in order.
+"""What an open store needs again and again: flush, checkpoint, retention, an end in order.
 
 This is the way for programs without an event loop, and what `store.store_service` does in one.
+
+| class           | log                                                     |
+| --------------- | ------------------------------------------------------- |
+| `DerivedKeeper` | any: who has the log flushes it and closes it           |
+| `StoreKeeper`   | in files of this machine alone: is flushed and closed, too |
 
 Order of a flush: the log, then what is dispatched from it, then queues and index, then the checkpoint that tells.
 Source: RocketMQ `DefaultMessageStore.shutdown`, `FlushConsumeQueueService`, `StoreCheckpoint`.
@@ -17,13 +22,79 @@ from store.local_log import LocalLog
 from store.message_store import MessageStore
 from store.retention import ClockReading, read_clocks
 from store.store_config import MessageStoreConfig
-from store.store_retention import StoreRetention
+from store.store_retention import LocalLogFiles, StoreRetention
 from store.store_root import StoreRoot
 from store.sync_tickets import flush_all
 
 
-class StoreKeeper:
-    """Keeps one store.
+class DerivedKeeper:
+    """Keeps queues and index of one store, and tells how far they go.
+
+    Args:
+        store: open.
+        root: its directory.
+        retention: of its log's files.
+
+    Attributes:
+        retention: deletes old files; call its `run` once in a while.
+    """
+
+    def __init__(self, store: MessageStore, root: StoreRoot, retention: StoreRetention) -> None:
+        self._store = store
+        self._root = root
+        self.retention = retention
+
+    def flush(self) -> None:
+        """Bring queues and index to the log's end, and make them durable; then the checkpoint.
+
+        Raises:
+            store.errors.DiskFull: no room for queues or index; nothing is lost, try again.
+            store.errors.StorageFailed: the store has stopped.
+        """
+        self._store.dispatch()
+        flush_all(self._store)
+        self.save_checkpoint()
+
+    def write_checkpoint(self) -> bool:
+        """Write what is durable into the page cache; return whether that is news, and `sync_checkpoint` due.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        derived = self._store.derived
+        return self._root.write_checkpoint(
+            self._store.log.flushed_store_timestamp, derived.queues_timestamp, derived.index_timestamp
+        )
+
+    def sync_checkpoint(self) -> None:
+        """Make the checkpoint durable; any thread may call it.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        self._root.sync_checkpoint()
+
+    def save_checkpoint(self) -> None:
+        """Write what is durable, and make that durable.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        if self.write_checkpoint():
+            self.sync_checkpoint()
+
+    def abandon(self, *, is_in_order: bool = False) -> None:
+        """Close everything as it is.
+
+        Args:
+            is_in_order: all was flushed before; False: after a failure that makes any further write or sync unwise.
+        """
+        self._store.close()
+        self._root.close(is_in_order=is_in_order)
+
+
+class StoreKeeper(DerivedKeeper):
+    """Keeps one store whose log is its own.
 
     Args:
         store: open.
@@ -33,9 +104,6 @@ class StoreKeeper:
         config: of the store.
         log_directory: where the log's files are.
         clocks: the machine's, unless a test brings others.
-
-    Attributes:
-        retention: deletes old files; call its `run` once in a while.
     """
 
     def __init__(
@@ -48,10 +116,8 @@ class StoreKeeper:
         log_directory: str,
         clocks: Callable[[], ClockReading] = read_clocks,
     ) -> None:
-        self._store = store
+        super().__init__(store, root, StoreRetention(store, LocalLogFiles(log), files, log_directory, config, clocks))
         self._log = log
-        self._root = root
-        self.retention = StoreRetention(store, log, files, log_directory, config, clocks)
 
     def flush_log(self) -> None:
         """Make the log durable; puts that wait for that end.
@@ -72,33 +138,10 @@ class StoreKeeper:
         """Make everything durable: log, queues and index, brought to the log's end, and the checkpoint.
 
         Raises:
-            store.errors.DiskFull: no room for queues or index; nothing is lost, try again.
-            store.errors.StorageFailed: the store has stopped.
+            as `DerivedKeeper.flush`.
         """
         self.flush_log()
-        self._store.dispatch()
-        flush_all(self._store)
-        self.save_checkpoint()
-
-    def write_checkpoint(self) -> bool:
-        """Write what is durable into the page cache; return whether that is news, and `StoreRoot.sync_checkpoint` due.
-
-        Raises:
-            store.errors.StorageFailed: the store must stop.
-        """
-        derived = self._store.derived
-        return self._root.write_checkpoint(
-            self._log.flushed_store_timestamp, derived.queues_timestamp, derived.index_timestamp
-        )
-
-    def save_checkpoint(self) -> None:
-        """Write what is durable, and make that durable.
-
-        Raises:
-            store.errors.StorageFailed: the store must stop.
-        """
-        if self.write_checkpoint():
-            self._root.sync_checkpoint()
+        super().flush()
 
     def close(self) -> None:
         """Flush and close everything, so that the next start finds it in order.
@@ -115,7 +158,7 @@ class StoreKeeper:
             self.abandon(is_in_order=is_in_order)
 
     def abandon(self, *, is_in_order: bool = False) -> None:
-        """Close everything as it is, after a failure that makes any further write or sync unwise."""
+        """See `DerivedKeeper.abandon`."""
         self._store.close()
         self._log.abandon(self._store.stop_reason)
         self._root.close(is_in_order=is_in_order)

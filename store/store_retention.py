@@ -12,22 +12,54 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from store.files import Files
 from store.local_log import LocalLog
 from store.message_store import MessageStore
-from store.retention import ClockReading, RetentionPolicy, read_clocks
+from store.retention import ClockReading, ExpiringLog, RetentionPolicy, read_clocks
 from store.store_config import MessageStoreConfig
 
 logger = logging.getLogger(__name__)
 
 
-class _LogFiles:
-    """The files of a log as `store.retention.ExpiringLog`."""
+class DeletableFiles(ExpiringLog, Protocol):
+    """The files of a log that retention may delete."""
+
+    @property
+    def begin_offset(self) -> int:
+        """Of the oldest file."""
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last record."""
+        ...
+
+    def delete_before(self, offset: int) -> None:
+        """Delete, durably, the files that end at or before `offset`.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        ...
+
+
+class LocalLogFiles:
+    """The files of a log of this machine alone, as `DeletableFiles`: all but the one that holds the last record."""
 
     def __init__(self, log: LocalLog[Any]) -> None:
         self._log = log
+
+    @property
+    def begin_offset(self) -> int:
+        """See `DeletableFiles.begin_offset`."""
+        return self._log.begin_offset
+
+    @property
+    def end_offset(self) -> int:
+        """See `DeletableFiles.end_offset`."""
+        return self._log.written_offset
 
     def old_files(self, count_max: int) -> Sequence[tuple[str, int]]:
         """See `ExpiringLog.old_files`."""
@@ -39,15 +71,19 @@ class _LogFiles:
         last = self._log.written_offset - 1
         return next((file.path for file in self._log.files() if file.begin_offset <= last < file.end_offset), None)
 
+    def delete_before(self, offset: int) -> None:
+        """See `DeletableFiles.delete_before`."""
+        self._log.delete_before(offset)
+
 
 class StoreRetention:
     """Looks at the disk once in a while, and deletes what may go.
 
     Args:
         store: whose queues and index follow, and whose puts are refused.
-        log: its log.
+        log: the files of its log.
         files: the file system.
-        directory: of the log.
+        directory: on the disk that is looked at.
         config: the numbers.
         clocks: the machine's, unless a test brings others.
 
@@ -58,7 +94,7 @@ class StoreRetention:
     def __init__(
         self,
         store: MessageStore,
-        log: LocalLog[Any],
+        log: DeletableFiles,
         files: Files,
         directory: str,
         config: MessageStoreConfig,
@@ -68,9 +104,7 @@ class StoreRetention:
         self._log = log
         self._batch_max = config.delete_file_batch_max
         self._clocks = clocks
-        self._policy = RetentionPolicy(
-            config.retention_rules, files, directory, _LogFiles(log), found_end=log.written_offset
-        )
+        self._policy = RetentionPolicy(config.retention_rules, files, directory, log, found_end=log.end_offset)
         self._policy.read_clocks(clocks())
         self._round_count = 0
         self.deleted_files_count = 0

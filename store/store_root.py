@@ -82,6 +82,16 @@ class StoreRoot:
         self._checkpoint.write(checkpoint)
         return True
 
+    def distrust_derived(self) -> None:
+        """Have queues and index built anew, durably: also by the next process, if this one does not come that far.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        self.last = LastState()
+        if self.write_checkpoint(self.synced_timestamp, 0, 0):
+            self.sync_checkpoint()
+
     def sync_checkpoint(self) -> None:
         """Make the checkpoint durable; any thread may call it.
 

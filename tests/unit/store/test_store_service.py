@@ -31,7 +31,6 @@ async def running(root, config=SYNC, files=None):
     service = StoreService(
         opened.messages,
         opened.log,
-        opened.root,
         opened.keeper,
         config.store,
         is_flush_sync=config.log.is_flush_sync,

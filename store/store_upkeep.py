@@ -1,0 +1,232 @@
+"""Runs what follows a log, in an asyncio loop: dispatch, flushes of queues and index, checkpoint, retention; waiting.
+
+| what                 | when                                                  | where the work is done |
+| -------------------- | ----------------------------------------------------- | ---------------------- |
+| dispatch             | as soon as the log may be read further, a part a turn | loop                   |
+| flush of queues      | every second from 2 pages on; after 60 s anything     | other thread           |
+| flush of the index   | with the thorough flush of the queues                 | other thread           |
+| checkpoint           | every second, if there is news                        | other thread           |
+| retention            | every 10 s, a file a turn                             | loop                   |
+
+The numbers are settings (`store.store_config`). A failed write or sync ends the store for good: `failure` tells.
+Who has the log runs the log: `store.store_service` a plain one, a node of a Raft group the replicated one.
+
+Source: RocketMQ `DefaultMessageStore.start`, `FlushConsumeQueueService`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import monotonic
+
+from store.derived_data import DerivedTicket
+from store.errors import DiskFull, StorageFailed, StoreStopped
+from store.flush_policy import FlushPolicy, FlushSettings
+from store.message_store import MessageStore
+from store.storage_thread import StorageThread
+from store.store_config import MessageStoreConfig
+from store.store_keeper import DerivedKeeper
+
+logger = logging.getLogger(__name__)
+
+_TICK_S = 0.05
+_MS_PER_S = 1000
+
+
+class StoreUpkeep:
+    """Runs one store. Construct it inside the running loop, then `start`.
+
+    Args:
+        store: open.
+        keeper: of the store.
+        config: of the store.
+
+    Attributes:
+        store: the store.
+    """
+
+    def __init__(self, store: MessageStore, keeper: DerivedKeeper, config: MessageStoreConfig) -> None:
+        self.store = store
+        self._keeper = keeper
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._other_thread = StorageThread("store-other")
+        self._failure: asyncio.Future[Exception] = self._loop.create_future()
+        self._is_running = False
+        self._is_flushing_derived = False
+        self._is_dispatching = False
+        now_ms = monotonic_ms()
+        self._queue_policy = FlushPolicy(
+            FlushSettings(
+                config.flush_interval_consume_queue_ms,
+                config.flush_consume_queue_least_pages,
+                config.flush_consume_queue_thorough_interval_ms,
+            ),
+            now_ms,
+        )
+        self._checkpoint_due_ms = now_ms + config.checkpoint_interval_ms
+        self._retention_due_ms = now_ms + config.clean_resource_interval_ms
+
+    @property
+    def failure(self) -> asyncio.Future[Exception]:
+        """Ends with the error that ended the store."""
+        return self._failure
+
+    # ------------------------------------------------------------------------------------------- starting and ending
+
+    def start(self) -> None:
+        """Begin to run; returns at once."""
+        assert not self._is_running
+        self._is_running = True
+        self.dispatch_soon()
+        self._tick()
+
+    async def end(self) -> None:
+        """Run no more; return when what is under way in other threads has ended."""
+        self._is_running = False
+        await self._other_thread.stop()
+
+    def fail(self, error: Exception) -> None:
+        """End the store: what reached the disk is not known any more, or its log has ended."""
+        self._is_running = False
+        self.store.stop(str(error))
+        if not self._failure.done():
+            logger.error("store_failed error=%r", str(error))
+            self._failure.set_result(error)
+            self._failed(error)
+
+    # ------------------------------------------------------------------------------------ what the log's owner adds
+
+    def _failed(self, error: Exception) -> None:
+        """End the log, too."""
+
+    def _due(self, now_ms: int) -> None:
+        """Do, every 50 ms, what is due.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+
+    def _dispatched(self) -> None:
+        """Take note that some of the log, or none, was dispatched."""
+
+    # ----------------------------------------------------------------------------------------------------- waiting
+
+    async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None = "*") -> bool:
+        """Wait until `get` from this offset on may find a message; return False when the time is over.
+
+        Raises:
+            store.errors.IllegalRequest, TooManyWaiters, StoreStopped: see `MessageStore.wait`.
+        """
+        told: asyncio.Future[None] = self._loop.create_future()
+        waiter = self.store.wait(topic, queue_id, offset, lambda: None if told.done() else told.set_result(None), tags)
+        try:
+            async with asyncio.timeout(time_limit_s):
+                await told
+        except TimeoutError:
+            return False
+        finally:
+            waiter.cancel()
+        if self.store.stop_reason:
+            raise StoreStopped(self.store.stop_reason)
+        return True
+
+    # ---------------------------------------------------------------------------------------------------- its turns
+
+    def _tick(self) -> None:
+        """Do what is due; comes again until the end."""
+        if not self._is_running:
+            return
+        self._loop.call_later(_TICK_S, self._tick)
+        now_ms = monotonic_ms()
+        try:
+            self._due(now_ms)
+            self._flush_derived_if_due(now_ms)
+            self._save_checkpoint_if_due(now_ms)
+            if now_ms >= self._retention_due_ms:
+                self._retention_due_ms = now_ms + self._config.clean_resource_interval_ms
+                self._keeper.retention.begin_round()
+                self._loop.call_soon(self._expire)
+        except (StorageFailed, StoreStopped) as error:
+            self.fail(error)
+        # Also what found no room before.
+        self.dispatch_soon()
+
+    def dispatch_soon(self) -> None:
+        """Have what may be read further dispatched in a turn of its own."""
+        if not self._is_dispatching and self._is_running:
+            self._is_dispatching = True
+            self._loop.call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        """Dispatch a bounded part, and go on in the next turn if there is more."""
+        self._is_dispatching = False
+        if not self._is_running:
+            return
+        try:
+            is_more = self.store.dispatch_turn()
+            self._dispatched()
+            if is_more:
+                self.dispatch_soon()
+        except DiskFull as error:
+            # The next tick tries again; nothing is lost meanwhile, for what is not dispatched is not deleted.
+            logger.warning("cannot_dispatch error=%r", str(error))
+        except (StorageFailed, StoreStopped) as error:
+            self.fail(error)
+
+    def _expire(self) -> None:
+        """Delete one file that may go, and go on in the next turn if there are more."""
+        if not self._is_running:
+            return
+        try:
+            if self._keeper.retention.step():
+                self._loop.call_soon(self._expire)
+        except (StorageFailed, StoreStopped) as error:
+            self.fail(error)
+
+    # ---------------------------------------------------------------------------------------------- in other threads
+
+    def _flush_derived_if_due(self, now_ms: int) -> None:
+        if self._is_flushing_derived:
+            return
+        pages_min = self._queue_policy.begin_round(now_ms)
+        if pages_min is None:
+            return
+        # The slots of an index file are spread all over it: they are written with a thorough flush only.
+        ticket = self.store.derived.begin_flush(pages_min, is_index_due=pages_min == 0)
+        if ticket is not None:
+            self._sync_derived(ticket, is_index_due=pages_min == 0)
+
+    def _sync_derived(self, ticket: DerivedTicket, *, is_index_due: bool) -> None:
+        self._is_flushing_derived = True
+
+        def finished(error: Exception | None) -> None:
+            self._is_flushing_derived = False
+            if error is not None:
+                self.fail(error)
+                return
+            self.store.end_flush(ticket)
+            if is_index_due and ticket.index is not None and self._is_running:
+                # The headers of the index follow its items: they are synced by a second ticket.
+                following = self.store.derived.begin_headers_flush()
+                if following is not None:
+                    self._sync_derived(following, is_index_due=False)
+
+        self._other_thread.run(ticket.sync, finished)
+
+    def _save_checkpoint_if_due(self, now_ms: int) -> None:
+        if now_ms < self._checkpoint_due_ms:
+            return
+        self._checkpoint_due_ms = now_ms + self._config.checkpoint_interval_ms
+        if self._keeper.write_checkpoint():
+            self._other_thread.run(self._keeper.sync_checkpoint, self._finished)
+
+    def _finished(self, error: Exception | None) -> None:
+        if error is not None:
+            self.fail(error)
+
+
+def monotonic_ms() -> int:
+    """Return milliseconds of the monotonic clock."""
+    return int(monotonic() * _MS_PER_S)
