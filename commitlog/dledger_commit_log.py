@@ -115,9 +115,14 @@ class DLedgerCommitLog:
         """Behind the last committed entry. Source: RocketMQ `DLedgerCommitLog.getMaxOffset`."""
         index = self.commit_index
         if self._end[0] != index or index < self._entries.begin_index:
-            is_empty = index < self._entries.begin_index
-            self._end = (index, self._entries.begin_position if is_empty else self._entries.end_position_of(index))
+            self._end = (index, self.end_offset_of(index))
         return self._end[1]
+
+    def end_offset_of(self, index: int) -> int:
+        """Return the offset behind a committed entry; of one that is here no more, where the entries begin."""
+        if index < self._entries.begin_index:
+            return self._entries.begin_position
+        return self._entries.end_position_of(index)
 
     @property
     def last_store_timestamp(self) -> int:

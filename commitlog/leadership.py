@@ -6,6 +6,9 @@ Queue offsets are given out by the leader alone, from what its queues hold. So b
 2. queues must hold everything up to there: then each queue's next offset is its maximum;
 3. the table of next offsets is asked anew: as a follower, or as a leader of an earlier term, it may have been another.
 
+A put that is refused after its offsets were given out (no room on the disk, the leadership is being handed on) would
+leave a gap in its queue. Then the leader takes no puts until all it has taken in are decided, and begins at 2.
+
 Source: RocketMQ `DLedgerRoleChangeHandler`. There, step 1 is "committed index equals end index", which may never come
 true without an append, and step 2 can hang for as long.
 """
@@ -73,6 +76,8 @@ class Readiness:
             return "this node does not lead its group"
         if not self.is_no_op_committed:
             return f"the leader of term {self.term} waits for a majority to have its first entry"
+        if self.target_offset < 0:
+            return "a put was refused when its queue offsets were given out; those before it must be decided first"
         return f"the leader of term {self.term} has {self.behind_bytes} bytes of the log left to dispatch"
 
 
@@ -84,6 +89,7 @@ class Leadership:
         term_at: the term of an entry that is in its log; raises `EntryNotFound` for one that is not.
         end_offset: of what is committed.
         dispatched_offset: queues hold everything of the log below.
+        is_idle: whether everything that was taken in is committed, refused or cut off.
         recover_queue_offsets: has queues asked anew for their next offsets.
     """
 
@@ -94,20 +100,28 @@ class Leadership:
         term_at: Callable[[int], int],
         end_offset: Callable[[], int],
         dispatched_offset: Callable[[], int],
+        is_idle: Callable[[], bool],
         recover_queue_offsets: Callable[[], None],
     ) -> None:
         self._node = node
         self._term_at = term_at
         self._end_offset = end_offset
         self._dispatched_offset = dispatched_offset
+        self._is_idle = is_idle
         self._recover_queue_offsets = recover_queue_offsets
         self._target = (NO_TERM, -1)
         self._ready_term = NO_TERM
+        self._is_distrusted = False
 
     @property
     def is_ready(self) -> bool:
         """Whether puts may be taken, as of the last `look`, and the node leads in the same term still."""
         return self._node.is_leader and self._node.term == self._ready_term
+
+    def distrust_offsets(self) -> None:
+        """Take note that queue offsets were given out to messages that are not in the log, and will not be."""
+        if self.is_ready:
+            self._is_distrusted, self._ready_term = True, NO_TERM
 
     def look(self) -> Readiness:
         """Return how it stands; the moment that the node becomes ready, queue offsets are asked for anew."""
@@ -119,7 +133,11 @@ class Leadership:
             if not self._is_own_committed(term):
                 return Readiness(True, term, False, dispatched, -1, False)
             # What comes behind is this leader's own.
-            self._target = (term, self._end_offset())
+            self._target, self._is_distrusted = (term, self._end_offset()), False
+        if self._is_distrusted:
+            if not self._is_idle():
+                return Readiness(True, term, True, dispatched, -1, False)
+            self._target, self._is_distrusted = (term, self._end_offset()), False
         target = self._target[1]
         if self._ready_term != term and dispatched >= target:
             self._recover_queue_offsets()

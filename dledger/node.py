@@ -330,6 +330,11 @@ class Node:
         return self._raft.term if self._has_joined else NO_TERM
 
     @property
+    def pending_appends_count(self) -> int:
+        """How many appends were taken in and are neither committed nor refused nor cut off, whoever waits for them."""
+        return self._waiters.appends.appends_count
+
+    @property
     def role(self) -> Role:
         """The role in the current term; FOLLOWER before it has joined its group."""
         return self._raft.role if self._has_joined else Role.FOLLOWER

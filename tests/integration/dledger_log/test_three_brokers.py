@@ -75,6 +75,7 @@ class Broker:
             term_at=entries.term_at,
             end_offset=lambda: self.log.end_offset,
             dispatched_offset=lambda: self.store.derived.dispatcher.offset,
+            is_idle=lambda: True,
             recover_queue_offsets=self.store.recover_queue_offsets,
         )
 

@@ -89,14 +89,14 @@ def test_checkpoint_and_queues_are_flushed_while_it_runs(tmp_path):
         async with running(tmp_path, config) as service:
             await service.put_many([numbered(number) for number in range(10)])
             saved = asyncio.Event()
-            sync_checkpoint = service._root.sync_checkpoint
+            sync_checkpoint = service._keeper.sync_checkpoint
 
             def syncing():
                 sync_checkpoint()
                 if all(timestamps(tmp_path)):
                     loop.call_soon_threadsafe(saved.set)
 
-            loop, service._root.sync_checkpoint = asyncio.get_running_loop(), syncing
+            loop, service._keeper.sync_checkpoint = asyncio.get_running_loop(), syncing
             async with asyncio.timeout(20):
                 await saved.wait()
             assert service.store.derived.durable_offset == service.store.log.end_offset

@@ -1,0 +1,147 @@
+"""Opens the store of one node of a broker: settings, parts, and the order in which they come.
+
+Each step can be done again when a crash came in between:
+
+1. the root is locked, and noted as open;
+2. queues and index of a Java node are distrusted, durably;
+3. the log is divided (`commitlog.divide`): from here on there are entries, if there were records;
+4. the node opens its entries;
+5. queues and index are brought to what is known to be committed: all that was when the node stopped.
+
+Not here: what runs (`cluster.replicated`). Source: RocketMQ `DLedgerCommitLog.recover`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from cluster.broker_state import BrokerState
+from commitlog.divide import Divided, LogPlaces, divide_log, was_written_by_java
+from commitlog.dledger_commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
+from commitlog.log_recovery import LastExit
+from commitlog.old_log import OldLog
+from commitlog.plain_store import LOG_DIRECTORY
+from commitlog.system_records import MessageEntryCodec, system_body
+from dledger.config import NodeConfig
+from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.metrics import NodeMetrics
+from dledger.node import Node
+from dledger.node_parts import Trace
+from store.derived_data import Progress
+from store.files import Files
+from store.message_store import MessageStore
+from store.retention import ClockReading
+from store.store_config import MessageStoreConfig
+from store.store_keeper import DerivedKeeper
+from store.store_retention import StoreRetention
+from store.store_root import StoreRoot
+
+_MS_PER_S: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatedConfig:
+    """Settings of a node of a broker.
+
+    Attributes:
+        node: of the node; its `store_base_dir` is the root of the store.
+        broker: name of the group of nodes, as clients see it.
+        store: of queues, index, and old files' retention; entries expire as `node` says.
+        log: of the records.
+        has_property_crc: the plain log below was written with property CRCs.
+    """
+
+    node: NodeConfig
+    broker: str
+    store: MessageStoreConfig = field(default_factory=MessageStoreConfig)
+    log: DLedgerCommitLogConfig = field(default_factory=DLedgerCommitLogConfig)
+    has_property_crc: bool = False
+
+    @property
+    def path(self) -> str:
+        """The root of the store."""
+        return self.node.store_base_dir
+
+    @property
+    def places(self) -> LogPlaces:
+        """Where the log is."""
+        node = self.node
+        return LogPlaces(
+            f"{self.path}/{LOG_DIRECTORY}",
+            f"{self.path}/dledger-{node.self_id}",
+            EntryStoreConfig(node.mapped_file_size_for_entry_data, node.mapped_file_size_for_entry_index),
+            has_property_crc=self.has_property_crc,
+        )
+
+
+class ReplicatedParts(NamedTuple):
+    """What an open replica consists of."""
+
+    root: StoreRoot
+    divided: Divided
+    codec: MessageEntryCodec
+    node: Node
+    entries: EntryStore
+    state: BrokerState
+    log: DLedgerCommitLog
+    messages: MessageStore
+    keeper: DerivedKeeper
+
+
+def open_parts(
+    files: Files,
+    config: ReplicatedConfig,
+    metrics: NodeMetrics,
+    trace: Trace | None,
+    clocks: Callable[[], ClockReading],
+    on_progress: Progress | None,
+) -> ReplicatedParts:
+    """Open everything, in the order of the module's text; or nothing.
+
+    Raises:
+        store.errors.StoreError, dledger.errors.DLedgerError: it cannot be opened; see the message.
+    """
+
+    def now_ms() -> int:
+        return int(clocks().wall_s * _MS_PER_S)
+
+    path, places = config.path, config.places
+    state = BrokerState(system_body)
+    codec = MessageEntryCodec(now_ms, config.log.store_host)
+    with ExitStack() as on_failure:
+        root = StoreRoot.open(files, path, os.getpid())
+        on_failure.callback(root.close, is_in_order=False)
+        if was_written_by_java(files, places.node_directory):
+            root.distrust_derived()
+        divided = divide_log(files, places, codec, LastExit(root.last.is_clean, root.synced_timestamp))
+        node = Node(
+            config.node,
+            metrics,
+            files,
+            codec=codec,
+            state_machine=state,
+            keep_from=lambda: log.retention_floor(messages.derived.durable_offset),
+            trace=trace,
+        )
+        entries = node.open()
+        on_failure.callback(node.abandon)
+        old = OldLog.open(
+            files,
+            places.old_directory,
+            places.sizes.data_file_size_bytes,
+            divided.divide,
+            is_property_crc_checked=places.has_property_crc,
+        )
+        log = DLedgerCommitLog(node, entries, divided.divide, old, config.log, now_ms)
+        on_failure.callback(log.close)
+        messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
+        on_failure.callback(messages.close)
+        retention = StoreRetention(messages, log, files, path, config.store, clocks)
+        keeper = DerivedKeeper(messages, root, retention)
+        keeper.save_checkpoint()
+        on_failure.pop_all()
+    return ReplicatedParts(root, divided, codec, node, entries, state, log, messages, keeper)

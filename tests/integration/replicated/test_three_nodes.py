@@ -1,0 +1,110 @@
+"""Three nodes of a broker in one process, over loopback: puts, reads, changes of state, over a failover."""
+
+import asyncio
+
+import pytest
+
+from cluster.broker_commands import SetTopic
+from cluster.broker_state import Verdict
+from cluster.errors import Reason, RequestFailed
+from cluster.topic_config import TopicConfig
+from dledger.v1.log_pb2 import ReadMode
+from tests.replicated_brokers import configs_in, numbered, put, read_queue, run, running_group, units_of, until
+
+LINEARIZABLE, LOCAL, LEASE = (
+    ReadMode.READ_MODE_LINEARIZABLE,
+    ReadMode.READ_MODE_LOCAL,
+    ReadMode.READ_MODE_LEASE,
+)
+
+
+@pytest.mark.slow
+def test_messages_and_state_survive_a_failover_on_all_nodes_alike(tmp_path):
+    async def story():
+        async with running_group(configs_in(tmp_path)) as group:
+            await group.start()
+            leader = await group.leader()
+            applied = await leader.change(SetTopic(TopicConfig("T", 4, 4)))
+            assert applied.verdict is Verdict.CHANGED
+            places = await put(leader, *numbered(range(100)))
+            assert [place.queue_offset for place in places] == list(range(100))
+            first = group.name_of(leader)
+            await group.stop(first)
+            second = await group.leader()
+            (place,) = await put(second, *numbered([100]))
+            assert place.queue_offset == 100
+            await group.start(first)
+            await group.level()
+            units = [units_of(each) for each in group.open.values()]
+            assert units[0] == units[1] == units[2]
+            for each in group.open.values():
+                assert read_queue(each) == [(number, b"%d" % number) for number in range(101)]
+                assert each.state.topics["T"] == TopicConfig("T", 4, 4)
+                found = each.store.query_by_key("T", "key-100")
+                assert [message.physical_offset for message in found.messages] == [place.physical_offset]
+                assert each.store.message_at(places[7].physical_offset).body.startswith(b"7 ")
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_what_was_acknowledged_is_read_on_every_node_after_a_confirmation(tmp_path):
+    async def story():
+        async with running_group(configs_in(tmp_path)) as group:
+            await group.start()
+            leader = await group.leader()
+            for number in range(20):
+                await put(leader, *numbered([number]))
+                await leader.change(SetTopic(TopicConfig("T", number + 1, number + 1)))
+                for each in group.open.values():
+                    await each.confirm(LEASE if number % 2 else LINEARIZABLE)
+                    assert each.store.max_offset("T", 0) == number + 1
+                    assert each.state.topics["T"].write_queues == number + 1
+            await leader.confirm(LOCAL)
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_follower_refuses_puts_and_changes_and_names_the_leader(tmp_path):
+    async def story():
+        async with running_group(configs_in(tmp_path)) as group:
+            await group.start()
+            leader = await group.leader()
+            for follower in await group.followers():
+                await until(lambda follower=follower: follower.standing().leader_address)
+                standing = follower.standing()
+                assert (standing.role, standing.is_serving_puts) == ("FOLLOWER", False)
+                assert standing.leader_address == str(leader.node.config.client_address)
+                with pytest.raises(RequestFailed) as refused:
+                    follower.begin_put(numbered([1]))
+                assert refused.value.reason is Reason.NOT_LEADER
+                with pytest.raises(RequestFailed) as refused:
+                    await follower.change(SetTopic(TopicConfig("T", 1, 1)))
+                assert refused.value.reason is Reason.NOT_LEADER
+            assert leader.readiness().is_ready
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_readers_who_wait_are_told_of_messages_and_of_a_lost_lead(tmp_path):
+    async def story():
+        async with running_group(configs_in(tmp_path)) as group:
+            await group.start()
+            leader = await group.leader()
+            waiting = [asyncio.create_task(each.wait("T", 0, 0, 20, None)) for each in group.open.values()]
+            await asyncio.sleep(0)
+            await put(leader, *numbered([0]))
+            assert await asyncio.gather(*waiting) == [True] * 3
+            changes = []
+            leader.when_standing_changes(lambda: changes.append(leader.standing().is_serving_puts))
+            waiting = asyncio.create_task(leader.wait("T", 0, 1, 20, None))
+            await asyncio.sleep(0)
+            names = [name for name in group.open if group.open[name] is not leader]
+            await group.stop(*names)
+            assert await waiting
+            assert not leader.standing().is_leading
+            assert changes[-1] is False
+
+    run(story())

@@ -1,0 +1,202 @@
+"""Brokers of one Raft group in this process, over loopback: opened, started, stopped; for tests of all kinds."""
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry
+
+from cluster.replicated import ReplicatedConfig, ReplicatedReplica
+from dledger.config import Address, NodeConfig, Peer
+from dledger.core.config import RaftConfig
+from dledger.event_loop import new_event_loop
+from dledger.metrics import NodeMetrics
+from store.commit_log import Certainty
+from store.message import Message, QueueKey
+from store.os_files import OsFiles
+from store.retention import ClockReading
+from store.store_config import MessageStoreConfig
+
+FILE_SIZE = 1 << 16
+INDEX_FILE_SIZE = 32 << 12
+STORE = MessageStoreConfig(
+    mapped_file_size_consume_queue=2000,
+    max_hash_slot_num=100,
+    max_index_num=400,
+    flush_interval_consume_queue_ms=20,
+    flush_consume_queue_thorough_interval_ms=40,
+    checkpoint_interval_ms=20,
+    clean_resource_interval_ms=50,
+)
+RAFT = RaftConfig(heart_beat_time_interval_ms=50, min_election_timeout_ms=300, max_election_timeout_ms=600)
+LIMIT_S = 60
+
+
+def free_port():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        return Address("127.0.0.1", holder.getsockname()[1])
+
+
+class WallClock:
+    """Clocks whose wall is set by the test; what counts durations goes on by itself."""
+
+    def __init__(self, wall_s=1_700_000_000.0):
+        self.wall_s = wall_s
+
+    def __call__(self):
+        return ClockReading(self.wall_s, 0.0, 12)
+
+
+def configs_in(root, count=3, store=STORE, **node_settings):
+    """Return the settings of the nodes n0, n1, … of one group, each with its store in `root/<id>`."""
+    peers = tuple(Peer(f"n{number}", free_port()) for number in range(count))
+    settings = {
+        "group": "test",
+        "mapped_file_size_for_entry_data": FILE_SIZE,
+        "mapped_file_size_for_entry_index": INDEX_FILE_SIZE,
+        "checkpoint_interval_ms": 50,
+        "raft": RAFT,
+        **node_settings,
+    }
+    return [
+        ReplicatedConfig(
+            NodeConfig(
+                self_id=peer.id,
+                peers=peers,
+                store_base_dir=str(root / peer.id),
+                client_address=free_port(),
+                **settings,
+            ),
+            broker="broker-a",
+            store=store,
+        )
+        for peer in peers
+    ]
+
+
+class Group:
+    """The nodes that are open now, by id; see `running_group`."""
+
+    def __init__(self, configs, files=None, clocks=None):
+        self.configs = {config.node.self_id: config for config in configs}
+        self.open = {}
+        self._files = files or {}
+        self._clocks = clocks or WallClock()
+
+    def open_node(self, name):
+        config = self.configs[name]
+        metrics = NodeMetrics(CollectorRegistry(), config.node.group, name)
+        files = self._files.get(name) or OsFiles()
+        replica = ReplicatedReplica.open(files, config, metrics, clocks=self._clocks)
+        self.open[name] = replica
+        return replica
+
+    async def start(self, *names):
+        for name in names or self.configs:
+            await self.open_node(name).start()
+
+    async def stop(self, *names):
+        for name in names or list(self.open):
+            await self.open.pop(name).stop()
+
+    def configure(self, name, **node_settings):
+        config = self.configs[name]
+        self.configs[name] = replace(config, node=replace(config.node, **node_settings))
+
+    async def leader(self):
+        """Return the replica that takes puts, when there is one."""
+        serving = lambda: [each for each in self.open.values() if each.standing().is_serving_puts]  # noqa: E731
+        await until(serving)
+        return serving()[0]
+
+    def name_of(self, replica):
+        return next(name for name, each in self.open.items() if each is replica)
+
+    async def followers(self):
+        leader = await self.leader()
+        return [each for each in self.open.values() if each is not leader]
+
+    async def level(self):
+        """Wait until all that are open have applied and dispatched the same, and the leader's all."""
+        leader = await self.leader()
+        await leader.confirm(0)
+        index = leader.node.commit_index
+
+        def is_level():
+            return all(
+                each.node.commit_index >= index
+                and each.node.status().applied_index >= index
+                and each.store.derived.dispatcher.offset >= each.parts.log.end_offset_of(index)
+                for each in self.open.values()
+            )
+
+        await until(is_level)
+        return leader
+
+
+@asynccontextmanager
+async def running_group(configs, **options):
+    """Yield a `Group`, of which nothing runs yet; stop at the end what is open then."""
+    group = Group(configs, **options)
+    try:
+        yield group
+    finally:
+        for name in list(group.open):
+            replica = group.open.pop(name)
+            if not replica.failure.done():
+                await replica.stop()
+
+
+async def until(condition, limit_s=20):
+    deadline = asyncio.get_running_loop().time() + limit_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.005)
+
+
+async def put(replica, *messages):
+    """Put messages; return where they stand."""
+    outcome = await replica.begin_put(messages)
+    assert outcome.certainty is Certainty.APPENDED, outcome
+    return outcome.places
+
+
+def numbered(numbers, topic="T", queue_id=0, size=300):
+    """Return messages that tell their number, with a key each."""
+    return [
+        Message(topic, b"%d " % number + b"x" * size, queue_id=queue_id, properties={"KEYS": f"key-{number}"})
+        for number in numbers
+    ]
+
+
+def read_queue(replica, topic="T", queue_id=0, begin=None):
+    """Return (queue offset, first word of the body) of all messages of a queue."""
+    store, found = replica.store, []
+    offset = store.min_offset(topic, queue_id) if begin is None else begin
+    while messages := store.get(topic, queue_id, offset, 1000).messages:
+        found += [(each.queue_offset, each.body.split()[0]) for each in messages]
+        offset = messages[-1].queue_offset + 1
+    return found
+
+
+def units_of(replica):
+    """Return all units of all queues, by queue."""
+    queues = replica.store.derived.queues
+    found = {}
+    for key in queues:
+        queue = queues.get(key)
+        found[QueueKey(*key)] = (queue.min_offset, queue.unit_tuples(queue.min_offset, queue.max_offset))
+    return found
+
+
+def run(story):
+    """Run a coroutine in the event loop that ships, for a minute at most."""
+
+    async def limited():
+        async with asyncio.timeout(LIMIT_S):
+            return await story
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(limited())
