@@ -1,0 +1,197 @@
+"""The fields of many records at once, and where their variable parts stand: numpy columns, no loop over messages.
+
+What a record must be is said in `commitlog.record`; here is the same for thousands of them. What their columns mean for
+queues and index is in `commitlog.record_columns`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from isal.isal_zlib import crc32
+from numpy.typing import NDArray
+
+from commitlog.properties import CRC_NAME, CRC_SIZE
+from commitlog.record import CRC_MASK, FIELDS_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, decode
+from store.dispatch_batch import Bools, Int64s
+from store.sys_flag import BORN_HOST_IPV6, STORE_HOST_IPV6
+
+Bytes = NDArray[np.uint8]
+
+# The fields of a record up to its body length, with IPv4 hosts; see `commitlog.record`.
+_FIELDS: Final = np.dtype(
+    [
+        ("size", ">i4"),
+        ("magic", ">i4"),
+        ("body_crc", ">i4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("physical_offset", ">i8"),
+        ("sys_flag", ">i4"),
+        ("born_timestamp", ">i8"),
+        ("born_host", "V8"),
+        ("store_timestamp", ">i8"),
+        ("store_host", "V8"),
+        ("reconsume_times", ">i4"),
+        ("prepared_transaction_offset", ">i8"),
+        ("body_size", ">i4"),
+    ]
+)
+_IPV6_EXTRA: Final = 12
+_PROPERTIES_LENGTH_SIZE: Final = 2
+# Behind which hosts a field stands.
+_BEHIND_BORN_HOST: Final = frozenset({"store_timestamp", "store_host"})
+_BEHIND_BOTH_HOSTS: Final = frozenset({"reconsume_times", "prepared_transaction_offset", "body_size"})
+assert _FIELDS.itemsize == FIELDS_SIZE
+
+
+@dataclass(slots=True)
+class RecordRows:
+    """Fields of good records, and where their variable parts are in the buffer.
+
+    Attributes:
+        fields: as `commitlog.record` has them for IPv4; see `column`.
+        begins: of each record, in the buffer.
+        body_begins, body_ends, topic_begins, topic_ends, ends: of its parts; properties end with the record.
+        born_extras, extras: bytes that an IPv6 born host, and both hosts, take beyond 8 each; None: no row has any.
+    """
+
+    fields: NDArray[Any]
+    begins: Int64s
+    body_begins: Int64s
+    body_ends: Int64s
+    topic_begins: Int64s
+    topic_ends: Int64s
+    ends: Int64s
+    born_extras: Int64s | None = None
+    extras: Int64s | None = None
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    @property
+    def properties_begins(self) -> Int64s:
+        """Where the properties begin."""
+        return self.topic_ends + _PROPERTIES_LENGTH_SIZE
+
+    def select(self, rows: slice | Bools | Int64s) -> RecordRows:
+        """Return some of the rows."""
+        born_extras, extras = self.born_extras, self.extras
+        return RecordRows(
+            self.fields[rows],
+            self.begins[rows],
+            self.body_begins[rows],
+            self.body_ends[rows],
+            self.topic_begins[rows],
+            self.topic_ends[rows],
+            self.ends[rows],
+            None if born_extras is None else born_extras[rows],
+            None if extras is None else extras[rows],
+        )
+
+    def column(self, data: Bytes, name: str) -> NDArray[Any]:
+        """Return one field of all rows in the machine's byte order; of hosts their 8 bytes, of IPv6 the first 8.
+
+        Args:
+            data: the buffer that holds the records.
+            name: as in the table of `commitlog.record`; `body_size` is the body length.
+        """
+        found = self.fields[name]
+        extras = self.born_extras if name in _BEHIND_BORN_HOST else self.extras if name in _BEHIND_BOTH_HOSTS else None
+        assert _FIELDS.fields is not None
+        dtype, position = _FIELDS.fields[name][:2]
+        if extras is not None:
+            found = gather(data, self.begins + (position + extras), dtype.str)
+        return found.astype(dtype.newbyteorder("="))
+
+
+def gather(data: Bytes, positions: Int64s, dtype: str) -> NDArray[Any]:
+    """Return what stands at each of `positions`, aligned or not: one copy of a few bytes each."""
+    item_size = np.dtype(dtype).itemsize
+    windows = np.ndarray((len(data) - item_size + 1,), f"V{item_size}", data, strides=(1,))
+    # Indexing copies just these; `take` would first make a copy of all windows.
+    gathered: NDArray[Any] = windows[positions].view(dtype)
+    return gathered
+
+
+def good_rows(data: Bytes, begins: Int64s, ends: Int64s, base_offset: int) -> RecordRows:
+    """Return the rows up to the first that is no good record.
+
+    Checked of each record are its magic, its lengths, and that its physical offset is its place.
+
+    Args:
+        data: the buffer that holds the records.
+        begins: where each begins, ascending.
+        ends: behind each; within the buffer.
+        base_offset: of the buffer's first byte in the log.
+    """
+    while True:
+        rows, is_good = _try_rows(data, begins, ends, base_offset)
+        if is_good.all():
+            assert rows is not None
+            return rows
+        # What is found for a bad record may point anywhere, so all is done again without it.
+        good = int(np.argmin(is_good))
+        begins, ends = begins[:good], ends[:good]
+
+
+def _try_rows(data: Bytes, begins: Int64s, ends: Int64s, base_offset: int) -> tuple[RecordRows | None, Bools]:
+    """Return rows, if all are good, and which are good, as far as was looked; arguments as of `good_rows`."""
+    if not len(begins):
+        return RecordRows(np.empty(0, _FIELDS), *([begins] * 6)), np.ones(0, np.bool_)
+    is_good: Bools = ends - begins >= RECORD_SIZE_MIN
+    if not is_good.all():
+        return None, is_good
+    fields = gather(data, begins, f"V{FIELDS_SIZE}").view(_FIELDS)
+    sys_flags, is_v2 = fields["sys_flag"], fields["magic"] == MAGIC_V2
+    born_extras = np.where(sys_flags & BORN_HOST_IPV6, _IPV6_EXTRA, 0)
+    extras = born_extras + np.where(sys_flags & STORE_HOST_IPV6, _IPV6_EXTRA, 0)
+    is_good = (is_v2 | (fields["magic"] == MAGIC_V1)) & (fields["physical_offset"] == begins + base_offset)
+    is_good &= (fields["size"] == ends - begins) & (ends - begins >= RECORD_SIZE_MIN + extras + is_v2)
+    if not is_good.all():
+        return None, is_good
+    has_ipv6 = bool(extras.any())
+    body_begins = begins + (FIELDS_SIZE + extras)
+    body_sizes = gather(data, body_begins - 4, ">i4") if has_ipv6 else fields["body_size"]
+    body_ends = body_begins + body_sizes
+    is_good = (body_sizes >= 0) & (body_ends <= ends - 3 - is_v2)
+    if not is_good.all():
+        return None, is_good
+    # As a short, what V1 has in one byte is the higher half, sign included.
+    topic_sizes = gather(data, body_ends, ">i2").astype(np.int64)
+    topic_sizes = np.where(is_v2, topic_sizes, topic_sizes >> 8)
+    topic_begins = body_ends + 1 + is_v2
+    topic_ends = topic_begins + topic_sizes
+    is_good = (topic_sizes >= 0) & (topic_ends <= ends - _PROPERTIES_LENGTH_SIZE)
+    if not is_good.all():
+        return None, is_good
+    is_good = gather(data, topic_ends, ">i2") == ends - topic_ends - _PROPERTIES_LENGTH_SIZE
+    more = (born_extras, extras) if has_ipv6 else (None, None)
+    return RecordRows(fields, begins, body_begins, body_ends, topic_begins, topic_ends, ends, *more), is_good
+
+
+def bad_bodies(view: memoryview, rows: RecordRows) -> Bools:
+    """Return which records have a body that is not what its CRC-32 says; an empty one has none."""
+    places = zip(rows.body_begins.tolist(), rows.body_ends.tolist(), strict=True)
+    checksums = np.array([crc32(view[begin:end]) for begin, end in places], np.int64) & CRC_MASK
+    is_bad: Bools = (checksums != rows.fields["body_crc"]) & (rows.body_begins < rows.body_ends)
+    return is_bad
+
+
+def bad_property_crcs(view: memoryview, rows: RecordRows) -> Int64s:
+    """Return the numbers of the records whose property CRC is wrong; most have none."""
+    # Never before the record, for the fields before its properties are longer.
+    heads = gather(np.frombuffer(view, np.uint8), rows.ends - CRC_SIZE, "<u8")
+    likely = np.flatnonzero(heads == np.uint64(int.from_bytes(CRC_NAME.encode(), "little")))
+    is_wrong = [
+        decode(view, int(rows.begins[row]), int(rows.ends[row])).check(
+            is_body_checked=False, is_property_crc_checked=True
+        )
+        is not None
+        for row in likely.tolist()
+    ]
+    wrong: Int64s = likely[np.array(is_wrong, np.bool_)]
+    return wrong
