@@ -107,6 +107,12 @@ class RecordRows:
             found = gather(data, self.begins + (position + extras), dtype.str)
         return found.astype(dtype.newbyteorder("="))
 
+    def host_positions(self, name: str) -> Int64s:
+        """Return where the `born_host` or `store_host` of each row begins in the buffer."""
+        assert _FIELDS.fields is not None
+        positions: Int64s = self.begins + _FIELDS.fields[name][1]
+        return positions + self.born_extras if name == "store_host" and self.born_extras is not None else positions
+
 
 def gather(data: Bytes, positions: Int64s, dtype: str) -> NDArray[Any]:
     """Return what stands at each of `positions`, aligned or not: one copy of a few bytes each."""

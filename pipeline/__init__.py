@@ -1,1 +1,1 @@
-"""The PySpark data pipeline (an optional extra); no code yet."""
+"""The PySpark data pipeline (an optional extra)."""
