@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from commitlog.properties import decode_properties
 from commitlog.record_rows import Bytes, RecordRows, gather
 from dledger.entry import HEADER, HEADER_SIZE
+from pipeline.property_columns import PropertyColumns
 from pipeline.schema import DEFAULT_NAMES, chosen
 from store.dispatch_batch import Int64s
 from store.message import KEYS, TAGS, UNIQUE_KEY
@@ -87,7 +87,7 @@ class _Decoding:
         if name in _HOSTS:
             return self._hosts(*_HOSTS[name])
         if name in _PROPERTY_NAMES:
-            return pa.array([row.get(_PROPERTY_NAMES[name]) for row in self._properties], pa.string())
+            return self._properties.values(_PROPERTY_NAMES[name])
         if name in _ENTRY_FIELDS:
             return self._entry_field(_ENTRY_FIELDS[name])
         return self._variable(name)
@@ -104,8 +104,7 @@ class _Decoding:
         if name == "propertiesRaw":
             return self._raw_properties
         assert name == "properties", name
-        pairs = [list(row.items()) for row in self._properties]
-        return pa.array(pairs, pa.map_(pa.string(), pa.string()))
+        return self._properties.maps()
 
     @cached_property
     def _parts(self) -> pa.Array:
@@ -129,8 +128,8 @@ class _Decoding:
         return self._cut(_PROPERTIES)
 
     @cached_property
-    def _properties(self) -> list[dict[str, str]]:
-        return [decode_properties(raw) for raw in self._raw_properties.to_pylist()]
+    def _properties(self) -> PropertyColumns:
+        return PropertyColumns(self._raw_properties)
 
     def _entry_field(self, position: int) -> pa.Array:
         if not self.header_size:
