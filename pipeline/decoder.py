@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
@@ -151,6 +151,8 @@ class _Decoding:
         return pa.array([_host_text(bytes(self.view[begin:end])) for begin, end in places], pa.string())
 
 
+# The same clients come again in every batch.
+@lru_cache(maxsize=1 << 16)
 def _host_text(raw: bytes) -> str:
     port = int.from_bytes(raw[-4:], "big", signed=True)
     return f"{IPv4Address(raw[:4])}:{port}" if len(raw) == 8 else f"[{IPv6Address(raw[:16])}]:{port}"
