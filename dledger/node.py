@@ -32,6 +32,7 @@ from dledger.node_observer import not_leader_message
 from dledger.node_parts import NodeParts, Trace, compose, gauges_of
 from dledger.node_status import Leader, NodeStatus, status_of
 from dledger.node_waiters import Waiters
+from dledger.origin import Origin, RawOrigin
 from dledger.peer_frames import PAYLOAD_SIZE_BYTES_MAX
 from dledger.pending_appends import AppendResult, PendingAppend
 from dledger.pending_reads import RequestRefused
@@ -60,6 +61,7 @@ class Node:
         codec: tells a leader's own entries from those of clients. All nodes of a group must have the same.
         state_machine: is given every committed entry (of the codec's `applied_channel`); without any state yet. All
             nodes of a group must have the same.
+        origin: what the log goes on from; nodes with another are refused. All that is settled before the node starts.
         keep_from: entries from this index on must not be deleted, for a reason of the owner's; None: he has none.
         trace: gets a line of JSON for every event of the core (`dledger.trace`).
 
@@ -82,6 +84,7 @@ class Node:
         files: Files | None = None,
         *,
         codec: EntryCodec = RAW_ENTRY_CODEC,
+        origin: Origin | None = None,
         state_machine: StateMachine | None = None,
         keep_from: Callable[[], int] | None = None,
         trace: Trace | None = None,
@@ -94,6 +97,7 @@ class Node:
         self.metrics = metrics
         self._files = files or OsFiles()
         self._codec = codec
+        self._origin = origin or RawOrigin()
         self._state_machine = state_machine
         self._keep_from = keep_from
         self._trace = trace
@@ -144,6 +148,7 @@ class Node:
                 self.config,
                 self.metrics,
                 self._waiters,
+                origin=self._origin,
                 leader=self.leader,
                 on_failed=self._fail,
                 state_machine=self._state_machine,

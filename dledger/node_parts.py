@@ -24,6 +24,7 @@ from dledger.node_retention import NodeRetention, retention_settings
 from dledger.node_status import Leader
 from dledger.node_turns import NodeTurns
 from dledger.node_waiters import Waiters
+from dledger.origin import Origin
 from dledger.peer_transport import PeerTransport
 from dledger.pending_appends import PendingAppends
 from dledger.state_machine import Applier, StateMachine
@@ -82,6 +83,7 @@ def compose(
     metrics: NodeMetrics,
     waiters: Waiters,
     *,
+    origin: Origin,
     leader: Callable[[], Leader],
     on_failed: Callable[[Exception], None],
     state_machine: StateMachine | None,
@@ -106,7 +108,7 @@ def compose(
     group = NodeGroup(config, set_members=set_members, ask=ask)
     observer = NodeObserver(config.self_id, metrics, waiters, group, term_at=store.term_at, leader=leader)
     turns = NodeTurns(config, metrics, waiters, group, observer, store=store, thread=thread, on_failed=on_failed)
-    transport = PeerTransport(config, turns)
+    transport = PeerTransport(config, turns, origin)
     machine = _machine_of(opened, config, state_machine, turns, observer)
     if machine is not None:
         observer.machine, waiters.appends.take_results = machine, machine.take

@@ -42,6 +42,9 @@ class ConnectionOwner(Protocol):
     def on_open(self, connection: PeerConnection) -> None:
         """Hear that both sides agreed to talk: ids and addresses of `connection` are known."""
 
+    def on_inquiry(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
+        """Take over the socket of an inquiry that was greeted; `connection` says no more."""
+
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Hear all messages of one read; there is at least one."""
 
@@ -158,9 +161,19 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._hello_timer is not None:
             self._hello_timer.cancel()
         self.client_address, self.peer_address = hello.client_address, hello.peer_address
+        if hello.is_inquiry:
+            self._hand_over()
+            return
         self.is_open = True
         self._buffer.accept_messages()
         self._owner.on_open(self)
+
+    def _hand_over(self) -> None:
+        """Let the owner use the socket for an inquiry; this object has ended."""
+        transport, self._transport = self._transport, None
+        if transport is None or self.is_dialled:
+            raise BadFrame("an inquiry where none was asked for")
+        self._owner.on_inquiry(self, transport)
 
     def _answer(self, hello: Hello) -> bool:
         """Answer the dialling end; return False if it is refused: it hears why before the connection ends."""

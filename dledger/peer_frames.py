@@ -10,7 +10,7 @@ All integers big-endian:
 |      0 |    4 | u32   | total size     | bytes behind this field: 4 + control + payload      |
 |      4 |    4 | u32   | control size   | bytes of the control part                           |
 |      8 |    c | bytes | control        | a `dledger.v1.PeerMessage`                          |
-|  8 + c |    p | bytes | payload        | entries of a push, bytes of a snapshot; else nothing |
+|  8 + c |    p | bytes | payload        | entries of a push, bytes of a snapshot or answer; else nothing |
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ FRAME_HEAD = struct.Struct(
 )
 assert FRAME_HEAD.size == 8
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 # A control part is a few dozen bytes, a Hello a few hundred, a ResetLog with all members that may be 10 KiB.
 CONTROL_SIZE_BYTES_MAX = 16 * 1024
 # Group, ids and addresses in a Hello; they are quoted in refusals, which must fit a control part.
 NAME_LENGTH_MAX = 255
+# What a log goes on from, in a Hello.
+ORIGIN_SIZE_BYTES_MAX = 12 * 1024
 # Largest push payload that a node may send. Fixed for all nodes, for sender and receiver must agree on it.
 PAYLOAD_SIZE_BYTES_MAX = 16 * 1024 * 1024
 # Until the Hello is accepted a stranger can make us hold this much and no more.
@@ -59,6 +61,8 @@ class Hello:
         message: the refusal for people.
         is_bulk: whether the connection carries log and snapshot bytes and their answers, or all that is short.
         peer_address: host:port of the speaker's peer transport.
+        is_inquiry: the connection is for questions about the origin (`dledger.inquiry`); the speaker may not take part.
+        origin: what the speaker's log goes on from (`dledger.origin`).
     """
 
     group: str
@@ -71,6 +75,8 @@ class Hello:
     code: int = ResponseCode.SUCCESS
     message: str = ""
     peer_address: str = ""
+    is_inquiry: bool = False
+    origin: bytes = b""
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -88,6 +94,8 @@ def encode_hello(hello: Hello) -> bytes:
                 message=hello.message,
                 is_bulk=hello.is_bulk,
                 peer_address=hello.peer_address,
+                is_inquiry=hello.is_inquiry,
+                origin=hello.origin,
             )
         ),
         payload_size=0,
@@ -113,6 +121,8 @@ def decode_hello(control: bytes, payload: bytes) -> Hello:
     names = (hello.group, hello.self_id, hello.peer_id, hello.client_address, hello.peer_address)
     if max(map(len, names)) > NAME_LENGTH_MAX:
         raise BadFrame(f"hello: a name is longer than {NAME_LENGTH_MAX} characters")
+    if len(hello.origin) > ORIGIN_SIZE_BYTES_MAX:
+        raise BadFrame(f"hello: an origin of {len(hello.origin)} bytes; at most {ORIGIN_SIZE_BYTES_MAX} are allowed")
     return Hello(
         protocol_version=hello.protocol_version,
         group=hello.group,
@@ -124,6 +134,8 @@ def decode_hello(control: bytes, payload: bytes) -> Hello:
         message=hello.message,
         is_bulk=hello.is_bulk,
         peer_address=hello.peer_address,
+        is_inquiry=hello.is_inquiry,
+        origin=hello.origin,
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from dledger.config import Address, NodeConfig, check_id
 from dledger.errors import DLedgerError, ResponseCode
+from dledger.origin import Origin
 from dledger.peer_frames import PROTOCOL_VERSION, Hello
 
 
@@ -35,9 +36,11 @@ class Handshake:
     Args:
         config: says who this node is and what the cluster agrees on.
         has_place_for: whether a node of this id may come in: a peer, or a guest while there are few.
+        origin: what this node's log goes on from; None: the node does not take part yet, and only inquiries are let in.
     """
 
-    def __init__(self, config: NodeConfig, has_place_for: Callable[[str], bool]) -> None:
+    def __init__(self, config: NodeConfig, has_place_for: Callable[[str], bool], origin: Origin | None) -> None:
+        self._origin = origin
         self._self_id = config.self_id
         self._group = config.group
         self._has_place_for = has_place_for
@@ -45,7 +48,7 @@ class Handshake:
         self._client_address = str(config.client_address)
         self._peer_address = str(config.self_address)
 
-    def hello(self, peer_id: str, *, is_bulk: bool) -> Hello:
+    def hello(self, peer_id: str, *, is_bulk: bool, is_inquiry: bool = False) -> Hello:
         """Return the greeting to `peer_id`."""
         return Hello(
             group=self._group,
@@ -55,11 +58,13 @@ class Handshake:
             client_address=self._client_address,
             is_bulk=is_bulk,
             peer_address=self._peer_address,
+            is_inquiry=is_inquiry,
+            origin=b"" if self._origin is None else self._origin.told,
         )
 
     def answer(self, asked: Hello) -> Hello:
         """Return the greeting that answers `asked`: it says 200, or why the connection is refused."""
-        hello = self.hello(asked.self_id, is_bulk=asked.is_bulk)
+        hello = self.hello(asked.self_id, is_bulk=asked.is_bulk, is_inquiry=asked.is_inquiry)
         try:
             self._judge(asked)
         except PeerRefused as refused:
@@ -105,6 +110,19 @@ class Handshake:
             Address.parse(hello.peer_address)
         except ValueError as error:
             raise PeerRefused(ResponseCode.UNEXPECTED_ARGUMENT, f"id and peer address: {error}") from None
+        if not hello.is_inquiry:
+            self._judge_member(hello)
+
+    def _judge_member(self, hello: Hello) -> None:
+        """Judge what only matters where Raft is spoken."""
+        if self._origin is None:
+            raise PeerRefused(
+                ResponseCode.LEADER_NOT_READY,
+                f"{self._self_id!r} does not take part yet: it asks what the log goes on from",
+            )
+        difference = self._origin.difference(hello.self_id, hello.origin)
+        if difference is not None:
+            raise PeerRefused(ResponseCode.INCONSISTENT_STATE, difference)
         if not self._has_place_for(hello.self_id):
             raise PeerRefused(
                 ResponseCode.UNKNOWN_MEMBER,

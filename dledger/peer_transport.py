@@ -48,6 +48,8 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.errors import DLedgerError
+from dledger.inquiry import InquiryAnswers, take_over
+from dledger.origin import Origin
 from dledger.peer_connection import PeerConnection
 from dledger.peer_dialer import Dialer
 from dledger.peer_handshake import Handshake, PeerRefused
@@ -101,16 +103,19 @@ class PeerTransport:
     Args:
         config: own address and identity.
         listener: hears of messages and of broken connections.
+        origin: what the log goes on from; peers with another are refused, and nodes that do not take part yet may ask.
 
     Attributes:
         dropped_messages_count: messages that were not sent because their peer could not be reached, or took too little.
     """
 
-    def __init__(self, config: NodeConfig, listener: PeerListener) -> None:
+    def __init__(self, config: NodeConfig, listener: PeerListener, origin: Origin) -> None:
         self.dropped_messages_count = 0
         self._config = config
         self._listener = listener
-        self._handshake = Handshake(config, self._has_place_for)
+        self._handshake = Handshake(config, self._has_place_for, origin)
+        self._origin = origin
+        self._inquiries: set[InquiryAnswers] = set()
         self._links: dict[str, PeerLink] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._strangers: set[PeerConnection] = set()
@@ -169,6 +174,8 @@ class PeerTransport:
             self._forget(peer_id, ended)
         for connection in list(self._strangers):
             connection.close(ended)
+        for inquiry in list(self._inquiries):
+            inquiry.end()
         if self._server is not None:
             self._server.close()
 
@@ -228,6 +235,11 @@ class PeerTransport:
         link.put(connection)
         self._complaints = {complaint for complaint in self._complaints if complaint[0] != peer_id}
         logger.info("peer_connected peer=%s dialled=%s bulk=%s", peer_id, connection.is_dialled, connection.is_bulk)
+
+    def on_inquiry(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
+        """Answer a node that does not take part yet."""
+        self._strangers.discard(connection)
+        take_over(transport, connection.peer_id, self._origin, self._inquiries)
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Hand on what a peer sent."""

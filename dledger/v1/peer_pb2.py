@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from dledger.v1 import member_pb2 as dledger_dot_v1_dot_member__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ledger/v1/peer.proto\x12\ndledger.v1\x1a\x17\x64ledger/v1/member.proto\"\xad\x05\n\x0bPeerMessage\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\"\n\x05hello\x18\x02 \x01(\x0b\x32\x11.dledger.v1.HelloH\x00\x12/\n\x0cvote_request\x18\x03 \x01(\x0b\x32\x17.dledger.v1.VoteRequestH\x00\x12\x31\n\rvote_response\x18\x04 \x01(\x0b\x32\x18.dledger.v1.VoteResponseH\x00\x12*\n\theartbeat\x18\x05 \x01(\x0b\x32\x15.dledger.v1.HeartbeatH\x00\x12;\n\x12heartbeat_response\x18\x06 \x01(\x0b\x32\x1d.dledger.v1.HeartbeatResponseH\x00\x12 \n\x04push\x18\x07 \x01(\x0b\x32\x10.dledger.v1.PushH\x00\x12\x31\n\rpush_response\x18\x08 \x01(\x0b\x32\x18.dledger.v1.PushResponseH\x00\x12-\n\x0btimeout_now\x18\t \x01(\x0b\x32\x16.dledger.v1.TimeoutNowH\x00\x12:\n\x12read_index_request\x18\n \x01(\x0b\x32\x1c.dledger.v1.ReadIndexRequestH\x00\x12<\n\x13read_index_response\x18\x0b \x01(\x0b\x32\x1d.dledger.v1.ReadIndexResponseH\x00\x12\x33\n\x0esnapshot_chunk\x18\x0c \x01(\x0b\x32\x19.dledger.v1.SnapshotChunkH\x00\x12\x39\n\x11snapshot_progress\x18\r \x01(\x0b\x32\x1c.dledger.v1.SnapshotProgressH\x00\x12)\n\treset_log\x18\x0e \x01(\x0b\x32\x14.dledger.v1.ResetLogH\x00\x42\x06\n\x04kind\"\xc8\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0f\n\x07self_id\x18\x03 \x01(\t\x12\x0f\n\x07peer_id\x18\x04 \x01(\t\x12\x16\n\x0e\x63luster_digest\x18\x05 \x01(\r\x12\x16\n\x0e\x63lient_address\x18\x06 \x01(\t\x12\x0c\n\x04\x63ode\x18\x07 \x01(\x05\x12\x0f\n\x07message\x18\x08 \x01(\t\x12\x0f\n\x07is_bulk\x18\t \x01(\x08\x12\x14\n\x0cpeer_address\x18\n \x01(\t\"y\n\x0bVoteRequest\x12\x13\n\x0bis_pre_vote\x18\x01 \x01(\x08\x12\x12\n\nlast_index\x18\x02 \x01(\x03\x12\x11\n\tlast_term\x18\x03 \x01(\x03\x12\x13\n\x0bis_transfer\x18\x04 \x01(\x08\x12\x19\n\x11voter_incarnation\x18\x05 \x01(\x04\"L\n\x0cVoteResponse\x12\x13\n\x0bis_pre_vote\x18\x01 \x01(\x08\x12\x12\n\nis_granted\x18\x02 \x01(\x08\x12\x13\n\x0bis_founding\x18\x03 \x01(\x08\"E\n\tHeartbeat\x12\x14\n\x0c\x63ommit_index\x18\x01 \x01(\x03\x12\r\n\x05round\x18\x02 \x01(\x03\x12\x13\n\x0bis_founding\x18\x03 \x01(\x08\"H\n\x11HeartbeatResponse\x12\r\n\x05round\x18\x01 \x01(\x03\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0f\n\x07is_sick\x18\x03 \x01(\x08\"\xa9\x01\n\x04Push\x12\x12\n\nprev_index\x18\x01 \x01(\x03\x12\x11\n\tprev_term\x18\x02 \x01(\x03\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x03\x12\x13\n\x0b\x66irst_index\x18\x04 \x01(\x03\x12\x12\n\nlast_index\x18\x05 \x01(\x03\x12\x14\n\x0c\x65ntries_term\x18\x06 \x01(\x03\x12\x10\n\x08position\x18\x07 \x01(\x03\x12\x13\n\x0bis_founding\x18\x08 \x01(\x08\"\xc0\x01\n\x0cPushResponse\x12\x12\n\nis_success\x18\x01 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x02 \x01(\x03\x12\x1b\n\x13rejected_prev_index\x18\x03 \x01(\x03\x12\x12\n\nlast_index\x18\x04 \x01(\x03\x12\x15\n\rconflict_term\x18\x05 \x01(\x03\x12\x1c\n\x14\x63onflict_first_index\x18\x06 \x01(\x03\x12\x0c\n\x04\x63ode\x18\x07 \x01(\x05\x12\x13\n\x0bincarnation\x18\x08 \x01(\x04\"\x0c\n\nTimeoutNow\"#\n\x10ReadIndexRequest\x12\x0f\n\x07read_id\x18\x01 \x01(\x03\"3\n\x11ReadIndexResponse\x12\x0f\n\x07read_id\x18\x01 \x01(\x03\x12\r\n\x05index\x18\x02 \x01(\x03\"M\n\x08Snapshot\x12\r\n\x05index\x18\x01 \x01(\x03\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\r\"G\n\rSnapshotChunk\x12&\n\x08snapshot\x18\x01 \x01(\x0b\x32\x14.dledger.v1.Snapshot\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"9\n\x10SnapshotProgress\x12\r\n\x05index\x18\x01 \x01(\x03\x12\x16\n\x0ereceived_bytes\x18\x02 \x01(\x03\"\xb9\x01\n\x08ResetLog\x12\x13\n\x0b\x62\x65gin_index\x18\x01 \x01(\x03\x12\x16\n\x0e\x62\x65gin_position\x18\x02 \x01(\x03\x12\x11\n\tprev_term\x18\x03 \x01(\x03\x12#\n\x07members\x18\x04 \x03(\x0b\x32\x12.dledger.v1.Member\x12\x18\n\x10membership_index\x18\x05 \x01(\x03\x12\x1b\n\x0esnapshot_index\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_snapshot_indexb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ledger/v1/peer.proto\x12\ndledger.v1\x1a\x17\x64ledger/v1/member.proto\"\xfd\x05\n\x0bPeerMessage\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\"\n\x05hello\x18\x02 \x01(\x0b\x32\x11.dledger.v1.HelloH\x00\x12/\n\x0cvote_request\x18\x03 \x01(\x0b\x32\x17.dledger.v1.VoteRequestH\x00\x12\x31\n\rvote_response\x18\x04 \x01(\x0b\x32\x18.dledger.v1.VoteResponseH\x00\x12*\n\theartbeat\x18\x05 \x01(\x0b\x32\x15.dledger.v1.HeartbeatH\x00\x12;\n\x12heartbeat_response\x18\x06 \x01(\x0b\x32\x1d.dledger.v1.HeartbeatResponseH\x00\x12 \n\x04push\x18\x07 \x01(\x0b\x32\x10.dledger.v1.PushH\x00\x12\x31\n\rpush_response\x18\x08 \x01(\x0b\x32\x18.dledger.v1.PushResponseH\x00\x12-\n\x0btimeout_now\x18\t \x01(\x0b\x32\x16.dledger.v1.TimeoutNowH\x00\x12:\n\x12read_index_request\x18\n \x01(\x0b\x32\x1c.dledger.v1.ReadIndexRequestH\x00\x12<\n\x13read_index_response\x18\x0b \x01(\x0b\x32\x1d.dledger.v1.ReadIndexResponseH\x00\x12\x33\n\x0esnapshot_chunk\x18\x0c \x01(\x0b\x32\x19.dledger.v1.SnapshotChunkH\x00\x12\x39\n\x11snapshot_progress\x18\r \x01(\x0b\x32\x1c.dledger.v1.SnapshotProgressH\x00\x12)\n\treset_log\x18\x0e \x01(\x0b\x32\x14.dledger.v1.ResetLogH\x00\x12(\n\x08question\x18\x0f \x01(\x0b\x32\x14.dledger.v1.QuestionH\x00\x12$\n\x06\x61nswer\x18\x10 \x01(\x0b\x32\x12.dledger.v1.AnswerH\x00\x42\x06\n\x04kind\"\xec\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0f\n\x07self_id\x18\x03 \x01(\t\x12\x0f\n\x07peer_id\x18\x04 \x01(\t\x12\x16\n\x0e\x63luster_digest\x18\x05 \x01(\r\x12\x16\n\x0e\x63lient_address\x18\x06 \x01(\t\x12\x0c\n\x04\x63ode\x18\x07 \x01(\x05\x12\x0f\n\x07message\x18\x08 \x01(\t\x12\x0f\n\x07is_bulk\x18\t \x01(\x08\x12\x14\n\x0cpeer_address\x18\n \x01(\t\x12\x12\n\nis_inquiry\x18\x0b \x01(\x08\x12\x0e\n\x06origin\x18\x0c \x01(\x0c\"\x18\n\x08Question\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"\x16\n\x06\x41nswer\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"y\n\x0bVoteRequest\x12\x13\n\x0bis_pre_vote\x18\x01 \x01(\x08\x12\x12\n\nlast_index\x18\x02 \x01(\x03\x12\x11\n\tlast_term\x18\x03 \x01(\x03\x12\x13\n\x0bis_transfer\x18\x04 \x01(\x08\x12\x19\n\x11voter_incarnation\x18\x05 \x01(\x04\"L\n\x0cVoteResponse\x12\x13\n\x0bis_pre_vote\x18\x01 \x01(\x08\x12\x12\n\nis_granted\x18\x02 \x01(\x08\x12\x13\n\x0bis_founding\x18\x03 \x01(\x08\"E\n\tHeartbeat\x12\x14\n\x0c\x63ommit_index\x18\x01 \x01(\x03\x12\r\n\x05round\x18\x02 \x01(\x03\x12\x13\n\x0bis_founding\x18\x03 \x01(\x08\"H\n\x11HeartbeatResponse\x12\r\n\x05round\x18\x01 \x01(\x03\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0f\n\x07is_sick\x18\x03 \x01(\x08\"\xa9\x01\n\x04Push\x12\x12\n\nprev_index\x18\x01 \x01(\x03\x12\x11\n\tprev_term\x18\x02 \x01(\x03\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x03\x12\x13\n\x0b\x66irst_index\x18\x04 \x01(\x03\x12\x12\n\nlast_index\x18\x05 \x01(\x03\x12\x14\n\x0c\x65ntries_term\x18\x06 \x01(\x03\x12\x10\n\x08position\x18\x07 \x01(\x03\x12\x13\n\x0bis_founding\x18\x08 \x01(\x08\"\xc0\x01\n\x0cPushResponse\x12\x12\n\nis_success\x18\x01 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x02 \x01(\x03\x12\x1b\n\x13rejected_prev_index\x18\x03 \x01(\x03\x12\x12\n\nlast_index\x18\x04 \x01(\x03\x12\x15\n\rconflict_term\x18\x05 \x01(\x03\x12\x1c\n\x14\x63onflict_first_index\x18\x06 \x01(\x03\x12\x0c\n\x04\x63ode\x18\x07 \x01(\x05\x12\x13\n\x0bincarnation\x18\x08 \x01(\x04\"\x0c\n\nTimeoutNow\"#\n\x10ReadIndexRequest\x12\x0f\n\x07read_id\x18\x01 \x01(\x03\"3\n\x11ReadIndexResponse\x12\x0f\n\x07read_id\x18\x01 \x01(\x03\x12\r\n\x05index\x18\x02 \x01(\x03\"M\n\x08Snapshot\x12\r\n\x05index\x18\x01 \x01(\x03\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\r\"G\n\rSnapshotChunk\x12&\n\x08snapshot\x18\x01 \x01(\x0b\x32\x14.dledger.v1.Snapshot\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"9\n\x10SnapshotProgress\x12\r\n\x05index\x18\x01 \x01(\x03\x12\x16\n\x0ereceived_bytes\x18\x02 \x01(\x03\"\xb9\x01\n\x08ResetLog\x12\x13\n\x0b\x62\x65gin_index\x18\x01 \x01(\x03\x12\x16\n\x0e\x62\x65gin_position\x18\x02 \x01(\x03\x12\x11\n\tprev_term\x18\x03 \x01(\x03\x12#\n\x07members\x18\x04 \x03(\x0b\x32\x12.dledger.v1.Member\x12\x18\n\x10membership_index\x18\x05 \x01(\x03\x12\x1b\n\x0esnapshot_index\x18\x06 \x01(\x03H\x00\x88\x01\x01\x42\x11\n\x0f_snapshot_indexb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,33 +33,37 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dledger.v1.peer_pb2', _glob
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PEERMESSAGE']._serialized_start=63
-  _globals['_PEERMESSAGE']._serialized_end=748
-  _globals['_HELLO']._serialized_start=751
-  _globals['_HELLO']._serialized_end=951
-  _globals['_VOTEREQUEST']._serialized_start=953
-  _globals['_VOTEREQUEST']._serialized_end=1074
-  _globals['_VOTERESPONSE']._serialized_start=1076
-  _globals['_VOTERESPONSE']._serialized_end=1152
-  _globals['_HEARTBEAT']._serialized_start=1154
-  _globals['_HEARTBEAT']._serialized_end=1223
-  _globals['_HEARTBEATRESPONSE']._serialized_start=1225
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1297
-  _globals['_PUSH']._serialized_start=1300
-  _globals['_PUSH']._serialized_end=1469
-  _globals['_PUSHRESPONSE']._serialized_start=1472
-  _globals['_PUSHRESPONSE']._serialized_end=1664
-  _globals['_TIMEOUTNOW']._serialized_start=1666
-  _globals['_TIMEOUTNOW']._serialized_end=1678
-  _globals['_READINDEXREQUEST']._serialized_start=1680
-  _globals['_READINDEXREQUEST']._serialized_end=1715
-  _globals['_READINDEXRESPONSE']._serialized_start=1717
-  _globals['_READINDEXRESPONSE']._serialized_end=1768
-  _globals['_SNAPSHOT']._serialized_start=1770
-  _globals['_SNAPSHOT']._serialized_end=1847
-  _globals['_SNAPSHOTCHUNK']._serialized_start=1849
-  _globals['_SNAPSHOTCHUNK']._serialized_end=1920
-  _globals['_SNAPSHOTPROGRESS']._serialized_start=1922
-  _globals['_SNAPSHOTPROGRESS']._serialized_end=1979
-  _globals['_RESETLOG']._serialized_start=1982
-  _globals['_RESETLOG']._serialized_end=2167
+  _globals['_PEERMESSAGE']._serialized_end=828
+  _globals['_HELLO']._serialized_start=831
+  _globals['_HELLO']._serialized_end=1067
+  _globals['_QUESTION']._serialized_start=1069
+  _globals['_QUESTION']._serialized_end=1093
+  _globals['_ANSWER']._serialized_start=1095
+  _globals['_ANSWER']._serialized_end=1117
+  _globals['_VOTEREQUEST']._serialized_start=1119
+  _globals['_VOTEREQUEST']._serialized_end=1240
+  _globals['_VOTERESPONSE']._serialized_start=1242
+  _globals['_VOTERESPONSE']._serialized_end=1318
+  _globals['_HEARTBEAT']._serialized_start=1320
+  _globals['_HEARTBEAT']._serialized_end=1389
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1391
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1463
+  _globals['_PUSH']._serialized_start=1466
+  _globals['_PUSH']._serialized_end=1635
+  _globals['_PUSHRESPONSE']._serialized_start=1638
+  _globals['_PUSHRESPONSE']._serialized_end=1830
+  _globals['_TIMEOUTNOW']._serialized_start=1832
+  _globals['_TIMEOUTNOW']._serialized_end=1844
+  _globals['_READINDEXREQUEST']._serialized_start=1846
+  _globals['_READINDEXREQUEST']._serialized_end=1881
+  _globals['_READINDEXRESPONSE']._serialized_start=1883
+  _globals['_READINDEXRESPONSE']._serialized_end=1934
+  _globals['_SNAPSHOT']._serialized_start=1936
+  _globals['_SNAPSHOT']._serialized_end=2013
+  _globals['_SNAPSHOTCHUNK']._serialized_start=2015
+  _globals['_SNAPSHOTCHUNK']._serialized_end=2086
+  _globals['_SNAPSHOTPROGRESS']._serialized_start=2088
+  _globals['_SNAPSHOTPROGRESS']._serialized_end=2145
+  _globals['_RESETLOG']._serialized_start=2148
+  _globals['_RESETLOG']._serialized_end=2333
 # @@protoc_insertion_point(module_scope)

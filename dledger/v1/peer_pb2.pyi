@@ -40,6 +40,8 @@ class PeerMessage(_message.Message):
     SNAPSHOT_CHUNK_FIELD_NUMBER: _builtins.int
     SNAPSHOT_PROGRESS_FIELD_NUMBER: _builtins.int
     RESET_LOG_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """The sender's current term (a pre-vote's is the term that it would have); not used by Hello."""
     @_builtins.property
@@ -68,6 +70,10 @@ class PeerMessage(_message.Message):
     def snapshot_progress(self) -> Global___SnapshotProgress: ...
     @_builtins.property
     def reset_log(self) -> Global___ResetLog: ...
+    @_builtins.property
+    def question(self) -> Global___Question: ...
+    @_builtins.property
+    def answer(self) -> Global___Answer: ...
     def __init__(
         self,
         *,
@@ -85,12 +91,14 @@ class PeerMessage(_message.Message):
         snapshot_chunk: Global___SnapshotChunk | None = ...,
         snapshot_progress: Global___SnapshotProgress | None = ...,
         reset_log: Global___ResetLog | None = ...,
+        question: Global___Question | None = ...,
+        answer: Global___Answer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "heartbeat_response", b"heartbeat_response", "hello", b"hello", "kind", b"kind", "push", b"push", "push_response", b"push_response", "read_index_request", b"read_index_request", "read_index_response", b"read_index_response", "reset_log", b"reset_log", "snapshot_chunk", b"snapshot_chunk", "snapshot_progress", b"snapshot_progress", "timeout_now", b"timeout_now", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "heartbeat", b"heartbeat", "heartbeat_response", b"heartbeat_response", "hello", b"hello", "kind", b"kind", "push", b"push", "push_response", b"push_response", "question", b"question", "read_index_request", b"read_index_request", "read_index_response", b"read_index_response", "reset_log", b"reset_log", "snapshot_chunk", b"snapshot_chunk", "snapshot_progress", b"snapshot_progress", "timeout_now", b"timeout_now", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "heartbeat_response", b"heartbeat_response", "hello", b"hello", "kind", b"kind", "push", b"push", "push_response", b"push_response", "read_index_request", b"read_index_request", "read_index_response", b"read_index_response", "reset_log", b"reset_log", "snapshot_chunk", b"snapshot_chunk", "snapshot_progress", b"snapshot_progress", "term", b"term", "timeout_now", b"timeout_now", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "heartbeat", b"heartbeat", "heartbeat_response", b"heartbeat_response", "hello", b"hello", "kind", b"kind", "push", b"push", "push_response", b"push_response", "question", b"question", "read_index_request", b"read_index_request", "read_index_response", b"read_index_response", "reset_log", b"reset_log", "snapshot_chunk", b"snapshot_chunk", "snapshot_progress", b"snapshot_progress", "term", b"term", "timeout_now", b"timeout_now", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "vote_request", "vote_response", "heartbeat", "heartbeat_response", "push", "push_response", "timeout_now", "read_index_request", "read_index_response", "snapshot_chunk", "snapshot_progress", "reset_log"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "vote_request", "vote_response", "heartbeat", "heartbeat_response", "push", "push_response", "timeout_now", "read_index_request", "read_index_response", "snapshot_chunk", "snapshot_progress", "reset_log", "question", "answer"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -112,6 +120,8 @@ class Hello(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     IS_BULK_FIELD_NUMBER: _builtins.int
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
+    IS_INQUIRY_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     group: _builtins.str
     self_id: _builtins.str
@@ -128,6 +138,12 @@ class Hello(_message.Message):
     """What the connection carries: true for log and snapshot bytes and their answers, false for all that is short."""
     peer_address: _builtins.str
     """host:port of the speaker's peer transport, so that a node which hears of it for the first time can dial back."""
+    is_inquiry: _builtins.bool
+    """The connection carries questions and answers about what the log goes on from, and nothing else; a node asks before
+    it takes part.
+    """
+    origin: _builtins.bytes
+    """What the speaker's log goes on from; opaque here. Both sides refuse a connection when it differs; not of an inquiry."""
     def __init__(
         self,
         *,
@@ -141,14 +157,58 @@ class Hello(_message.Message):
         message: _builtins.str = ...,
         is_bulk: _builtins.bool = ...,
         peer_address: _builtins.str = ...,
+        is_inquiry: _builtins.bool = ...,
+        origin: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "cluster_digest", b"cluster_digest", "code", b"code", "group", b"group", "is_bulk", b"is_bulk", "message", b"message", "peer_address", b"peer_address", "peer_id", b"peer_id", "protocol_version", b"protocol_version", "self_id", b"self_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "cluster_digest", b"cluster_digest", "code", b"code", "group", b"group", "is_bulk", b"is_bulk", "is_inquiry", b"is_inquiry", "message", b"message", "origin", b"origin", "peer_address", b"peer_address", "peer_id", b"peer_id", "protocol_version", b"protocol_version", "self_id", b"self_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class Question(_message.Message):
+    """On an inquiry, from the side that dialled; more bytes may follow as the frame's payload."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BODY_FIELD_NUMBER: _builtins.int
+    body: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        body: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Question: _TypeAlias = Question  # noqa: Y015
+
+@_typing.final
+class Answer(_message.Message):
+    """Answers the oldest question that is not answered yet; more bytes may follow as the frame's payload."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BODY_FIELD_NUMBER: _builtins.int
+    body: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        body: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Answer: _TypeAlias = Answer  # noqa: Y015
 
 @_typing.final
 class VoteRequest(_message.Message):

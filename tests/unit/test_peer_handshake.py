@@ -8,6 +8,7 @@ import pytest
 
 from dledger.config import Address, NodeConfig, Peer
 from dledger.errors import ResponseCode
+from dledger.origin import RawOrigin
 from dledger.peer_frames import Hello
 from dledger.peer_handshake import Handshake, PeerRefused
 
@@ -18,7 +19,7 @@ def config(self_id: str, *, group: str = "g", ids: str = "n0 n1 n2") -> NodeConf
 
 
 def handshake(node: NodeConfig, *, is_full: bool = False) -> Handshake:
-    return Handshake(node, lambda peer_id: peer_id in ("n0", "n1", "n2") or not is_full)
+    return Handshake(node, lambda peer_id: peer_id in ("n0", "n1", "n2") or not is_full, RawOrigin())
 
 
 def hello_of(node: NodeConfig, peer_id: str = "n0") -> Hello:

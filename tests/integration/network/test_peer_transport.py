@@ -28,6 +28,7 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
+from dledger.origin import RawOrigin
 from dledger.peer_connection import SILENCE_TIMEOUT_MS
 from dledger.peer_frames import FRAME_HEAD, encode_hello
 from dledger.peer_handshake import Handshake
@@ -59,7 +60,7 @@ class Recorder:
 
 async def started(config: NodeConfig) -> tuple[PeerTransport, Recorder]:
     recorder = Recorder()
-    transport = PeerTransport(config, recorder)
+    transport = PeerTransport(config, recorder, RawOrigin())
     await transport.start()
     transport.set_members(members_of(config))
     return transport, recorder
@@ -70,7 +71,7 @@ def members_of(config: NodeConfig) -> dict[str, Address]:
 
 
 def greeting(config: NodeConfig, peer_id: str) -> bytes:
-    return encode_hello(Handshake(config, lambda _: True).hello(peer_id, is_bulk=True))
+    return encode_hello(Handshake(config, lambda _: True, RawOrigin()).hello(peer_id, is_bulk=True))
 
 
 def is_linked(one: PeerTransport, one_id: str, other: PeerTransport, other_id: str) -> bool:
@@ -277,7 +278,10 @@ def test_member_that_is_added_is_dialled_and_one_that_left_is_a_guest_until_it_i
 ) -> None:
     async def main() -> None:
         addresses = members_of(configs["n0"])
-        n0, n1 = PeerTransport(configs["n0"], Recorder()), PeerTransport(configs["n1"], Recorder())
+        n0, n1 = (
+            PeerTransport(configs["n0"], Recorder(), RawOrigin()),
+            PeerTransport(configs["n1"], Recorder(), RawOrigin()),
+        )
         for transport in (n0, n1):
             await transport.start()
             transport.set_members({})
@@ -364,7 +368,7 @@ def test_there_are_few_guests_and_the_next_one_is_told_so(
     monkeypatch.setattr("dledger.peer_transport.GUESTS_MAX", 1)
 
     async def main() -> None:
-        n0 = PeerTransport(configs["n0"], Recorder())
+        n0 = PeerTransport(configs["n0"], Recorder(), RawOrigin())
         await n0.start()
         n1, _ = await started(configs["n1"])
         await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
