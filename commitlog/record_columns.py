@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from commitlog.few_records import FEW_RECORDS_MAX, few_columns
 from commitlog.properties import decode_properties
 from commitlog.property_parts import PropertyParts
 from commitlog.record_rows import RecordRows, bad_bodies, bad_property_crcs, good_rows
@@ -57,6 +58,10 @@ def columns(
         is_property_crc_checked: the same for property CRCs.
         levels_ms: how long a message of each delay level waits.
     """
+    if 0 < len(starts) <= FEW_RECORDS_MAX and not (is_body_checked or is_property_crc_checked):
+        few = few_columns(view, starts, sizes, base_offset, levels_ms)
+        if few is not None:
+            return few
     rows = _good_rows(
         view,
         (starts, sizes),

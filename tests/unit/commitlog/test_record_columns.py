@@ -1,6 +1,7 @@
 """Columns are what a plain reader makes of the records one by one; what is not good ends them."""
 
 import struct
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -8,15 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog import record_columns
+from commitlog.few_records import few_columns
 from commitlog.properties import RawProperties
 from commitlog.record import decode
 from commitlog.record_columns import columns, count_good
 from commitlog.record_encoder import RecordEncoder
 from commitlog.record_scan import walk
 from commitlog.tags_code import tags_code
+from store.dispatch_batch import DispatchBatch
 from store.java_hash import key_hash
 from store.message import Host, Message, QueueKey
 from store.sys_flag import has_queue_offset, is_indexed, is_inner_batch
+from store.topics import DELAY_LEVELS_MS
 
 BASE = 3 << 20
 STORE_HOST = Host(b"\x7f\x00\x00\x01", 10911)
@@ -101,6 +105,32 @@ def test_columns_are_what_a_plain_reader_makes_of_the_records(messages, store_ho
     assert_rows_are_the_records(columns_of(data, starts, sizes), data, starts)
     checked = columns_of(data, starts, sizes, is_body_checked=True, is_property_crc_checked=True)
     assert len(checked) == len(starts)
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=24), HOSTS, st.data())
+def test_few_records_mean_the_same_one_by_one_as_all_at_once(messages, store_host, data):
+    content, starts, sizes = encode(messages, store_host=store_host)
+    damaged = bytearray(content)
+    if data.draw(st.booleans()):
+        damaged[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    first = data.draw(st.integers(0, len(starts) - 1))
+    stretch = starts[first:], sizes[first:]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(record_columns, "FEW_RECORDS_MAX", 0)
+        at_once = columns_of(damaged, *stretch)
+
+    one_by_one = few_columns(memoryview(damaged), *stretch, BASE, DELAY_LEVELS_MS)
+
+    assert (one_by_one is None) == (len(at_once) < len(stretch[0]))
+    for few in (columns_of(damaged, *stretch), one_by_one or at_once):
+        assert_same_batch(few, at_once)
+
+
+def assert_same_batch(batch, other):
+    for field in fields(DispatchBatch):
+        value, wanted = getattr(batch, field.name), getattr(other, field.name)
+        assert np.array_equal(value, wanted), field.name
+        assert getattr(value, "dtype", None) == getattr(wanted, "dtype", None), field.name
 
 
 @given(st.lists(MESSAGES, min_size=30, max_size=40), st.integers(1, 400))
