@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cluster.cli_common import EXIT_USAGE, fail
+from cluster.config_broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER_COUNT
 from cluster.config_values import parse_address
 
 if TYPE_CHECKING:
@@ -19,16 +20,12 @@ if TYPE_CHECKING:
     from dledger.config import Address
     from store.message import Host
 
-# What one answer may bring; RocketMQ's own defaults are for small answers.
-_TRANSFER_BYTES = 4 << 20
-_TRANSFER_COUNT = 32_767
-_DEDUPE_COUNT = 200_000
 _DEFAULTS = {
-    "max_transfer_bytes_on_message_in_memory": _TRANSFER_BYTES,
-    "max_transfer_count_on_message_in_memory": _TRANSFER_COUNT,
-    "max_transfer_bytes_on_message_in_disk": _TRANSFER_BYTES,
-    "max_transfer_count_on_message_in_disk": _TRANSFER_COUNT,
-    "dedupe_window_count": _DEDUPE_COUNT,
+    "max_transfer_bytes_on_message_in_memory": TRANSFER_BYTES,
+    "max_transfer_count_on_message_in_memory": TRANSFER_COUNT,
+    "max_transfer_bytes_on_message_in_disk": TRANSFER_BYTES,
+    "max_transfer_count_on_message_in_disk": TRANSFER_COUNT,
+    "dedupe_window_count": DEDUPE_COUNT,
 }
 
 _NameServers = Annotated[

@@ -32,7 +32,7 @@ Endpoints = Annotated[
         help="Client addresses of the nodes; one that lives is enough, it names the others.",
     ),
 ]
-Group = Annotated[str, typer.Option("--group", "-g", help="The replication group.")]
+Group = Annotated[str, typer.Option("--group", "-g", envvar="DLEDGER_GROUP", help="The replication group.")]
 Deadline = Annotated[
     float, typer.Option("--deadline", min=0.1, metavar="SECONDS", help="How long to try before giving up.")
 ]

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from cluster.config_broker_options import BROKER_OPTIONS, ServerOptions
 from cluster.config_checks import relation_faults
-from cluster.config_options import NodeOptions
 from dledger.config import Address, NodeConfig
 from dledger.core.config import RaftConfig
+from store.store_config import MessageStoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,6 +76,30 @@ class ConfigError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """What a node needs as one of a broker.
+
+    Attributes:
+        broker: its name.
+        cluster: brokers of one installation share it.
+        name_servers: `host:port` of each, comma separated; empty: none.
+        auto_create_topic_enable, default_topic_queue_nums, auto_create_subscription_group: see
+            `cluster.broker_core.BrokerOptions`.
+        max_message_size: bytes of a body at most.
+        store: of queues, index and reading; old files are kept as long as entries.
+    """
+
+    broker: str
+    cluster: str
+    name_servers: str
+    auto_create_topic_enable: bool
+    default_topic_queue_nums: int
+    auto_create_subscription_group: bool
+    max_message_size: int
+    store: MessageStoreConfig
+
+
+@dataclass(frozen=True, slots=True)
 class ServerConfig:
     """What the node process needs.
 
@@ -82,11 +107,13 @@ class ServerConfig:
         node: settings of the node itself.
         metrics_address: where `/metrics` is served.
         trace_file: takes the events of the core; empty for none.
+        broker: of a node whose log holds messages; None for a log of raw entries.
     """
 
     node: NodeConfig
     metrics_address: Address
     trace_file: str = ""
+    broker: BrokerSettings | None = None
 
 
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ServerConfig:
@@ -106,18 +133,27 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
         given |= _from_file(file)
     given |= _from_environment(environment)
     given |= {name: (_parse(name, text), "flag") for name, text in flags.items()}
-    options = NodeOptions.model_construct()
-    good = {name for name, field in NodeOptions.model_fields.items() if not field.is_required()}
+    options = ServerOptions.model_construct()
+    good = {name for name, field in ServerOptions.model_fields.items() if not field.is_required()}
     for name, (value, source) in given.items():
         fault = _set(options, name, value, source)
         good = good - {name} if fault else good | {name}
         faults += [fault] if fault else []
     faults += _missing(given)
+    if "group" not in given and options.broker:
+        options.group = options.broker
+    if "broker" in good and not options.broker:
+        text = "is for the nodes of a broker: set broker, too, or leave this away"
+        faults += [Fault(name, given[name][1], text) for name in BROKER_OPTIONS if _is_changed(options, name)]
     for name, text in relation_faults(options, good):
         faults.append(Fault(name, given[name][1] if name in given else "", text))
     if faults:
         raise ConfigError(faults)
     return _config_of(options)
+
+
+def _is_changed(options: ServerOptions, name: str) -> bool:
+    return bool(getattr(options, name) != ServerOptions.model_fields[name].default)
 
 
 def _from_file(file: Path) -> dict[str, tuple[Any, str]]:
@@ -140,7 +176,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[Any, st
 
 def _parse(name: str, text: str) -> float | str:
     """Return the number or truth that `text` stands for where the option wants one; the text itself otherwise."""
-    field = NodeOptions.model_fields.get(name)
+    field = ServerOptions.model_fields.get(name)
     wanted = field.annotation if field is not None else str
     if wanted is bool:
         return {"true": True, "false": False}.get(text.strip().lower(), text)
@@ -152,10 +188,10 @@ def _parse(name: str, text: str) -> float | str:
         return text
 
 
-def _set(options: NodeOptions, name: str, value: Any, source: str) -> Fault | None:
+def _set(options: ServerOptions, name: str, value: Any, source: str) -> Fault | None:
     """Set one option; return what is wrong with it, if anything is."""
-    if name not in NodeOptions.model_fields:
-        close = difflib.get_close_matches(name, NodeOptions.model_fields, n=1)
+    if name not in ServerOptions.model_fields:
+        close = difflib.get_close_matches(name, ServerOptions.model_fields, n=1)
         hint = f", did you mean {close[0]}?" if close else ""
         return Fault(name, source, f"unknown option{hint}")
     try:
@@ -176,15 +212,32 @@ def _in_words(error: ValidationError, value: Any) -> str:
 def _missing(given: Mapping[str, object]) -> list[Fault]:
     return [
         Fault(name, "", f"must be set: {(field.description or '').partition('.')[0]}")
-        for name, field in NodeOptions.model_fields.items()
+        for name, field in ServerOptions.model_fields.items()
         if field.is_required() and name not in given
     ]
 
 
-def _config_of(options: NodeOptions) -> ServerConfig:
+def _config_of(options: ServerOptions) -> ServerConfig:
     raft_names = RaftConfig.__dataclass_fields__
     node_names = set(NodeConfig.__dataclass_fields__) - {"raft", "is_flush_sync"}
     raft = RaftConfig(**{name: getattr(options, name) for name in raft_names})
     settings = {name: getattr(options, name) for name in node_names}
     node = NodeConfig(**settings, is_flush_sync=options.flush == "sync", raft=raft)
-    return ServerConfig(node, options.metrics_address, options.trace_file)
+    broker = _broker_of(options) if options.broker else None
+    return ServerConfig(node, options.metrics_address, options.trace_file, broker)
+
+
+def _broker_of(options: ServerOptions) -> BrokerSettings:
+    own = {name: getattr(options, name) for name in BrokerSettings.__dataclass_fields__ if name != "store"}
+    named = {name: getattr(options, name) for name in BROKER_OPTIONS if name in MessageStoreConfig.__dataclass_fields__}
+    force_percent = round(options.disk_space_ratio_to_force_clean * 100)
+    store = MessageStoreConfig(
+        **named,
+        delete_when=options.delete_when,
+        file_reserved_time=options.file_reserved_hours,
+        disk_max_used_space_ratio=round(options.disk_space_ratio_to_check_expired * 100),
+        disk_space_clean_forcibly_ratio=force_percent,
+        disk_space_warning_level_ratio=force_percent + 5,
+        clean_file_forcibly_enable=options.enable_disk_force_clean,
+    )
+    return BrokerSettings(**own, store=store)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from cluster.config_options import ADDRESS_HELP, NodeOptions
+from cluster.config_broker_options import ServerOptions
+from cluster.config_options import ADDRESS_HELP
 
 _WIDTH = 98
 
@@ -16,7 +17,7 @@ def config_template() -> str:
         "flag (--set <option>=...); a flag wins over the environment, which wins over this file. "
     )
     lines = _comment(head + ADDRESS_HELP)
-    for name, field in NodeOptions.model_fields.items():
+    for name, field in ServerOptions.model_fields.items():
         lines += ["", *_comment(field.description or "")]
         if field.is_required():
             example = field.examples[0] if field.examples else ""

@@ -89,6 +89,25 @@ def parse_group(value: object) -> str:
     return value
 
 
+def parse_broker(value: object) -> str:
+    """Return a broker's name; empty for none.
+
+    Raises:
+        ValueError: as `parse_group`.
+    """
+    return "" if value == "" else parse_group(value)
+
+
+def parse_addresses(value: object) -> str:
+    """Return the addresses that `host:port,host:port` names, as such a text; empty for none.
+
+    Raises:
+        ValueError: one of them is none.
+    """
+    parts = [part.strip() for part in _text(value, "host:port,host:port,...").split(",") if part.strip()]
+    return ",".join(str(parse_address(part)) for part in parts)
+
+
 def parse_ids(value: object) -> tuple[str, ...]:
     """Return the ids that `n0;n1` names; none for an empty text.
 

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from cluster import broker_metrics
-from cluster.config_options import NodeOptions
+from cluster.config_broker_options import ServerOptions
 from cluster.errors import CAUSES
 from dledger import metrics
 from dledger.errors import ResponseCode
@@ -193,7 +193,7 @@ def test_every_link_of_a_document_leads_somewhere() -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        pytest.param(list(NodeOptions.model_fields), id="settings"),
+        pytest.param(list(ServerOptions.model_fields), id="settings"),
         pytest.param([row.name for row in metrics.TABLE], id="metrics"),
         pytest.param([row.name for row in broker_metrics.TABLE], id="metrics-of-brokers"),
         pytest.param([f"{code.value} {code.name}" for code in ResponseCode], id="response codes"),

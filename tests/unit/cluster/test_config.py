@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cluster.config import ConfigError, ServerConfig, load_config
+from cluster.config_broker_options import ServerOptions
 from cluster.config_help import config_template
-from cluster.config_options import NodeOptions
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 
@@ -41,7 +41,7 @@ def test_the_smallest_file_gives_the_defaults_of_the_node(tmp_path: Path) -> Non
 
 
 def test_every_setting_of_the_node_can_be_set() -> None:
-    settable = set(NodeOptions.model_fields) | {"raft", "is_flush_sync"}
+    settable = set(ServerOptions.model_fields) | {"raft", "is_flush_sync"}
 
     assert set(NodeConfig.__dataclass_fields__) | set(RaftConfig.__dataclass_fields__) <= settable
 
@@ -91,6 +91,10 @@ def test_every_setting_of_the_node_can_be_set() -> None:
         ({"disk_space_ratio_to_check_expired": 0.9}, "expected at most disk_space_ratio_to_force_clean (0.85)"),
         ({"max_in_flight_size_bytes": 1 << 30}, "expected at most max_in_flight_total_size_bytes"),
         ({"max_clock_drift_ppm": 500_000}, "expected at most 499999, found 500000"),
+        ({"broker": "a/b"}, "found 'a/b'"),
+        ({"broker": "a", "name_servers": "x"}, "expected host:port"),
+        ({"broker": "a", "mapped_file_size_consume_queue": 30}, "expected a multiple of 20, found 30"),
+        ({"max_index_num": 30}, "max_index_num (n0.toml): is for the nodes of a broker: set broker, too"),
     ],
 )
 def test_fault_is_named_with_what_was_expected_and_found(
@@ -121,6 +125,25 @@ def test_each_missing_option_is_named() -> None:
         load_config(None, {}, {})
 
     assert ["self_id", "peers", "store_base_dir"] == [fault.name for fault in caught.value.faults]
+
+
+def test_node_of_a_broker_takes_its_name_for_the_group_and_its_times_for_old_files(tmp_path: Path) -> None:
+    config = load(
+        tmp_path, **GOOD, broker="broker-a", name_servers="a:1, b:2", file_reserved_hours=5, delete_when="3;4"
+    )
+
+    broker = config.broker
+    assert broker is not None
+    assert ("broker-a", "broker-a", "a:1,b:2") == (config.node.group, broker.broker, broker.name_servers)
+    assert (5, (3, 4), 70, 85, 90) == (
+        broker.store.file_reserved_time,
+        broker.store.delete_when,
+        broker.store.disk_max_used_space_ratio,
+        broker.store.disk_space_clean_forcibly_ratio,
+        broker.store.disk_space_warning_level_ratio,
+    )
+    assert "own" == load(tmp_path, **GOOD, broker="broker-a", group="own").node.group
+    assert load(tmp_path, **GOOD).broker is None
 
 
 def test_flag_wins_over_environment_and_environment_over_file(tmp_path: Path) -> None:
@@ -188,5 +211,5 @@ def test_template_is_a_configuration_that_loads(tmp_path: Path) -> None:
 
     config = load_config(file, {}, {})
 
-    assert set(NodeOptions.model_fields) == set(tomllib.loads(config_template()))
+    assert set(ServerOptions.model_fields) == set(tomllib.loads(config_template()))
     assert "n0" == config.node.self_id
