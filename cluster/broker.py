@@ -16,7 +16,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self
@@ -35,7 +35,7 @@ from dledger.config import Address
 from dledger.grpc_server import Served, start_grpc_server
 from store.os_files import OsFiles
 
-# How soon name servers hear of a change.
+# How soon name servers hear of a change of topics or nodes; of the standing, at once.
 _REGISTRATION_INTERVAL_S: Final = 0.5
 
 logger = logging.getLogger(__name__)
@@ -99,15 +99,19 @@ class Broker:
 
     async def _register(self, registrar: Registrar) -> None:
         """Tell name servers what they should know, and each change of it."""
+        changed = asyncio.Event()
+        self._replica.when_standing_changes(changed.set)
         while True:
+            changed.clear()
             standing = self._replica.standing()
             registrar.say(self._service.topics.registration() if standing.is_serving_puts else None)
-            await asyncio.sleep(_REGISTRATION_INTERVAL_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), _REGISTRATION_INTERVAL_S)
 
     def gauges(self) -> BrokerGauges:
         """Return how the broker stands; any thread may call it."""
         store, state = self._replica.store, self._replica.state
-        dispatcher = store.derived.dispatcher
+        dispatcher, standing = store.derived.dispatcher, self._replica.standing()
         return BrokerGauges(
             dispatch_behind_bytes=dispatcher.behind_bytes,
             dispatched_messages=dispatcher.dispatched_count,
@@ -119,7 +123,9 @@ class Broker:
             min_physical_offset=store.log.begin_offset,
             max_physical_offset=store.log.end_offset,
             disk_used_ratio=self._replica.disk_used_ratio(),
-            serving_puts=self._replica.standing().is_serving_puts,
+            serving_puts=standing.is_serving_puts,
+            not_ready_bytes=standing.behind_bytes,
+            divided_offset=self._replica.divided_offset,
         )
 
 

@@ -39,6 +39,10 @@ TABLE: Final = (
     Row("dledger_broker_max_physical_offset", Kind.GAUGE, "Where the log ends, as far as it may be read."),
     Row("dledger_broker_disk_used_ratio", Kind.GAUGE, "How full the disk of the store is, from 0 to 1."),
     Row("dledger_broker_serving_puts", Kind.GAUGE, "1 while this node takes messages."),
+    Row(
+        "dledger_broker_not_ready_bytes", Kind.GAUGE, "Bytes that a new leader must dispatch before it takes messages."
+    ),
+    Row("dledger_broker_divided_offset", Kind.GAUGE, "Below lie files of before the group; -1: there are none."),
 )
 
 _LATENCY_BOUNDS_S: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5)
@@ -60,6 +64,8 @@ class BrokerGauges:
     max_physical_offset: float = 0
     disk_used_ratio: float = 0
     serving_puts: float = 0
+    not_ready_bytes: float = 0
+    divided_offset: float = -1
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,13 +11,12 @@ import typer
 
 from cluster.cli_common import EXIT_USAGE, fail
 from cluster.config_broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER_COUNT
-from cluster.config_values import parse_address
+from cluster.config_values import parse_address, store_host_of
 
 if TYPE_CHECKING:
     from cluster.broker import BrokerConfig
     from commitlog.plain_store import PlainStoreConfig
     from dledger.config import Address
-    from store.message import Host
 
 _DEFAULTS = {
     "max_transfer_bytes_on_message_in_memory": TRANSFER_BYTES,
@@ -104,7 +102,7 @@ def _plain_config(texts: list[str], address: Address, *, is_flush_sync: bool) ->
     from commitlog.plain_store import PlainStoreConfig  # noqa: PLC0415
     from store.store_config import MessageStoreConfig  # noqa: PLC0415
 
-    log = CommitLogConfig(is_flush_sync=is_flush_sync, store_host=_host_of(address))
+    log = CommitLogConfig(is_flush_sync=is_flush_sync, store_host=store_host_of(address))
     store = MessageStoreConfig(**_DEFAULTS)  # type: ignore[arg-type]
     given: dict[str, Any] = {}
     for text in texts:
@@ -120,16 +118,6 @@ def _plain_config(texts: list[str], address: Address, *, is_flush_sync: bool) ->
         dataclasses.replace(log, **{name: value for name, value in given.items() if name in _options(log)}),
         dataclasses.replace(store, **{name: value for name, value in given.items() if name in _options(store)}),
     )
-
-
-def _host_of(address: Address) -> Host:
-    """Return how records name this broker; a name that is no address is left to loopback."""
-    from store.message import LOOPBACK, Host  # noqa: PLC0415
-
-    try:
-        return Host(ip_address(address.host.strip("[]")).packed, address.port)
-    except ValueError:
-        return LOOPBACK._replace(port=address.port)
 
 
 def _options(config: Any) -> set[str]:

@@ -13,18 +13,16 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 import tomllib
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from cluster.local_node import ClusterError, LocalNode, Setting, choose_ports, write_node
-from cluster.processes import ProcessRef, identity_of
+from cluster.local_process import LocalProcess
+from cluster.processes import ProcessRef
 from dledger.client import AdminClient, LogClient
 
 if TYPE_CHECKING:
@@ -35,13 +33,13 @@ if TYPE_CHECKING:
 
 STATE_FILE = "cluster.json"
 _POLL_S = 0.01
-_STOP_GRACE_S = 10.0
-_LOG_TAIL_LINES = 15
 # Small beside the defaults (1 GiB and 160 MiB are allocated at once, a node): a folder for trying things out.
 _DEFAULT_OPTIONS: dict[str, Setting] = {
     "mapped_file_size_for_entry_data": 64 << 20,
     "mapped_file_size_for_entry_index": 8 << 20,
 }
+# Of nodes of a broker: a file of the key index has 420 MB otherwise, though it takes blocks only where it is written.
+_BROKER_OPTIONS: dict[str, Setting] = {"max_hash_slot_num": 250_000, "max_index_num": 1_000_000}
 
 
 class LocalCluster:
@@ -58,8 +56,7 @@ class LocalCluster:
         self._nodes = {node.id: node for node in nodes}
         # Nodes may be started and ended by several threads at once.
         self._lock = threading.Lock()
-        # Kept to reap them: an ended child stays a zombie until its parent asks.
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, LocalProcess] = {}
 
     # ------------------------------------------------------------------------------------------ making and finding
 
@@ -77,7 +74,8 @@ class LocalCluster:
         Args:
             folder: made if absent; must not hold a cluster already.
             nodes: how many; 3 or 5 make sense.
-            options: settings for every node, by their names in the configuration file.
+            options: settings for every node, by their names in the configuration file; with `broker`, the log holds
+                messages.
             base_port: take the ports from here upwards (three a node); None chooses free ones.
 
         Raises:
@@ -87,7 +85,10 @@ class LocalCluster:
         if (folder / STATE_FILE).exists():
             raise ClusterError(f"{folder} already holds a cluster: attach to it, or choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
-        settings = {**_DEFAULT_OPTIONS, "group": "default", **(options or {})}
+        given = dict(options or {})
+        broker = given.get("broker")
+        defaults = {**_DEFAULT_OPTIONS, "group": broker or "default", **(_BROKER_OPTIONS if broker else {})}
+        settings = {**defaults, **given}
         ports = choose_ports(3 * nodes, base_port)
         ids = [f"n{number}" for number in range(nodes)]
         peers = ";".join(f"{node_id}-127.0.0.1:{port}" for node_id, port in zip(ids, ports, strict=False))
@@ -169,8 +170,7 @@ class LocalCluster:
 
     def pid_of(self, node_id: str) -> int | None:
         """Return the process id of a running node; None when it does not run."""
-        process = self._nodes[node_id].process
-        return process.pid if process and process.is_running() else None
+        return self._process_of(node_id).pid
 
     def is_running(self, node_id: str) -> bool:
         """Return whether the node's process lives."""
@@ -190,36 +190,33 @@ class LocalCluster:
             ClusterError: a node ended or was not ready in time; the message shows the end of its log.
         """
         started = [node_id for node_id in self._nodes if not self.is_running(node_id)]
-        offsets = {node_id: self._launch(node_id) for node_id in started}
+        for node_id in started:
+            self._launch(node_id)
         deadline = time.monotonic() + timeout_s
-        for node_id, offset in offsets.items():
-            self._wait_ready(node_id, offset, deadline)
+        for node_id in started:
+            self._process_of(node_id).wait_ready(deadline)
 
     def start_node(self, node_id: str, timeout_s: float = 30.0) -> None:
         """Start one node and wait until it serves clients; nothing is done when it runs."""
         if not self.is_running(node_id):
-            self._wait_ready(node_id, self._launch(node_id), time.monotonic() + timeout_s)
+            self._launch(node_id)
+            self._process_of(node_id).wait_ready(time.monotonic() + timeout_s)
 
     def stop(self) -> None:
         """End all nodes of this cluster: asked at first, by force after 10 s."""
         for node_id in self._nodes:
-            self._signal(node_id, signal.SIGTERM)
+            self._process_of(node_id).signal(signal.SIGTERM)
         for node_id in self._nodes:
             self.stop_node(node_id)
 
     def stop_node(self, node_id: str) -> None:
         """End one node in order (SIGTERM); by force when it does not obey in 10 s."""
-        process = self._nodes[node_id].process
-        if process is not None:
-            process.end(_STOP_GRACE_S)
+        self._process_of(node_id).stop()
         self._forget(node_id)
 
     def kill(self, node_id: str) -> None:
         """End one node by SIGKILL, as a crash would, and wait until it is gone."""
-        process = self._nodes[node_id].process
-        if process is not None:
-            process.signal(signal.SIGKILL)
-            process.wait_end(_STOP_GRACE_S)
+        self._process_of(node_id).kill()
         self._forget(node_id)
 
     def restart(self, node_id: str, timeout_s: float = 30.0) -> None:
@@ -229,11 +226,11 @@ class LocalCluster:
 
     def pause(self, node_id: str) -> None:
         """Stop one node's process in its tracks (SIGSTOP): alive to the network, silent to all."""
-        self._signal(node_id, signal.SIGSTOP)
+        self._process_of(node_id).signal(signal.SIGSTOP)
 
     def resume(self, node_id: str) -> None:
         """Let a paused node go on."""
-        self._signal(node_id, signal.SIGCONT)
+        self._process_of(node_id).signal(signal.SIGCONT)
 
     # ------------------------------------------------------------------------------------- nodes that come and go
 
@@ -268,6 +265,7 @@ class LocalCluster:
         self.stop_node(node_id)
         self.wipe(node_id)
         node = self._nodes.pop(node_id)
+        self._processes.pop(node_id, None)
         for path in (node.config, node.log):
             Path(path).unlink(missing_ok=True)
         self._save()
@@ -326,53 +324,22 @@ class LocalCluster:
         """Stop all nodes."""
         self.stop()
 
-    def _signal(self, node_id: str, number: signal.Signals) -> None:
-        process = self._nodes[node_id].process
-        if process is not None:
-            process.signal(number)
-
-    def _launch(self, node_id: str) -> int:
-        """Start the process; return where its output begins in the log file."""
-        node = self._nodes[node_id]
-        log = Path(node.log)
-        offset = log.stat().st_size if log.exists() else 0
-        # Settings of the caller's own environment must not reach the nodes.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("DLEDGER_")}
-        with log.open("ab") as output:
-            child = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-m", "cluster.cli", "server", "--config", node.config],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment,
-                # Ctrl-C at the terminal is for the program that owns the cluster, which stops the nodes itself.
-                start_new_session=True,
-            )
-        self._children[node_id] = child
-        node.process = ProcessRef(child.pid, identity_of(child.pid) or "")
+    def _launch(self, node_id: str) -> None:
+        process = self._process_of(node_id)
+        process.launch()
+        self._nodes[node_id].process = process.ref
         self._save()
-        return offset
 
-    def _wait_ready(self, node_id: str, offset: int, deadline: float) -> None:
-        log = self.log_of(node_id)
-        while True:
-            is_running = self.is_running(node_id)
-            with log.open("rb") as output:
-                output.seek(offset)
-                lines = output.read().splitlines()
-            if any(line.startswith(b"ready self_id=") for line in lines):
-                return
-            if not is_running or time.monotonic() >= deadline:
-                state = "is not ready in time" if is_running else "ended while starting"
-                tail = b"\n".join(lines[-_LOG_TAIL_LINES:]).decode(errors="replace")
-                raise ClusterError(f"node {node_id} {state}; the end of {log}:\n{tail}")
-            time.sleep(_POLL_S)
+    def _process_of(self, node_id: str) -> LocalProcess:
+        process = self._processes.get(node_id)
+        if process is None:
+            node = self._nodes[node_id]
+            arguments = ["server", "--config", node.config]
+            process = LocalProcess(f"node {node_id}", arguments, Path(node.log), node.process)
+            self._processes[node_id] = process
+        return process
 
     def _forget(self, node_id: str) -> None:
-        child = self._children.pop(node_id, None)
-        if child is not None:
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(_STOP_GRACE_S)
         if self._nodes[node_id].process is not None:
             self._nodes[node_id].process = None
             self._save()

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from cluster.broker_commands import Command
 from cluster.broker_state import Applied, BrokerState
+from cluster.route_table import BrokerNode
 from store.commit_log import Outcome
 from store.message import Host, Message
 from store.message_store import MessageStore
@@ -30,6 +31,8 @@ class Standing:
         leader_id: empty while none is known.
         leader_address: of its gRPC services; empty while it is not known.
         is_serving_puts: it leads, and everything in the log is dispatched.
+        reason: why puts are not served, for people; empty when they are, and when nobody asked.
+        behind_bytes: of the log that must be dispatched before puts are served, on a leader.
     """
 
     role: str
@@ -37,6 +40,8 @@ class Standing:
     leader_id: str
     leader_address: str
     is_serving_puts: bool
+    reason: str = ""
+    behind_bytes: int = 0
 
     @property
     def is_leading(self) -> bool:
@@ -78,6 +83,10 @@ class Replica(Protocol):
 
     def standing(self) -> Standing:
         """Return how the replica stands now."""
+        ...
+
+    def nodes(self) -> tuple[BrokerNode, ...]:
+        """Return all nodes whose gRPC services are known, this one among them."""
         ...
 
     def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:

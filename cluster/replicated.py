@@ -27,6 +27,7 @@ from cluster.errors import Reason, RequestFailed, failure_of_code
 from cluster.replica import NO_DIVIDE, Standing
 from cluster.replicated_parts import ReplicatedConfig, ReplicatedParts, open_parts
 from cluster.replicated_upkeep import ReplicatedUpkeep
+from cluster.route_table import BrokerNode
 from commitlog.leadership import Leadership, Readiness
 from commitlog.system_records import STAMP_AT, STATE_CHANNEL
 from dledger.errors import ResponseCode
@@ -201,9 +202,20 @@ class ReplicatedReplica:
             return Standing(Role.FOLLOWER.value, max(node.term, 0), "", "", is_serving_puts=False)
         leader = node.leader()
         is_serving = self._leadership.is_ready and not self._is_stopping and not self.store.stop_reason
+        readiness = self._upkeep.readiness
         return Standing(
-            node.role.value, max(node.term, 0), leader.id, leader.client_address, is_serving_puts=is_serving
+            node.role.value,
+            max(node.term, 0),
+            leader.id,
+            leader.client_address,
+            is_serving_puts=is_serving,
+            reason="" if is_serving else self._reason(readiness),
+            behind_bytes=0 if is_serving else readiness.behind_bytes,
         )
+
+    def nodes(self) -> tuple[BrokerNode, ...]:
+        """See `Replica.nodes`."""
+        return tuple(BrokerNode(node_id, address) for node_id, address in self.node.client_addresses().items())
 
     def when_standing_changes(self, listener: Callable[[], None]) -> None:
         """See `Replica.when_standing_changes`."""
@@ -221,15 +233,15 @@ class ReplicatedReplica:
         if (standing.is_leading, standing.term) != (before.is_leading, before.term):
             self.store.wake_readers()
         if standing.is_serving_puts != before.is_serving_puts:
-            logger.info("serving_puts=%s term=%d reason=%r", standing.is_serving_puts, standing.term, self._reason())
+            logger.info("serving_puts=%s term=%d reason=%r", standing.is_serving_puts, standing.term, standing.reason)
         for listener in self._listeners:
             listener()
 
-    def _reason(self) -> str:
+    def _reason(self, readiness: Readiness) -> str:
         """Say why puts are not taken; empty when they are."""
         if self._is_stopping:
             return "the node is stopping"
-        return self.store.stop_reason or self._leadership.look().reason
+        return self.store.stop_reason or readiness.reason
 
     # ------------------------------------------------------------------------------------------------------- messages
 
@@ -259,9 +271,10 @@ class ReplicatedReplica:
 
     def _refusal(self) -> RequestFailed:
         if self.store.stop_reason or self._is_stopping:
-            return RequestFailed(Reason.STORE_STOPPED, self._reason())
+            return RequestFailed(Reason.STORE_STOPPED, self._reason(self._leadership.look()))
         return RequestFailed(
-            Reason.LEADER_NOT_READY if self.node.is_leader else Reason.NOT_LEADER, self._reason() or "it began just now"
+            Reason.LEADER_NOT_READY if self.node.is_leader else Reason.NOT_LEADER,
+            self._reason(self._leadership.look()) or "it began just now",
         )
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:

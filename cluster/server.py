@@ -1,27 +1,46 @@
 """The process of a node: builds everything bottom-up, serves until it is told to stop or must, takes it down again.
 
-A node holds a log of raw entries. See `cluster.process` for its output and its exit codes.
+| the settings | the log holds | served beside health, reflection and AdminService |
+| ------------ | ------------- | ------------------------------------------------- |
+| no `broker`  | raw entries   | LogService                                        |
+| `broker`     | messages      | BrokerService; LogService without appends         |
+
+Order of a broker's start: metrics page; old files agreed on with the other nodes; log, queues and state opened; the
+group joined; services; name servers; the line `ready`. Of an end: the other way round. See `cluster.process` for output
+and exit codes.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from cluster.config_values import store_host_of
 from cluster.process import GRACE_S, metrics_page, process_registry, run_process, say_ready, wait_end
 from cluster.trace_file import TraceFile
-from dledger.log_service import start_server
+from dledger.log_service import log_services, start_server
 from dledger.metrics import NodeMetrics
 from dledger.node import Node
+from store.os_files import OsFiles
 
 if TYPE_CHECKING:
-    import asyncio
     import signal
     from collections.abc import Callable
 
-    from cluster.config import ServerConfig
+    from prometheus_client import CollectorRegistry
+
+    from cluster.config import BrokerSettings, ServerConfig
+    from cluster.replicated import ReplicatedConfig
+
+_APPEND_REFUSAL: Final = (
+    "this log holds messages: put them through cluster.v1.BrokerService (`dledger produce`, cluster.Producer)"
+)
+
+logger = logging.getLogger(__name__)
 
 
 def run_server(config: ServerConfig) -> int:
@@ -40,18 +59,79 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
     metrics = NodeMetrics(registry, config.node.group, config.node.self_id)
     async with AsyncExitStack() as stack:
         stack.enter_context(metrics_page(config.metrics_address, registry))
-        node = Node(config.node, metrics, trace=_trace_of(config, stack))
-        stack.push_async_callback(node.stop)
-        await node.start()
-        server = await start_server(node, config.node.client_address)
-        stack.push_async_callback(server.stop, GRACE_S)
+        trace = _trace_of(config, stack)
+        if config.broker is None:
+            failure = await _serve_entries(config, metrics, trace, stack)
+        else:
+            failure = await _serve_messages(config, config.broker, metrics, registry, trace, stack)
         say_ready(
             self_id=config.node.self_id,
             peers=config.node.self_address,
             grpc=config.node.client_address,
             metrics=config.metrics_address,
         )
-        await wait_end(stopped, node.failed)
+        await wait_end(stopped, failure)
+
+
+async def _serve_entries(
+    config: ServerConfig, metrics: NodeMetrics, trace: Callable[[str], None] | None, stack: AsyncExitStack
+) -> asyncio.Future[Exception]:
+    """Serve a log of raw entries; return what ends with the error after which the process must stop."""
+    node = Node(config.node, metrics, trace=trace)
+    stack.push_async_callback(node.stop)
+    await node.start()
+    server = await start_server(node, config.node.client_address)
+    stack.push_async_callback(server.stop, GRACE_S)
+    return node.failed
+
+
+async def _serve_messages(
+    config: ServerConfig,
+    settings: BrokerSettings,
+    metrics: NodeMetrics,
+    registry: CollectorRegistry,
+    trace: Callable[[str], None] | None,
+    stack: AsyncExitStack,
+) -> asyncio.Future[Exception]:
+    """Serve a log of messages; return what ends with the error after which the process must stop."""
+    # Only here: a log of raw entries needs none of it.
+    from cluster.broker import Broker  # noqa: PLC0415
+    from cluster.broker_core import BrokerOptions  # noqa: PLC0415
+    from cluster.replicated import ReplicatedReplica  # noqa: PLC0415
+
+    node_config = config.node
+    replica = ReplicatedReplica.open(OsFiles(), replicated_config(config, settings), metrics, trace=trace)
+    stack.push_async_callback(replica.stop)
+    for note in replica.notes:
+        logger.info("recovered %s", note)
+    await replica.start()
+    options = BrokerOptions(
+        settings.broker,
+        settings.cluster,
+        node_config.self_id,
+        auto_create_topic_enable=settings.auto_create_topic_enable,
+        default_topic_queue_nums=settings.default_topic_queue_nums,
+        auto_create_subscription_group=settings.auto_create_subscription_group,
+    )
+    broker = Broker(
+        replica,
+        options,
+        node_config.client_address,
+        name_servers=settings.name_servers,
+        registry=registry,
+        beside=log_services(replica.node, append_refusal=_APPEND_REFUSAL),
+    )
+    await stack.enter_async_context(broker)
+    return replica.failure
+
+
+def replicated_config(config: ServerConfig, settings: BrokerSettings) -> ReplicatedConfig:
+    """Return the settings of a node's replica."""
+    from cluster.replicated import ReplicatedConfig  # noqa: PLC0415
+    from commitlog.dledger_commit_log import DLedgerCommitLogConfig  # noqa: PLC0415
+
+    log = DLedgerCommitLogConfig(settings.max_message_size, store_host_of(config.node.client_address))
+    return ReplicatedConfig(config.node, settings.broker, settings.store, log)
 
 
 def _trace_of(config: ServerConfig, stack: AsyncExitStack) -> Callable[[str], None] | None:

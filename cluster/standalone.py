@@ -14,6 +14,7 @@ from cluster.broker_commands import Command
 from cluster.broker_state import Applied, BrokerState
 from cluster.local_state import LocalState
 from cluster.replica import NO_DIVIDE, Standing
+from cluster.route_table import BrokerNode
 from commitlog.plain_store import PlainStore, PlainStoreConfig, open_plain_store
 from store.commit_log import Outcome
 from store.files import Files
@@ -135,6 +136,10 @@ class StandaloneReplica:
         """Return how the replica stands now."""
         is_serving = not self._plain.messages.stop_reason
         return Standing(ROLE, 0, self._config.broker, self._config.address, is_serving)
+
+    def nodes(self) -> tuple[BrokerNode, ...]:
+        """Return this one."""
+        return (BrokerNode(self._config.broker, self._config.address),)
 
     def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
         """See `Replica.begin_put`."""

@@ -10,7 +10,7 @@ from cluster.broker_state import Verdict
 from cluster.errors import Reason, RequestFailed
 from cluster.group_members import GroupMembers
 from cluster.route_messages import route_response
-from cluster.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
+from cluster.route_table import BrokerRoute, Registration, TopicQueues
 from cluster.topic_config import PERMISSION_INHERIT, PERMISSION_READ, PERMISSION_WRITE, GroupConfig, TopicConfig
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import nameserver_pb2
@@ -129,7 +129,7 @@ class TopicCalls:
             term=standing.term,
             sequence=self._core.replica.state.topics_version,
             leader_id=standing.leader_id,
-            nodes=(BrokerNode(standing.leader_id, standing.leader_address),),
+            nodes=self._core.replica.nodes(),
             topics=topics,
         )
 
@@ -166,6 +166,8 @@ class TopicCalls:
             groups_count=len(state.groups),
             queues_count=len(store.derived.queues),
             waiters_count=store.waiters_count,
+            not_serving_reason=standing.reason,
+            behind_bytes=standing.behind_bytes,
         )
 
 

@@ -361,6 +361,16 @@ class Node:
             return Leader(leader_id, str(self.config.client_address)) if self._is_running else Leader()
         return Leader(leader_id, self._transport.client_address_of(leader_id))
 
+    def client_addresses(self) -> dict[str, str]:
+        """Return where clients find each member, by id, as far as it is known here; only while the node runs."""
+        addresses = {}
+        for member in self._raft.membership.members:
+            is_self = member.id == self.config.self_id
+            address = str(self.config.client_address) if is_self else self._transport.client_address_of(member.id)
+            if address:
+                addresses[member.id] = address
+        return addresses
+
     def status(self) -> NodeStatus:
         """Return how the node stands; only while it runs."""
         parts = self._parts

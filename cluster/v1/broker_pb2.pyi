@@ -1540,6 +1540,8 @@ class BrokerStatusResponse(_message.Message):
     GROUPS_COUNT_FIELD_NUMBER: _builtins.int
     QUEUES_COUNT_FIELD_NUMBER: _builtins.int
     WAITERS_COUNT_FIELD_NUMBER: _builtins.int
+    NOT_SERVING_REASON_FIELD_NUMBER: _builtins.int
+    BEHIND_BYTES_FIELD_NUMBER: _builtins.int
     broker: _builtins.str
     cluster: _builtins.str
     self_id: _builtins.str
@@ -1559,6 +1561,10 @@ class BrokerStatusResponse(_message.Message):
     queues_count: _builtins.int
     waiters_count: _builtins.int
     """Readers that wait for a message."""
+    not_serving_reason: _builtins.str
+    """Why puts are not served, for people; empty when they are."""
+    behind_bytes: _builtins.int
+    """On a leader: bytes of the log that queues must still take in before puts are served."""
     @_builtins.property
     def answer(self) -> _answer_pb2.Answer: ...
     @_builtins.property
@@ -1582,10 +1588,12 @@ class BrokerStatusResponse(_message.Message):
         groups_count: _builtins.int = ...,
         queues_count: _builtins.int = ...,
         waiters_count: _builtins.int = ...,
+        not_serving_reason: _builtins.str = ...,
+        behind_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "broker", b"broker", "cluster", b"cluster", "dispatched_physical_offset", b"dispatched_physical_offset", "divided_offset", b"divided_offset", "groups_count", b"groups_count", "is_serving_puts", b"is_serving_puts", "leader", b"leader", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "queues_count", b"queues_count", "role", b"role", "self_id", b"self_id", "term", b"term", "topics_count", b"topics_count", "waiters_count", b"waiters_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "behind_bytes", b"behind_bytes", "broker", b"broker", "cluster", b"cluster", "dispatched_physical_offset", b"dispatched_physical_offset", "divided_offset", b"divided_offset", "groups_count", b"groups_count", "is_serving_puts", b"is_serving_puts", "leader", b"leader", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "not_serving_reason", b"not_serving_reason", "queues_count", b"queues_count", "role", b"role", "self_id", b"self_id", "term", b"term", "topics_count", b"topics_count", "waiters_count", b"waiters_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
