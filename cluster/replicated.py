@@ -270,12 +270,11 @@ class ReplicatedReplica:
         return future
 
     def _refusal(self) -> RequestFailed:
+        reason = self._reason(self._leadership.look())
         if self.store.stop_reason or self._is_stopping:
-            return RequestFailed(Reason.STORE_STOPPED, self._reason(self._leadership.look()))
-        return RequestFailed(
-            Reason.LEADER_NOT_READY if self.node.is_leader else Reason.NOT_LEADER,
-            self._reason(self._leadership.look()) or "it began just now",
-        )
+            return RequestFailed(Reason.STORE_STOPPED, reason)
+        code = Reason.LEADER_NOT_READY if self.node.is_leader else Reason.NOT_LEADER
+        return RequestFailed(code, reason or "it began just now")
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:
         """See `Replica.wait`."""

@@ -1,0 +1,123 @@
+"""A broker of three node processes: what a user meets, through client, command line, status and name server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import grpc
+import pytest
+
+from cluster import Consumer, Producer
+from cluster.broker_calls import BrokerCalls
+from cluster.local_brokers import LocalBrokers
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1.nameserver_pb2 import ListBrokersRequest
+from cluster.v1.nameserver_pb2_grpc import NameServerStub
+from dledger import LogClient, NotAppended
+
+FAR_S = 20.0
+
+
+def dledger(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "cluster.cli", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def until(question: Callable[[], Any]) -> Any:
+    """Return the first true answer; real processes need a moment."""
+    deadline = time.monotonic() + FAR_S
+    while True:
+        answer = question()
+        if answer or time.monotonic() >= deadline:
+            return answer
+        time.sleep(0.02)
+
+
+def registered(address: str) -> Any:
+    """Return what a name server knows of the one broker; None when it knows nothing, or does not answer."""
+    with grpc.insecure_channel(address) as channel:
+        try:
+            brokers = NameServerStub(channel).ListBrokers(ListBrokersRequest(), timeout=1.0).brokers
+        except grpc.RpcError:
+            return None
+    return brokers[0] if brokers else None
+
+
+def test_messages_survive_the_leader_and_names_follow_it(brokers: LocalBrokers) -> None:
+    cluster, server = brokers.clusters["broker-a"], brokers.name_servers
+    assert dledger("topic", "create", "orders", "--queues", "2", "--broker", cluster.endpoints).returncode == 0
+    until(lambda: (found := registered(server)) and found.topics_count == 1 and len(found.nodes) == 3)
+
+    with Producer(name_servers=server, is_unknown_retried=True) as producer:
+        before = [producer.send("orders", b"%d" % number, keys=[f"k{number}"]) for number in range(40)]
+        victim = cluster.wait_for_leader()
+        cluster.kill(victim)
+        after = [producer.send("orders", b"%d" % number, keys=[f"k{number}"]) for number in range(40, 80)]
+
+    found = until(lambda: (each := registered(server)) and each.leader_id != victim and each)
+    assert found.leader_id in set(cluster.node_ids) - {victim}
+    for queue_id in (0, 1):
+        offsets = [sent.queue_offset for sent in (*before, *after) if sent.queue_id == queue_id]
+        assert offsets == list(range(len(offsets)))
+    with Consumer(name_servers=server, group="audit", topics={"orders": "*"}, start="first") as consumer:
+        bodies = [message.body for message in islice(consumer, 80)]
+    assert sorted(bodies, key=int) == [b"%d" % number for number in range(80)]
+    queried = dledger("query", "key", "orders", "k41", "--broker", cluster.endpoints)
+    assert '"body": "41"' in queried.stdout, queried
+
+
+def test_every_node_says_how_it_stands_and_raw_appends_are_refused(brokers: LocalBrokers) -> None:
+    cluster = brokers.clusters["broker-a"]
+    leader = cluster.wait_for_leader()
+
+    def statuses() -> dict[str, pb.BrokerStatusResponse]:
+        found = {}
+        for node_id in cluster.node_ids:
+            with BrokerCalls(cluster.endpoint_of(node_id), 5.0) as calls:
+                found[node_id] = calls.ask(lambda stub: stub.Status, pb.BrokerStatusRequest())
+        return found
+
+    until(lambda: statuses()[leader].is_serving_puts)
+    for node_id, status in statuses().items():
+        assert (status.broker, status.self_id, status.leader.id) == ("broker-a", node_id, leader)
+        assert status.is_serving_puts == (node_id == leader)
+        assert bool(status.not_serving_reason) == (node_id != leader)
+        assert status.divided_offset == -1
+    with LogClient(cluster.endpoints, group=cluster.group) as log:
+        with pytest.raises(NotAppended, match="this log holds messages"):
+            log.append(b"raw")
+        assert len(log.statuses()) == 3
+
+
+def test_name_server_that_was_killed_knows_everything_again_at_the_next_change(brokers: LocalBrokers) -> None:
+    server = brokers.name_servers
+    first = until(lambda: registered(server))
+
+    brokers.kill_name_server(server)
+    assert registered(server) is None
+    brokers.start_name_server(server)
+    endpoints = brokers.clusters["broker-a"].endpoints
+    assert dledger("topic", "create", "orders", "--broker", endpoints).returncode == 0
+
+    again = until(lambda: registered(server))
+    assert (again.broker, again.leader_id, again.term, again.topics_count) == (
+        "broker-a",
+        first.leader_id,
+        first.term,
+        1,
+    )
+
+
+def test_brokers_are_taken_over_and_stopped_by_a_later_program(brokers: LocalBrokers) -> None:
+    attached = LocalBrokers.attach(brokers.folder)
+
+    assert (attached.endpoints, attached.name_servers) == (brokers.endpoints, brokers.name_servers)
+    assert attached.running_count == 4
+    attached.stop()
+    assert brokers.running_count == 0
