@@ -18,7 +18,7 @@ from cluster.replica import Replica
 from cluster.topic_config import DEFAULT_TOPIC_QUEUES, GroupConfig, TopicConfig
 from cluster.v1 import answer_pb2
 from dledger.errors import DLedgerError
-from dledger.v1.log_pb2 import LeaderHint
+from dledger.v1.log_pb2 import LeaderHint, ReadMode
 from store.errors import IllegalMessage, StoreError
 from store.topics import check_group, check_topic, is_system_topic
 
@@ -95,6 +95,21 @@ class BrokerCore:
         if not standing.is_leading:
             who = f"{standing.leader_id} does" if standing.leader_id else "nobody is known to"
             raise RequestFailed(Reason.NOT_LEADER, f"node {self.options.self_id} does not lead; {who}")
+
+    async def check_current(self) -> None:
+        """Return when this node leads and knows all that was acknowledged before, also by an earlier leader.
+
+        Raises:
+            RequestFailed: NOT_LEADER.
+            StoreError, DLedgerError: see `Replica.confirm`.
+        """
+        self.check_leading()
+        if not self.replica.standing().is_serving_puts:
+            await self.confirm()
+
+    async def confirm(self, mode: int = ReadMode.READ_MODE_LINEARIZABLE) -> None:
+        """See `Replica.confirm`."""
+        await self.replica.confirm(mode)
 
     async def change(self, command: Command) -> Applied:
         """Change the state; return what became of the command, if it was done.

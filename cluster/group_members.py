@@ -90,16 +90,17 @@ class GroupMembers:
         self._count += known is None
         self._changed(group)
 
-    def leave(self, group: str, member: Member) -> None:
-        """Let a member go, unless another life of it has come since."""
+    def leave(self, group: str, member: Member) -> bool:
+        """Let a member go, unless another life of it has come since; return whether it went."""
         members = self._groups.get(group, {})
         if members.get(member.client_id) is not member:
-            return
+            return False
         del members[member.client_id]
         self._count -= 1
         self._changed(group)
         if not members:
             del self._groups[group]
+        return True
 
     def _changed(self, group: str) -> None:
         self._versions[group] = self._versions.get(group, 0) + 1

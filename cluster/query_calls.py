@@ -45,6 +45,7 @@ class QueryCalls:
         Raises:
             IllegalRequest, RequestFailed: the request cannot be answered.
         """
+        await self._core.confirm()
         self._core.readable_topic(request.topic)
         if not request.key:
             raise IllegalRequest("key", "one word of KEYS, or a UNIQ_KEY", "none")
@@ -59,6 +60,7 @@ class QueryCalls:
         Raises:
             IllegalRequest, RequestFailed, store.errors.CorruptData: the request cannot be answered.
         """
+        await self._core.confirm()
         if request.WhichOneof("id") == "unique_key":
             self._core.readable_topic(request.topic)
             result = self._store.query_by_unique_key(request.topic, request.unique_key, KEY_COUNT_MAX)
@@ -79,6 +81,7 @@ class QueryCalls:
         Raises:
             IllegalRequest, RequestFailed: the request cannot be answered.
         """
+        await self._core.confirm()
         queue_ids = self._queue_ids(self._core.readable_topic(request.topic), request.queue_ids)
         count = _count(request.max_messages, TIME_COUNT_MAX)
         end_ms = request.end_ms or FOREVER_MS
@@ -115,6 +118,7 @@ class QueryCalls:
         Raises:
             IllegalRequest, RequestFailed: the request cannot be answered.
         """
+        await self._core.confirm()
         queue_ids = self._queue_ids(self._core.known_topic(request.topic), request.queue_ids)
         topic, store = request.topic, self._store
         by_time: list[int] = []

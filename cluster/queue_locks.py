@@ -1,8 +1,10 @@
 """Locks on queues, for consumers that need each queue for themselves: held by the leader, for a limited time. Pure.
 
-A lock holds for 60 s and is taken again every 20 s; who takes it again before it ends keeps it. Locks live in memory: a
-new leader has none, so for up to 60 s behind an election two consumers may believe in one queue. What they commit is
-still taken only forwards.
+A lock holds for 60 s and is taken again every 20 s; who takes it again before it ends keeps it. It ends with its
+consumer's stay in the group, too. Locks live in memory: a new leader has none. It gives out none in its first seconds,
+in which the group's consumers come to it; what they hold of the leader before they keep, and hand nothing out of it
+while they are on their way. Only who is cut off from the new leader and not from the old one may believe longer in a
+queue that another consumer has, for 60 s at most. What both commit is still taken only forwards.
 
 Times are milliseconds of a monotonic clock. Source: RocketMQ `RebalanceLockManager`.
 """
@@ -23,6 +25,8 @@ class QueueLocks:
 
     def __init__(self) -> None:
         self._locks: dict[tuple[str, QueueKey], tuple[str, int]] = {}
+        # The same by group and client, ended ones too.
+        self._held: dict[tuple[str, str], set[QueueKey]] = {}
 
     def __len__(self) -> int:
         """Return how many there are, ended ones too."""
@@ -32,29 +36,43 @@ class QueueLocks:
         """Give the client those of the queues that no other client of the group holds; return those it holds now."""
         held: list[QueueKey] = []
         for queue in queues:
-            holder, until_ms = self._locks.get((group, queue), (client_id, 0))
-            if holder != client_id and until_ms > now_ms:
+            holder, until_ms = self._locks.get((group, queue), ("", 0))
+            if holder not in ("", client_id) and until_ms > now_ms:
                 continue
-            if (group, queue) not in self._locks and not self._has_room(now_ms):
+            if not holder and not self._has_room(now_ms):
                 continue
+            if holder not in ("", client_id):
+                self._remove(group, queue)
             self._locks[group, queue] = (client_id, now_ms + LOCK_MS)
+            self._held.setdefault((group, client_id), set()).add(queue)
             held.append(queue)
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[QueueKey]) -> bool:
         """Take the locks of these queues from the client, if it holds them; return whether it held one."""
-        is_changed = False
-        for queue in queues:
-            if self._locks.get((group, queue), ("", 0))[0] == client_id:
-                del self._locks[group, queue]
-                is_changed = True
-        return is_changed
+        mine = self._held.get((group, client_id), set()).intersection(queues)
+        for queue in mine:
+            self._remove(group, queue)
+        return bool(mine)
+
+    def unlock_all(self, group: str, client_id: str) -> None:
+        """Take all locks from a client that has left the group."""
+        self.unlock(group, client_id, self._held.get((group, client_id), ()))
 
     def clear(self) -> None:
         """Forget all: another node leads now, or this one leads anew."""
         self._locks.clear()
+        self._held.clear()
+
+    def _remove(self, group: str, queue: QueueKey) -> None:
+        holder, _ = self._locks.pop((group, queue))
+        of_holder = self._held[group, holder]
+        of_holder.discard(queue)
+        if not of_holder:
+            del self._held[group, holder]
 
     def _has_room(self, now_ms: int) -> bool:
         if len(self._locks) >= LOCKS_MAX:
-            self._locks = {key: lock for key, lock in self._locks.items() if lock[1] > now_ms}
+            for group, queue in [key for key, lock in self._locks.items() if lock[1] <= now_ms]:
+                self._remove(group, queue)
         return len(self._locks) < LOCKS_MAX

@@ -80,6 +80,7 @@ class ReadCalls:
             StoreError, DLedgerError: see the module's table.
         """
         core = self._core
+        await core.confirm(request.mode)
         topic = core.readable_topic(request.topic)
         core.check_queue(topic, request.queue_id, topic.read_queues)
         core.check_consumer(request.group)
@@ -90,7 +91,6 @@ class ReadCalls:
             _bounded("max_bytes", request.max_bytes, SIZE_BYTES_MAX, SIZE_BYTES_MAX),
         )
         wait_ms = _bounded("wait_ms", request.wait_ms, 0, WAIT_MS_MAX)
-        await core.replica.confirm(request.mode)
         result = await self._get_waiting(want, request.queue_id, request.offset, wait_ms)
         core.metrics.count_get(result.status)
         response = pb.GetResponse(
@@ -103,7 +103,12 @@ class ReadCalls:
         return response
 
     async def _get_waiting(self, want: _Want, queue_id: int, offset: int, wait_ms: int) -> GetResult:
-        """Read until something is found that the reader must know, or the time is over."""
+        """Read until something is found that the reader must know, or the time is over.
+
+        Raises:
+            RequestFailed: NOT_LEADER: this node has led, and leads no longer: messages come elsewhere.
+        """
+        was_leading = self._core.replica.standing().is_leading
         deadline_s = time.monotonic() + wait_ms / _MS_PER_S
         while True:
             result = self._read(want, queue_id, offset)
@@ -118,6 +123,8 @@ class ReadCalls:
                 return result
             elif not await self._core.replica.wait(want.topic, queue_id, offset, left_s, want.tags):
                 return self._read(want, queue_id, offset)
+            if was_leading:
+                self._core.check_leading()
 
     def _read(self, want: _Want, queue_id: int, offset: int) -> GetResult:
         """Read once; an empty queue is one that begins and ends at 0."""
@@ -161,6 +168,7 @@ class ReadCalls:
             counts.subscribe_streams -= 1
 
     async def _subscribe(self, request: pb.SubscribeRequest) -> AsyncIterator[pb.SubscribeResponse]:
+        await self._core.confirm(request.mode)
         self._check(request)
         size_bytes_max = _bounded("max_bytes", request.max_bytes, _STREAM_SIZE_BYTES_DEFAULT, SIZE_BYTES_MAX)
         want = _Want(request.topic, request.tags, COUNT_MAX, size_bytes_max)
@@ -168,7 +176,6 @@ class ReadCalls:
         # An expression that means nothing is refused before anything is promised.
         for queue_id, offset in offsets.items():
             self._read(want._replace(count_max=1), queue_id, offset)
-        await self._core.replica.confirm(request.mode)
         # An answer all the same: the reader learns that the subscription was accepted.
         yield pb.SubscribeResponse(queue_id=request.queue_ids[0], next_offset=request.offsets[0])
         # Queues of which messages were passed over since the reader heard of them last.

@@ -49,12 +49,14 @@ class TopicCalls:
         Raises:
             StoreError, DLedgerError: as `set_topic`.
         """
+        await self._core.check_current()
         self._core.known_topic(request.topic)
         await self._core.change(DeleteTopic(request.topic))
         return pb.ChangeResponse(answer=DONE, is_changed=True)
 
     async def list_topics(self, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
         """Return topics, in order of their names."""
+        await self._core.confirm()
         topics = self._core.replica.state.topics
         if request.topic:
             return pb.ListTopicsResponse(topics=[topic_message(self._core.known_topic(request.topic))])
@@ -78,6 +80,7 @@ class TopicCalls:
         Raises:
             StoreError, DLedgerError: as `set_topic`.
         """
+        self._core.check_leading()
         client_ids = self._members.client_ids(request.group)
         if client_ids:
             who = ", ".join(client_ids[:5])
@@ -88,11 +91,14 @@ class TopicCalls:
         return pb.ChangeResponse(answer=DONE, is_changed=True)
 
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
-        """Return groups, in order of their names.
+        """Return groups, in order of their names. The leader answers: it alone knows who is in them.
 
         Raises:
-            RequestFailed: UNKNOWN_GROUP.
+            RequestFailed: NOT_LEADER, UNKNOWN_GROUP.
+            StoreError, DLedgerError: see `Replica.confirm`.
         """
+        self._core.check_leading()
+        await self._core.confirm()
         state = self._core.replica.state
         if request.group and request.group not in state.groups:
             raise RequestFailed(Reason.UNKNOWN_GROUP, f"there is no group {request.group!r}")

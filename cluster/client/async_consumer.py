@@ -123,7 +123,7 @@ class AsyncConsumer:
                 current.reader.progress.done(current.queue_offset)
             self._current = None
         while True:
-            while chunk:
+            while chunk and (chunk[0].reader.is_held or not chunk[0].reader.is_active):
                 message = chunk.popleft()
                 if message.reader.is_active and not self._failures:
                     self._current = message
@@ -131,10 +131,23 @@ class AsyncConsumer:
             self._raise_failure()
             if self._handed_out:
                 self._finish()
-            chunk.extend(self._take_from_readers(_CHUNK))
             if not chunk:
+                chunk.extend(self._take_from_readers(_CHUNK))
+            if not chunk or not chunk[0].reader.is_held:
                 self._is_ready.clear()
                 await self._is_ready.wait()
+
+    async def may_be_handed_out(self, message: ReceivedMessage) -> bool:
+        """Wait until the lock of a message's queue holds; return False when the queue was given up instead.
+
+        For who has taken messages from `poll` and hands them on one by one.
+        """
+        reader = message.reader
+        while reader.is_active and not reader.is_held:
+            self._raise_failure()
+            self._is_ready.clear()
+            await self._is_ready.wait()
+        return reader.is_active
 
     def acknowledge(self, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:
         """Say that messages are done with; their offsets are committed once all before them are."""
@@ -172,6 +185,8 @@ class AsyncConsumer:
 
     def _take(self, count_max: int) -> list[ReceivedMessage]:
         messages: list[ReceivedMessage] = []
+        if self._chunk and self._chunk[0].reader.is_active and not self._chunk[0].reader.is_held:
+            return []
         while self._chunk and len(messages) < count_max:
             message = self._chunk.popleft()
             if message.reader.is_active:

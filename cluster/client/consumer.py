@@ -150,7 +150,8 @@ class BlockingConsumer:
                     self._tell()
                 message = self._chunk[self._taken]
                 self._taken += 1
-                if message.reader.is_active:
+                reader = message.reader
+                if reader.is_active and (reader.is_held or self._thread.run(self._consumer.may_be_handed_out(message))):
                     return message
             self._chunk, self._taken, self._told = [], 0, 0
             self._chunk = self._thread.run(self._consumer.poll(_CHUNK, _TELL_S))

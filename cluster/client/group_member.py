@@ -29,6 +29,7 @@ class GroupMember:
         nodes: the connections.
         request: what is sent at once and every 30 s.
         on_members: hears of the group's members, in order, at once and at each change.
+        on_left: hears that the stream has ended, and with it the consumer's locks at that broker.
         on_refused: hears that the consumer cannot be in the group; nothing is tried again then.
 
     Attributes:
@@ -43,6 +44,7 @@ class GroupMember:
         nodes: BrokerNodes,
         request: JoinGroupRequest,
         on_members: Callable[[], None],
+        on_left: Callable[[str], None],
         on_refused: Callable[[RequestFailed], None],
     ) -> None:
         self.address = ""
@@ -52,6 +54,7 @@ class GroupMember:
         self._nodes = nodes
         self._request = request
         self._on_members = on_members
+        self._on_left = on_left
         self._on_refused = on_refused
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -110,6 +113,7 @@ class GroupMember:
             with suppress(asyncio.CancelledError):
                 await beats
             call.cancel()
+            self._on_left(self.broker)
 
     async def _beat(self, call: grpc.aio.StreamStreamCall[JoinGroupRequest, JoinGroupResponse]) -> None:
         # A call that has ended is heard of by its reader.

@@ -134,7 +134,10 @@ class QueueLocks:
         self._nodes = nodes
 
     async def lock(self, queues: Iterable[BrokerQueue]) -> dict[BrokerQueue, float]:
-        """Ask for locks; return those that are held now, and for how many seconds from when this was called."""
+        """Ask for locks; return for how many seconds from when this was called each is held: 0: another one has it.
+
+        Queues of a broker that does not answer are left out.
+        """
         held: dict[BrokerQueue, float] = {}
         for broker, mine in _by_broker(queues).items():
             request = self._request(mine)
@@ -143,6 +146,7 @@ class QueueLocks:
             except RequestFailed as failure:
                 logger.warning("queues_not_locked group=%s broker=%s: %s", self._group, broker, failure)
                 continue
+            held.update(dict.fromkeys(mine, 0.0))
             for each in response.locked:
                 held[BrokerQueue(broker, each.topic, each.queue_id)] = response.lock_ms / 1000
         return held

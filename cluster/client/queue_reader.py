@@ -110,11 +110,14 @@ class QueueReader:
         self._task.add_done_callback(self._ended)
 
     @property
+    def is_held(self) -> bool:
+        """Whether messages may be handed out now: the lock holds, or none is needed."""
+        return not self._rules.is_locked or time.monotonic() < self.locked_until
+
+    @property
     def has_messages(self) -> bool:
         """Whether `take` gives any."""
-        if self._rules.is_locked and time.monotonic() >= self.locked_until:
-            return False
-        return self._count > 0
+        return self._count > 0 and self.is_held
 
     @property
     def silent_s(self) -> float:

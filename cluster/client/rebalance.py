@@ -83,6 +83,8 @@ class Rebalancer:
         self._leaving: list[QueueReader] = []
         # Locks that were asked for and not given back, whether or not they were got.
         self._asked_locks: set[BrokerQueue] = set()
+        # How often a stay in a group ended: locks that were given meanwhile may have ended with it.
+        self._lefts = 0
         self._rules = ReaderRules(group, options.prefetch_messages, options.prefetch_size_bytes, options.is_orderly)
 
     # ------------------------------------------------------------------------------------------------------- sharing
@@ -97,9 +99,26 @@ class Rebalancer:
             if queue not in mine or reader.failure is not None:
                 await self._give_up(reader)
         await self.end_leaving()
+        if self._options.is_orderly and any(not reader.locked_until for reader in self.readers.values()):
+            await self.renew_locks()
         new = [queue for queue in mine if queue not in self.readers]
         if new:
             await self._take_over(new, mine)
+
+    def _left(self, broker: str) -> None:
+        """Hand out nothing of a broker's queues before their locks are held anew: they ended with the stay there."""
+        self._lefts += 1
+        for reader in self.readers.values():
+            if reader.queue.broker == broker:
+                reader.locked_until = 0.0
+
+    async def _lock(self, queues: Sequence[BrokerQueue]) -> dict[BrokerQueue, float]:
+        """Ask for locks; return until when each is held, on the monotonic clock: 0: another consumer has it."""
+        began, lefts = time.monotonic(), self._lefts
+        held = await self._locks.lock(queues)
+        if lefts != self._lefts:
+            return {}
+        return {queue: began + held_s if held_s else 0.0 for queue, held_s in held.items()}
 
     async def _queues_of(self, topic: str) -> Sequence[BrokerQueue]:
         """Return the queues of a topic that are this consumer's; those that it has while nothing else is known."""
@@ -117,8 +136,9 @@ class Rebalancer:
         brokers = sorted({queue.broker for queue in queues})
         for broker in brokers:
             if broker not in self._members:
-                member = GroupMember(broker, self._connection.nodes, self._join, self.wanted.set, self._on_refused)
-                self._members[broker] = member
+                self._members[broker] = GroupMember(
+                    broker, self._connection.nodes, self._join, self.wanted.set, self._left, self._on_refused
+                )
         for broker in brokers:
             client_ids = self._members[broker].client_ids
             if self._client_id in client_ids:
@@ -130,9 +150,8 @@ class Rebalancer:
             await asyncio.sleep(_HANDOVER_S)
         locked_until: dict[BrokerQueue, float] = {}
         if self._options.is_orderly:
-            began = time.monotonic()
             self._asked_locks.update(queues)
-            locked_until = {queue: began + held_s for queue, held_s in (await self._locks.lock(queues)).items()}
+            locked_until = {queue: until for queue, until in (await self._lock(queues)).items() if until}
             if len(locked_until) < len(queues):
                 asyncio.get_running_loop().call_later(_LOCK_RETRY_S, self.wanted.set)
             queues = [queue for queue in queues if queue in locked_until]
@@ -164,6 +183,8 @@ class Rebalancer:
         del self.readers[reader.queue]
         await reader.stop()
         self._leaving.append(reader)
+        # Who waits until messages of it may be handed out again waits in vain.
+        self._on_ready(reader)
 
     async def end_leaving(self) -> None:
         """Commit what was done with of queues that were given up; give locks back once nothing of them is at work."""
@@ -193,17 +214,17 @@ class Rebalancer:
 
     async def renew_locks(self) -> None:
         """Ask for the locks again; queues whose lock went to somebody else are given up."""
-        began = time.monotonic()
-        held = await self._locks.lock([*self.readers, *(reader.queue for reader in self._leaving)])
+        locked_until = await self._lock([*self.readers, *(reader.queue for reader in self._leaving)])
         for queue, reader in list(self.readers.items()):
-            if queue in held:
-                reader.locked_until = began + held[queue]
+            if locked_until.get(queue):
+                reader.locked_until = locked_until[queue]
                 self._on_ready(reader)
-            elif time.monotonic() >= reader.locked_until:
+            elif queue in locked_until:
                 logger.warning("lock_lost queue=%s", queue)
-                del self.readers[queue]
-                await reader.stop()
+                await self._give_up(reader)
                 self.wanted.set()
+            elif not reader.locked_until:
+                asyncio.get_running_loop().call_later(_LOCK_RETRY_S, self.wanted.set)
 
     def follow_leaders(self) -> None:
         """Open streams anew that are open to a node which leads no longer, as another call has learned."""

@@ -51,6 +51,7 @@ class Shop:
         self.path = path
         self.stub: Any = None
         self.replica: Any = None
+        self.replica_kind = StandaloneReplica
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[Any]:
@@ -69,7 +70,7 @@ class Shop:
                 waiters_max=8,
             ),
         )
-        self.replica = StandaloneReplica.open(OsFiles(), StandaloneConfig(str(self.path), "b", str(address), plain))
+        self.replica = self.replica_kind.open(OsFiles(), StandaloneConfig(str(self.path), "b", str(address), plain))
         try:
             async with (
                 Broker(self.replica, BrokerOptions("b", **options), address) as broker,

@@ -107,14 +107,16 @@ def test_orderly_queue_changes_hands_only_when_nothing_of_it_is_at_work(make_bro
         broker.stored.fill("orders", 20, queue_id=queue_id)
 
     async def main() -> None:
-        async with consumer_of(broker, client_id="a", is_orderly=True) as first:
+        # Nothing is done with before it is acknowledged; else the first queue would be when `take` asks for more.
+        options = {"is_orderly": True, "is_auto_acknowledged": False}
+        async with consumer_of(broker, client_id="a", **options) as first:
             await until(lambda: len(first.queues) == 2)
             at_work = await take(first, 40)
-            async with consumer_of(broker, client_id="b", is_orderly=True) as second:
+            async with consumer_of(broker, client_id="b", **options) as second:
                 await until(lambda: len(first.queues) == 1)
                 assert [] == await second.poll(1, 1.0)
                 assert [] == second.queues
-                await first.poll(1, 0.0)
+                first.acknowledge(at_work)
                 await until(lambda: len(second.queues) == 1)
                 broker.stored.fill("orders", 1, queue_id=second.queues[0].queue_id)
                 message = (await take(second, 1))[0]
@@ -142,5 +144,24 @@ def test_consumers_of_several_brokers_follow_routes_of_name_servers(
             server.stop()
             brokers[0].stored.fill("orders", 5, queue_id=0)
             assert numbers(5) == bodies(await take(opened, 5))
+
+    run(main())
+
+
+def test_orderly_consumer_hands_nothing_out_before_it_has_its_locks_anew(make_broker: MakeBroker) -> None:
+    broker = make_broker({"orders": 1})
+    broker.stored.fill("orders", 20)
+
+    async def main() -> None:
+        async with consumer_of(broker, is_orderly=True) as consumer:
+            assert numbers(5) == bodies([await anext(consumer) for _ in range(5)])
+            # The broker is lost and has forgotten the lock, which somebody else has now.
+            broker.stored.locks["g", "orders", 0] = "other"
+            broker.break_streams()
+            await until(lambda: not consumer.queues)
+            assert [] == await consumer.poll(10, 0.1)
+            del broker.stored.locks["g", "orders", 0]
+            # What was at work when the queue was lost comes again; everything in order.
+            assert numbers(20, 4) == bodies(await take(consumer, 16))
 
     run(main())

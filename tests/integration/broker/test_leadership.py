@@ -1,0 +1,131 @@
+"""What clients of a broker hear when its node gains or loses the lead: streams end at once, locks are given anew."""
+
+import asyncio
+
+from cluster.replica import Standing
+from cluster.standalone import StandaloneReplica
+from cluster.v1 import broker_pb2 as pb
+
+TOPIC = "orders"
+LEADER = Standing("LEADER", 1, "n0", "127.0.0.1:1", is_serving_puts=True)
+FOLLOWER = Standing("FOLLOWER", 2, "n1", "127.0.0.1:2", is_serving_puts=False)
+LEADER_AGAIN = Standing("LEADER", 3, "n0", "127.0.0.1:1", is_serving_puts=True)
+
+
+class MovingReplica(StandaloneReplica):
+    """A store of one machine whose standing is what the test says."""
+
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self.now = LEADER
+        self.listeners = []
+
+    def standing(self):
+        return self.now
+
+    def when_standing_changes(self, listener):
+        self.listeners.append(listener)
+
+    def move(self, standing):
+        self.now = standing
+        self.store.wake_readers()
+        for listener in self.listeners:
+            listener()
+
+
+def run(story):
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def opened(shop, **options):
+    shop.replica_kind = MovingReplica
+    return shop.open(**options)
+
+
+async def join(stub, client_id, instance=1):
+    call = stub.JoinGroup()
+    await call.write(pb.JoinGroupRequest(group="billing", client_id=client_id, instance=instance))
+    return call
+
+
+async def heard(call, *client_ids):
+    """Read until these are the members."""
+    while list((answer := await call.read()).client_ids) != list(client_ids):
+        assert not answer.answer.code, answer
+
+
+def lock(stub, client_id, *queue_ids):
+    queues = [pb.QueueId(topic=TOPIC, queue_id=each) for each in queue_ids]
+    return stub.LockQueues(pb.LockQueuesRequest(group="billing", client_id=client_id, queues=queues))
+
+
+def locked(response):
+    assert not response.answer.code, response.answer
+    return [each.queue_id for each in response.locked]
+
+
+def test_all_who_wait_hear_at_once_that_another_node_leads(shop):
+    async def story():
+        async with opened(shop) as stub:
+            member = await join(stub, "a")
+            assert list((await member.read()).client_ids) == ["a"]
+            reader = stub.Subscribe(pb.SubscribeRequest(topic=TOPIC, queue_ids=[0, 1], offsets=[0, 0]))
+            assert not (await reader.read()).answer.code
+            poll = asyncio.ensure_future(shop.get(wait_ms=30_000))
+            while shop.replica.store.waiters_count < 3:  # noqa: ASYNC110  (two queues of the stream, and the poll)
+                await asyncio.sleep(0.005)
+
+            shop.replica.move(FOLLOWER)
+
+            for answer in [(await member.read()).answer, (await reader.read()).answer, (await poll).answer]:
+                assert (answer.reason, answer.leader.address) == ("NOT_LEADER", "127.0.0.1:2")
+
+    run(story)
+
+
+def test_locks_end_with_the_reign_and_with_the_consumers_stay(shop):
+    async def story():
+        async with opened(shop) as stub:
+            first, second = await join(stub, "a"), await join(stub, "b", 2)
+            await heard(second, "a", "b")
+            assert locked(await lock(stub, "a", 0)) == [0]
+            assert locked(await lock(stub, "b", 0, 1)) == [1]
+            first.cancel()
+            await heard(second, "b")
+            assert locked(await lock(stub, "b", 0, 1)) == [0, 1]
+
+            shop.replica.move(FOLLOWER)
+            assert (await lock(stub, "b", 0)).answer.reason == "NOT_LEADER"
+            shop.replica.move(LEADER_AGAIN)
+            assert locked(await lock(stub, "c", 0, 1)) == [0, 1]
+
+    run(story)
+
+
+def test_a_new_leader_waits_for_the_consumers_of_a_group_before_it_shares_anything_out(shop, monkeypatch):
+    now_ms = 1_000_000
+    monkeypatch.setattr("cluster.group_calls.monotonic_ms", lambda: now_ms)
+
+    async def story():
+        nonlocal now_ms
+        async with opened(shop) as stub:
+            await shop.put(b"x")
+            commit = pb.CommitOffsetRequest(group="billing", topic=TOPIC, queue_ids=[0], offsets=[1])
+            assert not (await stub.CommitOffset(commit)).answer.code
+            shop.replica.move(FOLLOWER)
+            shop.replica.move(LEADER_AGAIN)
+
+            refused = (await lock(stub, "a", 0)).answer
+            assert refused.reason == "LEADER_NOT_READY"
+            assert "ask again" in refused.message
+            first, second = await join(stub, "a"), await join(stub, "b", 2)
+            now_ms += 2_999
+            assert (await lock(stub, "a", 0)).answer.reason == "LEADER_NOT_READY"
+            now_ms += 1
+            # Both hear of both, whoever came first.
+            third = await join(stub, "c", 3)
+            for member in (first, second, third):
+                await heard(member, "a", "b", "c")
+            assert locked(await lock(stub, "a", 0)) == [0]
+
+    run(story)
