@@ -77,7 +77,7 @@ class ReplicatedReplica:
             recover_queue_offsets=messages.recover_queue_offsets,
         )
         self._upkeep = ReplicatedUpkeep(
-            messages, log, parts.node, self._leadership, parts.keeper, config.store, self._looked
+            messages, log, parts.node, self._leadership, parts.machine, parts.keeper, config.store, self._looked
         )
         self._upkeep.failure.add_done_callback(self._part_failed)
         self._last_standing = self.standing()
@@ -137,6 +137,7 @@ class ReplicatedReplica:
         try:
             if self.node.is_running and not self.parts.messages.stop_reason:
                 # The log is read for that. What is committed behind it is dispatched by the next process.
+                self._upkeep.prepare()
                 keeper.flush()
                 is_in_order = True
         finally:

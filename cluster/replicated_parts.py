@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cluster.broker_state import BrokerState
+from cluster.replicated_state import ReplicatedState
 from commitlog.divide import Divided, LogPlaces, divide_log, was_written_by_java
 from commitlog.dledger_commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
 from commitlog.log_recovery import LastExit
@@ -34,6 +35,7 @@ from dledger.node_parts import Trace
 from store.derived_data import Progress
 from store.files import Files
 from store.message_store import MessageStore
+from store.queue_ends import QueueEnds
 from store.retention import ClockReading
 from store.store_config import MessageStoreConfig
 from store.store_keeper import DerivedKeeper
@@ -87,6 +89,7 @@ class ReplicatedParts(NamedTuple):
     node: Node
     entries: EntryStore
     state: BrokerState
+    machine: ReplicatedState
     log: DLedgerCommitLog
     messages: MessageStore
     keeper: DerivedKeeper
@@ -111,6 +114,11 @@ def open_parts(
 
     path, places = config.path, config.places
     state = BrokerState(system_body)
+
+    def queue_ends() -> QueueEnds:
+        return messages.derived.queue_ends()
+
+    machine = ReplicatedState(state, queue_ends=queue_ends, applied_index=lambda: node.applied_index)
     codec = MessageEntryCodec(now_ms, config.log.store_host)
     with ExitStack() as on_failure:
         root = StoreRoot.open(files, path, os.getpid())
@@ -123,25 +131,28 @@ def open_parts(
             metrics,
             files,
             codec=codec,
-            state_machine=state,
-            keep_from=lambda: log.retention_floor(messages.derived.durable_offset),
+            state_machine=machine,
+            keep_from=lambda: log.retention_floor(
+                min(messages.derived.durable_offset, machine.retention_offset(node.snapshot_index))
+            ),
             trace=trace,
         )
         entries = node.open()
         on_failure.callback(node.abandon)
-        old = OldLog.open(
-            files,
-            places.old_directory,
-            places.sizes.data_file_size_bytes,
-            divided.divide,
-            is_property_crc_checked=places.has_property_crc,
-        )
+        old = _open_old(files, places, divided.divide)
         log = DLedgerCommitLog(node, entries, divided.divide, old, config.log, now_ms)
         on_failure.callback(log.close)
+        log.drop_stranded_files()
         messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
         on_failure.callback(messages.close)
         retention = StoreRetention(messages, log, files, path, config.store, clocks)
         keeper = DerivedKeeper(messages, root, retention)
         keeper.save_checkpoint()
         on_failure.pop_all()
-    return ReplicatedParts(root, divided, codec, node, entries, state, log, messages, keeper)
+    return ReplicatedParts(root, divided, codec, node, entries, state, machine, log, messages, keeper)
+
+
+def _open_old(files: Files, places: LogPlaces, divide: int) -> OldLog | None:
+    """Open the files of the plain log below, if there are any."""
+    size = places.sizes.data_file_size_bytes
+    return OldLog.open(files, places.old_directory, size, divide, is_property_crc_checked=places.has_property_crc)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from cluster.replicated_state import ReplicatedState
 from commitlog.dledger_commit_log import DLedgerCommitLog
 from commitlog.leadership import Leadership, Readiness
 from dledger.node import Node
 from store.errors import StoreStopped
 from store.message_store import MessageStore
+from store.queue_ends import QueueEnds
 from store.store_config import MessageStoreConfig
 from store.store_keeper import DerivedKeeper
 from store.store_upkeep import StoreUpkeep
@@ -27,6 +29,7 @@ class ReplicatedUpkeep(StoreUpkeep):
         log: its log.
         node: whose log it is.
         leadership: of the node.
+        machine: may hold what a snapshot says of queues.
         keeper: of the store.
         config: of the store.
         on_look: hears how the leadership stands, whenever it may have changed.
@@ -41,6 +44,7 @@ class ReplicatedUpkeep(StoreUpkeep):
         log: DLedgerCommitLog,
         node: Node,
         leadership: Leadership,
+        machine: ReplicatedState,
         keeper: DerivedKeeper,
         config: MessageStoreConfig,
         on_look: Callable[[], None],
@@ -50,7 +54,9 @@ class ReplicatedUpkeep(StoreUpkeep):
         self._log = log
         self._node = node
         self._leadership = leadership
+        self._machine = machine
         self._on_look = on_look
+        self._prepared: QueueEnds | None = None
         self._begin_offset = log.begin_offset
         # (place in the log, who waits until so much is dispatched).
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -77,8 +83,21 @@ class ReplicatedUpkeep(StoreUpkeep):
             self._begin_offset = self._log.begin_offset
             self.store.expire()
 
+    def prepare(self) -> None:
+        """See `StoreUpkeep.prepare`: follow a log that was begun anew."""
+        loaded = self._machine.loaded
+        if loaded is not None and loaded is not self._prepared:
+            self._prepared = loaded
+            self._log.drop_stranded_files()
+            self.store.derived.drop_surpassed_queues(loaded)
+
     def _dispatched(self) -> None:
         offset = self.store.derived.dispatcher.offset
+        loaded = self._machine.loaded
+        if loaded is not None and offset >= loaded.offset:
+            # Before this node may lead: it would give out offsets anew of which the log says nothing any more.
+            self.store.derived.restore_queue_ends(loaded)
+            self._machine.loaded = None
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for place, told in waiting:

@@ -248,6 +248,15 @@ class DLedgerCommitLog:
         if not self._is_without_old:
             self._old_log.delete_before(offset)
 
+    def drop_stranded_files(self) -> None:
+        """Delete, durably, the old files if the log goes on behind a gap, as after it was begun anew.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        if not self._is_without_old and self._old_log.end_offset < self._entries.begin_position:
+            self._old_log.delete_before(self._old_log.end_offset)
+
     def retention_floor(self, dispatched_offset: int) -> int:
         """Return the first entry that must be kept: the first of all while there are old files, or the undispatched.
 

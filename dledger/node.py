@@ -335,6 +335,16 @@ class Node:
         return self._raft.term if self._has_joined else NO_TERM
 
     @property
+    def applied_index(self) -> int:
+        """The last entry that the state machine has applied; -1 without one, or before the node has joined."""
+        return self._parts.applied_index if self._has_joined else NO_INDEX
+
+    @property
+    def snapshot_index(self) -> int:
+        """The last entry in its newest good snapshot; -1 likewise."""
+        return self._parts.snapshot_index if self._has_joined else NO_INDEX
+
+    @property
     def pending_appends_count(self) -> int:
         """How many appends were taken in and are neither committed nor refused nor cut off, whoever waits for them."""
         return self._waiters.appends.appends_count

@@ -8,7 +8,7 @@ Source: RocketMQ `ConsumeQueueStore`, `FlushConsumeQueueService`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from store.consume_queue import ConsumeQueue, IsMessage
 from store.dispatch_batch import DispatchBatch
@@ -134,13 +134,10 @@ class ConsumeQueues:
 
     def _append_group(self, key: QueueKey, rows: Rows, *, is_regular: bool) -> list[Misplaced]:
         """Append the messages of one queue."""
-        queue = self._queues.get(key)
+        queue = self._queues.get(key) or self._make(key)
         if queue is None:
-            if not is_storable_topic(key.topic) or not 0 <= key.queue_id <= _QUEUE_ID_MAX:
-                offsets = int(rows.queue_offsets[0]), int(rows.physical_offsets[0])
-                return [Misplaced(key, *offsets, "a topic and a queue that can be", "left out: no such queue")]
-            self._files.make_directory(self.path(key))
-            queue = self._add(key)
+            offsets = int(rows.queue_offsets[0]), int(rows.physical_offsets[0])
+            return [Misplaced(key, *offsets, "a topic and a queue that can be", "left out: no such queue")]
         self._dirty[key] = self._dirty.get(key, 0) + len(rows.units)
         if (
             is_regular
@@ -150,6 +147,51 @@ class ConsumeQueues:
             queue.append(rows.units, int(rows.ends[-1]))
             return []
         return place(queue, rows)
+
+    def _make(self, key: QueueKey) -> ConsumeQueue | None:
+        """Make a queue; None when there can be no such queue."""
+        if not is_storable_topic(key.topic) or not 0 <= key.queue_id <= _QUEUE_ID_MAX:
+            return None
+        self._files.make_directory(self.path(key))
+        return self._add(key)
+
+    def next_offsets(self) -> dict[QueueKey, int]:
+        """Return the offset behind the last unit of each queue."""
+        return {key: queue.max_offset for key, queue in self._queues.items()}
+
+    def drop_surpassed(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> None:
+        """Remove the files of queues that end before the offset given for them, and point to expired messages only.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        for key, next_offset in next_offsets.items():
+            queue = self._queues.get(key)
+            if queue is not None and queue.max_offset < next_offset and queue.max_physical_offset <= log_begin:
+                queue.remove_all()
+
+    def extend(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> None:
+        """Let no queue end before the offset given for it: blank units stand for messages that expired.
+
+        Args:
+            next_offsets: by queue.
+            log_begin: messages before are expired.
+
+        Raises:
+            store.errors.DiskFull: some queues may be as long; give the same again.
+            store.errors.StorageFailed: the node must stop.
+        """
+        for key, next_offset in next_offsets.items():
+            queue = self._queues.get(key) or (self._make(key) if next_offset else None)
+            if queue is None or queue.max_offset >= next_offset:
+                continue
+            if queue.max_physical_offset <= log_begin:
+                # No unit of it points into the log.
+                queue.remove_all()
+                queue.begin_at(next_offset)
+            else:
+                queue.fill_gap(next_offset)
+            self._dirty[key] = self._dirty.get(key, 0) + UNIT_SIZE
 
     # ---------------------------------------------------------------------------------------------------- cutting
 

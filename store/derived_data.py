@@ -25,6 +25,7 @@ from store.key_index import DIRECTORY as INDEX_DIRECTORY
 from store.key_index import KeyIndex
 from store.message import QueueKey
 from store.message_waiters import MessageWaiters
+from store.queue_ends import QueueEnds
 from store.store_config import MessageStoreConfig
 from store.sync_tickets import flush_all
 
@@ -167,6 +168,37 @@ class DerivedData:
         self.queues.expire(self._log.begin_offset)
         if self.index is not None:
             self.index.expire(self._log.begin_offset)
+
+    # ------------------------------------------------------------------------------------------- how far queues come
+
+    def queue_ends(self) -> QueueEnds:
+        """Return how far all queues have come, as of one place in the log; any thread may call it."""
+        with self.dispatcher.guard:
+            return QueueEnds(self.dispatcher.queues_offset, self.queues.next_offsets())
+
+    def drop_surpassed_queues(self, ends: QueueEnds) -> None:
+        """Forget the queues that are known to have come further in a stretch of the log that is gone here.
+
+        Else they would be filled up with blanks. `restore_queue_ends` must follow, when so much is dispatched.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        with self.dispatcher.guard:
+            self.queues.drop_surpassed(ends.next_offsets, self._log.begin_offset)
+
+    def restore_queue_ends(self, ends: QueueEnds) -> None:
+        """Let no queue be shorter than it is known to have been; everything below `ends.offset` is dispatched.
+
+        What such a queue lacks is not in the log any more.
+
+        Raises:
+            store.errors.DiskFull: some queues may be as long; give the same again.
+            store.errors.StorageFailed: the store must stop.
+        """
+        assert self.dispatcher.offset >= ends.offset, (self.dispatcher.offset, ends.offset)
+        with self.dispatcher.guard:
+            self.queues.extend(ends.next_offsets, self._log.begin_offset)
 
     def close(self) -> None:
         """Close all files as they are."""

@@ -10,6 +10,7 @@ Source: RocketMQ `DefaultMessageStore.ReputMessageService`.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -47,6 +48,7 @@ class Dispatcher:
         skipped: the last of them.
         listeners: hear of each batch when it is dispatched.
         misplaced_count: messages since the store was opened whose queue offset was out of line; all are logged.
+        guard: held while queues and their offset in the log change, for whoever reads both in another thread.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Dispatcher:
         self.misplaced_count = 0
         self.skipped: deque[Skipped] = deque(maxlen=_SKIPPED_MAX)
         self.listeners: list[Callable[[DispatchBatch], None]] = []
+        self.guard = threading.Lock()
 
     @property
     def offset(self) -> int:
@@ -113,8 +116,10 @@ class Dispatcher:
         self._report_skipped(batch)
         if batch.next_offset > self.queues_offset:
             part = rows_from(batch, self.queues_offset)
-            self._report_misplaced(self._queues.append(part))
-            self.queues_offset = batch.next_offset
+            with self.guard:
+                misplaced = self._queues.append(part)
+                self.queues_offset = batch.next_offset
+            self._report_misplaced(misplaced)
             self.dispatched_count += len(part)
         if batch.next_offset > self.index_offset:
             if self._index is not None:

@@ -108,6 +108,13 @@ class StoreUpkeep:
             store.errors.StorageFailed: the store must stop.
         """
 
+    def prepare(self) -> None:
+        """Do what must come before the next dispatch.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+
     def _dispatched(self) -> None:
         """Take note that some of the log, or none, was dispatched."""
 
@@ -165,6 +172,7 @@ class StoreUpkeep:
         if not self._is_running:
             return
         try:
+            self.prepare()
             is_more = self.store.dispatch_turn()
             self._dispatched()
             if is_more:

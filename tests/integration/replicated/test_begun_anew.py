@@ -1,0 +1,96 @@
+"""A node that begins its log anew behind the others' retention: queues, index and queue offsets follow."""
+
+import shutil
+
+import pytest
+
+from cluster.broker_commands import SetTopic
+from cluster.topic_config import TopicConfig
+from store.message import QueueKey
+from tests.replicated_brokers import (
+    FILE_SIZE,
+    configs_in,
+    numbered,
+    put,
+    read_queue,
+    run,
+    running_group,
+    until,
+)
+
+COUNT = 900
+
+
+async def delete_all_that_may_go(replica):
+    """Have the node delete what its retention may delete, as when the disk is too full."""
+    node, log = replica.node, replica.parts.entries
+    retention = node._parts.retention
+    # A follower that is live needs what it has not acknowledged, for a moment.
+    await until(lambda: log.position_of(min(retention._floor(), log.last_index)) > 5 * FILE_SIZE)
+    node._turns.soon(lambda driver: driver.delete_before(retention._floor()))
+    await until(lambda: log.begin_index > 0)
+
+
+async def fill(leader):
+    """Put messages into three queues; one of them is silent from then on, in which only expired ones will be."""
+    await leader.change(SetTopic(TopicConfig("T", 4, 4)))
+    await put(leader, *numbered(range(30), queue_id=2))
+    for begin in range(0, COUNT, 100):
+        await put(leader, *numbered(range(begin, begin + 100)))
+        await put(leader, *numbered(range(begin, begin + 100), queue_id=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_wiped", [False], ids=["behind"])
+def test_node_that_installs_a_log_knows_how_far_queues_came_and_leads_without_reuse(tmp_path, is_wiped):
+    async def story():
+        async with running_group(configs_in(tmp_path, snapshot_threshold=200)) as group:
+            await group.start()
+            leader = await group.leader()
+            await put(leader, *numbered(range(5)))
+            away = next(name for name in group.open if group.open[name] is not leader)
+            await group.level()
+            await group.stop(away)
+            if is_wiped:
+                shutil.rmtree(tmp_path / away)
+            leader = await group.leader()
+            await fill(leader)
+            await group.level()
+            for each in group.open.values():
+                await until(lambda each=each: each.parts.machine.retention_offset(each.node.snapshot_index) > 0)
+                await until(lambda each=each: each.store.derived.durable_offset >= each.parts.log.end_offset)
+                await delete_all_that_may_go(each)
+            await group.start(away)
+            late = group.open[away]
+            leader = await group.level()
+            assert late.parts.log.begin_offset == leader.parts.log.begin_offset > 0
+            await until(lambda: late.parts.machine.loaded is None)
+            for queue_id in range(3):
+                assert late.store.max_offset("T", queue_id) == leader.store.max_offset("T", queue_id)
+            assert read_queue(late, queue_id=1) == read_queue(leader, queue_id=1) != []
+            assert late.store.min_offset("T", 2) == late.store.max_offset("T", 2) == 30
+            assert late.store.derived.dispatcher.misplaced_count == 0
+            assert late.state.topics == leader.state.topics
+            if not late.node.is_leader:
+                await leader.node.transfer_leadership(away)
+            await until(lambda: late.standing().is_serving_puts)
+            for queue_id, offset in ((0, COUNT + 5), (1, COUNT), (2, 30), (3, 0)):
+                (place,) = await put(late, *numbered([7], queue_id=queue_id))
+                assert place.queue_offset == offset
+            await group.level()
+            # And again after a restart, when only the snapshot tells of the silent queue.
+            await group.stop(away)
+            shutil.rmtree(tmp_path / away / "consumequeue")
+            await group.start(away)
+            again = group.open[away]
+            await group.level()
+            await until(lambda: again.parts.machine.loaded is None)
+            queues = again.store.derived.queues
+            assert [queues.get(QueueKey("T", number)).max_offset for number in range(4)] == [
+                COUNT + 6,
+                COUNT + 1,
+                31,
+                1,
+            ]
+
+    run(story())
