@@ -20,6 +20,7 @@ from commitlog.store_reader import StoreReader
 from commitlog.store_rebuild import Layout, Rebuild
 from commitlog.store_verify import StoreParts, Verification
 from commitlog.system_records import STATE_CHANNEL, is_system_record, system_body
+from dledger.snapshot_store import SnapshotStore
 from store.finding import Finding
 from store.index_file import IndexLayout
 from store.os_files import OsFiles
@@ -80,20 +81,40 @@ class StoredFiles:
                 found[message.queue].append(message)
         return dict(found)
 
-    def state(self):
-        """Return broker state as the commands in the log make it, from the log's begin on, as bytes of a snapshot."""
-        return replayed(body for _, _, channel, body in self.entries if channel == STATE_CHANNEL)
+    def state(self, last_index=None):
+        """Return broker state as the commands in the log make it, up to and with an entry."""
+        state = BrokerState(system_body)
+        for index, _, channel, body in self.entries:
+            if channel == STATE_CHANNEL and (last_index is None or index <= last_index):
+                state.apply([_Entry(body)])
+        return state
 
-
-def replayed(bodies):
-    """Return the state that these records of commands make of an empty one, as bytes of a snapshot."""
-    state = BrokerState(system_body)
-    state.apply([_Entry(body) for body in bodies])
-    return b"".join(state.snapshot_save())
+    def topics(self):
+        """Return the topics that the commands in the log make."""
+        return self.state().topics
 
 
 class _Entry(NamedTuple):
     body: bytes
+
+
+def check_states(replicas):
+    """Broker state is the same on all replicas: each snapshot is, byte for byte, what the log's commands make.
+
+    Behind its snapshot a node applies the commands of its log, which is the same on all.
+    """
+    count = 0
+    for stored in replicas:
+        assert b"".join(stored.state().snapshot_save()) == b"".join(replicas[0].state().snapshot_save())
+        (directory,) = stored.root.glob("dledger-*")
+        snapshots = SnapshotStore.open(OsFiles(), str(directory))
+        latest = snapshots.latest()
+        if latest is not None:
+            expected = b"".join(stored.state(latest.index).snapshot_save())
+            assert bytes(snapshots.load(latest)) == expected, f"{stored}: the snapshot of entry {latest.index}"
+            count += 1
+        snapshots.close()
+    return count
 
 
 def read_files(root):

@@ -1,0 +1,89 @@
+"""Leaders of a broker are killed under a mixed load; what clients were told is held against the files of all nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+
+import pytest
+
+from dledger.event_loop import new_event_loop
+from tests.broker_group import BROKER, BrokerGroup
+from tests.message_history import Fate, everything_is_delivered, judge
+from tests.message_load import TOPIC, mixed_load
+from tests.stored_files import check_closed, check_states
+
+KILLS = int(os.environ.get("DLEDGER_BROKER_KILLS", "10"))
+PATIENCE_S = 150.0
+
+
+@pytest.fixture
+def group(tmp_path):
+    """Return three nodes that run."""
+    with BrokerGroup(tmp_path / "group") as group:
+        yield group
+
+
+def run_load(group, story):
+    """Run a story under load, let it settle; return the history."""
+    seed = random.SystemRandom().randrange(1 << 32)
+
+    async def main():
+        async with mixed_load(BROKER, group.addresses, seed) as load:
+            await story(load)
+            await load.settle()
+            return load.history
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(asyncio.wait_for(main(), PATIENCE_S + 10 * KILLS))
+
+
+def check(group, history, copy):
+    """Stop all nodes and hold the history against what they wrote."""
+    group.wait_equal()
+    group.cluster.stop()
+    stored = [check_closed(root, copy) for root in group.roots]
+    judge(history, stored)
+    assert check_states(stored) > 0, "no snapshot of broker state was taken"
+    everything_is_delivered(history, stored[0], {TOPIC})
+    return stored
+
+
+def test_every_answer_holds_when_the_leader_is_killed_ten_times(group, tmp_path):
+    failovers_s = []
+    terms = set()
+
+    async def story(load):
+        for _ in range(KILLS):
+            await load.wait(200)
+            leader, term = await asyncio.to_thread(group.leader)
+            terms.add(term)
+            await asyncio.to_thread(group.kill, leader)
+            killed_at = time.monotonic()
+            await load.wait(1)
+            failovers_s.append(time.monotonic() - killed_at)
+            await asyncio.to_thread(group.cluster.start_node, leader)
+        await load.wait(200)
+
+    history = run_load(group, story)
+    stored = check(group, history, tmp_path / "copy")
+
+    print(f"failover, s: {' '.join(f'{each:.2f}' for each in sorted(failovers_s))}")
+    assert len(terms) == KILLS
+    assert len(history.retried) > KILLS
+    made = {name for name, fate in history.topics.items() if fate is Fate.APPENDED}
+    assert made <= set(stored[0].topics())
+    assert not {name for name, fate in history.topics.items() if fate is Fate.NOT_APPENDED} & set(stored[0].topics())
+
+
+def test_every_answer_holds_when_all_nodes_are_killed_at_once(group, tmp_path):
+    async def story(load):
+        for _ in range(2):
+            await load.wait(300)
+            await asyncio.to_thread(group.kill)
+            await asyncio.to_thread(group.cluster.start)
+        await load.wait(300)
+
+    check(group, run_load(group, story), tmp_path / "copy")
