@@ -1,0 +1,166 @@
+"""Stores that Java wrote are opened by brokers, read in full through gRPC, and gone on with: one node, and three."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+import tarfile
+from collections import defaultdict
+from pathlib import Path
+
+import grpc
+import pytest
+
+from cluster import OutgoingMessage, Producer
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from tests.broker_group import BrokerGroup
+from tests.message_load import records_of
+from tests.stored_files import DERIVED, check_closed
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+SIZES = {
+    "mapped_file_size_for_entry_data": 65_536,
+    "mapped_file_size_for_entry_index": 5 * 1024 * 1024 * 32,
+    "mapped_file_size_consume_queue": 1_000,
+    "max_hash_slot_num": 100,
+    "max_index_num": 400,
+}
+PATIENCE_S = 20.0
+OWN_TOPIC = "TopicTest"
+PUTS = 40
+
+
+def unpack(name, root, node_id):
+    """Put a store into the place of a node; the folder of its entries has the node's name."""
+    with tarfile.open(FIXTURES / f"{name}.tar.xz") as archive:
+        # Python before 3.11.4 has no filters, and no argument for them.
+        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        archive.extractall(root.parent / f"unpacked-{node_id}")
+    shutil.move(root.parent / f"unpacked-{node_id}" / name, root)
+    if (root / "dledger-n0").exists() and node_id != "n0":
+        (root / "dledger-n0").rename(root / f"dledger-{node_id}")
+
+
+def manifest(name):
+    """Return the messages that stand in a queue: {(topic, queue id): {queue offset: message}}."""
+    queues = defaultdict(dict)
+    with lzma.open(FIXTURES / f"{name}.manifest.jsonl.xz", "rt", encoding="utf-8") as lines:
+        for message in map(json.loads, lines):
+            if message["inConsumeQueue"]:
+                queues[message["topic"], message["queueId"]][message["queueOffset"]] = message
+    return dict(queues)
+
+
+class Client:
+    """Calls one node."""
+
+    def __init__(self, address):
+        self._channel = grpc.insecure_channel(address)
+        self.stub = BrokerServiceStub(self._channel)
+
+    def create_topics(self, queues):
+        counts = defaultdict(int)
+        for topic, queue_id in queues:
+            counts[topic] = max(counts[topic], queue_id + 1)
+        for name, count in counts.items():
+            if not is_readable(name):
+                continue
+            topic = pb.Topic(name=name, read_queues=count, write_queues=count, permission=6)
+            answer = self.stub.SetTopic(pb.SetTopicRequest(topic=topic), timeout=PATIENCE_S).answer
+            assert not answer.reason, answer
+
+    def read(self, topic, queue_id, mode=0):
+        """Return all of a queue: {queue offset: record}."""
+        found, offset = {}, 0
+        while True:
+            request = pb.GetRequest(topic=topic, queue_id=queue_id, offset=offset, max_messages=50, mode=mode)
+            request.form = pb.MESSAGE_FORM_RECORDS
+            response = self.stub.Get(request, timeout=PATIENCE_S)
+            records = records_of(response.records)
+            if not records:
+                return found
+            found.update((record.queue_offset, record) for record in records)
+            offset = response.next_offset
+
+    def by_key(self, topic, key):
+        request = pb.QueryByKeyRequest(topic=topic, key=key, max_messages=64, form=pb.MESSAGE_FORM_RECORDS)
+        return records_of(self.stub.QueryByKey(request, timeout=PATIENCE_S).records)
+
+    def by_id(self, message_id):
+        request = pb.QueryByIdRequest(message_id=message_id, form=pb.MESSAGE_FORM_RECORDS)
+        (record,) = records_of(self.stub.QueryById(request, timeout=PATIENCE_S).records)
+        return record
+
+    def close(self):
+        self._channel.close()
+
+
+def assert_java_is_there(client, queues):
+    """Each message of Java is found by queue, by key and by id, with its own bytes."""
+    for (topic, queue_id), messages in queues.items():
+        if topic.startswith("SCHEDULE_TOPIC"):
+            continue
+        found = client.read(topic, queue_id) if is_readable(topic) else {}
+        for queue_offset, message in messages.items():
+            record = client.by_id(message["msgId"])
+            assert described(record) == {name: message[name] for name in described(record)}
+            if not is_readable(topic):
+                continue
+            assert described(found[queue_offset]) == described(record)
+            if message["uniqKey"] and message["indexed"]:
+                offsets = [each.physical_offset for each in client.by_key(topic, message["uniqKey"])]
+                assert message["physicalOffset"] in offsets
+
+
+def is_readable(topic):
+    """Say whether clients may name a topic: Java's store takes longer names than its brokers do, and its own topics."""
+    return len(topic) <= 127 and not topic.startswith("SCHEDULE_TOPIC")
+
+
+def described(record):
+    return {
+        "queueOffset": record.queue_offset,
+        "physicalOffset": record.physical_offset,
+        "size": record.size,
+        "storeTimestamp": record.store_timestamp,
+        "bodyCRC": record.body_crc,
+        "msgId": record.message_id,
+        "properties": dict(record.properties),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes"), [("dledger", 1), ("dledger-killed", 3), ("mixed", 1), ("mixed", 3), ("plain-clean", 3)]
+)
+def test_store_of_java_is_read_in_full_and_gone_on_with(name, nodes, tmp_path):
+    group, queues = BrokerGroup(tmp_path / "group", nodes, **SIZES), manifest(name)
+    for node_id, root in zip(group.ids, group.roots, strict=True):
+        unpack(name, root, node_id)
+    with group:
+        leader, _ = group.leader()
+        client = Client(group.cluster.endpoint_of(leader))
+        client.create_topics(queues)
+        assert_java_is_there(client, queues)
+        ends = {queue_id: max(queues[OWN_TOPIC, queue_id]) + 1 for topic, queue_id in queues if topic == OWN_TOPIC}
+        with Producer(group.cluster.endpoints) as producer:
+            for queue_id, end in ends.items():
+                messages = [OutgoingMessage(OWN_TOPIC, b"ours %d" % number * 60) for number in range(PUTS)]
+                sent = producer.send_many(messages, queue_id=queue_id)
+                assert [each.queue_offset for each in sent] == list(range(end, end + PUTS))
+        client.close()
+        group.wait_equal()
+        for node_id in group.ids:
+            # Every replica serves the old and the new, by itself.
+            client = Client(group.cluster.endpoint_of(node_id))
+            assert_java_is_there(client, queues)
+            for queue_id, end in ends.items():
+                found = client.read(OWN_TOPIC, queue_id, mode=1)
+                assert [found[offset].body[:6] for offset in range(end, end + PUTS)][:2] == [b"ours 0", b"ours 1"]
+            client.close()
+    # Files of a good index keep the names that Java gave them, which a rebuild does not know.
+    derived = DERIVED[:1] if name == "plain-clean" else DERIVED
+    stored = [check_closed(root, tmp_path / "copy", derived) for root in group.roots]
+    assert all(each.messages == stored[0].messages for each in stored)
+    assert len(stored[0].messages) >= len(ends) * PUTS + 150
