@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from store.dispatch_batch import Bools, Int32s, Int64s
 from store.errors import CorruptData
 from store.files import File
+from store.index_chains import link, time_difference, time_differences
 
 SLOT_OFFSET = HEADER_SIZE = 40
 SLOT_SIZE = 4
@@ -62,7 +63,8 @@ _ITEM_TYPE = np.dtype(
 )
 _PAGE_SIZE_BYTES = 4096
 _ALLOCATE_AHEAD_BYTES = 1 << 20
-_TIME_DIFFERENCE_MAX = (1 << 31) - 1
+# Up to here items are appended one by one.
+FEW_ITEMS_MAX = 32
 # Items that are looked at together: bounds the memory of checks and of making slots again.
 CHUNK_ITEMS = 1 << 16
 # Steps of one query in one file: a third of a second. Only a key that a million messages share needs more.
@@ -207,16 +209,8 @@ class IndexFile:
         position, size = self.item_position(first), ITEM_SIZE * count
         self._allocate(position, position + size)
         slots = self._loaded_slots()
-        previous, changed, fresh_count = link(slots, key_hashes, first)
-        items: NDArray[np.void] = np.empty(count, _ITEM_TYPE)
-        items["key_hash"] = key_hashes
-        items["physical_offset"] = physical_offsets
-        # RocketMQ counts the first one from the end of the file before, and only then sets the new begin.
-        begins = np.full(count, timestamps[0] if self.is_empty else self.header.begin_timestamp)
-        begins[0] = self.header.begin_timestamp
-        items["time_difference"] = time_differences(timestamps, begins)
-        items["previous"] = previous
-        self._dirty_pages[(changed * SLOT_SIZE + HEADER_SIZE) // _PAGE_SIZE_BYTES] = True
+        encode = self._encode_few if count <= FEW_ITEMS_MAX else self._encode
+        items, fresh_count = encode(slots, key_hashes, physical_offsets, timestamps)
         header = self.header
         if first <= 1:
             header = header._replace(begin_timestamp=int(timestamps[0]), begin_physical_offset=int(physical_offsets[0]))
@@ -226,8 +220,42 @@ class IndexFile:
             used_slots=header.used_slots + fresh_count,
             next_item=first + count,
         )
-        self.file.write(items.tobytes(), position)
+        self.file.write(items, position)
         return count
+
+    def _encode(
+        self, slots: Int32s, key_hashes: Int32s, physical_offsets: Int64s, timestamps: Int64s
+    ) -> tuple[bytes, int]:
+        """Return the bytes of items to append, and how many slots led nowhere before; the slots lead to them now."""
+        count = len(key_hashes)
+        previous, changed, fresh_count = link(slots, key_hashes, self.header.next_item)
+        items: NDArray[np.void] = np.empty(count, _ITEM_TYPE)
+        items["key_hash"] = key_hashes
+        items["physical_offset"] = physical_offsets
+        # RocketMQ counts the first one from the end of the file before, and only then sets the new begin.
+        begins = np.full(count, timestamps[0] if self.is_empty else self.header.begin_timestamp)
+        begins[0] = self.header.begin_timestamp
+        items["time_difference"] = time_differences(timestamps, begins)
+        items["previous"] = previous
+        self._dirty_pages[(changed * SLOT_SIZE + HEADER_SIZE) // _PAGE_SIZE_BYTES] = True
+        return items.tobytes(), fresh_count
+
+    def _encode_few(
+        self, slots: Int32s, key_hashes: Int32s, physical_offsets: Int64s, timestamps: Int64s
+    ) -> tuple[bytes, int]:
+        """Do what `_encode` does, item by item: for a few of them its numpy calls cost more."""
+        items, fresh_count, count = [], 0, len(slots)
+        begin = self.header.begin_timestamp
+        rows = zip(key_hashes.tolist(), physical_offsets.tolist(), timestamps.tolist(), strict=True)
+        for number, (key_hash, physical_offset, timestamp) in enumerate(rows, self.header.next_item):
+            slot = key_hash % count
+            previous = int(slots[slot])
+            slots[slot] = number
+            fresh_count += not previous
+            items.append(_ITEM.pack(key_hash, physical_offset, time_difference(timestamp, begin), previous))
+            begin = timestamp if number == 1 else begin
+            self._dirty_pages[(slot * SLOT_SIZE + HEADER_SIZE) // _PAGE_SIZE_BYTES] = True
+        return b"".join(items), fresh_count
 
     def _allocate(self, begin: int, end: int) -> None:
         """See to it that items find real blocks, and the first time also header and slots."""
@@ -350,42 +378,6 @@ class IndexFile:
             newer, number, position = number, previous, item_position + ITEM_SIZE - SLOT_SIZE
             steps_left -= 1
         return Hits(found, None)
-
-
-def time_differences(timestamps: Int64s, begins: Int64s) -> Int64s:
-    """Return the whole seconds from the begin of an index file to each time, as RocketMQ counts them."""
-    differences: Int64s = np.clip((timestamps - begins) // 1000, 0, _TIME_DIFFERENCE_MAX)
-    differences[begins <= 0] = 0
-    return differences
-
-
-def link(slots: Int32s, key_hashes: Int32s, first: int) -> tuple[Int32s, Int64s, int]:
-    """Chain items that are added in order to the items that their slots lead to.
-
-    Args:
-        slots: changed in place.
-        key_hashes: of the new items; at least one.
-        first: number of the first of them.
-
-    Returns:
-        The older item that each one leads to; the slots that changed; how many of these led nowhere before.
-    """
-    count = len(key_hashes)
-    # Place in the upper half, row in the lower: one sort, faster than a stable one, groups by slot in the log's order.
-    keyed = (key_hashes.astype(np.int64) % len(slots) << 32) | np.arange(count)
-    keyed.sort()
-    order, places = keyed & 0xFFFFFFFF, keyed >> 32
-    numbers = (order + first).astype(np.int32)
-    heads = np.concatenate(([0], np.flatnonzero(np.diff(places)) + 1))
-    changed = places[heads]
-    older = np.empty(count, np.int32)
-    older[1:] = numbers[:-1]
-    older[heads] = slots[changed]
-    previous = np.empty(count, np.int32)
-    previous[order] = older
-    fresh_count = int(np.count_nonzero(older[heads] == 0))
-    slots[changed] = numbers[np.concatenate((heads[1:] - 1, [count - 1]))]
-    return previous, changed, fresh_count
 
 
 def _sound_count(items: Items, begin: int, last: int, physical_offset: int) -> int:

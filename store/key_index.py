@@ -174,7 +174,7 @@ class KeyIndex:
     def _note_last(self, offsets: Int64s) -> None:
         """Remember the last message, and how many of its keys are here."""
         offset = int(offsets[-1])
-        count = len(offsets) - int(np.searchsorted(offsets, offset))
+        count = len(offsets) - int(offsets.searchsorted(offsets[-1]))
         if self._last is not None and self._last[0] == offset:
             count += self._last[1]
         self._last = offset, count
@@ -183,7 +183,7 @@ class KeyIndex:
         """Return how many of these keys are here already; `offsets` are those of their messages, ascending."""
         if self._last is None:
             self._last = self._find_last()
-        if self._last is None:
+        if self._last is None or not len(offsets) or offsets[0] > self._last[0]:
             return 0
         offset, count = self._last
         begin, end = (int(np.searchsorted(offsets, offset, side)) for side in ("left", "right"))

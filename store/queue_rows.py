@@ -41,6 +41,9 @@ class Rows(NamedTuple):
 
 def rows_by_queue(batch: DispatchBatch) -> Iterator[tuple[QueueKey, Rows, bool]]:
     """Yield (queue, its messages, whether their queue offsets go up by one) of all messages that stand in queues."""
+    if len(batch.queues) == 1 and len(batch) and batch.is_queued.all():
+        yield batch.queues[0], *_only_queue(batch)
+        return
     rows = _in_order_of_queues(batch)
     if not len(rows):
         return
@@ -49,6 +52,14 @@ def rows_by_queue(batch: DispatchBatch) -> Iterator[tuple[QueueKey, Rows, bool]]
     ordered = Rows(batch.queue_offsets[rows], offsets, offsets + sizes, units)
     for number, begin, end, is_regular in _groups(batch.queue_numbers[rows], ordered.queue_offsets):
         yield batch.queues[number], ordered.slice(begin, end), is_regular
+
+
+def _only_queue(batch: DispatchBatch) -> tuple[Rows, bool]:
+    """Return the messages of a batch that all stand in one queue, and whether their queue offsets go up by one."""
+    offsets, sizes, queue_offsets = batch.physical_offsets, batch.sizes, batch.queue_offsets
+    units = memoryview(encode_units(offsets, sizes, batch.tags_codes))
+    is_regular = len(offsets) == 1 or bool((queue_offsets[1:] - queue_offsets[:-1] == 1).all())
+    return Rows(queue_offsets, offsets, offsets + sizes, units), is_regular
 
 
 def runs_of(queue_offsets: Int64s) -> list[tuple[int, int]]:

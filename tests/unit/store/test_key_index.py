@@ -1,9 +1,14 @@
 """The key index: RocketMQ's bytes, queries over files, and chains that damage has bent."""
 
 import struct
+import tempfile
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from store import index_file
 from store.errors import CorruptData, WrongFileSize
 from store.index_file import IndexLayout
 from store.key_index import KeyIndex
@@ -43,6 +48,39 @@ def names(tmp_path):
 def test_hash_is_javas_without_the_sign():
     assert java_hash("polygenelubricants") == -(1 << 31)
     assert key_hash("t", "k") == abs(java_hash("t#k"))
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(
+                st.integers(0, 9_000), st.lists(st.one_of(st.integers(0, 50), st.just((1 << 31) - 1)), max_size=3)
+            ),
+            min_size=1,
+            max_size=4,
+        ),
+        max_size=5,
+    ),
+    st.sampled_from([0, NOON]),
+)
+def test_few_items_are_appended_one_by_one_as_all_at_once(turns, begin):
+    """Files, headers and slots are the same, over the ends of files, and when the clock goes back."""
+    written = []
+    for few_max in (0, index_file.FEW_ITEMS_MAX):
+        with pytest.MonkeyPatch.context() as patched, tempfile.TemporaryDirectory() as root:
+            patched.setattr(index_file, "FEW_ITEMS_MAX", few_max)
+            index, offset = KeyIndex(OsFiles(), root, IndexLayout(10, 8)), 100
+            index.load()
+            for turn in turns:
+                messages = [(offset + 10 * number, begin + time, hashes) for number, (time, hashes) in enumerate(turn)]
+                offset += 10 * len(turn)
+                index.append(batch(*messages))
+            index.flush()
+            index.close()
+            paths = sorted(Path(root, "index").glob("*"))
+            written.append([(path.name, path.read_bytes()) for path in paths])
+
+    assert written[0] == written[1]
 
 
 def test_first_item_of_a_new_file_counts_from_the_end_of_the_file_before(tmp_path, open_index):
