@@ -13,6 +13,7 @@ from typing import NamedTuple
 from cluster.broker_state import BrokerState
 from cluster.entry_check import EntryCheck
 from cluster.inspection import Fault, entries_of
+from cluster.replicated_state import ReplicatedState
 from commitlog.compression import uncompressed_body
 from commitlog.message_filter import MessageFilter
 from commitlog.store_directory import find_store
@@ -101,20 +102,43 @@ class _Entry(NamedTuple):
 def check_states(replicas):
     """Broker state is the same on all replicas: each snapshot is, byte for byte, what the log's commands make.
 
-    Behind its snapshot a node applies the commands of its log, which is the same on all.
+    Behind its snapshot a node applies the commands of its log, which is the same on all. What a snapshot says of queues
+    is how many messages of each the log holds below its place.
+
+    Returns:
+        how many snapshots there were.
     """
     count = 0
     for stored in replicas:
-        assert b"".join(stored.state().snapshot_save()) == b"".join(replicas[0].state().snapshot_save())
+        assert saved(stored.state()) == saved(replicas[0].state())
         (directory,) = stored.root.glob("dledger-*")
         snapshots = SnapshotStore.open(OsFiles(), str(directory))
         latest = snapshots.latest()
         if latest is not None:
-            expected = b"".join(stored.state(latest.index).snapshot_save())
-            assert bytes(snapshots.load(latest)) == expected, f"{stored}: the snapshot of entry {latest.index}"
+            check_snapshot(stored, latest.index, snapshots.load(latest))
             count += 1
         snapshots.close()
     return count
+
+
+def check_snapshot(stored, index, content):
+    """Hold one snapshot against the log."""
+    state = BrokerState(system_body)
+    machine = ReplicatedState(state, queue_ends=None, applied_index=None)
+    machine.snapshot_load(content)
+    assert saved(state) == saved(stored.state(index)), f"{stored}: the snapshot of entry {index}"
+    place, next_offsets = machine.loaded
+    expected = {
+        queue: sum(message.physical_offset < place for message in messages)
+        for queue, messages in stored.queues().items()
+    }
+    found = {tuple(key): next_offset for key, next_offset in next_offsets.items()}
+    assert found == {queue: count for queue, count in expected.items() if count}, f"{stored}: queues below {place}"
+
+
+def saved(state):
+    """Return broker state as bytes."""
+    return b"".join(state.snapshot_save())
 
 
 def read_files(root):
