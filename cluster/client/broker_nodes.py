@@ -60,9 +60,14 @@ class _Broker:
 
 
 class BrokerNodes:
-    """Connections to the nodes of all brokers, opened when first used. For use by one event loop."""
+    """Connections to the nodes of all brokers, opened when first used. For use by one event loop.
 
-    def __init__(self) -> None:
+    Args:
+        on_lost: hears of a broker of which no known node has taken a request, each time all were tried.
+    """
+
+    def __init__(self, on_lost: Callable[[str], None] = lambda _: None) -> None:
+        self._on_lost = on_lost
         self._brokers: dict[str, _Broker] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._stubs: dict[str, BrokerServiceAsyncStub] = {}
@@ -101,6 +106,8 @@ class BrokerNodes:
         places = broker.addresses
         place = places.index(address) if address in places else -1
         broker.leader = places[(place + 1) % len(places)]
+        if place + 1 >= len(places):
+            self._on_lost(name)
         return False
 
     def stub(self, address: str) -> BrokerServiceAsyncStub:

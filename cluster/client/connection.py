@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Self
 
@@ -10,8 +11,15 @@ from cluster.client.broker_nodes import BrokerNodes
 from cluster.client.broker_routes import BrokerRouteFinder
 from cluster.client.route_cache import Routes
 from cluster.client.route_finder import RouteFinder
+from cluster.errors import RequestFailed
 
 Endpoints = str | Iterable[str]
+
+# Topics that are asked for when a broker is lost: any of them tells where it is.
+_LOOK_TOPICS_MAX = 500
+_LOOK_INTERVAL_S = 1.0
+
+logger = logging.getLogger(__name__)
 
 
 class BrokerConnection:
@@ -29,8 +37,9 @@ class BrokerConnection:
         if bool(endpoints) == bool(name_servers):
             raise ValueError("expected either endpoints of brokers or name_servers, one of the two")
         self.finder = RouteFinder(name_servers) if name_servers else BrokerRouteFinder(endpoints)
-        self.nodes = BrokerNodes()
+        self.nodes = BrokerNodes(self._lost)
         self._questions: dict[str, asyncio.Task[Routes]] = {}
+        self._looking: dict[str, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
         """Begin to keep routes fresh."""
@@ -39,8 +48,8 @@ class BrokerConnection:
 
     async def __aexit__(self, *error: object) -> None:
         """Close all connections."""
-        for question in list(self._questions.values()):
-            question.cancel()
+        for task in (*self._questions.values(), *self._looking.values()):
+            task.cancel()
         await self.finder.__aexit__(*error)
         await self.nodes.close()
 
@@ -64,3 +73,19 @@ class BrokerConnection:
             routes = await asyncio.shield(question)
         self.nodes.learn(routes)
         return routes
+
+    def _lost(self, broker: str) -> None:
+        """Ask for routes anew, at most once in a while: none of the nodes that are known leads the broker."""
+        if broker not in self._looking:
+            task = self._looking[broker] = asyncio.ensure_future(self._look_for(broker))
+            task.add_done_callback(lambda _: self._looking.pop(broker, None))
+
+    async def _look_for(self, broker: str) -> None:
+        topics = self.finder.cache.topics_of(broker)[:_LOOK_TOPICS_MAX]
+        try:
+            await self.finder.refresh(topics)
+        except RequestFailed as failure:
+            logger.info("broker_not_found broker=%s: %s", broker, failure.message)
+        for topic in topics:
+            self.nodes.learn(self.known(topic))
+        await asyncio.sleep(_LOOK_INTERVAL_S)

@@ -44,6 +44,14 @@ class RouteCache:
         self._entries.move_to_end(topic)
         return entry.routes
 
+    def topics_of(self, broker: str) -> list[str]:
+        """Return the topics that a broker has, as far as is known."""
+        return [
+            topic
+            for topic, entry in self._entries.items()
+            if any(route.registration.broker == broker for route in entry.routes)
+        ]
+
     def due(self, now_ms: int) -> list[str]:
         """Return the topics whose routes should be asked for again."""
         return [name for name, entry in self._entries.items() if now_ms - entry.asked_ms >= REFRESH_INTERVAL_MS]

@@ -12,7 +12,7 @@ from cluster import Appended, AppendUnknown, NotAppended, Producer, RequestFaile
 from cluster.errors import Reason
 from commitlog.compression import uncompressed_body
 from store.commit_log import Certainty
-from tests.integration.messages.helpers import bodies_of, kinds, run
+from tests.integration.messages.helpers import PATIENCE_S, bodies_of, kinds, run
 
 MakeBroker = Callable[..., Any]
 
@@ -294,3 +294,23 @@ def test_fault_of_the_caller_costs_no_request(send: Callable[..., list[Any]], ma
     outcomes = send(broker.address, b"x", how={"tags": "a\x01b"})
     assert (NotAppended, Reason.ILLEGAL_MESSAGE) == (type(outcomes[0]), outcomes[0].reason)
     assert [] == broker.requests
+
+
+def test_broker_whose_known_nodes_are_gone_is_looked_for_at_once(make_broker: MakeBroker) -> None:
+    old = make_broker()
+    new = make_broker(beside=old)
+
+    async def main() -> list[Any]:
+        async with Producer(f"{old.address},{new.address}", deadline_s=PATIENCE_S, is_unknown_retried=True) as producer:
+            # The route names the old node alone.
+            old.nodes.remove(new)
+            await producer.send("orders", b"a")
+            new.nodes = [new]
+            new.leader, new.term = new, 2
+            old.stop()
+            return [await producer.send("orders", b"b")]
+
+    began = time.monotonic()
+    assert [Appended] == kinds(run(main()))
+    # Long before routes are asked for anew by themselves.
+    assert time.monotonic() - began < 10
