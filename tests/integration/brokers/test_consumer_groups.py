@@ -1,0 +1,195 @@
+"""A group of consumer processes on a broker of three node processes: they join, leave, are killed, as is the leader."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+
+import grpc
+import pytest
+
+from cluster import OutgoingMessage, Producer
+from cluster.broker_calls import BrokerCalls
+from cluster.local_brokers import LocalBrokers
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1.nameserver_pb2 import RouteRequest
+from cluster.v1.nameserver_pb2_grpc import NameServerStub
+
+QUEUES = 6
+FAR_S = 40.0
+# Joined, left, killed, joined again, and a leader killed: what may make queues change hands.
+EVENTS = 5
+
+Place = tuple[int, int]
+
+
+class ConsumerProcess:
+    """One consumer and what it wrote."""
+
+    def __init__(self, folder: Path, name_servers: str, client_id: str, kind: str) -> None:
+        self.client_id = client_id
+        self._path = folder / f"{client_id}.out"
+        program = Path(__file__).parent / "consumer_process.py"
+        with self._path.open("w") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, str(program), name_servers, client_id, kind], stdout=output
+            )
+
+    def lines(self) -> list[list[str]]:
+        text = self._path.read_text()
+        return [line.split() for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def share(self) -> set[int]:
+        shares = [line[2] for line in self.lines() if line[1] == "share"]
+        return {int(each) for each in shares[-1].split(",")} if shares and shares[-1] != "-" else set()
+
+    def messages(self) -> list[tuple[int, int, int]]:
+        """Return time, queue and offset of each message."""
+        return [(int(line[0]), int(line[2]), int(line[3])) for line in self.lines() if line[1] == "message"]
+
+    def end(self) -> None:
+        """End it in order."""
+        self.process.terminate()
+        assert self.process.wait(20) == 0
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Load:
+    """Messages that are sent all the while, and where they stand."""
+
+    def __init__(self, name_servers: str) -> None:
+        self.places: list[Place] = []
+        self.error: BaseException | None = None
+        self._name_servers = name_servers
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stopped.set()
+            self._thread.join()
+        assert self.error is None, self.error
+
+    def _send(self) -> None:
+        try:
+            self._send_all()
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _send_all(self) -> None:
+        with Producer(name_servers=self._name_servers, is_unknown_retried=True, deadline_s=FAR_S) as producer:
+            number = 0
+            while not self._stopped.wait(0.02):
+                messages = [OutgoingMessage("orders", b"%d" % (number + row)) for row in range(4)]
+                sent = producer.send_many(messages, queue_id=number // 4 % QUEUES)
+                self.places += [(each.queue_id, each.queue_offset) for each in sent]
+                number += len(messages)
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + FAR_S
+    while not holds():
+        assert time.monotonic() < deadline, f"it never came to hold: {what}"
+        time.sleep(0.05)
+
+
+def has_route(name_server: str) -> bool:
+    with grpc.insecure_channel(name_server) as channel:
+        return bool(NameServerStub(channel).Route(RouteRequest(topics=["orders"]), timeout=FAR_S).routes)
+
+
+def shared_out(*consumers: ConsumerProcess) -> bool:
+    """Whether each queue is one consumer's, and none has no queue."""
+    shares = [consumer.share() for consumer in consumers]
+    return all(shares) and sorted(each for share in shares for each in share) == list(range(QUEUES))
+
+
+@pytest.mark.parametrize("kind", ["shared", "orderly"])
+def test_consumers_come_go_and_die_and_so_does_the_leader_and_no_message_is_missed(
+    brokers: LocalBrokers, tmp_path: Path, kind: str
+) -> None:
+    cluster, server = brokers.clusters["broker-a"], brokers.name_servers
+    with BrokerCalls(cluster.endpoints, FAR_S) as calls:
+        topic = pb.Topic(name="orders", read_queues=QUEUES, write_queues=QUEUES, permission=6)
+        calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic))
+    until(lambda: has_route(server), "the name server knows the topic")
+    everybody: list[ConsumerProcess] = []
+
+    def start(client_id: str) -> ConsumerProcess:
+        everybody.append(ConsumerProcess(tmp_path, server, client_id, kind))
+        return everybody[-1]
+
+    load = Load(server)
+    try:
+        with load.running():
+            a, b = start("a"), start("b")
+            until(lambda: shared_out(a, b), "two share the queues")
+            c = start("c")
+            until(lambda: shared_out(a, b, c), "a third one joined")
+            c.end()
+            until(lambda: shared_out(a, b), "the third one left")
+            b.kill()
+            until(lambda: shared_out(a), "the second one was killed")
+            d = start("d")
+            until(lambda: shared_out(a, d), "another one joined")
+            sent = len(load.places)
+            cluster.kill(cluster.wait_for_leader())
+            until(lambda: load.error is not None or len(load.places) > sent + 40, "the new leader takes messages")
+            until(lambda: shared_out(a, d), "they share the queues at the new leader")
+        missing: set[Place] = set()
+
+        def is_all_read() -> bool:
+            missing.clear()
+            missing.update(
+                set(load.places) - {(queue, offset) for each in everybody for _, queue, offset in each.messages()}
+            )
+            return not missing
+
+        until(is_all_read, f"everything is read; missing {sorted(missing)[:5]}")
+        for consumer in (a, d):
+            consumer.end()
+    finally:
+        for consumer in everybody:
+            consumer.kill()
+
+    ends = {queue: max(offset for each, offset in load.places if each == queue) + 1 for queue in range(QUEUES)}
+    with BrokerCalls(cluster.endpoints, FAR_S) as calls:
+        request = pb.FetchOffsetRequest(group="g", topic="orders", queue_ids=range(QUEUES))
+        fetched = calls.ask(lambda stub: stub.FetchOffset, request)
+    assert dict(zip(fetched.queue_ids, fetched.offsets, strict=True)) == ends
+    assert sorted(load.places) == [(queue, offset) for queue in range(QUEUES) for offset in range(ends[queue])]
+    check_deliveries(everybody, is_orderly=kind == "orderly")
+
+
+def check_deliveries(consumers: list[ConsumerProcess], *, is_orderly: bool) -> None:
+    """Messages come again only because their queue has changed hands; in order, and from one consumer at a time."""
+    delivered = sorted(
+        (at, queue, offset, consumer.client_id) for consumer in consumers for at, queue, offset in consumer.messages()
+    )
+    assert max(Counter((queue, offset) for _, queue, offset, _ in delivered).values()) <= 1 + EVENTS
+    if not is_orderly:
+        return
+    for number in range(QUEUES):
+        rows = [(offset, client_id) for _, queue, offset, client_id in delivered if queue == number]
+        runs = [[offset for offset, _ in run] for _, run in groupby(rows, key=lambda row: row[1])]
+        # Two that worked on a queue at once would take turns all the time.
+        assert len(runs) <= 1 + EVENTS, f"queue {number} changed hands {len(runs) - 1} times"
+        seen = -1
+        for offset, _ in rows:
+            assert offset <= seen + 1, f"queue {number}: {offset} came before {seen + 1}"
+            seen = max(seen, offset)
