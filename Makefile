@@ -113,9 +113,10 @@ chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all
 interop: $(READY) ## Our stores in RocketMQ's own program and its stores in ours (needs Java 17 and Maven, else skipped)
 	@$(BIN)/python scripts/interop.py
 
-bench: $(READY) ## Measure three nodes, and the message store: speed, failover, memory; tables, and JSON in bench/
+bench: $(READY) ## Measure three nodes, the message store, and a broker: speed, failover, memory; tables, and JSON in bench/
 	@$(BIN)/dledger bench
 	@$(BIN)/dledger bench-store
+	@$(BIN)/dledger bench-broker
 
 ##@ A cluster to play with
 

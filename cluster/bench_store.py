@@ -66,7 +66,7 @@ class Figure:
     Attributes:
         name: of the part.
         target: what it should be.
-        messages: of one run; for queries, items of the index file.
+        messages: of one run; for queries, items of the index file; 0: as many as the time allowed.
         runs: what was measured, in order.
     """
 

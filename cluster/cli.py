@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cluster.cli_bench import bench
+from cluster.cli_bench_broker import bench_broker
 from cluster.cli_bench_store import bench_store
 from cluster.cli_broker import broker
 from cluster.cli_brokers import brokers_app
@@ -47,6 +48,7 @@ for command in (
     transfer,
     bench,
     bench_store,
+    bench_broker,
     verify,
     rebuild,
     export,

@@ -65,17 +65,18 @@ def bench_store(
         fail(f"the bench was given up: {error}")
     lines = "".join(json.dumps(figure.as_object()) + "\n" for figure in figures)
     if str(json_file) == "-":
-        notes.print(_table(figures, plan.title))
+        notes.print(table_of(figures, plan.title))
         typer.echo(lines, nl=False)
         return
-    output.print(_table(figures, plan.title))
+    output.print(table_of(figures, plan.title))
     folder.mkdir(parents=True, exist_ok=True)
     file = json_file or folder / f"store-{datetime.now().astimezone():%Y-%m-%dT%H-%M-%S}.json"
     file.write_text(lines)
     typer.echo(f"the same as JSON, one object a figure: {file}")
 
 
-def _table(figures: list[Figure], title: str) -> Table:
+def table_of(figures: list[Figure], title: str) -> Table:
+    """Return figures beside their targets."""
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("figure", no_wrap=True)
     for name in ("target", "median", "spread", "met"):
