@@ -176,8 +176,8 @@ def _reset_log(term: int, message: peer_pb2.PeerMessage) -> ResetLog:
     reset = message.reset_log
     if reset.begin_index < 0 or reset.begin_position < 0 or not -1 <= reset.prev_term <= term:
         raise BadFrame(f"reset_log: begin or term out of range in {reset}")
-    if not -1 <= reset.membership_index < reset.begin_index:
-        raise BadFrame(f"reset_log: the membership does not stand before the log's begin in {reset}")
+    if reset.membership_index < -1:
+        raise BadFrame(f"reset_log: membership_index out of range in {reset}")
     snapshot_index = reset.snapshot_index if reset.HasField("snapshot_index") else -1
     if snapshot_index < -1:
         raise BadFrame(f"reset_log: snapshot_index out of range in {reset}")

@@ -178,7 +178,8 @@ class ResetLog:
     Attributes:
         begin_index, begin_position: where the leader's log begins; everything before was committed.
         prev_term: term of the entry before; -1 before index 0.
-        membership: the one in force before `begin_index`, and the index of its entry.
+        membership: the newest one that the leader knows to be committed, and the index of its entry; the entry may
+            stand in the log that follows.
         snapshot_index: last entry in the snapshot that was sent before; -1 without one.
     """
 

@@ -574,7 +574,9 @@ class ResetLog(_message.Message):
     """Last entry in the snapshot that was sent before; absent without one."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[_member_pb2.Member]:
-        """The membership in force before begin_index, and the index of its entry (-1: the settings gave it)."""
+        """The newest membership that is known to be committed, and the index of its entry (-1: the settings gave it); the
+        entry may stand before begin_index or behind it.
+        """
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ def resets(draw: st.DrawFn) -> ResetLog:
         begin_index,
         draw(counts),
         draw(st.integers(-1, term)),
-        MembershipEntry(draw(st.integers(-1, begin_index - 1)), Membership(members)),
+        MembershipEntry(draw(indexes), Membership(members)),
         draw(indexes),
     )
 
@@ -294,7 +294,7 @@ def test_there_is_a_frame_for_every_message_of_the_core() -> None:
         replace(RESET, begin_position=-1),
         replace(RESET, prev_term=-2),
         replace(RESET, prev_term=4),
-        replace(RESET, snapshot_index=2**63 - 1, membership=MembershipEntry(10, MEMBERS)),
+        replace(RESET, snapshot_index=2**63 - 1, membership=MembershipEntry(-2, MEMBERS)),
         replace(RESET, membership=MembershipEntry(-2, MEMBERS)),
         with_members(),
         with_members(Member("n1"), Member("n0")),
