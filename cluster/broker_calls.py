@@ -1,10 +1,12 @@
-"""A plain client of one broker for the command line: one call at a time, no routes, no retries but to the leader.
+"""A plain client of one broker for the command line: one call at a time, no routes.
 
-Programs take `cluster.client`. A refusal is raised as `RequestFailed`; so is a broker that is not reached.
+It asks the leader, and again while there is none that is ready. Programs take `cluster.client`. A refusal is raised as
+`RequestFailed`; so is a broker that is not reached.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Final, Self, TypeVar
@@ -17,6 +19,7 @@ from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from commitlog.record import Record, decode
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import CHANNEL_OPTIONS
+from dledger.client.retry import Backoff
 
 _SIZE_BYTES_MAX: Final = 16 << 20
 _OPTIONS: Final = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", _SIZE_BYTES_MAX))
@@ -29,7 +32,7 @@ class BrokerCalls:
 
     Args:
         brokers: `host:port`, comma separated.
-        timeout_s: of each call.
+        timeout_s: of each call, and how long a leader is waited for.
 
     Raises:
         ValueError: an address is not `host:port`.
@@ -55,7 +58,16 @@ class BrokerCalls:
         Raises:
             RequestFailed: see its message.
         """
-        return self._try_each(lambda address: self._ask(address, method, request))
+        deadline, backoff = time.monotonic() + self._timeout_s, Backoff()
+        while True:
+            try:
+                return self._try_each(lambda address: self._ask(address, method, request))
+            except RequestFailed as failure:
+                pause_s = backoff.next_s()
+                is_passing = failure.is_worth_trying and failure.reason is not Reason.NOT_REACHED
+                if not is_passing or time.monotonic() + pause_s >= deadline:
+                    raise
+            time.sleep(pause_s)
 
     def _ask(
         self, address: str, method: Callable[[BrokerServiceStub], Callable[..., Response]], request: Any

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,6 +19,7 @@ from cluster.local_brokers import LocalBrokers
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.nameserver_pb2 import RouteRequest
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
+from tests.consumer_process import ConsumerProcess, shared_out
 
 QUEUES = 6
 FAR_S = 40.0
@@ -28,40 +27,6 @@ FAR_S = 40.0
 EVENTS = 5
 
 Place = tuple[int, int]
-
-
-class ConsumerProcess:
-    """One consumer and what it wrote."""
-
-    def __init__(self, folder: Path, name_servers: str, client_id: str, kind: str) -> None:
-        self.client_id = client_id
-        self._path = folder / f"{client_id}.out"
-        program = Path(__file__).parent / "consumer_process.py"
-        with self._path.open("w") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, str(program), name_servers, client_id, kind], stdout=output
-            )
-
-    def lines(self) -> list[list[str]]:
-        text = self._path.read_text()
-        return [line.split() for line in text[: text.rfind("\n") + 1].splitlines()]
-
-    def share(self) -> set[int]:
-        shares = [line[2] for line in self.lines() if line[1] == "share"]
-        return {int(each) for each in shares[-1].split(",")} if shares and shares[-1] != "-" else set()
-
-    def messages(self) -> list[tuple[int, int, int]]:
-        """Return time, queue and offset of each message."""
-        return [(int(line[0]), int(line[2]), int(line[3])) for line in self.lines() if line[1] == "message"]
-
-    def end(self) -> None:
-        """End it in order."""
-        self.process.terminate()
-        assert self.process.wait(20) == 0
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
 
 
 class Load:
@@ -113,12 +78,6 @@ def has_route(name_server: str) -> bool:
         return bool(NameServerStub(channel).Route(RouteRequest(topics=["orders"]), timeout=FAR_S).routes)
 
 
-def shared_out(*consumers: ConsumerProcess) -> bool:
-    """Whether each queue is one consumer's, and none has no queue."""
-    shares = [consumer.share() for consumer in consumers]
-    return all(shares) and sorted(each for share in shares for each in share) == list(range(QUEUES))
-
-
 @pytest.mark.parametrize("kind", ["shared", "orderly"])
 def test_consumers_come_go_and_die_and_so_does_the_leader_and_no_message_is_missed(
     brokers: LocalBrokers, tmp_path: Path, kind: str
@@ -131,26 +90,28 @@ def test_consumers_come_go_and_die_and_so_does_the_leader_and_no_message_is_miss
     everybody: list[ConsumerProcess] = []
 
     def start(client_id: str) -> ConsumerProcess:
-        everybody.append(ConsumerProcess(tmp_path, server, client_id, kind))
+        everybody.append(
+            ConsumerProcess(tmp_path / client_id, client_id, name_servers=server, is_orderly=kind == "orderly")
+        )
         return everybody[-1]
 
     load = Load(server)
     try:
         with load.running():
             a, b = start("a"), start("b")
-            until(lambda: shared_out(a, b), "two share the queues")
+            until(lambda: shared_out(QUEUES, a, b), "two share the queues")
             c = start("c")
-            until(lambda: shared_out(a, b, c), "a third one joined")
+            until(lambda: shared_out(QUEUES, a, b, c), "a third one joined")
             c.end()
-            until(lambda: shared_out(a, b), "the third one left")
+            until(lambda: shared_out(QUEUES, a, b), "the third one left")
             b.kill()
-            until(lambda: shared_out(a), "the second one was killed")
+            until(lambda: shared_out(QUEUES, a), "the second one was killed")
             d = start("d")
-            until(lambda: shared_out(a, d), "another one joined")
+            until(lambda: shared_out(QUEUES, a, d), "another one joined")
             sent = len(load.places)
             cluster.kill(cluster.wait_for_leader())
             until(lambda: load.error is not None or len(load.places) > sent + 40, "the new leader takes messages")
-            until(lambda: shared_out(a, d), "they share the queues at the new leader")
+            until(lambda: shared_out(QUEUES, a, d), "they share the queues at the new leader")
         missing: set[Place] = set()
 
         def is_all_read() -> bool:
