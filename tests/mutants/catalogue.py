@@ -1,6 +1,6 @@
 """All planted bugs, by name."""
 
-from tests.mutants import catch_up, durability, elections, message_store, reads, replication, transfer
+from tests.mutants import catch_up, durability, elections, message_store, reads, replicated, replication, transfer
 
-GROUPS = (durability, elections, replication, reads, transfer, catch_up, message_store)
+GROUPS = (durability, elections, replication, reads, transfer, catch_up, message_store, replicated)
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}

@@ -83,6 +83,12 @@ class SimpleNode:
             if not future.done():
                 future.set_result(AppendResult(code, "said the test"))
 
+    def drop_last(self):
+        """Refuse the last append though it was taken in; nothing of it is in the log."""
+        _, future, first_index, _ = self.waiting.pop()
+        self.store.truncate(first_index)
+        future.set_result(AppendResult(ResponseCode.LEADER_TRANSFERRING, "said the test"))
+
     def flush(self):
         ticket = self.store.begin_flush()
         ticket.sync()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from commitlog.leadership import Leadership
 from dledger.errors import ResponseCode
 from store.commit_log import Certainty
 from store.derived_recovery import LastState
@@ -78,3 +79,41 @@ def test_retry_while_the_outcome_is_open_is_not_put_twice(shop):
 
     assert first.outcome.places == retry.outcome.places
     assert shop.keys() == ["a"]
+
+
+def test_queue_offsets_of_a_put_that_is_refused_late_are_asked_for_anew_before_the_next_put(shop):
+    """The node took it in, then refused it, for it hands over its lead, say; and leads on in the same term."""
+    under_way = []
+    leadership = Leadership(
+        shop.node,
+        term_at=shop.node.store.term_at,
+        end_offset=lambda: shop.store.log.end_offset,
+        dispatched_offset=lambda: shop.store.derived.dispatcher.offset,
+        is_idle=lambda: not under_way,
+        recover_queue_offsets=shop.store.recover_queue_offsets,
+    )
+    shop.put("a")
+    shop.commit()
+    leadership.look()
+    assert leadership.is_ready
+
+    under_way.append(shop.put("b"))
+    refused = shop.put("c", "d")
+    shop.node.drop_last()
+    leadership.distrust_offsets()
+    leadership.look()
+    assert refused.outcome.certainty is Certainty.NOT_APPENDED
+    assert not leadership.is_ready
+    shop.node.commit()
+    under_way.clear()
+    leadership.look()
+    assert not leadership.is_ready
+    shop.store.dispatch()
+    leadership.look()
+    assert leadership.is_ready
+
+    pending = shop.put("e")
+    shop.commit()
+
+    assert [place.queue_offset for place in pending.outcome.places] == [2]
+    assert shop.keys() == ["a", "b", "e"]

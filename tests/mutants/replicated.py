@@ -1,0 +1,141 @@
+"""Planted bugs of the broker in a group: what RocketMQ gets wrong, and what is easily forgotten."""
+
+import commitlog.dledger_commit_log
+from cluster.replicated import ReplicatedReplica
+from cluster.replicated_upkeep import ReplicatedUpkeep
+from commitlog.dledger_commit_log import DLedgerCommitLog
+from commitlog.leadership import Leadership
+from store.dedupe import DedupeWindow
+from store.message_store import MessageStore
+from store.queue_offsets import QueueOffsets
+from tests.mutants.mutant import Mutant, Tests
+
+UNIT = "tests/unit/dledger_log/"
+LOG = UNIT + "test_dledger_commit_log.py::"
+PUTS = UNIT + "test_puts.py::"
+GROUP = "tests/integration/replicated/"
+ROUND = GROUP + "test_queue_offsets.py::test_no_gap_and_no_reuse_when_the_lead_goes_round"
+CONFIRMED = GROUP + "test_three_nodes.py::test_what_was_acknowledged_is_read_on_every_node_after_a_confirmation"
+
+
+def messages_are_dispatched_before_they_are_committed(patch):
+    patch.setattr(DLedgerCommitLog, "commit_index", property(lambda self: self._entries.last_index))
+
+
+def puts_are_taken_before_the_leader_is_ready(patch):
+    """As soon as it leads: its queues may not hold yet what leaders before it have acknowledged."""
+    patch.setattr(Leadership, "is_ready", property(lambda self: self._node.is_leader))
+
+
+def leader_is_ready_before_its_no_op_is_committed(patch):
+    patch.setattr(Leadership, "_is_own_committed", lambda self, term: True)
+
+
+def queue_offsets_are_not_asked_anew_by_a_new_leader(patch):
+    patch.setattr(MessageStore, "recover_queue_offsets", lambda self: None)
+
+
+def queue_offsets_of_a_late_refusal_are_lost(patch):
+    patch.setattr(Leadership, "distrust_offsets", lambda self: None)
+
+
+def queue_offsets_of_a_put_that_is_refused_at_once_are_lost(patch):
+    patch.setattr(QueueOffsets, "take_back", lambda self, messages, offsets: None)
+
+
+def entries_go_before_old_files(patch):
+    patch.setattr(DLedgerCommitLog, "retention_floor", lambda self, offset: self._entries.index_before(offset) + 1)
+
+
+def records_do_not_carry_their_place(patch):
+    patch.setattr(commitlog.dledger_commit_log, "STAMP_AT", None)
+
+
+def reads_are_confirmed_before_they_are_dispatched(patch):
+    async def dispatched_to(self, offset):
+        pass
+
+    patch.setattr(ReplicatedUpkeep, "dispatched_to", dispatched_to)
+
+
+def reads_are_not_confirmed_at_all(patch):
+    async def confirm(self, mode):
+        pass
+
+    patch.setattr(ReplicatedReplica, "confirm", confirm)
+
+
+def dedupe_window_is_empty_at_the_start(patch):
+    def load(self, end_offset):
+        self._next_offset = end_offset
+
+    patch.setattr(DedupeWindow, "load", load)
+
+
+def dedupe_window_hears_nothing_of_the_log(patch):
+    """It knows what this node was given itself, and nothing of what was put at the leader before it."""
+    patch.setattr(DedupeWindow, "dispatched", lambda self, batch: None)
+
+
+def retry_of_a_put_that_nobody_knew_of_is_never_answered(patch):
+    patch.setattr(DedupeWindow, "_known", lambda self, key: self._undispatched.get(key) or self._stored(key))
+
+
+MUTANTS = (
+    Mutant(
+        messages_are_dispatched_before_they_are_committed,
+        "what is read stays",
+        Tests(LOG + "test_uncommitted_messages_are_neither_read_nor_scanned"),
+    ),
+    Mutant(puts_are_taken_before_the_leader_is_ready, "queue offsets are given once", Tests(ROUND)),
+    Mutant(
+        leader_is_ready_before_its_no_op_is_committed,
+        "queue offsets are given once",
+        Tests(UNIT + "test_leadership.py::test_no_op_of_an_older_term_does_not_count"),
+    ),
+    Mutant(queue_offsets_are_not_asked_anew_by_a_new_leader, "queue offsets are given once", Tests(ROUND)),
+    Mutant(
+        queue_offsets_of_a_late_refusal_are_lost,
+        "queues without gaps",
+        Tests(PUTS + "test_queue_offsets_of_a_put_that_is_refused_late_are_asked_for_anew_before_the_next_put"),
+    ),
+    Mutant(
+        queue_offsets_of_a_put_that_is_refused_at_once_are_lost,
+        "queues without gaps",
+        Tests(PUTS + "test_put_that_is_refused_at_once_uses_no_queue_offset_up"),
+    ),
+    Mutant(
+        entries_go_before_old_files,
+        "no message is lost",
+        Tests(UNIT + "test_divide.py"),
+    ),
+    Mutant(
+        records_do_not_carry_their_place,
+        "a message has its physical offset",
+        Tests(LOG + "test_put_ends_when_it_is_committed_and_says_where"),
+    ),
+    Mutant(
+        reads_are_confirmed_before_they_are_dispatched,
+        "reads are linearizable",
+        Tests(
+            GROUP + "test_queue_offsets.py"
+            "::test_confirmed_read_waits_until_this_node_has_dispatched_what_was_acknowledged"
+        ),
+    ),
+    Mutant(reads_are_not_confirmed_at_all, "reads are linearizable", Tests(CONFIRMED)),
+    Mutant(
+        dedupe_window_is_empty_at_the_start,
+        "a retry is put once",
+        Tests("tests/unit/store/test_dedupe.py::test_the_window_is_the_same_after_a_restart"),
+    ),
+    Mutant(
+        dedupe_window_hears_nothing_of_the_log,
+        "a retry is put once",
+        Tests(GROUP + "test_queue_offsets.py::test_retry_at_another_leader_is_answered_with_the_first_place"),
+    ),
+    Mutant(
+        retry_of_a_put_that_nobody_knew_of_is_never_answered,
+        "a retry is answered",
+        Tests(PUTS + "test_retry_of_a_put_that_nobody_knew_of_is_answered_when_it_was_dispatched_after_all"),
+    ),
+)
