@@ -32,7 +32,6 @@ from store.errors import StoreError
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-DEFAULT_PORT = 9876
 TOPICS_PER_REQUEST_MAX = 1_000
 _CALLS_MAX = 1_024
 # A hundred thousand topics with names of average length; options that stand later win.

@@ -7,13 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 import grpc
 import pytest
 
-from cluster import OutgoingMessage, Producer
+from cluster import Consumer, NotAppended, OutgoingMessage, Producer
 from cluster.broker_calls import BrokerCalls
 from cluster.local_brokers import LocalBrokers
 from cluster.v1 import broker_pb2 as pb
@@ -154,3 +154,27 @@ def check_deliveries(consumers: list[ConsumerProcess], *, is_orderly: bool) -> N
         for offset, _ in rows:
             assert offset <= seen + 1, f"queue {number}: {offset} came before {seen + 1}"
             seen = max(seen, offset)
+
+
+def test_clients_go_on_with_a_new_leader_while_all_name_servers_are_down(brokers: LocalBrokers) -> None:
+    cluster, server = brokers.clusters["broker-a"], brokers.name_servers
+    with BrokerCalls(cluster.endpoints, FAR_S) as calls:
+        topic = pb.Topic(name="orders", read_queues=2, write_queues=2, permission=6)
+        calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic))
+    until(lambda: has_route(server), "the name server knows the topic")
+
+    with (
+        Producer(name_servers=server, is_unknown_retried=True, deadline_s=FAR_S) as producer,
+        Consumer(name_servers=server, group="g", topics="orders", start="first") as consumer,
+    ):
+        sent = [producer.send("orders", b"%d" % number) for number in range(20)]
+        received = list(islice(consumer, 20))
+        brokers.kill_name_server(server)
+        cluster.kill(cluster.wait_for_leader())
+        sent += [producer.send("orders", b"%d" % number) for number in range(20, 40)]
+        received += islice(consumer, 20)
+        with pytest.raises(NotAppended, match="no name server answers"):
+            producer.send("invoices", b"x", deadline_s=1.0)
+
+    places = sorted((each.queue_id, each.queue_offset) for each in sent)
+    assert places == sorted((each.queue_id, each.queue_offset) for each in received)
