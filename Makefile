@@ -13,6 +13,8 @@ HOURS ?= 1
 LEDGER := docs/simulation-ledger.txt
 # make cluster-*: where the three nodes keep data and logs.
 RUN ?= run
+# make cluster-up: brokers for messages, of three nodes each, and a name server; 0 = a log of raw entries.
+BROKERS ?= 0
 # make test, sim: worker processes.
 WORKERS ?= 2
 
@@ -37,7 +39,7 @@ help: ## Show this list
 		/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 
-demo: $(READY) ## Three nodes take in a text, lose their leader, give every line back (INPUT=path for your own file)
+demo: $(READY) ## Three nodes take in a text, lose their leader, give every line back; then as messages (INPUT=path)
 	@$(BIN)/python scripts/demo.py $(if $(INPUT),"$$INPUT")
 
 test: check ## All checks and all tests; the gate of every change (at most 15 minutes on two cores)
@@ -120,8 +122,8 @@ bench: $(READY) ## Measure three nodes, the message store, and a broker: speed, 
 
 ##@ A cluster to play with
 
-cluster-up: $(READY) ## Start three nodes on this machine, on free ports (RUN=folder for data and logs)
-	@$(BIN)/python scripts/local_cluster.py start --folder "$(RUN)"
+cluster-up: $(READY) ## Start three nodes on this machine, on free ports; BROKERS=1: of a broker for messages (RUN=folder)
+	@$(BIN)/python scripts/local_cluster.py start --folder "$(RUN)" --brokers "$(BROKERS)"
 
 cluster-down: $(READY) ## Stop them; data and logs stay
 	@$(BIN)/python scripts/local_cluster.py stop --folder "$(RUN)"

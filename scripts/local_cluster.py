@@ -1,13 +1,15 @@
 """Start, stop and look at a cluster of nodes on this machine: everything it makes lies in one folder.
 
     python scripts/local_cluster.py start      three nodes on free ports, in ./run
+    python scripts/local_cluster.py start --brokers 2      two brokers of three nodes each, and a name server
     python scripts/local_cluster.py status
     python scripts/local_cluster.py add        another node joins
     python scripts/local_cluster.py remove n0  one leaves, and its files go
     python scripts/local_cluster.py wipe n1    one loses its files, as by a new disk, and is filled again
     python scripts/local_cluster.py stop       data and logs stay
 
-Only processes that this folder's cluster started are ever ended. The work is done by `cluster.local_cluster`.
+The nodes of a broker are a cluster in a folder of their own: `--folder run/broker-a`. Only processes that this folder's
+cluster started are ever ended. The work is done by `cluster.local_cluster` and `cluster.local_brokers`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from cluster.local_brokers import STATE_FILE as BROKERS_FILE
+from cluster.local_brokers import LocalBrokers
 from cluster.local_cluster import STATE_FILE, LocalCluster
 from cluster.local_node import ClusterError
 from dledger import LogClient
@@ -58,12 +62,18 @@ def _parse() -> argparse.Namespace:
             command.add_argument("node", help="its id, for example n0")
         if name == "start":
             command.add_argument("--nodes", type=int, choices=(1, 3, 5), default=3, help="how many, if made now (3)")
+            command.add_argument("--brokers", type=int, default=0, help="brokers for messages, if made now (none)")
             command.add_argument("--base-port", type=int, help="first of three ports a node, if made now (free ones)")
     return parser.parse_args()
 
 
 def _start(options: argparse.Namespace) -> None:
     folder: Path = options.folder
+    if (folder / BROKERS_FILE).exists() or (options.brokers and not (folder / STATE_FILE).exists()):
+        _start_brokers(options)
+        return
+    if options.brokers:
+        raise ClusterError(f"{folder} holds a cluster without brokers: choose another folder")
     if (folder / STATE_FILE).exists():
         cluster = LocalCluster.attach(folder)
     else:
@@ -74,7 +84,28 @@ def _start(options: argparse.Namespace) -> None:
     print(f"{leader} leads. Addresses for clients:\n{cluster.endpoints}")
 
 
+def _start_brokers(options: argparse.Namespace) -> None:
+    if (options.folder / BROKERS_FILE).exists():
+        brokers = LocalBrokers.attach(options.folder)
+    else:
+        brokers = LocalBrokers.create(options.folder, brokers=options.brokers, nodes=options.nodes)
+    brokers.start()
+    for cluster in brokers.clusters.values():
+        cluster.wait_for_leader()
+    _show_brokers(brokers)
+    print(
+        f"For the commands of messages:\n"
+        f"export DLEDGER_NAME_SERVERS={brokers.name_servers}\nexport DLEDGER_BROKER={brokers.endpoints}"
+    )
+
+
 def _stop(options: argparse.Namespace) -> None:
+    if (options.folder / BROKERS_FILE).exists():
+        brokers = LocalBrokers.attach(options.folder)
+        running = brokers.running_count
+        brokers.stop()
+        print(f"{running} processes ran; all are stopped; data and logs stay in {brokers.folder}")
+        return
     cluster = LocalCluster.attach(options.folder)
     running = len(cluster.running_ids)
     cluster.stop()
@@ -82,11 +113,17 @@ def _stop(options: argparse.Namespace) -> None:
 
 
 def _status(options: argparse.Namespace) -> None:
-    _show(LocalCluster.attach(options.folder))
+    if (options.folder / BROKERS_FILE).exists():
+        _show_brokers(LocalBrokers.attach(options.folder))
+    else:
+        _show(LocalCluster.attach(options.folder))
 
 
 def _endpoints(options: argparse.Namespace) -> None:
-    print(LocalCluster.attach(options.folder).endpoints)
+    if (options.folder / BROKERS_FILE).exists():
+        print(LocalBrokers.attach(options.folder).endpoints)
+    else:
+        print(LocalCluster.attach(options.folder).endpoints)
 
 
 def _add(options: argparse.Namespace) -> None:
@@ -118,6 +155,16 @@ def _wipe(options: argparse.Namespace) -> None:
 def _check_known(cluster: LocalCluster, node_id: str) -> None:
     if node_id not in cluster.node_ids:
         raise ClusterError(f"there is no node {node_id!r}: there are {', '.join(cluster.node_ids)}")
+
+
+def _show_brokers(brokers: LocalBrokers) -> None:
+    """Print the nodes of each broker, and the name servers."""
+    for name, cluster in brokers.clusters.items():
+        print(name)
+        _show(cluster)
+    for address in filter(None, brokers.name_servers.split(",")):
+        pid = brokers.name_server_pid(address)
+        print(f"name server {address}: {'stopped' if pid is None else pid}")
 
 
 def _show(cluster: LocalCluster) -> None:
