@@ -137,6 +137,10 @@ class LocalBrokers:
         servers = sum(process.is_running for process in self._servers.values())
         return servers + sum(len(cluster.running_ids) for cluster in self.clusters.values())
 
+    def name_server_pid(self, address: str) -> int | None:
+        """Return the process id of a name server; None when it does not run."""
+        return self._servers[address].pid
+
     # --------------------------------------------------------------------------------------- starting and ending
 
     def start(self, timeout_s: float = 30.0) -> None:
