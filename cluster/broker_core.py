@@ -150,7 +150,9 @@ class BrokerCore:
             RequestFailed: TOPIC_NOT_WRITABLE.
         """
         if not topic.is_writable or is_system_topic(topic.name):
-            raise RequestFailed(Reason.TOPIC_NOT_WRITABLE, f"topic {topic.name!r} takes no messages (its permission)")
+            raise RequestFailed(
+                Reason.TOPIC_NOT_WRITABLE, f"topic {topic.name!r} takes no messages; {_how_to_permit(topic.name, 'rw')}"
+            )
 
     def topic_to_create(self, name: str) -> TopicConfig | None:
         """Return the topic that a put creates when `name` is not known; None: it creates none."""
@@ -180,7 +182,9 @@ class BrokerCore:
         """
         topic = self.known_topic(name)
         if not topic.is_readable or is_system_topic(name):
-            raise RequestFailed(Reason.TOPIC_NOT_READABLE, f"topic {name!r} may not be read (its permission)")
+            raise RequestFailed(
+                Reason.TOPIC_NOT_READABLE, f"topic {name!r} may not be read; {_how_to_permit(name, 'rw')}"
+            )
         return topic
 
     def check_queue(self, topic: TopicConfig, queue_id: int, count: int) -> None:
@@ -201,7 +205,8 @@ class BrokerCore:
         """
         group = self.replica.state.groups.get(name)
         if group is not None and not group.is_consume_enabled:
-            raise RequestFailed(Reason.GROUP_NOT_ENABLED, f"group {name!r} may not consume (its settings)")
+            message = f"group {name!r} may not consume: its is_consume_enabled is off; SetGroup switches it on"
+            raise RequestFailed(Reason.GROUP_NOT_ENABLED, message)
 
     async def known_group(self, name: str) -> GroupConfig:
         """Return a group's settings; it is created if it need be and may be.
@@ -219,6 +224,12 @@ class BrokerCore:
             create = f"`dledger group create {name}` creates it"
             raise RequestFailed(Reason.UNKNOWN_GROUP, f"broker {self.options.broker} has no group {name!r}; {create}")
         return group
+
+
+def _how_to_permit(topic: str, permission: str) -> str:
+    if is_system_topic(topic):
+        return "it is the broker's own: take another one"
+    return f"`dledger topic create {topic} --permission {permission}` (with its number of --queues) permits it"
 
 
 def wall_clock_ms() -> int:
