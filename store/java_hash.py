@@ -39,8 +39,7 @@ def java_hash(text: str) -> int:
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
-        value = value * _FACTOR + (high << 8 | low)
-    value %= _MODULUS
+        value = (value * _FACTOR + (high << 8 | low)) % _MODULUS
     return value - _MODULUS if value & _SIGN else value
 
 
