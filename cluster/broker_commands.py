@@ -97,7 +97,14 @@ class SetDelayOffsets:
     offsets: tuple[tuple[int, int], ...]
 
 
-Command = SetTopic | DeleteTopic | SetGroup | DeleteGroup | CommitOffsets | ResetOffsets | SetDelayOffsets
+@dataclass(frozen=True, slots=True)
+class FinishImport:
+    """What a store knew before it was a group's is taken over; it is not to be done again."""
+
+
+Command = (
+    SetTopic | DeleteTopic | SetGroup | DeleteGroup | CommitOffsets | ResetOffsets | SetDelayOffsets | FinishImport
+)
 
 
 # ------------------------------------------------------------------------------------------------------------- checks
@@ -298,6 +305,7 @@ _WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
     CommitOffsets: (5, _write_group_offsets),
     ResetOffsets: (6, _write_group_offsets),
     SetDelayOffsets: (7, lambda writer, command: write_delays(writer, command.offsets)),
+    FinishImport: (8, lambda _writer, _command: None),
 }
 _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     1: _read_set_topic,
@@ -307,4 +315,5 @@ _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     5: lambda reader: CommitOffsets(reader.text(), read_offsets(reader)),
     6: lambda reader: ResetOffsets(reader.text(), read_offsets(reader)),
     7: lambda reader: SetDelayOffsets(read_delays(reader)),
+    8: lambda _: FinishImport(),
 }

@@ -3,12 +3,13 @@
 | what | form (`cluster.compact_bytes`) |
 | --- | --- |
 | magic | 4 bytes, `DLBS` |
-| version | a number: 1 |
+| version | a number: 2; 1 is read, too |
 | how often topics were changed | a number |
 | topics, in order of their names | how many; each as in a command |
 | groups, in order of their names | how many; each as in a command |
 | offsets, in order of the groups' names | how many groups; name and offsets of each, as in a command |
 | offsets of delay levels | as in a command |
+| whether old state was taken over | a number: 1 if so; from version 2 on |
 
 Whoever keeps a snapshot checks that its bytes are unchanged (`dledger.snapshot_file`).
 """
@@ -34,7 +35,8 @@ from cluster.compact_bytes import Reader, Writer
 from cluster.topic_config import GroupConfig, TopicConfig
 
 _MAGIC: Final = b"DLBS"
-_VERSION: Final = 1
+_VERSION: Final = 2
+_VERSION_WITHOUT_IMPORT: Final = 1
 _CHUNK_SIZE_BYTES: Final = 64 << 10
 
 
@@ -48,6 +50,7 @@ class Content:
         offsets: by group, then by topic and queue.
         delay_offsets: by level.
         topics_version: how often topics were changed.
+        is_imported: what a store knew before it was a group's was taken over.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -55,6 +58,7 @@ class Content:
     offsets: dict[str, dict[tuple[str, int], QueueOffset]] = field(default_factory=dict)
     delay_offsets: dict[int, int] = field(default_factory=dict)
     topics_version: int = 0
+    is_imported: bool = False
 
 
 def encode_snapshot(content: Content) -> Iterator[bytes]:
@@ -87,6 +91,7 @@ def _write(writer: Writer, content: Content) -> Iterator[None]:
         write_offsets(writer, kept.values())
         yield
     write_delays(writer, content.delay_offsets.items())
+    writer.number(content.is_imported)
 
 
 def decode_snapshot(data: bytes) -> Content:
@@ -98,8 +103,8 @@ def decode_snapshot(data: bytes) -> Content:
     reader = Reader(data, "a snapshot of broker state", len(_MAGIC))
     if not data.startswith(_MAGIC):
         raise reader.fault(repr(_MAGIC), repr(data[: len(_MAGIC)]), 0)
-    if (version := reader.number()) != _VERSION:
-        raise reader.fault(f"version {_VERSION}", str(version), len(_MAGIC))
+    if (version := reader.number()) not in (_VERSION_WITHOUT_IMPORT, _VERSION):
+        raise reader.fault(f"version 1 to {_VERSION}", str(version), len(_MAGIC))
     content = Content(topics_version=reader.number())
     content.topics = {topic.name: topic for topic in (read_topic(reader) for _ in range(reader.count()))}
     content.groups = {group.name: group for group in (read_group(reader) for _ in range(reader.count()))}
@@ -107,5 +112,7 @@ def decode_snapshot(data: bytes) -> Content:
         name = reader.text()
         content.offsets[name] = {(each.topic, each.queue_id): each for each in read_offsets(reader)}
     content.delay_offsets = dict(read_delays(reader))
+    if version != _VERSION_WITHOUT_IMPORT:
+        content.is_imported = bool(reader.number())
     reader.end()
     return content

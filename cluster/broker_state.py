@@ -31,6 +31,7 @@ from cluster.broker_commands import (
     CommitOffsets,
     DeleteGroup,
     DeleteTopic,
+    FinishImport,
     QueueOffset,
     ResetOffsets,
     SetDelayOffsets,
@@ -125,6 +126,11 @@ class BrokerState:
         return MappingProxyType(self._content.delay_offsets)
 
     @property
+    def is_imported(self) -> bool:
+        """Whether what a store knew before it was a group's was taken over (`cluster.state_import`)."""
+        return self._content.is_imported
+
+    @property
     def topics_version(self) -> int:
         """How often topics were changed."""
         return self._content.topics_version
@@ -168,6 +174,9 @@ class BrokerState:
                 applied = self._reset(group, offsets)
             case SetDelayOffsets(delays):
                 applied = self._set_delays(delays)
+            case FinishImport():
+                applied = _UNCHANGED if self._content.is_imported else _CHANGED
+                self._content.is_imported = True
             case _:
                 assert_never(command)
         return applied

@@ -28,6 +28,29 @@ DIRECTORY = "config/broker"
 _NO_TERM = 0
 
 
+def load_state(files: Files, root: str) -> BrokerState | None:
+    """Return the state of a broker without a group in the store `root`; None when there was no such broker.
+
+    Raises:
+        as `LocalState.open`.
+    """
+    directory = f"{root}/{DIRECTORY}"
+    if not files.is_directory(directory):
+        return None
+    snapshots = SnapshotStore.open(files, directory)
+    try:
+        if snapshots.damaged:
+            raise snapshots.damaged[0]
+        latest = snapshots.latest()
+        if latest is None:
+            return None
+        state = BrokerState()
+        state.snapshot_load(snapshots.load(latest))
+        return state
+    finally:
+        snapshots.close()
+
+
 class LocalState:
     """The state and its snapshots. Construct it by `open`, inside the running loop.
 

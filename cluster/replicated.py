@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Final, Self
 
 from cluster.broker_commands import Command, encode_command
 from cluster.broker_state import Applied, BrokerState
@@ -28,6 +28,7 @@ from cluster.replica import NO_DIVIDE, Standing
 from cluster.replicated_parts import ReplicatedConfig, ReplicatedParts, open_parts
 from cluster.replicated_upkeep import ReplicatedUpkeep
 from cluster.route_table import BrokerNode
+from cluster.state_import import StateImport
 from commitlog.leadership import Leadership, Readiness
 from commitlog.system_records import STAMP_AT, STATE_CHANNEL
 from dledger.errors import ResponseCode
@@ -43,6 +44,8 @@ from store.message_store import MessageStore
 from store.retention import ClockReading, read_clocks
 
 __all__ = ["ReplicatedConfig", "ReplicatedReplica"]
+
+_IMPORTING: Final = "the leader takes over the topics and groups of the store that the group goes on from"
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +83,7 @@ class ReplicatedReplica:
             messages, log, parts.node, self._leadership, parts.machine, parts.keeper, config.store, self._looked
         )
         self._upkeep.failure.add_done_callback(self._part_failed)
+        self._import = StateImport(parts.old_state, parts.state, self._propose, self._import_ended)
         self._last_standing = self.standing()
 
     @classmethod
@@ -132,6 +136,7 @@ class ReplicatedReplica:
             return
         self._is_stopping = True
         keeper, is_in_order = self.parts.keeper, False
+        self._import.stop()
         self._looked()
         await self._upkeep.end()
         try:
@@ -202,7 +207,7 @@ class ReplicatedReplica:
         if not self._is_started:
             return Standing(Role.FOLLOWER.value, max(node.term, 0), "", "", is_serving_puts=False)
         leader = node.leader()
-        is_serving = self._leadership.is_ready and not self._is_stopping and not self.store.stop_reason
+        is_serving = self._is_ready and not self.store.stop_reason
         readiness = self._upkeep.readiness
         return Standing(
             node.role.value,
@@ -213,6 +218,10 @@ class ReplicatedReplica:
             reason="" if is_serving else self._reason(readiness),
             behind_bytes=0 if is_serving else readiness.behind_bytes,
         )
+
+    @property
+    def _is_ready(self) -> bool:
+        return self._leadership.is_ready and not self._is_stopping and not self._import.is_due
 
     def nodes(self) -> tuple[BrokerNode, ...]:
         """See `Replica.nodes`."""
@@ -227,6 +236,8 @@ class ReplicatedReplica:
 
     def _looked(self) -> None:
         """Say so when the standing has changed; readers look again whether they are still served."""
+        if self._leadership.is_ready and not self._is_stopping:
+            self._import.begin()
         standing = self.standing()
         before, self._last_standing = self._last_standing, standing
         if standing == before:
@@ -242,6 +253,8 @@ class ReplicatedReplica:
         """Say why puts are not taken; empty when they are."""
         if self._is_stopping:
             return "the node is stopping"
+        if readiness.is_ready and self._import.is_due:
+            return _IMPORTING
         return self.store.stop_reason or readiness.reason
 
     # ------------------------------------------------------------------------------------------------------- messages
@@ -253,7 +266,7 @@ class ReplicatedReplica:
             RequestFailed: this node does not take puts, or not yet; nothing was put.
             store.errors.IllegalMessage: nothing was put.
         """
-        if not self._leadership.is_ready or self._is_stopping:
+        if not self._is_ready:
             raise self._refusal()
         future: asyncio.Future[Outcome] = self._loop.create_future()
         pending = self.store.put_many(messages)
@@ -290,6 +303,7 @@ class ReplicatedReplica:
         """
         if mode == ReadMode.READ_MODE_LOCAL:
             return
+        self._check_imported()
         index = await self.node.read_index(is_lease_allowed=mode == ReadMode.READ_MODE_LEASE)
         await self.node.wait_applied(index)
         await self._upkeep.dispatched_to(self.parts.log.end_offset_of(index))
@@ -303,6 +317,20 @@ class ReplicatedReplica:
             RequestFailed: it says whether the state may be changed all the same.
             store.errors.IllegalMessage: the command is too long; nothing was changed.
         """
+        self._check_imported()
+        return await self._propose(command)
+
+    def _check_imported(self) -> None:
+        """Refuse what might be decided by what this leader has not taken over yet."""
+        if self.node.is_leader and self._import.is_due:
+            raise RequestFailed(Reason.LEADER_NOT_READY, _IMPORTING)
+
+    def _import_ended(self, failure: Exception | None) -> None:
+        if failure is not None:
+            self._upkeep.fail(failure)
+        self._looked()
+
+    async def _propose(self, command: Command) -> Applied:
         if self._is_stopping or not self._is_started:
             raise RequestFailed(Reason.STORE_STOPPED, "the node does not run; try another one")
         record = self.parts.codec.record(encode_command(command))

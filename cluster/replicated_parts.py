@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from cluster.broker_state import BrokerState
 from cluster.replicated_state import ReplicatedState
+from cluster.state_import import OldState, find_old_state
 from commitlog.divide import Divided, LogPlaces, divide_log, was_written_by_java
 from commitlog.dledger_commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
 from commitlog.log_recovery import LastExit
@@ -93,6 +94,7 @@ class ReplicatedParts(NamedTuple):
     log: DLedgerCommitLog
     messages: MessageStore
     keeper: DerivedKeeper
+    old_state: OldState
 
 
 def open_parts(
@@ -125,6 +127,7 @@ def open_parts(
         on_failure.callback(root.close, is_in_order=False)
         if was_written_by_java(files, places.node_directory):
             root.distrust_derived()
+        old_state = find_old_state(files, path)
         divided = divide_log(files, places, codec, LastExit(root.last.is_clean, root.synced_timestamp))
         node = Node(
             config.node,
@@ -149,7 +152,7 @@ def open_parts(
         keeper = DerivedKeeper(messages, root, retention)
         keeper.save_checkpoint()
         on_failure.pop_all()
-    return ReplicatedParts(root, divided, codec, node, entries, state, machine, log, messages, keeper)
+    return ReplicatedParts(root, divided, codec, node, entries, state, machine, log, messages, keeper, old_state)
 
 
 def _open_old(files: Files, places: LogPlaces, divide: int) -> OldLog | None:

@@ -231,7 +231,7 @@ def test_what_cannot_be_is_neither_encoded_nor_applied(command) -> None:
         b"",
         b"\x01",
         b"\x02\x01",
-        b"\x01\x08",
+        b"\x01\x09",
         b"\x01\x00",
         b"\x01\x02\x05ab",
         b"\x01\x02\x02\xff\xfe",
