@@ -25,6 +25,7 @@ from cluster.state_import import OldState, find_old_state
 from commitlog.divide import Divided, LogPlaces, divide_log, was_written_by_java
 from commitlog.dledger_commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
 from commitlog.log_recovery import LastExit
+from commitlog.old_files_origin import load_origin
 from commitlog.old_log import OldLog
 from commitlog.plain_store import LOG_DIRECTORY
 from commitlog.system_records import MessageEntryCodec, system_body
@@ -115,6 +116,7 @@ def open_parts(
         return int(clocks().wall_s * _MS_PER_S)
 
     path, places = config.path, config.places
+    origin = load_origin(files, places)
     state = BrokerState(system_body)
 
     def queue_ends() -> QueueEnds:
@@ -134,6 +136,7 @@ def open_parts(
             metrics,
             files,
             codec=codec,
+            origin=origin,
             state_machine=machine,
             keep_from=lambda: log.retention_floor(
                 min(messages.derived.durable_offset, machine.retention_offset(node.snapshot_index))

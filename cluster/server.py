@@ -17,7 +17,7 @@ import logging
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cluster.config_values import store_host_of
 from cluster.process import GRACE_S, metrics_page, process_registry, run_process, say_ready, wait_end
@@ -26,6 +26,7 @@ from dledger.log_service import log_services, start_server
 from dledger.metrics import NodeMetrics
 from dledger.node import Node
 from store.os_files import OsFiles
+from store.retention import read_clocks
 
 if TYPE_CHECKING:
     import signal
@@ -62,6 +63,8 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
         trace = _trace_of(config, stack)
         if config.broker is None:
             failure = await _serve_entries(config, metrics, trace, stack)
+        elif not await _settle(config, registry, stopped):
+            return
         else:
             failure = await _serve_messages(config, config.broker, metrics, registry, trace, stack)
         say_ready(
@@ -83,6 +86,26 @@ async def _serve_entries(
     server = await start_server(node, config.node.client_address)
     stack.push_async_callback(server.stop, GRACE_S)
     return node.failed
+
+
+async def _settle(config: ServerConfig, registry: CollectorRegistry, stopped: asyncio.Future[signal.Signals]) -> bool:
+    """Make sure that the node has the old files of its group; return False when the process is told to stop first."""
+    # Only here: a log of raw entries needs none of it.
+    from cluster.old_files_start import settle_old_files  # noqa: PLC0415
+    from commitlog.system_records import MessageEntryCodec  # noqa: PLC0415
+
+    codec = MessageEntryCodec(lambda: int(read_clocks().wall_s * 1000), store_host_of(config.node.client_address))
+    settling = asyncio.ensure_future(settle_old_files(OsFiles(), config.node, codec, registry))
+    ends: list[asyncio.Future[Any]] = [settling, stopped]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    if not settling.done():
+        settling.cancel()
+        await asyncio.wait([settling])
+        logger.info("stopping signal=%s", stopped.result().name)
+        return False
+    for note in settling.result().divided.notes:
+        logger.info("recovered %s", note)
+    return True
 
 
 async def _serve_messages(

@@ -121,11 +121,11 @@ def divide_log(files: Files, places: LogPlaces, codec: EntryCodec, last_exit: La
     """
     if is_fetching(files, places.node_directory):
         raise OldFilesIncomplete(f"{places.node_directory}/{INCOMING_NAME}")
-    if _has_entries(files, places.node_directory):
-        divide, is_whole = _begin_of_entries(files, places.node_directory)
+    if has_entries(files, places.node_directory):
+        divide, is_whole = begin_of_entries(files, places.node_directory)
         _check_meeting(files, places, divide, is_whole=is_whole)
         return Divided(case_of(has_entries=True, has_records=False), divide, ())
-    divide, has_records, notes = _fill_old_files(files, places, last_exit)
+    divide, has_records, notes = fill_old_files(files, places, last_exit)
     if divide:
         begin_entries(files, places, codec, divide)
         notes.append(f"{places.old_directory}: a plain log up to {divide}; entries begin there")
@@ -153,15 +153,16 @@ def was_written_by_java(files: Files, node_directory: str) -> bool:
     queues and index of such a directory are to be built anew from the log.
     """
     is_ours = files.exists(f"{node_directory}/{MEMBERSHIP_NAME}") or files.exists(f"{node_directory}/{LOG_HEAD_NAME}")
-    return not is_ours and _has_entries(files, node_directory)
+    return not is_ours and has_entries(files, node_directory)
 
 
-def _has_entries(files: Files, directory: str) -> bool:
+def has_entries(files: Files, directory: str) -> bool:
+    """Return whether a log of entries was begun in a node's directory."""
     data = f"{directory}/data"
     return files.exists(f"{directory}/{LOG_HEAD_NAME}") or bool(files.is_directory(data) and files.list_directory(data))
 
 
-def _begin_of_entries(files: Files, directory: str) -> tuple[int, bool]:
+def begin_of_entries(files: Files, directory: str) -> tuple[int, bool]:
     """Return where the entries begin, and whether entry 0 is there: whether that is the divide."""
     head = LogHeadFile(files, directory).load()
     if head is not None:
@@ -180,7 +181,7 @@ def _check_meeting(files: Files, places: LogPlaces, divide: int, *, is_whole: bo
         raise CorruptData(places.old_directory, 0, expected, f"files up to {end}")
 
 
-def _fill_old_files(files: Files, places: LogPlaces, last_exit: LastExit) -> tuple[int, bool, list[str]]:
+def fill_old_files(files: Files, places: LogPlaces, last_exit: LastExit) -> tuple[int, bool, list[str]]:
     """Make the plain log end at the end of a file; return that offset, whether it holds records, and notes."""
     if not files.is_directory(places.old_directory):
         return 0, False, []

@@ -15,7 +15,7 @@ it is there, a start goes on with the fetch and opens nothing. No network is her
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -26,6 +26,8 @@ from store.errors import CorruptData, StoreError
 from store.files import File, Files
 
 INCOMING_NAME: Final = "oldfiles.incoming"
+# Of a divide that nobody knows any more: the first entries and all old files are gone.
+UNKNOWN_DIVIDE: Final = -1
 # One answer; and so much is written between two syncs.
 CHUNK_SIZE_BYTES: Final = 1 << 20
 _SYNC_SIZE_BYTES: Final = 16 << 20
@@ -45,10 +47,14 @@ class OldFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The old files of one node, oldest first, and where they end at the latest."""
+    """The old files of one node, oldest first, one behind the other; they end at the divide, or there are none."""
 
     divide: int
     files: tuple[OldFile, ...] = ()
+
+    def behind(self, offset: int) -> Manifest:
+        """Return the manifest of the files from `offset` on alone."""
+        return Manifest(self.divide, tuple(file for file in self.files if int(file.name) >= offset))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,16 @@ class OldFilesDamaged(StoreError):
         self.path = path
 
 
-def make_manifest(files: Files, directory: str, divide: int) -> Manifest:
+def make_manifest(
+    files: Files, directory: str, divide: int, on_file: Callable[[OldFile], None] = lambda _: None
+) -> Manifest:
     """Return the manifest of the old files in `directory`; all of them are read, about 2 GiB a second.
+
+    Args:
+        files: the file system.
+        directory: holds old files and nothing else.
+        divide: where they end.
+        on_file: hears of each file that is read.
 
     Raises:
         store.errors.StorageFailed: a file cannot be opened.
@@ -106,12 +120,13 @@ def make_manifest(files: Files, directory: str, divide: int) -> Manifest:
         file = files.open(f"{directory}/{name}")
         found.append(OldFile(name, file.size, _checksum(file)))
         file.close()
+        on_file(found[-1])
     return Manifest(divide, tuple(found))
 
 
 def first_difference(ours: Manifest, theirs: Manifest) -> str | None:
     """Return in what two manifests differ, for people; None when the nodes may be in one group."""
-    if ours.divide != theirs.divide:
+    if ours.divide != theirs.divide and UNKNOWN_DIVIDE not in (ours.divide, theirs.divide):
         return f"they end at {ours.divide} here and at {theirs.divide} there"
     known = {file.name: file for file in theirs.files}
     for file in ours.files:
@@ -185,6 +200,15 @@ class OldFilesFetch:
     def missing_bytes(self) -> int:
         """How much is still to be fetched."""
         return sum(file.size for file in self._wanted) - self._position
+
+    def upcoming(self, after: ChunkRequest | None) -> ChunkRequest | None:
+        """Return what will be asked for behind `after` (None: next), within one file; None: wait until it is whole."""
+        if after is None or not self._wanted:
+            return self.next_request()
+        file, position = self._wanted[0], after.position + after.size
+        if after.name != file.name or position >= file.size:
+            return None
+        return ChunkRequest(file.name, position, min(CHUNK_SIZE_BYTES, file.size - position))
 
     def next_request(self) -> ChunkRequest | None:
         """Return what to ask for; None when everything is here."""
@@ -293,11 +317,6 @@ def check_same(peer: str, ours: Manifest, theirs: Manifest) -> None:
         raise OldFilesDiffer(peer, difference)
 
 
-def must_fetch(ours: Manifest, theirs: Manifest, *, has_entries: bool) -> bool:
-    """Return whether a node has to fetch what the other has: it has nothing itself, and the other begins behind 0."""
-    return not has_entries and not ours.files and theirs.divide > 0
-
-
 def manifest_to_json(manifest: Manifest) -> str:
     """Return the text that stands for a manifest between nodes."""
     files = [list(asdict(file).values()) for file in manifest.files]
@@ -313,9 +332,13 @@ def manifest_from_json(text: str) -> Manifest:
     value = json.loads(text)
     if not isinstance(value, dict) or value.keys() != {"divide", "files"} or not isinstance(value["files"], list):
         raise ValueError("expected an object with divide and files")
-    if type(value["divide"]) is not int or value["divide"] < 0 or len(value["files"]) > _FILES_MAX:
+    if type(value["divide"]) is not int or value["divide"] < UNKNOWN_DIVIDE or len(value["files"]) > _FILES_MAX:
         raise ValueError(f"expected a divide and at most {_FILES_MAX} files")
-    return Manifest(value["divide"], tuple(_file_from(file) for file in value["files"]))
+    files = tuple(_file_from(file) for file in value["files"])
+    begins = [int(file.name) for file in files] + [value["divide"]]
+    if any(begin + file.size != end for file, begin, end in zip(files, begins, begins[1:], strict=False)):
+        raise ValueError(f"expected files one behind the other up to {value['divide']}")
+    return Manifest(value["divide"], files)
 
 
 def _file_from(value: Sequence[Any]) -> OldFile:

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
+from cluster.old_files_start import settle_alone
 from cluster.replicated import ReplicatedConfig, ReplicatedReplica
+from commitlog.system_records import MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 from dledger.event_loop import new_event_loop
@@ -89,6 +91,8 @@ class Group:
         config = self.configs[name]
         metrics = NodeMetrics(CollectorRegistry(), config.node.group, name)
         files = self._files.get(name) or OsFiles()
+        # Nobody is asked: the stores of a test's nodes are equal, unless it says otherwise.
+        settle_alone(files, config.node, MessageEntryCodec(lambda: 0))
         replica = ReplicatedReplica.open(files, config, metrics, clocks=self._clocks)
         self.open[name] = replica
         return replica

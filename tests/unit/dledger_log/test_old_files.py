@@ -20,7 +20,6 @@ from commitlog.old_files import (
     make_manifest,
     manifest_from_json,
     manifest_to_json,
-    must_fetch,
     read_chunk,
 )
 from dledger.testing.faults import FaultCounts
@@ -58,14 +57,6 @@ def test_first_difference_is_named(theirs, named):
         check_same("n1", Manifest(192, (A, B, C)), theirs)
 
 
-def test_only_a_node_with_nothing_fetches():
-    assert must_fetch(Manifest(0), Manifest(192, (A,)), has_entries=False)
-    assert must_fetch(Manifest(0), Manifest(192), has_entries=False)
-    assert not must_fetch(Manifest(192), Manifest(192, (A,)), has_entries=True)
-    assert not must_fetch(Manifest(64, (A,)), Manifest(192, (A,)), has_entries=False)
-    assert not must_fetch(Manifest(0), Manifest(0), has_entries=False)
-
-
 def test_manifest_travels_as_text():
     manifest = Manifest(192, (A, B, C))
 
@@ -78,7 +69,7 @@ def test_manifest_travels_as_text():
         "",
         "[]",
         "{}",
-        '{"divide":-1,"files":[]}',
+        '{"divide":-2,"files":[]}',
         '{"divide":true,"files":[]}',
         '{"divide":1,"files":[["../../../../etc/passwd",1,1]]}',
         '{"divide":1,"files":[["00000000000000000000",0,1]]}',
