@@ -1,5 +1,10 @@
 """`make demo`: three nodes take in a text, lose their leader in the middle, and give every line back.
 
+That in two acts:
+
+1. a log of raw entries;
+2. messages of a broker, on top of a plain store that one machine wrote before (`demo_messages`).
+
     python scripts/demo.py [PATH]
 
 Exit code 0: every acknowledged line is on every node, exactly once and unaltered. 1: not so, or a node failed.
@@ -20,6 +25,7 @@ from typing import NoReturn
 
 from demo_check import NodeResult, check_node, wait_caught_up
 from demo_corpus import Corpus, CorpusError, open_corpus
+from demo_messages import second_act
 from demo_writer import BATCH_LINES_MAX, DemoError, Writer, batches, expected_entries
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -27,7 +33,8 @@ from rich.table import Table
 
 from cluster.local_cluster import LocalCluster
 from cluster.local_node import ClusterError
-from dledger import LogClient, ReadFailed
+from dledger import LogClient
+from dledger.errors import DLedgerError
 
 # Small inputs, too, are cut into so many batches that the leader dies between two of them.
 _BATCHES_MIN = 20
@@ -53,7 +60,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="dledger-demo-") as folder:
             return _run(corpus, Path(folder))
-    except (ClusterError, CorpusError, DemoError, ReadFailed) as error:
+    except (ClusterError, CorpusError, DLedgerError, DemoError) as error:
         console.print(f"[red]make demo failed: {error}[/]")
         return 1
     except KeyboardInterrupt:
@@ -67,6 +74,17 @@ def _on_terminate(_number: int, _frame: object) -> NoReturn:
 
 
 def _run(corpus: Corpus, folder: Path) -> int:
+    console.rule("[bold]1. A log of entries")
+    is_first_exact = _first_act(corpus, folder)
+    console.rule("[bold]2. A plain store becomes a broker of three nodes, in place")
+    if not second_act(corpus, folder, console):
+        console.print("[bold red]The messages are not what was sent: see the table above.[/]")
+        return 1
+    console.print("[bold green]Every message, old and new, is on every node, exactly once and unaltered.[/]")
+    return 0 if is_first_exact else 1
+
+
+def _first_act(corpus: Corpus, folder: Path) -> bool:
     _say(f"Input: {corpus.name}: {corpus.line_count:,} lines, {_mib(corpus.size_bytes)}")
     cluster = LocalCluster.create(folder / "cluster")
     _say(f"Starting three nodes in {folder} (fsync before every acknowledgement)")
@@ -177,7 +195,7 @@ def _check(corpus: Corpus, cluster: LocalCluster, writer: Writer, node_id: str) 
     return check_node(writer.client, node_id, endpoint, expected_entries(writer.runs, corpus.lines()))
 
 
-def _report(corpus: Corpus, writer: Writer, drill: Drill, elapsed_s: float, results: list[NodeResult]) -> int:
+def _report(corpus: Corpus, writer: Writer, drill: Drill, elapsed_s: float, results: list[NodeResult]) -> bool:
     counts = writer.counts
     console.print(_counts_table(corpus, writer))
     console.print(_nodes_table(corpus, results))
@@ -189,9 +207,9 @@ def _report(corpus: Corpus, writer: Writer, drill: Drill, elapsed_s: float, resu
     is_complete = counts.acknowledged + counts.settled == corpus.line_count
     if is_complete and all(result.is_exact and result.digest == corpus.digest for result in results):
         console.print("[bold green]Every line is on every node, exactly once and unaltered.[/]")
-        return 0
+        return True
     console.print("[bold red]The log is not what was put in: see the tables above.[/]")
-    return 1
+    return False
 
 
 def _counts_table(corpus: Corpus, writer: Writer) -> Table:

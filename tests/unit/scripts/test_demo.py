@@ -125,3 +125,24 @@ def test_expected_entries_follow_the_runs(writer_module: ModuleType) -> None:
     expected = list(writer_module.expected_entries(runs, iter([b"a", b"b", b"c"])))
 
     assert [(1, b"a"), (2, b"b"), (5, b"c")] == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "counts"),
+    [
+        pytest.param([(0, b"a"), (1, b"b")], (2, 0, 0, 0), id="exact"),
+        pytest.param([(0, b"a")], (1, 1, 0, 0), id="one missing"),
+        pytest.param([(0, b"a"), (1, b"b"), (2, b"b")], (3, 0, 1, 0), id="one twice"),
+        pytest.param([(0, b"b"), (1, b"b")], (2, 0, 0, 1), id="one altered"),
+    ],
+)
+def test_messages_of_a_queue_are_compared_by_place(
+    monkeypatch: pytest.MonkeyPatch, found: list[tuple[int, bytes]], counts: tuple[int, int, int, int]
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    module = importlib.import_module("demo_store_check")
+    result, expected = module.StoreResult("n0"), {(3, 0): b"a", (3, 1): b"b"}
+
+    module.compare(result, 3, found, expected)
+
+    assert counts == (result.read, len(expected), result.doubled, result.altered)

@@ -1,0 +1,242 @@
+"""The second act of the demo: a plain store of messages becomes a broker of three nodes, in place.
+
+One machine's broker writes old messages into a plain store. That very directory is then opened by the first of three
+nodes; the other two begin empty and fetch the old files from it. More messages follow, the leader dies among them, and
+in the end every node gives back all of them by queue, and some by key and by message id.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from demo_corpus import Corpus
+from demo_store_check import LAG_S, StoreResult, check_store, status_of, wait_level
+from demo_writer import DemoError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from cluster import Appended, OutgoingMessage, Producer
+from cluster.broker_calls import BrokerCalls
+from cluster.client.producer import BlockingProducer
+from cluster.local_brokers import LocalBrokers
+from cluster.local_cluster import LocalCluster
+from cluster.local_node import choose_ports
+from cluster.local_process import LocalProcess
+from cluster.v1 import broker_pb2 as pb
+
+TOPIC = "lines"
+QUEUES = 4
+_MESSAGES_MAX = 20_000
+_BATCH_MAX = 200
+_BATCH_SIZE_BYTES_MAX = 512 * 1024
+_START_S = 60.0
+_POLL_S = 0.02
+_PERMISSION_READ_WRITE = 6
+_MIB = 1 << 20
+# The files of a plain store are those of the log that goes on from it: they have one size.
+_DATA_FILE_SIZE = 4 * _MIB
+_INDEX = {"max_hash_slot_num": 250_000, "max_index_num": 1_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message that was acknowledged: what it was, its key, and its place."""
+
+    body: bytes
+    key: str
+    place: Appended
+
+
+@dataclass(slots=True)
+class Conversion:
+    """From plain store to three nodes, and what happened to their leader.
+
+    Attributes:
+        divide: offset at which old files end.
+        seconds: from the start of three processes to the first that takes messages.
+        victim: the node that led, and got a kill -9.
+        failover_s: from the signal to the next acknowledged batch.
+    """
+
+    divide: int
+    seconds: float
+    victim: str = ""
+    failover_s: float = 0.0
+
+
+def second_act(corpus: Corpus, folder: Path, console: Console) -> bool:
+    """Show it; return whether every message is where it must be, on every node.
+
+    Raises:
+        DemoError, cluster.local_node.ClusterError, dledger.errors.DLedgerError: it cannot go on.
+    """
+    lines = list(islice(corpus.lines(), _MESSAGES_MAX))
+    # A single line is told twice: there must be an old message, and a new one.
+    lines = lines if len(lines) > 1 else lines * 2
+    half = len(lines) // 2
+    options = {"mapped_file_size_for_entry_data": _DATA_FILE_SIZE, **_INDEX}
+    brokers = LocalBrokers.create(folder / "brokers", options=options)
+    (cluster,) = brokers.clusters.values()
+    store = cluster.directory_of("n0").parent
+    _say(console, f"A broker of one machine writes {half:,} lines as messages into a plain store, {store}")
+    old = _write_plain_store(lines[:half], store, folder / "standalone.log", console)
+    _say(console, "It has ended. Three nodes start, the first on that very directory, the others empty")
+    with brokers:
+        conversion = _converted(cluster, brokers, console)
+        new = _send_more(lines[half:], half, brokers, cluster, conversion, console)
+        cluster.start_node(conversion.victim)
+        _say(console, f"{conversion.victim} is back. Reading old and new messages from every node, and comparing them")
+        wait_level({node_id: cluster.endpoint_of(node_id) for node_id in cluster.node_ids}, LAG_S)
+        results = [
+            check_store(
+                node_id, cluster.endpoint_of(node_id), [(each.place, each.body, each.key) for each in (*old, *new)]
+            )
+            for node_id in cluster.node_ids
+        ]
+    console.print(_table(results, len(old), len(new)))
+    is_exact = all(result.is_exact for result in results)
+    console.print(
+        f"Old files end at offset {conversion.divide:,}; {conversion.seconds:.2f} s until three nodes had them and "
+        f"took messages, {conversion.failover_s:.2f} s without a leader"
+    )
+    return is_exact
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(f"[bold cyan]>[/] {text}")
+
+
+# ---------------------------------------------------------------------------------------------- old messages, and new
+
+
+def _write_plain_store(lines: Sequence[bytes], store: Path, log: Path, console: Console) -> list[Sent]:
+    store.mkdir(parents=True)
+    (port,) = choose_ports(1, None)
+    address = f"127.0.0.1:{port}"
+    settings = {"mapped_file_size": _DATA_FILE_SIZE, **_INDEX}
+    flags = [text for name, value in settings.items() for text in ("--set", f"{name}={value}")]
+    broker = LocalProcess("the broker", ["broker", "--standalone", str(store), "--listen", address, *flags], log)
+    broker.launch()
+    try:
+        broker.wait_ready(time.monotonic() + _START_S)
+        _create_topic(address)
+        with Producer(address, compression=None) as producer, _progress(console) as progress:
+            task = progress.add_task("old messages", total=len(lines))
+            sent: list[Sent] = []
+            for batch in _batches(lines, 0):
+                sent += _send(producer, batch)
+                progress.update(task, completed=len(sent))
+    finally:
+        broker.stop()
+    return sent
+
+
+def _converted(cluster: LocalCluster, brokers: LocalBrokers, console: Console) -> Conversion:
+    """Wait until a node takes messages."""
+    began = time.monotonic()
+    brokers.start(_START_S)
+    while True:
+        statuses = [status_of(cluster.endpoint_of(node_id)) for node_id in cluster.node_ids]
+        leader = next((each for each in statuses if each is not None and each.is_serving_puts), None)
+        if leader is not None:
+            break
+        if time.monotonic() - began > _START_S:
+            raise DemoError(f"no node takes messages within {_START_S:.0f} s; look at {brokers.folder}")
+        time.sleep(_POLL_S)
+    conversion = Conversion(leader.divided_offset, time.monotonic() - began)
+    _say(console, f"{leader.self_id} leads; old files end at offset {leader.divided_offset:,}, and entries begin there")
+    return conversion
+
+
+def _send_more(
+    lines: Sequence[bytes],
+    first: int,
+    brokers: LocalBrokers,
+    cluster: LocalCluster,
+    conversion: Conversion,
+    console: Console,
+) -> list[Sent]:
+    """Send the rest; the leader dies while the batch in the middle is under way."""
+    _create_topic(cluster.endpoints)
+    sent: list[Sent] = []
+    with (
+        ThreadPoolExecutor(1) as other_thread,
+        Producer(brokers.endpoints, compression=None, is_unknown_retried=True, deadline_s=30.0) as producer,
+        _progress(console) as progress,
+    ):
+        task = progress.add_task("new messages", total=len(lines))
+        for batch in _batches(lines, first):
+            if conversion.victim or len(sent) + len(batch) <= len(lines) // 2:
+                sent += _send(producer, batch)
+            else:
+                conversion.victim = cluster.wait_for_leader()
+                killed_at = time.monotonic()
+                killing = other_thread.submit(cluster.kill, conversion.victim)
+                sent += _send(producer, batch[: len(batch) // 2])
+                killing.result()
+                sent += _send(producer, batch[len(batch) // 2 :])
+                conversion.failover_s = time.monotonic() - killed_at
+                progress.console.print(f"  [red]kill -9[/] of {conversion.victim} at message {len(sent):,}")
+                progress.console.print(f"  [green]puts go on[/] after {conversion.failover_s:.2f} s")
+            progress.update(task, completed=len(sent))
+    return sent
+
+
+def _send(producer: BlockingProducer, batch: Sequence[tuple[str, bytes]]) -> list[Sent]:
+    if not batch:
+        return []
+    messages = [OutgoingMessage(TOPIC, body, keys=key) for key, body in batch]
+    places = producer.send_many(messages)
+    return [Sent(body, key, place) for (key, body), place in zip(batch, places, strict=True)]
+
+
+def _batches(lines: Sequence[bytes], first: int) -> Iterator[list[tuple[str, bytes]]]:
+    """Yield (key, line) in batches, at least twenty of them if there are so many lines."""
+    count_max = max(1, min(_BATCH_MAX, len(lines) // 20))
+    batch: list[tuple[str, bytes]] = []
+    size_bytes = 0
+    for number, line in enumerate(lines, first):
+        if batch and (len(batch) == count_max or size_bytes + len(line) > _BATCH_SIZE_BYTES_MAX):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append((f"line-{number}", line))
+        size_bytes += len(line)
+    yield batch
+
+
+def _create_topic(endpoints: str) -> None:
+    topic = pb.Topic(name=TOPIC, read_queues=QUEUES, write_queues=QUEUES, permission=_PERMISSION_READ_WRITE)
+    with BrokerCalls(endpoints, 10.0) as calls:
+        calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic))
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("  {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )
+
+
+def _table(results: Sequence[StoreResult], old: int, new: int) -> Table:
+    title = f"What each node gives back of {old:,} old and {new:,} new messages"
+    table = Table(title=title, title_justify="left")
+    for name in ("node", "by queue", "missing", "doubled", "altered", "by key", "by id"):
+        table.add_column(name, justify="left" if name == "node" else "right")
+    for result in results:
+        sampled = f" of {result.asked:,}"
+        table.add_row(
+            result.node_id,
+            *(f"{number:,}" for number in (result.read, result.missing, result.doubled, result.altered)),
+            f"{result.found_by_key:,}{sampled}",
+            f"{result.found_by_id:,}{sampled}",
+        )
+    return table

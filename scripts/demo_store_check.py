@@ -1,0 +1,133 @@
+"""Reads all messages of a broker's node back, by queue, by key and by message id, and compares them with what was sent.
+
+What is read is the node's own copy: nothing is asked of a leader.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from demo_writer import DemoError
+
+from cluster import Appended, RequestFailed
+from cluster.broker_calls import BrokerCalls
+from cluster.v1 import broker_pb2 as pb
+from dledger.v1.log_pb2 import READ_MODE_LOCAL
+
+LAG_S = 30.0
+_CALL_S = 10.0
+_POLL_S = 0.02
+_READ_MAX = 1_000
+_SAMPLES_MAX = 200
+
+# A place that was acknowledged, the body and the key.
+Expected = tuple[Appended, bytes, str]
+
+
+@dataclass(slots=True)
+class StoreResult:
+    """What one node gave back.
+
+    Attributes:
+        read: messages in all queues.
+        missing: of those sent, not in their place.
+        doubled: in a place where none was sent to.
+        altered: in their place, with another body.
+        asked: how many were asked for by key, and by id.
+        found_by_key, found_by_id: of these, found with the right body.
+    """
+
+    node_id: str
+    read: int = 0
+    missing: int = 0
+    doubled: int = 0
+    altered: int = 0
+    asked: int = 0
+    found_by_key: int = 0
+    found_by_id: int = 0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every message is there exactly once and unaltered, and was found."""
+        is_found = self.asked == self.found_by_key == self.found_by_id > 0
+        return is_found and not (self.missing or self.doubled or self.altered)
+
+
+def status_of(endpoint: str) -> pb.BrokerStatusResponse | None:
+    """Return how a node stands; None when it does not answer."""
+    with BrokerCalls(endpoint, 1.0) as calls:
+        try:
+            return calls.ask(lambda stub: stub.Status, pb.BrokerStatusRequest())
+        except RequestFailed:
+            return None
+
+
+def wait_level(endpoints: Mapping[str, str], timeout_s: float) -> None:
+    """Wait until all nodes have the same log, and all of it in their queues.
+
+    Raises:
+        DemoError: they have not in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        statuses = [status_of(endpoint) for endpoint in endpoints.values()]
+        offsets = {(each.max_physical_offset, each.dispatched_physical_offset) for each in statuses if each is not None}
+        is_served = any(each is not None and each.is_serving_puts for each in statuses)
+        if is_served and None not in statuses and len(offsets) == 1 and len(set(*offsets)) == 1:
+            return
+        time.sleep(_POLL_S)
+    raise DemoError(f"{', '.join(endpoints)} have not the same log within {timeout_s:.0f} s")
+
+
+def check_store(node_id: str, endpoint: str, sent: Sequence[Expected]) -> StoreResult:
+    """Read the node's own copy of everything, and compare.
+
+    Raises:
+        RequestFailed: the node does not answer.
+    """
+    topic = sent[0][0].topic
+    expected = {(place.queue_id, place.queue_offset): body for place, body, _ in sent}
+    result = StoreResult(node_id)
+    with BrokerCalls(endpoint, _CALL_S) as calls:
+        for queue_id in sorted({place.queue_id for place, _, _ in sent}):
+            compare(result, queue_id, _read_queue(calls, topic, queue_id), expected)
+        result.missing = len(expected)
+        samples = sent[:: max(1, len(sent) // _SAMPLES_MAX)]
+        result.asked = len(samples)
+        for place, body, key in samples:
+            by_key = pb.QueryByKeyRequest(topic=topic, key=key)
+            result.found_by_key += body in _bodies(calls.ask(lambda stub: stub.QueryByKey, by_key))
+            by_id = pb.QueryByIdRequest(message_id=place.message_id)
+            result.found_by_id += _bodies(calls.ask(lambda stub: stub.QueryById, by_id)) == [body]
+    return result
+
+
+def compare(
+    result: StoreResult, queue_id: int, found: Iterable[tuple[int, bytes]], expected: dict[tuple[int, int], bytes]
+) -> None:
+    """Count the (queue offset, body) of one queue; those that were expected are taken out of `expected`."""
+    for offset, body in found:
+        result.read += 1
+        wanted = expected.pop((queue_id, offset), None)
+        result.doubled += wanted is None
+        result.altered += wanted is not None and wanted != body
+
+
+def _bodies(response: pb.QueryResponse) -> list[bytes]:
+    return list(response.columns.bodies)
+
+
+def _read_queue(calls: BrokerCalls, topic: str, queue_id: int) -> Iterator[tuple[int, bytes]]:
+    """Yield (queue offset, body) of all messages of a queue."""
+    offset = 0
+    while True:
+        request = pb.GetRequest(
+            topic=topic, queue_id=queue_id, offset=offset, max_messages=_READ_MAX, mode=READ_MODE_LOCAL
+        )
+        response = calls.ask(lambda stub: stub.Get, request)
+        if response.status != pb.GET_STATUS_FOUND:
+            return
+        yield from zip(response.columns.queue_offsets, response.columns.bodies, strict=True)
+        offset = response.next_offset
