@@ -130,7 +130,7 @@ def metrics_page(address: Address | None, registry: CollectorRegistry) -> Iterat
     try:
         page, thread = start_http_server(address.port, address.host, registry)
     except OSError as error:
-        raise OSError(error.errno, f"metrics address {address} cannot be listened on: {error.strerror}") from error
+        raise OSError(error.errno, f"metrics_address {address} cannot be listened on: {error.strerror}") from error
     try:
         yield
     finally:
