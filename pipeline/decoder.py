@@ -64,7 +64,7 @@ def decode_rows(
         header_size: 48 in the replicated log, where each record stands behind an entry's header; else 0.
 
     Raises:
-        pipeline.schema.UnknownColumn: there is none of that name.
+        pipeline.errors.UnknownColumn: there is none of that name.
     """
     columns = chosen(names)
     decoding = _Decoding(view, rows, header_size)

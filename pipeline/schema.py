@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from store.errors import StoreError
+from pipeline.errors import UnknownColumn
 
 
 class Column(NamedTuple):
@@ -68,23 +68,15 @@ ALL_NAMES: Final = tuple(column.name for column in NATIVE)
 _BY_NAME: Final = {column.name: column for column in NATIVE}
 
 
-class UnknownColumn(StoreError):
-    """No such column; the message names those that there are."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"column {name!r}: expected one of {', '.join(ALL_NAMES)}. Mend the option `columns`")
-        self.name = name
-
-
 def chosen(names: Sequence[str]) -> list[Column]:
     """Return the columns of these names, in their order.
 
     Raises:
-        UnknownColumn: there is none of that name.
+        pipeline.errors.UnknownColumn: there is none of that name.
     """
     for name in names:
         if name not in _BY_NAME:
-            raise UnknownColumn(name)
+            raise UnknownColumn(name, ALL_NAMES)
     return [_BY_NAME[name] for name in names]
 
 
