@@ -127,6 +127,7 @@ class PutCalls:
         if outcome is not None and outcome.certainty is Certainty.APPENDED:
             places = outcome.places
             stamps = [place.store_timestamp for place in places]
+            own_host = encode_host(self._core.replica.store_host)
             return pb.PutResponse(
                 request_id=request_id,
                 answer=DONE,
@@ -134,9 +135,10 @@ class PutCalls:
                 physical_offsets=[place.physical_offset for place in places],
                 queue_offsets=[place.queue_offset for place in places],
                 store_timestamps=stamps[:1] if stamps[0] == stamps[-1] == max(stamps) == min(stamps) else stamps,
-                store_host=encode_host(self._core.replica.store_host),
+                store_host=own_host,
                 repeated_count=outcome.repeated_count,
                 queue_ids=outcome.queue_ids,
+                store_hosts=[own_host if host is None else encode_host(host) for host in outcome.store_hosts],
             )
         if outcome is not None:
             reason = reason_of_put(outcome.status)

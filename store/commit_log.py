@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from store.dispatch_batch import DispatchBatch
-from store.message import Message, StoredMessage
+from store.message import Host, Message, StoredMessage
 
 
 class PutStatus(StrEnum):
@@ -66,6 +66,7 @@ class Outcome(NamedTuple):
         repeated_count: how many of the messages had been put before, and were recognised (`store.dedupe`).
         queue_ids: of each message, where such are among them: those may stand in another queue than the one that they
             were put to now; else empty.
+        store_hosts: of each message, likewise: an earlier leader may have stored it; None: this node did.
     """
 
     status: PutStatus
@@ -74,6 +75,7 @@ class Outcome(NamedTuple):
     detail: str = ""
     repeated_count: int = 0
     queue_ids: Sequence[int] = ()
+    store_hosts: Sequence[Host | None] = ()
 
 
 class PendingAppend:

@@ -26,7 +26,7 @@ from store.commit_log import Certainty, CommitLog, Outcome, PendingAppend, Place
 from store.dispatch_batch import DispatchBatch, Int32s, Int64s
 from store.errors import CorruptData
 from store.java_hash import key_hash
-from store.message import UNIQUE_KEY, Message
+from store.message import UNIQUE_KEY, Host, Message
 from store.sys_flag import transaction_type
 
 # Records that are compared for one key: as many share a hash by chance as never, and a key that clients use as a
@@ -67,6 +67,8 @@ class _Standing(NamedTuple):
 
     place: Place
     queue_id: int
+    # None: this node put it, since it started.
+    store_host: Host | None = None
 
 
 class _Waiting(NamedTuple):
@@ -270,7 +272,7 @@ class DedupeWindow:
                 continue
             if message is not None and (message.topic, message.properties.get(UNIQUE_KEY)) == key:
                 place = Place(offset, message.size, message.queue_offset, message.store_timestamp)
-                return _Standing(place, message.queue_id)
+                return _Standing(place, message.queue_id, message.store_host)
         return None
 
     def _remember(self, pending: PendingAppend, messages: Sequence[Message], keys: Sequence[_Key | None]) -> _Put:
@@ -320,8 +322,10 @@ def _joined(sources: Sequence[_Source], repeated_count: int) -> PendingAppend:
                 else _Standing(outcomes[id(source.put)].places[source.row], source.put.queue_ids[source.row])
                 for source in sources
             ]
-            places, queue_ids = [each.place for each in standing], [each.queue_id for each in standing]
-            joined.end(Outcome(PutStatus.PUT_OK, Certainty.APPENDED, places, "", repeated_count, queue_ids))
+            places, queue_ids, store_hosts = map(list, zip(*standing, strict=True))
+            joined.end(
+                Outcome(PutStatus.PUT_OK, Certainty.APPENDED, places, "", repeated_count, queue_ids, store_hosts)
+            )
             return
         failed = next(outcome for outcome in outcomes.values() if outcome.certainty is not Certainty.APPENDED)
         has_put = Certainty.APPENDED in certainties or any(isinstance(source, _Standing) for source in sources)

@@ -100,6 +100,11 @@ class StoredMessage(Protocol):
         ...
 
     @property
+    def store_host(self) -> Host:
+        """The node that stored it."""
+        ...
+
+    @property
     def message_id(self) -> str:
         """The offset message id: store host and physical offset (`store.message_id`)."""
         ...

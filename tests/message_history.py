@@ -25,6 +25,7 @@ class Place(NamedTuple):
     queue_id: int
     queue_offset: int
     physical_offset: int
+    message_id: str
 
 
 @dataclass
@@ -182,7 +183,7 @@ def nothing_is_there_that_nobody_sent(history, by_key):
 
 
 def acknowledged_messages_stand_where_they_were_said_to(history, by_key):
-    """Exactly once, at the queue, queue offset and physical offset that were answered."""
+    """Exactly once, at the queue and the offsets that were answered, and under the id that was."""
     for sent in history.sent:
         if sent.fate is not Fate.APPENDED:
             continue

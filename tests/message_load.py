@@ -275,7 +275,7 @@ class MixedLoad:
 
 def places_of(appended):
     """Return the places of an answer."""
-    return tuple(Place(each.queue_id, each.queue_offset, each.physical_offset) for each in appended)
+    return tuple(Place(each.queue_id, each.queue_offset, each.physical_offset, each.message_id) for each in appended)
 
 
 def records_of(records):

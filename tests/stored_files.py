@@ -42,6 +42,7 @@ class Stored(NamedTuple):
     size: int
     store_timestamp: int
     unique_key: str
+    message_id: str
     body: bytes
     is_queued: bool = True
 
@@ -52,7 +53,7 @@ class Stored(NamedTuple):
     @property
     def place(self):
         """Where it stands, as a broker answers a put."""
-        return self.queue_id, self.queue_offset, self.physical_offset
+        return self.queue_id, self.queue_offset, self.physical_offset, self.message_id
 
 
 @dataclass
@@ -158,9 +159,9 @@ def read_files(root):
             continue
         body = uncompressed_body(record.sys_flag, record.body)
         place = (record.topic, record.queue_id, record.queue_offset, record.physical_offset, record.size)
-        unique_key = record.properties.get("UNIQ_KEY", "")
+        names = record.properties.get("UNIQ_KEY", ""), record.message_id
         is_queued = has_queue_offset(record.sys_flag)
-        messages.append(Stored(*place, record.store_timestamp, unique_key, bytes(body), is_queued))
+        messages.append(Stored(*place, record.store_timestamp, *names, bytes(body), is_queued))
     entries = []
     if directory.node_directory is not None:
         for entry in entries_of(Path(directory.node_directory)):

@@ -113,19 +113,22 @@ class PutBatch:
         """Give every caller the places of its messages."""
         stamps = response.store_timestamps
         count = len(response.physical_offsets)
+        own_host = host_of(response.store_host)
         rows = zip(
             response.physical_offsets,
             response.queue_offsets,
             stamps if len(stamps) == count else [stamps[0]] * count,
             response.queue_ids or [item.queue_id for item in self.items for _ in item.messages],
+            [host_of(host) for host in response.store_hosts] or [own_host] * count,
             strict=True,
         )
-        host = host_of(response.store_host)
         is_repeated = response.repeated_count > 0
         for item in self.items:
             places = [
                 Appended(item.topic, broker, queue_id, queue_offset, physical_offset, stamp, key, host, is_repeated)
-                for key, (physical_offset, queue_offset, stamp, queue_id) in zip(item.unique_keys, rows, strict=False)
+                for key, (physical_offset, queue_offset, stamp, queue_id, host) in zip(
+                    item.unique_keys, rows, strict=False
+                )
             ]
             # Not so when the caller was cancelled or its deadline passed.
             if not item.future.done():

@@ -241,6 +241,7 @@ class PutResponse(_message.Message):
     STORE_HOST_FIELD_NUMBER: _builtins.int
     REPEATED_COUNT_FIELD_NUMBER: _builtins.int
     QUEUE_IDS_FIELD_NUMBER: _builtins.int
+    STORE_HOSTS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     status: Global___PutStatus.ValueType
     store_host: _builtins.bytes
@@ -269,6 +270,12 @@ class PutResponse(_message.Message):
         was put before may stand in another queue than the one asked for now.
         """
 
+    @_builtins.property
+    def store_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Which node stored each message, like `store_host`; empty when none was recognised: this one stored them all. A message
+        that was put before may have been stored by an earlier leader, and its id names that one.
+        """
+
     def __init__(
         self,
         *,
@@ -281,10 +288,11 @@ class PutResponse(_message.Message):
         store_host: _builtins.bytes = ...,
         repeated_count: _builtins.int = ...,
         queue_ids: _abc.Iterable[_builtins.int] | None = ...,
+        store_hosts: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "physical_offsets", b"physical_offsets", "queue_ids", b"queue_ids", "queue_offsets", b"queue_offsets", "repeated_count", b"repeated_count", "request_id", b"request_id", "status", b"status", "store_host", b"store_host", "store_timestamps", b"store_timestamps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "physical_offsets", b"physical_offsets", "queue_ids", b"queue_ids", "queue_offsets", b"queue_offsets", "repeated_count", b"repeated_count", "request_id", b"request_id", "status", b"status", "store_host", b"store_host", "store_hosts", b"store_hosts", "store_timestamps", b"store_timestamps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -17,7 +17,9 @@ class Story:
     def __init__(self):
         keys = ("a", "b", "c", "d", "e", "f")
         self.log = [
-            Stored("T", at % 2, at // 2, at * RECORD_SIZE, RECORD_SIZE, 1_000 + at, key, f"{key}: body".encode())
+            Stored(
+                "T", at % 2, at // 2, at * RECORD_SIZE, RECORD_SIZE, 1_000 + at, key, f"ID{at}", f"{key}: body".encode()
+            )
             for at, key in enumerate(keys)
         ]
         self.replicas = [StoredFiles(None, list(self.log), {}, []) for _ in range(3)]
@@ -87,9 +89,10 @@ SPOILED = {
     "a message is what was sent": [body_of_another],
     "acknowledged messages stand where they were said to": [
         lambda story: story.everywhere(lambda messages: messages.__delitem__(slice(3, 6))),
-        lambda story: sent(story, 1, places=(Place(1, 0, 101),)),
-        lambda story: sent(story, 1, places=(Place(1, 1, 100),)),
-        lambda story: sent(story, 1, places=(Place(0, 0, 100),)),
+        lambda story: sent(story, 1, places=(Place(1, 0, 101, "ID1"),)),
+        lambda story: sent(story, 1, places=(Place(1, 1, 100, "ID1"),)),
+        lambda story: sent(story, 1, places=(Place(0, 0, 100, "ID1"),)),
+        lambda story: sent(story, 1, places=(Place(1, 0, 100, "ID2"),)),
         lambda story: sent(story, 1, topic="U"),
     ],
     "refused messages are nowhere": [lambda story: sent(story, 5, fate=Fate.NOT_APPENDED)],

@@ -88,6 +88,7 @@ def test_a_retry_is_answered_with_the_first_result_also_after_a_restart(shop):
         async with shop.open() as stub:
             again = await shop.put(b"x", b"y", properties=[unique(b"A"), unique(b"B")])
             assert (list(again.queue_offsets), again.repeated_count) == ([1, 2], 1)
+            assert list(again.store_hosts) == [first.store_host, again.store_host]
             found = await stub.QueryById(pb.QueryByIdRequest(unique_key="A", topic=TOPIC))
             assert list(found.columns.queue_offsets) == [1]
 

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 
 from cluster.errors import Reason, RequestFailed, answer_of
+from cluster.message_columns import encode_host
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
 from commitlog.properties import RawProperties
@@ -21,6 +22,7 @@ from store.commit_log import Certainty
 from store.message import Host, Message
 
 HOST = Host(b"\x7f\x00\x00\x01", 10911)
+EARLIER_HOST = Host(HOST.address, 10912)
 Step = Callable[["ScriptedBroker", grpc.ServicerContext], pb.PutResponse]
 
 
@@ -187,7 +189,8 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
             physical_offsets=[place[0] for place in places],
             queue_offsets=[place[1] for place in places],
             store_timestamps=[1_000],
-            store_host=HOST.address + HOST.port.to_bytes(4, "big"),
+            store_host=encode_host(HOST),
+            store_hosts=[encode_host(EARLIER_HOST if place[2] else HOST) for place in places],
             repeated_count=sum(place[2] for place in places),
         )
 

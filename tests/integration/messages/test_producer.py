@@ -13,6 +13,7 @@ from cluster.errors import Reason
 from commitlog.compression import uncompressed_body
 from store.commit_log import Certainty
 from tests.integration.messages.helpers import PATIENCE_S, bodies_of, kinds, run
+from tests.integration.messages.scripted_broker import EARLIER_HOST
 
 MakeBroker = Callable[..., Any]
 
@@ -153,6 +154,7 @@ def test_open_outcome_is_settled_by_a_retry_with_the_same_key_where_that_is_allo
 
     assert [Appended] == kinds(outcomes)
     assert outcomes[0].is_repeated
+    assert EARLIER_HOST == outcomes[0].store_host
     assert [b"a"] == bodies_of(broker)
     assert broker.requests[0].properties == broker.requests[1].properties
 

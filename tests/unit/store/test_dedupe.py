@@ -5,7 +5,8 @@ import pytest
 from commitlog.commit_log import CommitLogConfig
 from commitlog.plain_store import PlainStoreConfig, open_plain_store
 from store.commit_log import Certainty
-from store.message import Message
+from store.message import LOOPBACK, Host, Message
+from store.message_id import encode_message_id
 from store.os_files import OsFiles
 from store.retention import ClockReading
 from store.store_config import MessageStoreConfig
@@ -30,9 +31,9 @@ class Shop:
         self.clock = Clock()
         self.store = None
 
-    def open(self, *, count=100, age_ms=60_000, is_flush_sync=False):
+    def open(self, *, count=100, age_ms=60_000, is_flush_sync=False, store_host=LOOPBACK):
         config = PlainStoreConfig(
-            log=CommitLogConfig(mapped_file_size=1 << 20, is_flush_sync=is_flush_sync),
+            log=CommitLogConfig(mapped_file_size=1 << 20, is_flush_sync=is_flush_sync, store_host=store_host),
             store=MessageStoreConfig(
                 mapped_file_size_consume_queue=2000,
                 max_hash_slot_num=100,
@@ -97,6 +98,21 @@ def test_the_queue_of_the_first_try_is_told(shop):
         if is_dispatched:
             shop.store.dispatch()
         assert shop.put("new", "a", f"new {is_dispatched}", queue_id=1).outcome.queue_ids == [1, 3, 1]
+
+
+def test_who_stored_the_first_try_is_told(shop):
+    first_host, host = Host(LOOPBACK.address, 40911), Host(LOOPBACK.address, 40912)
+    shop.open(store_host=first_host)
+    shop.put("a")
+    shop.store.close()
+    shop.open(store_host=host)
+    shop.put("b")
+
+    outcome = shop.put("a", "b", "c").outcome
+
+    assert outcome.store_hosts == [first_host, None, None]
+    (place, *_) = outcome.places
+    assert shop.store.messages.message_by_id(encode_message_id(first_host, place.physical_offset)).body == b"body of a"
 
 
 def test_an_undecided_first_try_decides_its_retries_too(shop):
