@@ -7,14 +7,17 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
+from cluster.errors import RequestFailed, failure_of, reason_of_put
 from cluster.old_files_start import settle_alone
 from cluster.replicated import ReplicatedConfig, ReplicatedReplica
 from commitlog.system_records import MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
+from dledger.errors import DLedgerError
 from dledger.event_loop import new_event_loop
 from dledger.metrics import NodeMetrics
 from store.commit_log import Certainty
+from store.errors import StoreError
 from store.message import Message, QueueKey
 from store.os_files import OsFiles
 from store.retention import ClockReading
@@ -122,11 +125,46 @@ class Group:
         leader = await self.leader()
         return [each for each in self.open.values() if each is not leader]
 
+    async def of_leader(self, ask, limit_s=20):
+        """Return (who leads, what it answers to `ask`); a leader that is none any more is looked for anew.
+
+        One that lost its quorum just now still believes that it leads.
+
+        Args:
+            ask: is given the leader; what it awaits may raise, where it has changed nothing.
+            limit_s: after so long a refusal is raised.
+        """
+        deadline = asyncio.get_running_loop().time() + limit_s
+        while True:
+            leader = await self.leader()
+            try:
+                return leader, await ask(leader)
+            except (DLedgerError, StoreError) as error:
+                if not failure_of(error).is_worth_trying or asyncio.get_running_loop().time() >= deadline:
+                    raise
+            await asyncio.sleep(0.005)
+
+    async def put(self, *messages):
+        """Put messages at whoever leads; return (who it was, where they stand)."""
+        return await self.of_leader(lambda leader: put(leader, *messages))
+
+    async def lead(self, name):
+        """Have a node lead and take puts; who leads is asked to hand over until it is so."""
+        replica, deadline = self.open[name], asyncio.get_running_loop().time() + 20
+        while (leader := await self.leader()) is not replica:
+            assert asyncio.get_running_loop().time() < deadline, f"{name} did not get the lead in time"
+            await leader.node.transfer_leadership(name)
+            await asyncio.sleep(0.005)
+        return replica
+
     async def level(self):
         """Wait until all that are open have applied and dispatched the same, and the leader's all."""
-        leader = await self.leader()
-        await leader.confirm(0)
-        index = leader.node.commit_index
+
+        async def committed(leader):
+            await leader.confirm(0)
+            return leader.node.commit_index
+
+        leader, index = await self.of_leader(committed)
 
         def is_level():
             return all(
@@ -161,8 +199,14 @@ async def until(condition, limit_s=20):
 
 
 async def put(replica, *messages):
-    """Put messages; return where they stand."""
+    """Put messages; return where they stand.
+
+    Raises:
+        cluster.errors.RequestFailed: the node refuses them; nothing was put.
+    """
     outcome = await replica.begin_put(messages)
+    if outcome.certainty is Certainty.NOT_APPENDED:
+        raise RequestFailed(reason_of_put(outcome.status), outcome.detail)
     assert outcome.certainty is Certainty.APPENDED, outcome
     return outcome.places
 

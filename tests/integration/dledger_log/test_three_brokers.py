@@ -88,9 +88,7 @@ class Broker:
         assert self.is_ready
         done = asyncio.get_running_loop().create_future()
         self.store.put_many(messages).when_done(done.set_result)
-        outcome = await done
-        assert outcome.certainty is Certainty.APPENDED, outcome
-        return outcome.places
+        return await done
 
     def queue(self, topic="T", queue_id=0):
         self.store.dispatch()
@@ -152,6 +150,18 @@ async def ready_leader(brokers):
     return next(broker for broker in brokers if broker.is_ready)
 
 
+async def put(brokers, *messages):
+    """Put at whoever leads, which may have lost its quorum just now; return (who it was, where they stand)."""
+    deadline = asyncio.get_running_loop().time() + 20
+    while True:
+        leader = await ready_leader(brokers)
+        outcome = await leader.put(*messages)
+        if outcome.certainty is Certainty.APPENDED:
+            return leader, outcome.places
+        assert outcome.certainty is Certainty.NOT_APPENDED, outcome
+        assert asyncio.get_running_loop().time() < deadline, outcome
+
+
 async def story(configs):
     brokers = [Broker(config) for config in configs]
     assert {broker.divided.case for broker in brokers} == {OpeningCase.OLD_FILES}
@@ -159,16 +169,16 @@ async def story(configs):
     assert [len(broker.queue()) for broker in brokers] == [OLD_COUNT] * 3
     for broker in brokers:
         await broker.node.start()
-    leader = await ready_leader(brokers)
-    places = [*await leader.put(Message("T", b"first")), *await leader.put(*[Message("T", b"x" * 999)] * 100)]
+    _, first = await put(brokers, Message("T", b"first"))
+    leader, others = await put(brokers, *[Message("T", b"x" * 999)] * 100)
+    places = [*first, *others]
     assert [place.queue_offset for place in places] == list(range(OLD_COUNT, OLD_COUNT + 101))
     command = await leader.node.append([leader.codec.record(b"a command")], STAMP_AT, channel=STATE_CHANNEL)
     assert (command.code, command.results) == (ResponseCode.SUCCESS, [b"a command"])
 
     await leader.stop()
     rest = [broker for broker in brokers if broker is not leader]
-    second = await ready_leader(rest)
-    (place,) = await second.put(Message("T", b"after the failover"))
+    second, (place,) = await put(rest, Message("T", b"after the failover"))
     assert place.queue_offset == OLD_COUNT + 101
     again = Broker(configs[brokers.index(leader)])
     assert again.divided.case is OpeningCase.ENTRIES

@@ -31,13 +31,13 @@ async def delete_all_that_may_go(replica):
     await until(lambda: log.begin_index > 0)
 
 
-async def fill(leader):
+async def fill(group):
     """Put messages into three queues; one of them is silent from then on, in which only expired ones will be."""
-    await leader.change(SetTopic(TopicConfig("T", 4, 4)))
-    await put(leader, *numbered(range(30), queue_id=2))
+    await group.of_leader(lambda leader: leader.change(SetTopic(TopicConfig("T", 4, 4))))
+    await group.put(*numbered(range(30), queue_id=2))
     for begin in range(0, COUNT, 100):
-        await put(leader, *numbered(range(begin, begin + 100)))
-        await put(leader, *numbered(range(begin, begin + 100), queue_id=1))
+        await group.put(*numbered(range(begin, begin + 100)))
+        await group.put(*numbered(range(begin, begin + 100), queue_id=1))
 
 
 @pytest.mark.slow
@@ -46,15 +46,13 @@ def test_node_that_installs_a_log_knows_how_far_queues_came_and_leads_without_re
     async def story():
         async with running_group(configs_in(tmp_path, snapshot_threshold=200)) as group:
             await group.start()
-            leader = await group.leader()
-            await put(leader, *numbered(range(5)))
+            await group.put(*numbered(range(5)))
+            leader = await group.level()
             away = next(name for name in group.open if group.open[name] is not leader)
-            await group.level()
             await group.stop(away)
             if is_wiped:
                 shutil.rmtree(tmp_path / away)
-            leader = await group.leader()
-            await fill(leader)
+            await fill(group)
             await group.level()
             for each in group.open.values():
                 await until(lambda each=each: each.parts.machine.retention_offset(each.node.snapshot_index) > 0)
@@ -71,9 +69,7 @@ def test_node_that_installs_a_log_knows_how_far_queues_came_and_leads_without_re
             assert late.store.min_offset("T", 2) == late.store.max_offset("T", 2) == 30
             assert late.store.derived.dispatcher.misplaced_count == 0
             assert late.state.topics == leader.state.topics
-            if not late.node.is_leader:
-                await leader.node.transfer_leadership(away)
-            await until(lambda: late.standing().is_serving_puts)
+            await group.lead(away)
             for queue_id, offset in ((0, COUNT + 5), (1, COUNT), (2, 30), (3, 0)):
                 (place,) = await put(late, *numbered([7], queue_id=queue_id))
                 assert place.queue_offset == offset

@@ -27,7 +27,7 @@ from tests.old_files_nodes import (
     stop,
     write_plain,
 )
-from tests.replicated_brokers import FILE_SIZE, configs_in, numbered, put, read_queue, run, running_group, until
+from tests.replicated_brokers import FILE_SIZE, configs_in, numbered, read_queue, run, running_group, until
 
 
 def test_group_forms_on_the_old_store_of_one_node_and_all_read_old_and_new(tmp_path):
@@ -41,8 +41,7 @@ def test_group_forms_on_the_old_store_of_one_node_and_all_read_old_and_new(tmp_p
         assert (settled[1].fetched_bytes, settled[0].fetched_bytes) == (0, DIVIDE)
         async with running_group(configs) as group:
             await group.start()
-            leader = await group.leader()
-            (place,) = await put(leader, *numbered([600]))
+            _, (place,) = await group.put(*numbered([600]))
             assert (place.queue_offset, place.physical_offset > DIVIDE) == (600, True)
             await group.level()
             for each in group.open.values():
@@ -141,11 +140,9 @@ def test_wiped_node_gets_old_files_from_a_running_group_while_another_is_down(tm
         configs = await group_with_old_files(tmp_path)
         async with running_group(configs) as group:
             await group.start()
-            leader = await group.leader()
-            wiped = next(name for name in group.open if group.open[name] is not leader)
-            await put(leader, *numbered([600]))
-            await group.level()
-            down = next(name for name in group.open if name != wiped and group.open[name] is not leader)
+            await group.put(*numbered([600]))
+            leader = await group.level()
+            wiped, down = (name for name in group.open if group.open[name] is not leader)
             await group.stop(wiped)
             config = group.configs[wiped].node
             shutil.rmtree(config.store_base_dir)

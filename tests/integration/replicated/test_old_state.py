@@ -11,7 +11,7 @@ from cluster.local_state import LocalState
 from cluster.rocketmq_config import UnreadableConfig
 from cluster.topic_config import GroupConfig, TopicConfig
 from store.os_files import OsFiles
-from tests.replicated_brokers import configs_in, numbered, put, run, running_group, until
+from tests.replicated_brokers import configs_in, numbered, run, running_group, until
 
 TOPICS = {"topicConfigTable": {"T": {"topicName": "T", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}}}
 
@@ -46,11 +46,10 @@ def test_rocketmq_configuration_is_taken_over_before_anybody_is_served_and_only_
                     )
                 )
                 await replica.start()
-            leader = await group.leader()
             await has_all(group)
+            await group.put(*numbered([0]))
             assert not any(served)
-            await put(leader, *numbered([0]))
-            await leader.change(DeleteTopic("T"))
+            leader, _ = await group.of_leader(lambda leader: leader.change(DeleteTopic("T")))
             first = group.name_of(leader)
             await group.stop(first)
             await group.leader()
@@ -67,16 +66,15 @@ def test_only_one_node_of_three_has_the_old_state_and_what_the_group_decided_mea
     async def story():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
-            leader = await group.leader()
-            await leader.change(SetTopic(TopicConfig("T", 3, 3, is_ordered=True)))
+            change = SetTopic(TopicConfig("T", 3, 3, is_ordered=True))
+            await group.of_leader(lambda leader: leader.change(change))
             await group.stop("n2")
             write_rocketmq_config(tmp_path / "n2")
             await group.leader()
             await group.start("n2")
             leader = await group.level()
             assert not leader.state.is_imported
-            await leader.node.transfer_leadership("n2")
-            await until(lambda: group.open["n2"].standing().is_serving_puts)
+            await group.lead("n2")
             await group.level()
             await has_all(group)
             assert group.open["n0"].state.topics["T"].is_ordered

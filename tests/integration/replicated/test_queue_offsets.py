@@ -9,7 +9,7 @@ import pytest
 from cluster.errors import RequestFailed
 from store.commit_log import Certainty
 from store.message import Message
-from tests.replicated_brokers import STORE, configs_in, put, read_queue, run, running_group, until
+from tests.replicated_brokers import STORE, configs_in, read_queue, run, running_group, until
 
 ROUNDS = 6
 QUEUES = 3
@@ -94,12 +94,12 @@ def test_retry_at_another_leader_is_answered_with_the_first_place(tmp_path):
         async with running_group(configs_in(tmp_path, store=WITH_WINDOW)) as group:
             await group.start()
             messages = [Message("T", b"%d" % number, properties={"UNIQ_KEY": f"u{number}"}) for number in range(30)]
-            first = await put(await group.leader(), *messages)
-            await group.stop(group.name_of(await group.leader()))
-            again = await put(await group.leader(), *messages)
+            leader, first = await group.put(*messages)
+            await group.stop(group.name_of(leader))
+            leader, again = await group.put(*messages)
             assert [place.physical_offset for place in again] == [place.physical_offset for place in first]
             assert [place.queue_offset for place in again] == list(range(30))
-            assert (await group.leader()).store.max_offset("T", 0) == 30
+            assert leader.store.max_offset("T", 0) == 30
 
     run(story())
 
@@ -109,16 +109,16 @@ def test_confirmed_read_waits_until_this_node_has_dispatched_what_was_acknowledg
     async def story():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
-            leader = await group.level()
+            await group.level()
             follower, *_ = await group.followers()
             with monkeypatch.context() as held:
                 held.setattr(follower.store, "dispatch_turn", lambda: False)
-                (place,) = await put(leader, Message("T", b"acknowledged"))
+                _, (place,) = await group.put(Message("T", b"acknowledged"))
                 confirming = asyncio.create_task(follower.confirm(0))
                 await until(lambda: follower.parts.log.end_offset > place.physical_offset)
                 await follower.node.read_index()
                 assert not confirming.done()
-            await put(leader, Message("T", b"another one"))
+            await group.put(Message("T", b"another one"))
             await confirming
             assert follower.store.max_offset("T", 0) >= 1
 

@@ -23,15 +23,13 @@ def test_messages_and_state_survive_a_failover_on_all_nodes_alike(tmp_path):
     async def story():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
-            leader = await group.leader()
-            applied = await leader.change(SetTopic(TopicConfig("T", 4, 4)))
+            _, applied = await group.of_leader(lambda leader: leader.change(SetTopic(TopicConfig("T", 4, 4))))
             assert applied.verdict is Verdict.CHANGED
-            places = await put(leader, *numbered(range(100)))
+            leader, places = await group.put(*numbered(range(100)))
             assert [place.queue_offset for place in places] == list(range(100))
             first = group.name_of(leader)
             await group.stop(first)
-            second = await group.leader()
-            (place,) = await put(second, *numbered([100]))
+            _, (place,) = await group.put(*numbered([100]))
             assert place.queue_offset == 100
             await group.start(first)
             await group.level()
@@ -52,10 +50,10 @@ def test_what_was_acknowledged_is_read_on_every_node_after_a_confirmation(tmp_pa
     async def story():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
-            leader = await group.leader()
             for number in range(20):
-                await put(leader, *numbered([number]))
-                await leader.change(SetTopic(TopicConfig("T", number + 1, number + 1)))
+                await group.put(*numbered([number]))
+                change = SetTopic(TopicConfig("T", number + 1, number + 1))
+                leader, _ = await group.of_leader(lambda leader, change=change: leader.change(change))
                 for each in group.open.values():
                     await each.confirm(LEASE if number % 2 else LINEARIZABLE)
                     assert each.store.max_offset("T", 0) == number + 1
