@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.table import Table
 
-from cluster.cli_common import DEFAULT_GROUP, EXIT_USAGE, Group, fail, notes, output
+from cluster.cli_bench_output import (
+    DEFAULT_FOLDER,
+    Flush,
+    JsonFile,
+    Runs,
+    check_flush,
+    chosen_parts,
+    empty_table,
+    show_figures,
+)
+from cluster.cli_common import DEFAULT_GROUP, EXIT_USAGE, Group, fail, notes
 
 if TYPE_CHECKING:
     from cluster.bench import Bench, Summary
@@ -23,16 +30,14 @@ def bench(
     workloads: Annotated[
         list[str] | None, typer.Argument(metavar="[WORKLOAD]...", help=f"Which of {', '.join(_NAMES)}; or all.")
     ] = None,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="How often each is run; medians are shown.")] = 3,
+    runs: Runs = 3,
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long one run is measured.")] = 3.0,
     body_size: Annotated[int, typer.Option("--body-size", min=0, metavar="BYTES", help="Size of an entry.")] = 1024,
-    flush: Annotated[str, typer.Option("--flush", metavar="sync|async", help="How our own nodes flush.")] = "sync",
+    flush: Flush = "sync",
     folder: Annotated[
         Path, typer.Option("--folder", metavar="DIR", help="Where results, and the nodes' data meanwhile, go.")
-    ] = Path("bench"),
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Where the JSON goes instead; - for standard output.")
-    ] = None,
+    ] = DEFAULT_FOLDER,
+    json_file: JsonFile = None,
     *,
     endpoints: Annotated[
         str, typer.Option("--endpoints", "-e", metavar="HOST:PORT,...", help="Measure these nodes, not our own.")
@@ -52,29 +57,14 @@ def bench(
     # Only now: the clients and the starter of nodes take a while to load.
     from cluster.bench import Bench  # noqa: PLC0415
 
-    chosen = workloads or [name for name in _NAMES if not (endpoints and name == "failover")]
-    _check(chosen, flush, endpoints)
-    summaries = _measure(Bench(folder, seconds, body_size, flush, endpoints, group), chosen, runs)
-    lines = "".join(json.dumps(summary.as_object()) + "\n" for summary in summaries)
-    if str(json_file) == "-":
-        notes.print(_table(summaries))
-        typer.echo(lines, nl=False)
-        return
-    output.print(_table(summaries))
-    folder.mkdir(parents=True, exist_ok=True)
-    file = json_file or folder / f"{datetime.now().astimezone():%Y-%m-%dT%H-%M-%S}.json"
-    file.write_text(lines)
-    typer.echo(f"the same as JSON, one object a workload: {file}")
-
-
-def _check(chosen: list[str], flush: str, endpoints: str) -> None:
-    unknown = [name for name in chosen if name not in _NAMES]
-    if unknown:
-        fail(f"no workload is called {unknown[0]!r}: choose from {', '.join(_NAMES)}", EXIT_USAGE)
-    if flush not in ("sync", "async"):
-        fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)
-    if endpoints and "failover" in chosen:
+    known = [name for name in _NAMES if not (endpoints and name == "failover")]
+    if endpoints and "failover" in (workloads or ()):
         fail("failover kills nodes, so it runs on its own nodes only: leave --endpoints out", EXIT_USAGE)
+    chosen = chosen_parts(workloads, known, "workload")
+    check_flush(flush)
+    summaries = _measure(Bench(folder, seconds, body_size, flush, endpoints, group), chosen, runs)
+    objects = [summary.as_object() for summary in summaries]
+    show_figures(_table(summaries), objects, folder, json_file, "")
 
 
 def _measure(plan: Bench, chosen: list[str], runs: int) -> list[Summary]:
@@ -104,10 +94,7 @@ def _table(summaries: list[Summary]) -> Table:
     flushes = {True: "fsync before acknowledgement", False: "no fsync before acknowledgement", None: "nodes of others"}
     size = summaries[0].body_size_bytes
     title = f"{size}-byte entries, {flushes[summaries[0].is_fsync]}; medians, spread of entries/s or of failover times"
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("workload", no_wrap=True)
-    for name in ("entries/s", "spread", "MB/s", "p50 ms", "p99 ms", "cpu s", "MiB"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = empty_table(title, "workload", ("entries/s", "spread", "MB/s", "p50 ms", "p99 ms", "cpu s", "MiB"))
     for summary in summaries:
         table.add_row(*_row(summary))
     return table

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich import box
-from rich.table import Table
 
-from cluster.cli_common import EXIT_USAGE, fail, notes, output
-
-if TYPE_CHECKING:
-    from cluster.bench_store import Figure
+from cluster.cli_bench_output import DEFAULT_FOLDER, JsonFile, Runs, chosen_parts, show_figures, table_of_targets
+from cluster.cli_common import fail, notes
 
 _PARTS = ("put", "dispatch", "get", "memory", "verify", "rebuild", "query")
 
@@ -23,7 +17,7 @@ def bench_store(
     parts: Annotated[
         list[str] | None, typer.Argument(metavar="[PART]...", help=f"Which of {', '.join(_PARTS)}; or all.")
     ] = None,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="How often each is run; medians are shown.")] = 3,
+    runs: Runs = 3,
     size_mib: Annotated[
         int, typer.Option("--size", min=1, metavar="MIB", help="Size of the log that is written and read.")
     ] = 1024,
@@ -33,10 +27,8 @@ def bench_store(
     ] = 20_000_000,
     folder: Annotated[
         Path, typer.Option("--folder", metavar="DIR", help="Where results, and the stores meanwhile, go.")
-    ] = Path("bench"),
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Where the JSON goes instead; - for standard output.")
-    ] = None,
+    ] = DEFAULT_FOLDER,
+    json_file: JsonFile = None,
 ) -> None:
     """Measure puts, dispatch, gets, verify, rebuild, queries by key, and the memory of reading.
 
@@ -53,44 +45,12 @@ def bench_store(
     from cluster.bench_store import StoreBench  # noqa: PLC0415
     from store.errors import StoreError  # noqa: PLC0415
 
-    chosen = [part for part in _PARTS if part in (parts or _PARTS)]
-    unknown = [part for part in parts or () if part not in _PARTS]
-    if unknown:
-        fail(f"no part is called {unknown[0]!r}: choose from {', '.join(_PARTS)}", EXIT_USAGE)
+    chosen = chosen_parts(parts, _PARTS, "part")
     plan = StoreBench(folder, size_mib << 20, body_size, index_items)
     try:
         with notes.status("") as line:
             figures = plan.measure(chosen, runs, line.update)
     except StoreError as error:
         fail(f"the bench was given up: {error}")
-    lines = "".join(json.dumps(figure.as_object()) + "\n" for figure in figures)
-    if str(json_file) == "-":
-        notes.print(table_of(figures, plan.title))
-        typer.echo(lines, nl=False)
-        return
-    output.print(table_of(figures, plan.title))
-    folder.mkdir(parents=True, exist_ok=True)
-    file = json_file or folder / f"store-{datetime.now().astimezone():%Y-%m-%dT%H-%M-%S}.json"
-    file.write_text(lines)
-    typer.echo(f"the same as JSON, one object a figure: {file}")
-
-
-def table_of(figures: list[Figure], title: str) -> Table:
-    """Return figures beside their targets."""
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("figure", no_wrap=True)
-    for name in ("target", "median", "spread", "met"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for figure in figures:
-        table.add_row(
-            f"{figure.name}, {figure.target.unit}",
-            f"{'≤' if figure.target.is_less_better else '≥'} {_number(figure.target.value)}",
-            _number(figure.median),
-            f"{_number(min(figure.runs))} to {_number(max(figure.runs))}",
-            "yes" if figure.is_met else "no",
-        )
-    return table
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    objects = [figure.as_object() for figure in figures]
+    show_figures(table_of_targets(figures, plan.title), objects, folder, json_file, "store-")
