@@ -235,8 +235,3 @@ def _how_to_permit(topic: str, permission: str) -> str:
 def wall_clock_ms() -> int:
     """Return the time of day, in milliseconds since 1970."""
     return int(time.time() * _MS_PER_S)  # noqa: TID251  (it stamps messages)
-
-
-def monotonic_ms() -> int:
-    """Return milliseconds of the monotonic clock."""
-    return int(time.monotonic() * _MS_PER_S)

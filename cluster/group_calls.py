@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, cast
 
 from cluster.broker_commands import CommitOffsets, QueueOffset, ResetOffsets
-from cluster.broker_core import DONE, BrokerCore, monotonic_ms
+from cluster.broker_core import DONE, BrokerCore
 from cluster.broker_state import CommitOutcome
 from cluster.errors import Reason, RequestFailed
 from cluster.group_members import SILENCE_MS_MAX, GroupMembers, Member
@@ -18,6 +18,7 @@ from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
 from store.errors import IllegalRequest, StoreError
 from store.message import QueueKey
+from store.store_upkeep import monotonic_ms
 
 NO_OFFSET: Final = -1
 LOCK_QUEUES_MAX: Final = 4_096

@@ -6,26 +6,24 @@ which there are, and a later program (`LocalBrokers.attach`) takes all of them o
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from cluster.local_cluster import LocalCluster
-from cluster.local_node import ClusterError, Setting, choose_ports
+from cluster.local_folder import RunsWhileOpen, StateFile, process_of
+from cluster.local_node import Setting, choose_ports
 from cluster.local_process import LocalProcess
 from cluster.processes import ProcessRef
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
 STATE_FILE = "brokers.json"
 
 
-class LocalBrokers:
+class LocalBrokers(RunsWhileOpen):
     """Brokers `broker-a`, `broker-b`, ... of several nodes each, and name servers; a context manager runs them.
 
     Example:
@@ -41,6 +39,7 @@ class LocalBrokers:
         self, folder: Path, clusters: Sequence[LocalCluster], servers: Mapping[str, ProcessRef | None]
     ) -> None:
         self._folder = folder
+        self._state_file = _state_file(folder)
         self.clusters = {cluster.folder.name: cluster for cluster in clusters}
         self._servers = {
             address: LocalProcess(
@@ -75,9 +74,7 @@ class LocalBrokers:
             ClusterError: the folder holds brokers (attach to them).
         """
         folder = folder.absolute()
-        if (folder / STATE_FILE).exists():
-            raise ClusterError(f"{folder} already holds brokers: attach to them, or choose another folder")
-        folder.mkdir(parents=True, exist_ok=True)
+        _state_file(folder).make_folder()
         addresses = [f"127.0.0.1:{port}" for port in choose_ports(name_servers, None)] if name_servers else []
         made = []
         for number in range(brokers):
@@ -96,23 +93,20 @@ class LocalBrokers:
             ClusterError: there are none.
         """
         folder = folder.absolute()
-        try:
-            state = json.loads((folder / STATE_FILE).read_text())
-        except FileNotFoundError:
-            raise ClusterError(f"{folder} holds no brokers ({STATE_FILE} is missing): create them first") from None
-        servers = {
-            each["address"]: ProcessRef(**each["process"]) if each["process"] else None for each in state["servers"]
-        }
+        state = _state_file(folder).load()
+        servers = {each["address"]: process_of(each["process"]) for each in state["servers"]}
         return cls(folder, [LocalCluster.attach(folder / name) for name in state["brokers"]], servers)
 
     def _save(self) -> None:
-        servers = [
-            {"address": address, "process": asdict(process.ref) if process.ref else None}
-            for address, process in self._servers.items()
-        ]
-        spare = self._folder / f"{STATE_FILE}.{os.getpid()}.tmp"
-        spare.write_text(json.dumps({"brokers": list(self.clusters), "servers": servers}, indent=1))
-        spare.replace(self._folder / STATE_FILE)
+        self._state_file.save(
+            lambda: {
+                "brokers": list(self.clusters),
+                "servers": [
+                    {"address": address, "process": asdict(process.ref) if process.ref else None}
+                    for address, process in self._servers.items()
+                ],
+            }
+        )
 
     # --------------------------------------------------------------------------------------------- what there is
 
@@ -179,15 +173,6 @@ class LocalBrokers:
         self._servers[address].kill()
         self._save()
 
-    def __enter__(self) -> Self:
-        """Start everything."""
-        try:
-            self.start()
-        except ClusterError:
-            self.stop()
-            raise
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Stop everything."""
-        self.stop()
+def _state_file(folder: Path) -> StateFile:
+    return StateFile(folder, STATE_FILE, "brokers")

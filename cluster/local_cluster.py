@@ -9,25 +9,21 @@ Not a deployment tool: all nodes share one machine and its disk.
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import signal
-import threading
 import time
 import tomllib
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from cluster.local_folder import RunsWhileOpen, StateFile, process_of
 from cluster.local_node import ClusterError, LocalNode, Setting, choose_ports, write_node
 from cluster.local_process import LocalProcess
-from cluster.processes import ProcessRef
 from dledger.client import AdminClient, LogClient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from dledger.v1.log_pb2 import StatusResponse
 
@@ -42,7 +38,7 @@ _DEFAULT_OPTIONS: dict[str, Setting] = {
 _BROKER_OPTIONS: dict[str, Setting] = {"max_hash_slot_num": 250_000, "max_index_num": 1_000_000}
 
 
-class LocalCluster:
+class LocalCluster(RunsWhileOpen):
     """Nodes `n0`, `n1`, ... of one group as child processes; a context manager starts and stops them.
 
     Example:
@@ -54,8 +50,7 @@ class LocalCluster:
         self._folder = folder
         self._group = group
         self._nodes = {node.id: node for node in nodes}
-        # Nodes may be started and ended by several threads at once.
-        self._lock = threading.Lock()
+        self._state_file = _state_file(folder)
         self._processes: dict[str, LocalProcess] = {}
 
     # ------------------------------------------------------------------------------------------ making and finding
@@ -82,9 +77,7 @@ class LocalCluster:
             ClusterError: the folder holds a cluster (attach to it), or a port is taken.
         """
         folder = folder.absolute()
-        if (folder / STATE_FILE).exists():
-            raise ClusterError(f"{folder} already holds a cluster: attach to it, or choose another folder")
-        folder.mkdir(parents=True, exist_ok=True)
+        _state_file(folder).make_folder()
         given = dict(options or {})
         broker = given.get("broker")
         defaults = {**_DEFAULT_OPTIONS, "group": broker or "default", **(_BROKER_OPTIONS if broker else {})}
@@ -108,23 +101,12 @@ class LocalCluster:
             ClusterError: there is none.
         """
         folder = folder.absolute()
-        try:
-            state = json.loads((folder / STATE_FILE).read_text())
-        except FileNotFoundError:
-            raise ClusterError(f"{folder} holds no cluster ({STATE_FILE} is missing): create one first") from None
-        nodes = [
-            LocalNode(**{**node, "process": ProcessRef(**node["process"]) if node["process"] else None})
-            for node in state["nodes"]
-        ]
+        state = _state_file(folder).load()
+        nodes = [LocalNode(**{**node, "process": process_of(node["process"])}) for node in state["nodes"]]
         return cls(folder, state["group"], nodes)
 
     def _save(self) -> None:
-        with self._lock:
-            state = {"group": self._group, "nodes": [asdict(node) for node in self._nodes.values()]}
-            # Another program may have attached to the same folder.
-            spare = self._folder / f"{STATE_FILE}.{os.getpid()}.tmp"
-            spare.write_text(json.dumps(state, indent=1))
-            spare.replace(self._folder / STATE_FILE)
+        self._state_file.save(lambda: {"group": self._group, "nodes": [asdict(node) for node in self._nodes.values()]})
 
     # --------------------------------------------------------------------------------------------- what there is
 
@@ -311,19 +293,6 @@ class LocalCluster:
                 time.sleep(_POLL_S)
         raise ClusterError(f"no leader within {timeout_s:.0f} s; look at the logs {self._folder}/*.log")
 
-    def __enter__(self) -> Self:
-        """Start all nodes."""
-        try:
-            self.start()
-        except ClusterError:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Stop all nodes."""
-        self.stop()
-
     def _launch(self, node_id: str) -> None:
         process = self._process_of(node_id)
         process.launch()
@@ -343,6 +312,10 @@ class LocalCluster:
         if self._nodes[node_id].process is not None:
             self._nodes[node_id].process = None
             self._save()
+
+
+def _state_file(folder: Path) -> StateFile:
+    return StateFile(folder, STATE_FILE, "a cluster")
 
 
 def _is_counted(own: StatusResponse, leader: StatusResponse) -> bool:

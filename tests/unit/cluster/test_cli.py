@@ -169,7 +169,7 @@ def test_cluster_is_made_once_and_found_again(tmp_path: Path) -> None:
     assert 9 == len({*made.endpoints.split(","), *map(made.metrics_of, made.node_ids)} | peers_of(made))
     with pytest.raises(ClusterError, match="already holds a cluster"):
         LocalCluster.create(tmp_path)
-    with pytest.raises(ClusterError, match="holds no cluster"):
+    with pytest.raises(ClusterError, match="does not hold a cluster"):
         LocalCluster.attach(tmp_path / "absent")
 
 
