@@ -27,7 +27,7 @@ SCRIPTS := $(wildcard scripts/*.py)
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts proto verify-proto unit scenarios sim sim-long crashpoints bit-flips mutants chaos \
+.PHONY: help setup demo test check lint format type contracts proto verify-proto spark unit scenarios sim sim-long crashpoints bit-flips mutants chaos \
 	interop bench \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -43,12 +43,14 @@ demo: $(READY) ## Three nodes take in a text, lose their leader, give every line
 	@$(BIN)/python scripts/demo.py $(if $(INPUT),"$$INPUT")
 
 test: check ## All checks and all tests; the gate of every change (at most 15 minutes on two cores)
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+	@$(MAKE) spark
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not spark"
 
 setup: $(READY) ## Make .venv with everything in it; quick when nothing has changed
 	@:
 
-# hatchling and editables come first and build isolation is off, so that the build too uses the pinned versions.
+# The build tools come first and build isolation is off, so that builds too use the pinned versions (PySpark is built:
+# it comes as source only, 460 MB of it).
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "make: Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
@@ -56,7 +58,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (a minute or so; only when pyproject.toml or constraints.txt has changed)"
 	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || { \
 		echo "make: '$(PYTHON) -m venv' failed; on Debian and Ubuntu the package python3-venv is needed." >&2; exit 1; }
-	@$(PIP_INSTALL) hatchling editables
+	@$(PIP_INSTALL) hatchling editables setuptools
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
 	@touch $@
 
@@ -87,8 +89,11 @@ verify-proto: $(READY) ## Fail when a committed stub is not what proto/ gives
 
 ##@ Tests by kind, and measuring
 
+spark: $(READY) ## The tests of the Spark pipeline, by themselves: one Spark, one process (needs Java 17 or 21, else skipped)
+	@$(BIN)/python -m pytest -q tests/spark
+
 unit: $(READY) ## The quick tests only
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow"
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not spark"
 
 scenarios: $(READY) ## The stories of tests/scenarios, and random ones (SEEDS=5000 SEED=1)
 	@$(BIN)/python -m pytest -q tests/scenarios
