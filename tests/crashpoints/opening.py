@@ -1,0 +1,145 @@
+"""One node of a broker on a simulated disk: settled and opened as a process does it, and driven without a network."""
+
+from collections import Counter
+
+from prometheus_client import CollectorRegistry
+
+from cluster.broker_commands import SetTopic, encode_command
+from cluster.old_files_start import settle_alone
+from cluster.replicated import ReplicatedConfig
+from cluster.replicated_parts import open_parts
+from cluster.topic_config import TopicConfig
+from commitlog.commit_log import CommitLogConfig
+from commitlog.plain_store import PlainStoreConfig, open_plain_store
+from commitlog.system_records import STAMP_AT, STATE_CHANNEL, MessageEntryCodec
+from dledger.config import Address, NodeConfig, Peer
+from dledger.metrics import NodeMetrics
+from store.store_config import MessageStoreConfig
+from tests.crashpoints.workload import files_on
+from tests.message_stores import numbered
+from tests.unit.dledger_log.conftest import SimpleNode
+
+ROOT = "/s"
+FILE_SIZE = 2048
+STORE = MessageStoreConfig(
+    mapped_file_size_consume_queue=160, max_hash_slot_num=16, max_index_num=20, dispatch_size_bytes=700
+)
+NODE = NodeConfig(
+    group="test",
+    self_id="n0",
+    peers=(Peer("n0", Address("127.0.0.1", 1)),),
+    store_base_dir=ROOT,
+    client_address=Address("127.0.0.1", 2),
+    mapped_file_size_for_entry_data=FILE_SIZE,
+    mapped_file_size_for_entry_index=32 * 8,
+)
+CONFIG = ReplicatedConfig(NODE, broker="broker-a", store=STORE)
+PLAIN = PlainStoreConfig(log=CommitLogConfig(mapped_file_size=FILE_SIZE), store=STORE)
+METRICS = NodeMetrics(CollectorRegistry(), NODE.group, NODE.self_id)
+# What tells who has the store open; nothing of it is data.
+OF_THE_PROCESS = ("/s/lock", "/s/abort", "/s/dledger-n0/lock")
+
+
+class OpenedBroker:
+    """Everything that a node opens, whose log is then led by a node without a network: the test is its quorum.
+
+    Args:
+        files: of one process.
+        clock: stamps records.
+        end_opening: called when nothing is left to be opened.
+    """
+
+    def __init__(self, files, clock, end_opening=lambda: None):
+        codec = MessageEntryCodec(lambda: 0)
+        self.settled = settle_alone(files, NODE, codec)
+        self.parts = open_parts(files, CONFIG, METRICS, None, clock, None)
+        end_opening()
+        self.messages = self.parts.messages
+        self.node = SimpleNode(self.parts.entries, self.parts.codec)
+        self.node.commit_index = self.parts.log.commit_index
+        self.parts.log._node = self.node
+
+    def lead(self, term):
+        """Begin a term, in which all that is here is committed and dispatched."""
+        self.node.lead(term)
+        self.commit()
+        self.messages.recover_queue_offsets()
+
+    def commit(self):
+        self.node.flush()
+        self.node.commit()
+        self.messages.dispatch()
+
+    def put(self, *messages):
+        assert self.messages.put_many(messages).outcome is None
+
+    def set_topic(self, name, queues):
+        record = self.parts.codec.record(encode_command(SetTopic(TopicConfig(name, queues, queues))))
+        entries = self.parts.entries
+        entries.append([record], entries.last_index + 1, self.node.term, channel=STATE_CHANNEL, stamp_at=STAMP_AT)
+
+    def save_progress(self):
+        """Note how far entries are committed, and queues and index durable, as a running node does now and then."""
+        self.parts.entries.save_checkpoint(self.node.commit_index)
+        self.parts.messages.derived.flush()
+        self.parts.keeper.save_checkpoint()
+
+    def close(self):
+        """End in order."""
+        self.commit()
+        self.parts.keeper.flush()
+        self.parts.entries.save_checkpoint(self.node.commit_index)
+        self.parts.node.abandon()
+        self.parts.keeper.abandon(is_in_order=True)
+        self.parts.log.close()
+
+    def found(self):
+        """Return all messages of the log, in its order."""
+        log, found, offset = self.parts.log, [], self.parts.log.begin_offset
+        while (batch := log.scan(offset, 1 << 20, is_body_checked=True)) is not None:
+            assert not batch.skipped
+            found += [self.messages.message_at(at) for at in batch.physical_offsets.tolist()]
+            offset = batch.next_offset
+        return found
+
+
+def write_plain(disk, clock, *, is_closed):
+    """Write a plain store of a few files; return its messages, all of which are durable."""
+    store = open_plain_store(files_on(disk), ROOT, PLAIN, process_id=1, clocks=clock)
+    messages = [numbered(number, "A", 2, 300) for number in range(14)]
+    for number, message in enumerate(messages):
+        clock.pass_s(4)
+        store.messages.put_many([message])
+        if number == 9:
+            store.flush()
+    store.keeper.flush_log()
+    if is_closed:
+        store.close()
+    else:
+        store.dispatch()
+    return messages
+
+
+def contents(disk):
+    """Return all files of a disk as a program sees them, but for those that tell who has it open."""
+    return {
+        f"{path}/{name}": bytes(inode.cache)
+        for path, directory in disk.directories.items()
+        for name, inode in directory.cached.items()
+        if f"{path}/{name}" not in OF_THE_PROCESS
+    }
+
+
+def check_queues(broker, messages):
+    """Compare queues and index with the messages of the log."""
+    queues = Counter((message.topic, message.queue_id) for message in messages)
+    for (topic, queue_id), count in queues.items():
+        store = broker.messages
+        assert (store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)) == (0, count)
+        found = store.get(topic, queue_id, 0).messages
+        expected = [each.body for each in messages if (each.topic, each.queue_id) == (topic, queue_id)]
+        assert [each.body for each in found] == expected[: len(found)]
+        assert len(found) == min(count, 32)
+    for message in messages[:1] + messages[-1:]:
+        hits = broker.messages.query_by_key(message.topic, message.properties["UNIQ_KEY"]).messages
+        assert [hit.body for hit in hits] == [message.body]

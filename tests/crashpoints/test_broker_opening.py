@@ -1,0 +1,180 @@
+"""A node of a broker is opened, and crashes: after every operation on files and every class of lost writes the next
+opening ends in the same state as one that was never interrupted, and holds all that was acknowledged.
+
+The three cases of `commitlog.divide`: entries, a plain store to go on from, nothing.
+"""
+
+import os
+from collections import Counter
+from copy import deepcopy
+from random import Random
+
+import pytest
+
+from commitlog.divide import CASES, OpeningCase, has_entries
+from dledger.testing.faults import FaultCounts
+from dledger.testing.sim_disk import SimDisk
+from tests.crashpoints.images import crash_images, killed
+from tests.crashpoints.opening import CONFIG, OpenedBroker, check_queues, contents, write_plain
+from tests.crashpoints.workload import files_on
+from tests.message_stores import Clock, numbered
+
+IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
+# One in so many of these crashes again while it is opened.
+SECOND_CRASH_STRIDE = 29 if IS_LONG else 61
+
+
+def nothing(disk, clock):
+    """Nothing is there: the log begins at 0."""
+    del disk, clock
+    return []
+
+
+def plain_closed(disk, clock):
+    """A plain store that was closed in order."""
+    return write_plain(disk, clock, is_closed=True)
+
+
+def plain_killed(disk, clock):
+    """A plain store whose process was killed while queues and index were behind."""
+    return write_plain(disk, clock, is_closed=False)
+
+
+def _entries(disk, clock, messages):
+    broker = OpenedBroker(files_on(disk), clock)
+    broker.lead(1)
+    new = [numbered(number, "A", 2, 250) for number in range(100, 112)]
+    for number, message in enumerate(new):
+        clock.pass_s(4)
+        broker.put(message)
+        broker.commit()
+        if number in (3, 8):
+            broker.set_topic(f"T{number}", 2)
+            broker.save_progress()
+    messages += new
+    return broker
+
+
+def entries_closed(disk, clock):
+    """Entries behind a plain store, closed in order."""
+    messages = write_plain(disk, clock, is_closed=True)
+    _entries(disk, clock, messages).close()
+    return messages
+
+
+def entries_killed(disk, clock):
+    """Entries from the begin, whose process was killed while queues and index were behind."""
+    messages = []
+    _entries(disk, clock, messages)
+    return messages
+
+
+def entries_killed_behind_old_files(disk, clock):
+    """Entries behind a plain store, whose process was killed while queues and index were behind."""
+    messages = write_plain(disk, clock, is_closed=False)
+    _entries(disk, clock, messages)
+    return messages
+
+
+# With the case, and of how many images of an operation one is opened.
+STORES = {
+    each.__name__: (each, case, 1 if IS_LONG else stride)
+    for each, case, stride in (
+        (nothing, OpeningCase.NOTHING, 1),
+        (plain_closed, OpeningCase.OLD_FILES, 1),
+        (plain_killed, OpeningCase.OLD_FILES, 29),
+        (entries_closed, OpeningCase.ENTRIES, 5),
+        (entries_killed, OpeningCase.ENTRIES, 17),
+        (entries_killed_behind_old_files, OpeningCase.ENTRIES, 17),
+    )
+}
+
+
+class Opening:
+    """Opens one store, and every disk that a crash meanwhile may leave.
+
+    Attributes:
+        counts: of what was looked at.
+        acknowledged: messages that every image must give.
+    """
+
+    def __init__(self, write, stride):
+        self.counts = Counter()
+        self._stride = stride
+        self.clock = Clock()
+        self.disk = SimDisk(Random(1), FaultCounts())
+        self.acknowledged = write(self.disk, self.clock)
+        # What the same disk holds when nothing interrupts its opening.
+        self.expected = self.finish(deepcopy(self.disk))
+
+    def run(self):
+        """Crash between any two operations of the opening."""
+        files = files_on(self.disk, self.see)
+        OpenedBroker(files, self.clock, lambda: setattr(files, "crash_point", files_on(self.disk).crash_point))
+        self.see(0)
+
+    def see(self, number):
+        self.counts["operations"] += 1
+        for at, image in enumerate((*crash_images(self.disk, is_every_byte=IS_LONG), killed(self.disk))):
+            if number == 0 or (at + self.counts["operations"]) % self._stride == 0:
+                self._try(f"operation {number}: {image.label}", image.disk)
+
+    def _try(self, place, disk):
+        self.counts["images"] += 1
+        is_crashed_again = self.counts["images"] % SECOND_CRASH_STRIDE == 0
+        try:
+            assert self.finish(disk, self._crash_again(disk) if is_crashed_again else lambda _: None) == self.expected
+        except Exception as error:
+            raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
+
+    def _crash_again(self, disk):
+        seen = Counter()
+
+        def see(_number):
+            seen["operations"] += 1
+            for at, image in enumerate(crash_images(disk)):
+                if (at + seen["operations"]) % 37 == 0:
+                    self.counts["images of a second crash"] += 1
+                    assert self.finish(image.disk) == self.expected
+
+        return see
+
+    def finish(self, disk, before_operation=lambda _: None):
+        """Open a disk, look at what it gives, go on, end in order; return what is on it then."""
+        files, clock = files_on(disk, before_operation), deepcopy(self.clock)
+        broker = OpenedBroker(files, clock, lambda: setattr(files, "crash_point", files_on(disk).crash_point))
+        broker.lead(7)
+        assert [each.body for each in broker.found()] == [each.body for each in self.acknowledged]
+        check_queues(broker, self.acknowledged)
+        clock.pass_s(5)
+        more = [numbered(200 + number, "A", 2) for number in range(3)]
+        broker.put(*more)
+        broker.close()
+        check_closed = OpenedBroker(files_on(disk), clock)
+        assert check_closed.parts.messages.derived.notes == []
+        check_queues(check_closed, [*self.acknowledged, *more])
+        check_closed.close()
+        return contents(disk)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200 if IS_LONG else 300)
+@pytest.mark.parametrize("name", STORES)
+def test_opening_that_was_interrupted_anywhere_ends_in_the_same_state(name, capsys):
+    write, _, stride = STORES[name]
+    opening = Opening(write, stride)
+    opening.run()
+
+    with capsys.disabled():
+        print(f"\ncrash points of opening a broker, {name}: {dict(opening.counts)}")
+    assert opening.counts["images"] > 0
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_store_is_of_the_case_that_its_crash_points_are_meant_for(name):
+    write, case, _ = STORES[name]
+    disk, clock = SimDisk(Random(1), FaultCounts()), Clock()
+    write(disk, clock)
+    files, places = files_on(disk), CONFIG.places
+    is_of = (has_entries(files, places.node_directory), bool(files.list_directory(places.old_directory)))
+    assert {(row.has_entries, row.has_records) for row in CASES if row.case is case} & {is_of, (is_of[0], None)}

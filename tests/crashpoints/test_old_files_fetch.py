@@ -1,0 +1,167 @@
+"""A node that lacks the old files of its group crashes while it fetches them, begins its entries, opens: wherever that
+is, its next start ends with the files of the group, fetched once, and in the same state.
+
+All that ships runs but the network: questions are answered by a settled node within this process.
+"""
+
+import asyncio
+import os
+from collections import Counter, deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from random import Random
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from cluster import old_files_peers, old_files_start
+from cluster.old_files_start import places_of, settle_alone, settle_old_files
+from commitlog import old_files
+from commitlog.old_files_origin import load_origin
+from commitlog.system_records import MessageEntryCodec
+from dledger.config import Address, Peer
+from dledger.testing.faults import FaultCounts
+from dledger.testing.sim_disk import SimDisk
+from tests.crashpoints.images import crash_images, killed
+from tests.crashpoints.opening import NODE, OpenedBroker, check_queues, contents, write_plain
+from tests.crashpoints.workload import files_on
+from tests.message_stores import Clock
+
+IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
+STRIDE = 1 if IS_LONG else 5
+SECOND_CRASH_STRIDE = 7 if IS_LONG else 31
+# Several to a file.
+CHUNK = 700
+CODEC = MessageEntryCodec(lambda: 0)
+
+
+class Source:
+    """A node that takes part, as the asking end of an inquiry and as what it asks."""
+
+    answers = None
+
+    def __init__(self):
+        self._questions = deque()
+
+    @classmethod
+    async def dial(cls, *_):
+        return cls()
+
+    def ask(self, speech):
+        self._questions.append(speech)
+
+    async def answer(self):
+        return await self.answers.answer("n0", self._questions.popleft())
+
+    def close(self):
+        pass
+
+
+class NoServer:
+    """Nobody asks the node that is starting."""
+
+    handshake = None
+
+    def __init__(self, *_):
+        pass
+
+    async def start(self):
+        pass
+
+    stop = start
+
+
+@pytest.fixture
+def source(monkeypatch):
+    """Return (disk of the source, its messages); what is asked is answered from it."""
+    clock, disk = Clock(), SimDisk(Random(2), FaultCounts())
+    messages = write_plain(disk, clock, is_closed=True)
+    files = files_on(disk)
+    settle_alone(files, NODE, CODEC)
+    monkeypatch.setattr(Source, "answers", load_origin(files, places_of(NODE)))
+    monkeypatch.setattr(old_files_peers, "Inquiry", Source)
+    monkeypatch.setattr(old_files_start, "InquiryServer", NoServer)
+    monkeypatch.setattr(old_files, "CHUNK_SIZE_BYTES", CHUNK)
+    monkeypatch.setattr(old_files, "_SYNC_SIZE_BYTES", CHUNK)
+    return disk, messages
+
+
+class Newcomer:
+    """Starts a node without files, and again on every disk that a crash meanwhile may leave."""
+
+    def __init__(self, source_disk, messages):
+        self.counts = Counter()
+        self.config = replace(NODE, peers=(*NODE.peers, Peer("n1", Address("127.0.0.1", 3))))
+        self.old_files = {path: data for path, data in contents(source_disk).items() if "/commitlog/" in path}
+        self.messages = messages
+        self.disk = SimDisk(Random(1), FaultCounts())
+        self.expected = self.finish(SimDisk(Random(1), FaultCounts()))
+
+    def settle(self, files):
+        # In a loop and a thread of its own: this may be called within an operation of another start.
+        with ThreadPoolExecutor(1) as thread:
+            settling = settle_old_files(files, self.config, CODEC, CollectorRegistry())
+            return thread.submit(asyncio.run, settling).result()
+
+    def run(self):
+        self.settle(files_on(self.disk, self.see))
+        self.see(0)
+
+    def see(self, number):
+        self.counts["operations"] += 1
+        for at, image in enumerate((*crash_images(self.disk, is_every_byte=IS_LONG), killed(self.disk))):
+            if number == 0 or (at + self.counts["operations"]) % STRIDE == 0:
+                self._try(f"operation {number}: {image.label}", image.disk)
+
+    def _try(self, place, disk):
+        self.counts["images"] += 1
+        is_crashed_again = self.counts["images"] % SECOND_CRASH_STRIDE == 0
+        try:
+            assert self.finish(disk, self._crash_again(disk) if is_crashed_again else lambda _: None) == self.expected
+        except Exception as error:
+            raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
+
+    def _crash_again(self, disk):
+        seen = Counter()
+
+        def see(_number):
+            seen["operations"] += 1
+            for at, image in enumerate(crash_images(disk)):
+                if (at + seen["operations"]) % 37 == 0:
+                    self.counts["images of a second crash"] += 1
+                    assert self.finish(image.disk) == self.expected
+
+        return see
+
+    def finish(self, disk, before_operation=lambda _: None):
+        """Start on a disk; return what is on it when the node has opened its store and ended in order."""
+        settled = self.settle(files_on(disk, before_operation))
+        self.counts["bytes fetched", settled.fetched_bytes] += 1
+        assert (
+            settled.divided.divide
+            == settled.manifest.divide
+            == load_origin(files_on(disk), places_of(self.config)).manifest.divide
+        )
+        found = contents(disk)
+        assert {path: data for path, data in found.items() if "/commitlog/" in path} == self.old_files
+        broker = OpenedBroker(files_on(disk), Clock())
+        broker.lead(1)
+        assert [each.body for each in broker.found()] == [each.body for each in self.messages]
+        check_queues(broker, self.messages)
+        broker.close()
+        return contents(disk)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200 if IS_LONG else 300)
+def test_fetch_of_old_files_that_was_interrupted_anywhere_ends_in_the_same_state(source, capsys):
+    newcomer = Newcomer(*source)
+    newcomer.run()
+
+    with capsys.disabled():
+        print(f"\ncrash points of a fetch of old files: {dict(newcomer.counts)}")
+    total = sum(map(len, newcomer.old_files.values()))
+    fetched = [key[1] for key in newcomer.counts if isinstance(key, tuple)]
+    # It went on where it was: of some disks little was fetched, and of none more than there is.
+    assert (min(fetched), max(fetched)) == (0, total)
+    assert len(fetched) > total // CHUNK // 2
