@@ -7,10 +7,10 @@ What bad input gets (`cluster.errors` has code and certainty of each):
 | no bodies, too many, too large; lists that do not fit    | ILLEGAL_MESSAGE      | message_columns |
 | a body, properties or a field beyond what a record holds | ILLEGAL_MESSAGE      | record encoder |
 | a topic that is no name                                  | ILLEGAL_MESSAGE      | store.topics   |
+| node does not lead, or not yet (asked before the topic)  | NOT_LEADER, LEADER_NOT_READY | replica |
 | unknown topic                                            | UNKNOWN_TOPIC        | broker_core    |
 | a topic without permission to write, or of the system    | TOPIC_NOT_WRITABLE   | broker_core    |
 | a queue that the topic has not                           | UNKNOWN_QUEUE        | broker_core    |
-| node does not lead                                       | NOT_LEADER           | replica        |
 | too many puts wait for the disk                          | LEADER_PENDING_FULL  | store service  |
 | disk full                                                | DISK_FULL            | store          |
 | not durable in time                                      | FLUSH_DISK_TIMEOUT   | store service  |
@@ -68,13 +68,15 @@ class PutCalls:
     def _begin(self, born_host: Host, request: pb.PutRequest) -> asyncio.Future[_Put]:
         """Begin one put, in this very turn of the loop unless its topic must be created first."""
         core = self._core
-        topic = core.replica.state.topics.get(request.topic)
-        new_topic = core.topic_to_create(request.topic) if topic is None else None
-        if new_topic is not None:
-            return asyncio.ensure_future(self._create_and_put(new_topic, born_host, request))
         ended: asyncio.Future[_Put] = asyncio.get_running_loop().create_future()
         begin_s = time.monotonic()
         try:
+            # Before the topic: one that is new, or was changed, may not be known here yet.
+            core.replica.check_serving_puts()
+            topic = core.replica.state.topics.get(request.topic)
+            new_topic = core.topic_to_create(request.topic) if topic is None else None
+            if new_topic is not None:
+                return asyncio.ensure_future(self._create_and_put(new_topic, born_host, request))
             self._check(topic or core.known_topic(request.topic), request)
             messages = messages_of(request, born_host, wall_clock_ms())
             pending = core.replica.begin_put(messages)

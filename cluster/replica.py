@@ -89,6 +89,14 @@ class Replica(Protocol):
         """Return all nodes whose gRPC services are known, this one among them."""
         ...
 
+    def check_serving_puts(self) -> None:
+        """Raise unless this node takes puts now: what it knows of topics may be old until then.
+
+        Raises:
+            cluster.errors.RequestFailed: NOT_LEADER, LEADER_NOT_READY, STORE_STOPPED.
+        """
+        ...
+
     def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
         """Put messages, in this very turn of the loop; the future tells what became of them.
 

@@ -259,6 +259,11 @@ class ReplicatedReplica:
 
     # ------------------------------------------------------------------------------------------------------- messages
 
+    def check_serving_puts(self) -> None:
+        """See `Replica.check_serving_puts`."""
+        if not self._is_ready:
+            raise self._refusal()
+
     def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
         """See `Replica.begin_put`; the bounds of what waits, and its time limit, are the node's.
 
@@ -266,8 +271,7 @@ class ReplicatedReplica:
             RequestFailed: this node does not take puts, or not yet; nothing was put.
             store.errors.IllegalMessage: nothing was put.
         """
-        if not self._is_ready:
-            raise self._refusal()
+        self.check_serving_puts()
         future: asyncio.Future[Outcome] = self._loop.create_future()
         pending = self.store.put_many(messages)
 

@@ -5,10 +5,15 @@ import asyncio
 import pytest
 
 from cluster.broker_commands import SetTopic
+from cluster.broker_core import BrokerCore, BrokerOptions
+from cluster.broker_metrics import BrokerMetrics
 from cluster.broker_state import Verdict
 from cluster.errors import Reason, RequestFailed
+from cluster.put_calls import PutCalls
 from cluster.topic_config import TopicConfig
+from cluster.v1.broker_pb2 import PutRequest
 from dledger.v1.log_pb2 import ReadMode
+from store.message import Host
 from tests.replicated_brokers import configs_in, numbered, put, read_queue, run, running_group, units_of, until
 
 LINEARIZABLE, LOCAL, LEASE = (
@@ -81,6 +86,33 @@ def test_follower_refuses_puts_and_changes_and_names_the_leader(tmp_path):
                     await follower.change(SetTopic(TopicConfig("T", 1, 1)))
                 assert refused.value.reason is Reason.NOT_LEADER
             assert leader.readiness().is_ready
+
+    run(story())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_created", [False, True], ids=["refused", "created by a put"])
+def test_put_to_a_topic_that_a_node_does_not_know_is_sent_to_the_leader_that_may_know_it(tmp_path, is_created):
+    def putting(replica):
+        options = BrokerOptions("broker-a", auto_create_topic_enable=is_created)
+        calls = PutCalls(BrokerCore(replica, options, BrokerMetrics(None, "broker-a", "n0")))
+        request = PutRequest(topic="new", queue_ids=[0], bodies=[b"x"])
+        return calls.put(request, Host(bytes(4), 1))
+
+    async def story():
+        async with running_group(configs_in(tmp_path)) as group:
+            await group.start()
+            leader = await group.leader()
+            for follower in await group.followers():
+                await until(lambda follower=follower: follower.standing().leader_address)
+                answer = (await putting(follower)).answer
+                assert (answer.reason, answer.leader.address) == ("NOT_LEADER", leader.standing().leader_address)
+            leader._leadership.distrust_offsets()
+            answer = (await putting(leader)).answer
+            assert (answer.reason, "new" in leader.state.topics) == ("LEADER_NOT_READY", False)
+            await group.leader()
+            answer = (await putting(leader)).answer
+            assert answer.reason == ("" if is_created else "UNKNOWN_TOPIC")
 
     run(story())
 
