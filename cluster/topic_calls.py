@@ -174,6 +174,9 @@ class TopicCalls:
             waiters_count=store.waiters_count,
             not_serving_reason=standing.reason,
             behind_bytes=standing.behind_bytes,
+            dedupe_window_count=store.config.dedupe_window_count,
+            dedupe_window_ms=store.config.dedupe_window_ms,
+            is_index_enabled=store.config.message_index_enable,
         )
 
 

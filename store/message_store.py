@@ -59,8 +59,14 @@ class MessageStore:
             self._dedupe = DedupeWindow(log, config.dedupe_window_count, config.dedupe_window_ms)
             self._dedupe.load(derived.dispatcher.offset)
             derived.dispatcher.listeners.append(self._dedupe.dispatched)
+        self._config = config
         self._stop_reason = ""
         self._refusal = ""
+
+    @property
+    def config(self) -> MessageStoreConfig:
+        """Its settings."""
+        return self._config
 
     @classmethod
     def open(

@@ -19,7 +19,7 @@ from cluster.client.outgoing import OutgoingEncoder, OutgoingMessage
 from cluster.client.producer_options import ProducerOptions
 from cluster.client.queue_choice import BrokerQueue, RoundRobin, queue_of_key, writable_queues
 from cluster.client.route_cache import Routes
-from cluster.client.send_item import REQUEST_MESSAGES_MAX, REQUEST_SIZE_BYTES_MAX, SendItem
+from cluster.client.send_item import REQUEST_MESSAGES_MAX, REQUEST_SIZE_BYTES_MAX, Encoded, SendItem
 from cluster.client.send_pump import PumpHooks, SendPump, SendRules
 from cluster.errors import Reason, RequestFailed
 from dledger.client.retry import Backoff
@@ -111,6 +111,49 @@ class AsyncProducer:
             deadline_s: see `send`.
         """
         return await self._send(tuple(messages), queue_key, queue_id, deadline_s)
+
+    async def queues(self, topic: str) -> tuple[BrokerQueue, ...]:
+        """Return the queues that messages of a topic may be put to, in an order that all clients share.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_WRITABLE, or nobody answered in time who knows routes.
+        """
+        deadline, backoff = time.monotonic() + self._options.deadline_s, Backoff()
+        while True:
+            try:
+                return self._writable(topic, await self._connection.find(topic))
+            except RequestFailed as failure:
+                pause_s = backoff.next_s()
+                if not failure.is_worth_trying or time.monotonic() + pause_s >= deadline:
+                    raise
+            await asyncio.sleep(pause_s)
+
+    async def send_encoded(
+        self, queue: BrokerQueue, messages: Sequence[Encoded], unique_keys: Sequence[str], deadline_s: float
+    ) -> list[Appended]:
+        """Send messages as they shall be stored, to one queue of one broker, one behind the other, all or none.
+
+        Args:
+            queue: one of `queues`.
+            messages: 1 to 4,096, together at most 8 MiB; their properties are stored as they are.
+            unique_keys: the UNIQ_KEY that the properties of each hold; empty where they hold none.
+            deadline_s: see `send`.
+
+        Raises:
+            NotAppended, AppendUnknown: see `send`.
+        """
+        if self._is_closed:
+            raise not_appended(Reason.CLIENT_CLOSED, "the producer is closed")
+        self._sequence += 1
+        future: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
+        deadline = time.monotonic() + deadline_s
+        item = SendItem(queue.topic, messages, tuple(unique_keys), deadline, self._sequence, future)
+        self._check_size(item)
+        if not self._has_room(item):
+            await self._wait_room(item)
+        self._admit(item)
+        self._put(item, queue)
+        return await future
 
     def submit(
         self, message: OutgoingMessage, *, queue_key: str | None = None, queue_id: int | None = None
@@ -209,11 +252,14 @@ class AsyncProducer:
             item = self._encoder.item(messages, deadline, self._sequence)
         except IllegalMessage as error:
             raise not_appended(Reason.ILLEGAL_MESSAGE, str(error)) from None
+        self._check_size(item)
+        return item
+
+    def _check_size(self, item: SendItem) -> None:
         if len(item.messages) > REQUEST_MESSAGES_MAX or item.size_bytes > REQUEST_SIZE_BYTES_MAX:
             found = f"{len(item.messages)} messages of {item.size_bytes} bytes"
             text = f"expected at most {REQUEST_MESSAGES_MAX} messages and {REQUEST_SIZE_BYTES_MAX} bytes at once, "
             raise not_appended(Reason.ILLEGAL_REQUEST, f"{text}found {found}: split them up")
-        return item
 
     async def _find_and_place(self, item: SendItem, queue_key: str | None, queue_id: int | None) -> None:
         """Ask for routes until they are there, the topic turns out to be unknown, or the deadline passes."""

@@ -26,6 +26,7 @@ class Encoded(NamedTuple):
     flag: int
     sys_flag: int
     born_timestamp: int
+    reconsume_times: int = 0
 
 
 class SendItem:
@@ -97,7 +98,7 @@ class PutBatch:
         """Return the request that carries all messages."""
         items = self.items
         messages = [message for item in items for message in item.messages]
-        bodies, properties, flags, sys_flags, born_timestamps = zip(*messages, strict=True)
+        bodies, properties, flags, sys_flags, born_timestamps, reconsume_times = zip(*messages, strict=True)
         return PutRequest(
             request_id=request_id,
             topic=items[0].topic,
@@ -107,6 +108,7 @@ class PutBatch:
             flags=flags if any(flags) else None,
             sys_flags=sys_flags if any(sys_flags) else None,
             born_timestamps=born_timestamps,
+            reconsume_times=reconsume_times if any(reconsume_times) else None,
         )
 
     def resolve(self, broker: str, response: PutResponse) -> None:

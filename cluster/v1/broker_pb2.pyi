@@ -1550,6 +1550,9 @@ class BrokerStatusResponse(_message.Message):
     WAITERS_COUNT_FIELD_NUMBER: _builtins.int
     NOT_SERVING_REASON_FIELD_NUMBER: _builtins.int
     BEHIND_BYTES_FIELD_NUMBER: _builtins.int
+    DEDUPE_WINDOW_COUNT_FIELD_NUMBER: _builtins.int
+    DEDUPE_WINDOW_MS_FIELD_NUMBER: _builtins.int
+    IS_INDEX_ENABLED_FIELD_NUMBER: _builtins.int
     broker: _builtins.str
     cluster: _builtins.str
     self_id: _builtins.str
@@ -1573,6 +1576,13 @@ class BrokerStatusResponse(_message.Message):
     """Why puts are not served, for people; empty when they are."""
     behind_bytes: _builtins.int
     """On a leader: bytes of the log that queues must still take in before puts are served."""
+    dedupe_window_count: _builtins.int
+    """How many of the log's last messages a put is compared with, by UNIQ_KEY, and how much older than the newest they
+    may be; 0 messages: a put that comes again is stored again.
+    """
+    dedupe_window_ms: _builtins.int
+    is_index_enabled: _builtins.bool
+    """Whether QueryByKey, and QueryById with a UNIQ_KEY, find messages."""
     @_builtins.property
     def answer(self) -> _answer_pb2.Answer: ...
     @_builtins.property
@@ -1598,10 +1608,13 @@ class BrokerStatusResponse(_message.Message):
         waiters_count: _builtins.int = ...,
         not_serving_reason: _builtins.str = ...,
         behind_bytes: _builtins.int = ...,
+        dedupe_window_count: _builtins.int = ...,
+        dedupe_window_ms: _builtins.int = ...,
+        is_index_enabled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "behind_bytes", b"behind_bytes", "broker", b"broker", "cluster", b"cluster", "dispatched_physical_offset", b"dispatched_physical_offset", "divided_offset", b"divided_offset", "groups_count", b"groups_count", "is_serving_puts", b"is_serving_puts", "leader", b"leader", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "not_serving_reason", b"not_serving_reason", "queues_count", b"queues_count", "role", b"role", "self_id", b"self_id", "term", b"term", "topics_count", b"topics_count", "waiters_count", b"waiters_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "behind_bytes", b"behind_bytes", "broker", b"broker", "cluster", b"cluster", "dedupe_window_count", b"dedupe_window_count", "dedupe_window_ms", b"dedupe_window_ms", "dispatched_physical_offset", b"dispatched_physical_offset", "divided_offset", b"divided_offset", "groups_count", b"groups_count", "is_index_enabled", b"is_index_enabled", "is_serving_puts", b"is_serving_puts", "leader", b"leader", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "not_serving_reason", b"not_serving_reason", "queues_count", b"queues_count", "role", b"role", "self_id", b"self_id", "term", b"term", "topics_count", b"topics_count", "waiters_count", b"waiters_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

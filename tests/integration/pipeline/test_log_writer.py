@@ -1,0 +1,230 @@
+"""Rows that are written to the log: what becomes of each, and what a task that is tried again stores."""
+
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from pipeline import log_writer
+from pipeline.errors import BadOption
+from pipeline.log_rows import UnfitFrame
+from pipeline.log_writer import LogTarget, LogWriter, Origin, WriteFailed
+from tests.broker_thread import running_broker
+
+TOPIC = "orders"
+ORIGIN = Origin("query", 7, 0)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with running_broker(tmp_path / "store", TOPIC, "paid") as broker:
+        yield broker
+
+
+def target_of(broker, **fields):
+    return LogTarget(**{"endpoints": broker.endpoints, "topic": TOPIC, "timeout_s": 20, **fields})
+
+
+def numbered(begin, end, **columns):
+    return pa.record_batch({"body": [b"%d" % number for number in range(begin, end)], **columns})
+
+
+def write(target, *batches, origin=ORIGIN):
+    with LogWriter(target, origin) as writer:
+        for batch in batches:
+            writer.write(batch)
+        return writer.finish()
+
+
+def test_every_column_stands_in_the_message(broker):
+    born = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+    batch = pa.record_batch(
+        {
+            "body": pa.array(["née", "plain"]),
+            "topic": pa.array([TOPIC, "paid"]),
+            "tags": pa.array(["t", None]),
+            "keys": pa.array([["k1", None, "k2"], None], pa.list_(pa.string())),
+            "properties": pa.array([[("a", "1"), ("TAGS", "not this")], None], pa.map_(pa.string(), pa.string())),
+            "queueId": pa.array([1, None], pa.int64()),
+            "flag": pa.array([-5, None], pa.int32()),
+            "bornTimestamp": pa.array([born, None], pa.timestamp("us", "UTC")),
+        }
+    )
+
+    written = write(target_of(broker, topic=None), batch)
+
+    ((full,),) = [rows for rows in broker.messages(TOPIC).values() if rows]
+    ((plain,),) = [rows for rows in broker.messages("paid").values() if rows]
+    assert (full.body, full.queue_id, full.flag) == ("née".encode(), 1, -5)
+    assert full.born_timestamp == int(born.timestamp() * 1000)
+    assert {name: full.properties[name] for name in ("TAGS", "KEYS", "a")} == {"TAGS": "t", "KEYS": "k1 k2", "a": "1"}
+    assert list(plain.properties) == ["UNIQ_KEY"]
+    assert (written.rows, written.repeated_rows) == (2, 0)
+    assert {(each.topic, each.begin, each.end) for each in written.ranges} == {(TOPIC, 0, 1), ("paid", 0, 1)}
+
+
+def test_rows_of_one_sharding_key_keep_their_order_in_one_queue(broker):
+    count = 6_000
+    batch = numbered(0, count, shardingKey=[f"customer {number % 7}" for number in range(count)])
+
+    write(target_of(broker), batch)
+
+    queues = {queue_id: [int(each.body) for each in rows] for queue_id, rows in broker.messages(TOPIC).items()}
+    assert sorted(number for numbers in queues.values() for number in numbers) == list(range(count))
+    for customer in range(7):
+        holders = [[n for n in numbers if n % 7 == customer] for numbers in queues.values()]
+        (kept,) = filter(None, holders)
+        assert kept == list(range(customer, count, 7))
+
+
+def test_rows_without_a_key_are_spread_over_all_queues(broker):
+    write(target_of(broker), numbered(0, 4_000))
+
+    sizes = [len(rows) for rows in broker.messages(TOPIC).values()]
+    assert len(sizes) == 2
+    assert min(sizes) >= 1_500
+
+
+class _Killed(Exception):
+    """The task ends here."""
+
+
+def killed_after(target, chunks, batch):
+    """Write; end as a killed task does when so many chunks have been answered."""
+    answers = 0
+
+    class Mortal(LogWriter):
+        def _take_answer(self):
+            nonlocal answers
+            if answers == chunks:
+                raise _Killed
+            super()._take_answer()
+            answers += 1
+
+    with Mortal(target, ORIGIN) as writer:
+        with suppress(_Killed):
+            writer.write(batch)
+            writer.finish()
+        assert answers == chunks
+
+
+@pytest.mark.parametrize("chunks", [0, 1, 3])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_exactly_once_stores_each_row_once_however_far_the_first_try_came(broker, chunks, is_restarted):
+    """More rows than the dedupe window holds stand between the tries: the index of keys recognises them."""
+    target = target_of(broker, is_exactly_once=True)
+    batch = numbered(0, 5_000)
+
+    killed_after(target, chunks, batch)
+    broker.set_topic("other")
+    write(target_of(broker, topic="other"), numbered(0, 3_000), origin=Origin("other", 0, 0))
+    if is_restarted:
+        broker.stop()
+        broker.start()
+    written = write(target, batch)
+    again = write(target, batch)
+
+    assert sorted(map(int, broker.bodies(TOPIC))) == list(range(5_000))
+    assert written.rows == 5_000
+    assert again.repeated_rows == 5_000
+
+
+def test_at_least_once_stores_rows_that_the_window_has_forgotten_again(broker):
+    """The test before can fail: without the index, rows come twice."""
+    target = target_of(broker)
+
+    write(target, numbered(0, 3_000))
+    write(target, numbered(0, 3_000))
+
+    assert len(broker.bodies(TOPIC)) > 3_000
+    assert len(set(broker.unique_keys(TOPIC))) == 3_000
+
+
+def test_exactly_once_holds_when_the_topic_has_got_more_queues_meanwhile(broker):
+    target = target_of(broker, is_exactly_once=True)
+
+    killed_after(target, 2, numbered(0, 3_000))
+    broker.set_topic(TOPIC, 3)
+    write(target, numbered(0, 3_000))
+
+    assert sorted(map(int, broker.bodies(TOPIC))) == list(range(3_000))
+
+
+def test_other_batches_and_partitions_have_other_keys(broker):
+    for origin in (ORIGIN, Origin("query", 8, 0), Origin("query", 7, 1), Origin("other", 7, 0)):
+        write(target_of(broker, is_exactly_once=True), numbered(0, 10), origin=origin)
+
+    assert len(set(broker.unique_keys(TOPIC))) == 40
+
+
+@pytest.mark.parametrize(
+    ("setting", "found"),
+    [({"dedupe_window_count": 0}, "dedupe_window_count"), ({"message_index_enable": False}, "message_index_enable")],
+)
+def test_exactly_once_is_refused_where_the_broker_recognises_nothing(tmp_path, setting, found):
+    with running_broker(tmp_path / "store", TOPIC, **setting) as broker:
+        with pytest.raises(BadOption, match=found):
+            write(target_of(broker, is_exactly_once=True), numbered(0, 1))
+
+        assert write(target_of(broker), numbered(0, 1)).rows == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "named"),
+    [
+        ({"topic": ["a"]}, None, "'body'"),
+        ({"body": [b""]}, None, "'topic'"),
+        ({"body": [b""], "queueOffset": [1]}, TOPIC, "'queueOffset'"),
+        ({"body": [1]}, TOPIC, "'body'"),
+        ({"body": [b""], "keys": [1]}, TOPIC, "'keys'"),
+        ({"body": [b"", None]}, TOPIC, "body of row 1"),
+        ({"body": [b"", b""], "topic": [TOPIC, None]}, None, "topic of row 1"),
+        ({"body": [b""], "topic": ["../etc"]}, None, "topic of row 0"),
+        ({"body": [b""], "tags": ["a\x01b"]}, TOPIC, "properties of row 0"),
+        ({"body": [b""], "flag": [1 << 31]}, TOPIC, "flag of row 0"),
+        ({"body": [b""], "queueId": [2]}, TOPIC, "queueId of row 0"),
+        ({"body": [bytes((4 << 20) + 1)]}, TOPIC, "body of row 0"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_by_its_column_or_row(broker, columns, topic, named):
+    with pytest.raises(UnfitFrame, match=named):
+        write(target_of(broker, topic=topic), pa.record_batch(columns))
+
+    assert broker.bodies(TOPIC) == []
+
+
+def test_unknown_topic_and_unreachable_endpoints_are_told(broker):
+    with pytest.raises(WriteFailed, match="UNKNOWN_TOPIC"):
+        write(target_of(broker, topic="nothing"), numbered(0, 1))
+    with pytest.raises(WriteFailed, match="topic orders"):
+        write(LogTarget("127.0.0.1:1", topic=TOPIC, timeout_s=0.5), numbered(0, 1))
+
+
+def test_large_bodies_are_compressed_where_that_is_asked_for(broker):
+    body = b"the same again " * 1_000
+    write(target_of(broker, compression="zstd"), pa.record_batch({"body": [body]}))
+
+    (message,) = [each for rows in broker.messages(TOPIC).values() for each in rows]
+    assert len(message.body) < len(body) // 10
+    assert message.sys_flag & 1
+
+
+def test_much_under_way_is_bounded(broker, monkeypatch):
+    monkeypatch.setattr(log_writer, "_UNDER_WAY_ROWS", 1_000)
+    most = 0
+
+    class Watched(LogWriter):
+        def _begin(self, chunk):
+            nonlocal most
+            super()._begin(chunk)
+            most = max(most, self._under_way_rows)
+
+    with Watched(target_of(broker), ORIGIN) as writer:
+        writer.write(numbered(0, 10_000))
+        writer.finish()
+
+    assert most <= 1_000
+    assert len(broker.bodies(TOPIC)) == 10_000
