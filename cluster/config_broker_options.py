@@ -146,7 +146,13 @@ class ServerOptions(NodeOptions):
         default=_STORE.flush_consume_queue_thorough_interval_ms,
         ge=10,
         le=24 * _HOUR_MS,
-        description="... and after so many milliseconds all of it goes, the key index, too.",
+        description="... and after so many milliseconds all of it goes, the key index, too ...",
+    )
+    redispatch_max_bytes: int = Field(
+        default=_STORE.redispatch_max_bytes,
+        ge=4096,
+        le=1024 * _GIB,
+        description="... or as soon as so many bytes of the log would have to be dispatched again after a crash.",
     )
 
 

@@ -283,6 +283,8 @@ class _Recovery:
                 lost_queues |= self._gaps(batch, seen)
             dispatcher.take(batch)
             self._tell(dispatcher.offset - begin, log.end_offset - begin)
+        if self.notes:
+            self.notes.append(f"dispatched again: {dispatcher.offset - begin} bytes of the log, from offset {begin} on")
         if lost_queues and not are_gaps_honest:
             self._build_anew(lost_queues)
 

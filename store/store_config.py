@@ -40,7 +40,9 @@ class MessageStoreConfig:
         flush_interval_consume_queue_ms: how often queues and index are flushed.
         flush_consume_queue_least_pages: not before so many pages of 4 KiB wait, in a queue.
         flush_consume_queue_thorough_interval_ms: after this time anything is flushed.
-        checkpoint_interval_ms: how often the checkpoint is written.
+        redispatch_max_bytes: anything is flushed, the index too, when so much of the log is not durable in queues and
+            index: so much a start after a crash dispatches again, and what came within a second or a few.
+        checkpoint_interval_ms: how often the checkpoint is written, besides with each thorough flush.
         clean_resource_interval_ms: how often retention looks.
         delete_when: hours of the day, local time, in which old files go.
         file_reserved_time: hours that a file is kept behind its last write.
@@ -74,6 +76,7 @@ class MessageStoreConfig:
     flush_interval_consume_queue_ms: int = 1_000
     flush_consume_queue_least_pages: int = 2
     flush_consume_queue_thorough_interval_ms: int = 60_000
+    redispatch_max_bytes: int = 256 * _MIB
     checkpoint_interval_ms: int = 1_000
     clean_resource_interval_ms: int = 10_000
     delete_when: tuple[int, ...] = (4,)

@@ -3,9 +3,9 @@
 | what                 | when                                                  | where the work is done |
 | -------------------- | ----------------------------------------------------- | ---------------------- |
 | dispatch             | as soon as the log may be read further, a part a turn | loop                   |
-| flush of queues      | every second from 2 pages on; after 60 s anything     | other thread           |
-| flush of the index   | with the thorough flush of the queues                 | other thread           |
-| checkpoint           | every second, if there is news                        | other thread           |
+| flush of queues      | every second from 2 pages on                          | other thread           |
+| thorough flush       | of queues and index: after 60 s, or 256 MiB of log    | other thread           |
+| checkpoint           | behind each thorough flush; every second, if news     | other thread           |
 | retention            | every 10 s, a file a turn                             | loop                   |
 
 The numbers are settings (`store.store_config`). A failed write or sync ends the store for good: `failure` tells.
@@ -201,8 +201,12 @@ class StoreUpkeep:
         pages_min = self._queue_policy.begin_round(now_ms)
         if pages_min is None:
             return
+        derived = self.store.derived
+        if derived.dispatcher.offset - derived.durable_offset >= self._config.redispatch_max_bytes:
+            # A single unit that is not synced keeps the checkpoint where it is: else it tells nothing for a minute.
+            pages_min = 0
         # The slots of an index file are spread all over it: they are written with a thorough flush only.
-        ticket = self.store.derived.begin_flush(pages_min, is_index_due=pages_min == 0)
+        ticket = derived.begin_flush(pages_min, is_index_due=pages_min == 0)
         if ticket is not None:
             self._sync_derived(ticket, is_index_due=pages_min == 0)
 
@@ -220,6 +224,10 @@ class StoreUpkeep:
                 following = self.store.derived.begin_headers_flush()
                 if following is not None:
                     self._sync_derived(following, is_index_due=False)
+                    return
+            if is_index_due or ticket.index is not None:
+                # A start after a crash goes by what the checkpoint tells, not by what is synced.
+                self._checkpoint_due_ms = 0
 
         self._other_thread.run(ticket.sync, finished)
 

@@ -1,6 +1,8 @@
 """The store in an asyncio loop: group commit, waiting readers, failing disks, an end in order."""
 
 import asyncio
+import re
+import shutil
 import threading
 from contextlib import asynccontextmanager
 
@@ -102,6 +104,47 @@ def test_checkpoint_and_queues_are_flushed_while_it_runs(tmp_path):
             assert service.store.derived.durable_offset == service.store.log.end_offset
 
     asyncio.run(run())
+
+
+async def until(condition):
+    while not condition():  # noqa: ASYNC110  (nothing tells when it changes)
+        await asyncio.sleep(0.002)
+
+
+def test_start_after_a_kill_dispatches_no_more_again_than_its_bound_however_much_was_put(tmp_path):
+    bound = 20_000
+    # But for the bound nothing would be flushed for a minute: no queue is given two pages.
+    config = with_store(SYNC, redispatch_max_bytes=bound, flush_interval_consume_queue_ms=10, dispatch_size_bytes=1000)
+
+    async def run():
+        clock = Clock()
+        opened = open_small(tmp_path / "store", config, clock=clock)
+        arguments = opened.messages, opened.log, opened.keeper, config.store
+        service = StoreService(*arguments, is_flush_sync=True)
+        service.start()
+        derived = opened.messages.derived
+        async with asyncio.timeout(20):
+            for number in range(300):
+                clock.pass_s(4)
+                await service.put(numbered(number, tag="t", body_size=300))
+                await until(lambda: derived.dispatcher.offset - derived.durable_offset < 2 * bound)
+            told = lambda: opened.keeper._root._checkpoint.checkpoint.index_msg_timestamp  # noqa: E731
+            await until(lambda: opened.log.offset_at_timestamp(told()) >= derived.durable_offset - 1000)
+        end = opened.log.end_offset
+        shutil.copytree(tmp_path / "store", tmp_path / "killed")
+        await service.stop()
+        return end
+
+    end = asyncio.run(run())
+    assert end > 5 * bound
+    store = open_small(tmp_path / "killed", config)
+    (note,) = [note for note in store.messages.derived.notes if "dispatched" in note]
+    dispatched, begin = (int(word) for word in re.findall(r"\d+", note))
+    assert dispatched + begin == end
+    assert dispatched < 2 * bound + 5000
+    assert sum(map(len, queued(store).values())) == 300
+    store.close()
+    assert derived_files(tmp_path / "killed") == rebuilt_files(tmp_path / "killed", tmp_path / "again", config)
 
 
 class BadDisk:
