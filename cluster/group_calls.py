@@ -71,14 +71,26 @@ class GroupCalls:
         topic = self._core.known_topic(request.topic)
         for each in offsets:
             self._core.check_queue(topic, each.queue_id, max(topic.read_queues, topic.write_queues))
-            end = self._core.replica.store.max_offset(each.topic, each.queue_id)
-            if each.offset > end:
-                message = f"queue {each.queue_id} of topic {each.topic!r} ends at {end}, found {each.offset}"
-                raise RequestFailed(Reason.OFFSET_BEYOND_END, f"{message}. Nothing was kept")
+            await self._check_not_beyond_end(each)
         await self._core.known_group(request.group)
         outcomes = await self._change(CommitOffsets(request.group, tuple(offsets)))
         numbers = cast("list[pb.CommitOutcome.ValueType]", [outcomes[each.queue_id] for each in offsets])
         return pb.CommitOffsetResponse(answer=DONE, outcomes=numbers)
+
+    async def _check_not_beyond_end(self, offset: QueueOffset) -> None:
+        """Raise unless the queue reaches to the offset, also with what was acknowledged a moment ago.
+
+        Raises:
+            RequestFailed: OFFSET_BEYOND_END.
+            StoreError, DLedgerError: see `Replica.confirm`.
+        """
+        topic, queue_id, store = offset.topic, offset.queue_id, self._core.replica.store
+        if offset.offset > store.max_offset(topic, queue_id):
+            await self._core.confirm()
+            end = store.max_offset(topic, queue_id)
+            if offset.offset > end:
+                message = f"queue {queue_id} of topic {topic!r} ends at {end}, found {offset.offset}. Nothing was kept"
+                raise RequestFailed(Reason.OFFSET_BEYOND_END, message)
 
     async def reset(self, request: pb.ResetOffsetRequest) -> pb.ChangeResponse:
         """Set offsets of a group, forwards or back.

@@ -1,19 +1,18 @@
 """Runs what follows a replicated log: dispatch behind each commit, readers that wait for it, when puts may be taken.
 
 The node runs the log itself: its syncs, its files, who leads. It says that there is news; all else is done in turns of
-the loop of their own. What the node's retention has deleted is gone from queues and index a moment later.
+the loop of their own: at once when roles change or somebody waits, else for some commits at a time. What the node's
+retention has deleted is gone from queues and index a moment later.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from cluster.replicated_state import ReplicatedState
 from commitlog.dledger_commit_log import DLedgerCommitLog
 from commitlog.leadership import Leadership, Readiness
 from dledger.node import Node
-from store.errors import StoreStopped
 from store.message_store import MessageStore
 from store.queue_ends import QueueEnds
 from store.store_config import MessageStoreConfig
@@ -58,24 +57,7 @@ class ReplicatedUpkeep(StoreUpkeep):
         self._on_look = on_look
         self._prepared: QueueEnds | None = None
         self._begin_offset = log.begin_offset
-        # (place in the log, who waits until so much is dispatched).
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         node.when_changed(self.dispatch_soon)
-
-    async def dispatched_to(self, offset: int) -> None:
-        """Return when queues and index hold everything of the log below `offset`.
-
-        Raises:
-            store.errors.StoreStopped: they never will.
-        """
-        if self.store.derived.dispatcher.offset >= offset:
-            return
-        if self.store.stop_reason:
-            raise StoreStopped(self.store.stop_reason)
-        told: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append((offset, told))
-        self.dispatch_soon()
-        await told
 
     def _due(self, now_ms: int) -> None:
         del now_ms
@@ -98,28 +80,16 @@ class ReplicatedUpkeep(StoreUpkeep):
             # Before this node may lead: it would give out offsets anew of which the log says nothing any more.
             self.store.derived.restore_queue_ends(loaded)
             self._machine.loaded = None
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            for place, told in waiting:
-                if place > offset:
-                    self._waiting.append((place, told))
-                elif not told.done():
-                    told.set_result(None)
         self.readiness = self._leadership.look()
         self._on_look()
+
+    def _is_dispatch_urgent(self) -> bool:
+        """Return whether somebody waits: also who is to know that this node leads now, or that another one does."""
+        node, seen = self._node, self.readiness
+        has_changed = (node.is_leader, node.term) != (seen.is_leader, seen.term)
+        is_due = node.is_leader and not self._leadership.is_ready
+        return has_changed or is_due or super()._is_dispatch_urgent()
 
     def _failed(self, error: Exception) -> None:
         """End the node: it must not go on to acknowledge what nobody here can read, on a disk that fails."""
         self._node.fail(error)
-        waiting, self._waiting = self._waiting, []
-        for _, told in waiting:
-            if not told.done():
-                told.set_exception(StoreStopped(self.store.stop_reason))
-
-    async def end(self) -> None:
-        """See `StoreUpkeep.end`; who waits hears that the store has stopped."""
-        await super().end()
-        waiting, self._waiting = self._waiting, []
-        for _, told in waiting:
-            if not told.done():
-                told.set_exception(StoreStopped("the node is stopping; try another one"))

@@ -16,6 +16,7 @@ from cluster.local_state import LocalState
 from cluster.replica import NO_DIVIDE, Standing
 from cluster.route_table import BrokerNode
 from commitlog.plain_store import PlainStore, PlainStoreConfig, open_plain_store
+from dledger.v1.log_pb2 import ReadMode
 from store.commit_log import Outcome
 from store.files import Files
 from store.message import Host, Message
@@ -157,7 +158,13 @@ class StandaloneReplica:
         return await self._local.change(command)
 
     async def confirm(self, mode: int) -> None:
-        """Nobody else leads: what is here is the newest."""
+        """See `Replica.confirm`: nobody else leads, so what is durable here was acknowledged; it is dispatched, too.
+
+        Raises:
+            store.errors.StoreStopped: the store has stopped.
+        """
+        if mode != ReadMode.READ_MODE_LOCAL:
+            await self._service.dispatched_to(self._plain.log.end_offset)
 
     def when_flushed(self, listener: Callable[[float], None]) -> None:
         """See `Replica.when_flushed`."""

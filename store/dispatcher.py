@@ -98,7 +98,7 @@ class Dispatcher:
         if batch is None:
             return False
         self.take(batch)
-        return True
+        return self.behind_bytes > 0
 
     def next_batch(self) -> DispatchBatch | None:
         """Return what comes next; None at the end."""

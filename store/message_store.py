@@ -62,6 +62,7 @@ class MessageStore:
         self._config = config
         self._stop_reason = ""
         self._refusal = ""
+        self._awaited_listener: Callable[[], None] = _nobody_listens
 
     @property
     def config(self) -> MessageStoreConfig:
@@ -201,7 +202,13 @@ class MessageStore:
         queue = self._derived.queues.get(key)
         if queue is not None and queue.max_offset > offset:
             waiter.tell()
+        else:
+            self._awaited_listener()
         return waiter
+
+    def when_awaited(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called whenever somebody begins to wait for what is not dispatched, if it is there at all."""
+        self._awaited_listener = listener
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset of the first message of a queue that is still there; 0 when there is no such queue."""
@@ -358,6 +365,10 @@ class MessageStore:
         """Close queues and index as they are; the log is its owner's. Flush before, to open quickly."""
         self.stop("it was closed")
         self._derived.close()
+
+
+def _nobody_listens() -> None:
+    """Do nothing: a program without an event loop dispatches when it likes."""
 
 
 def _check_put(messages: Sequence[Message]) -> None:

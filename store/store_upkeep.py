@@ -2,7 +2,8 @@
 
 | what                 | when                                                  | where the work is done |
 | -------------------- | ----------------------------------------------------- | ---------------------- |
-| dispatch             | as soon as the log may be read further, a part a turn | loop                   |
+| dispatch             | when the log may be read further: at once while a     | loop                   |
+|                      | reader waits, else within 10 ms; a part a turn        |                        |
 | flush of queues      | every second from 2 pages on                          | other thread           |
 | thorough flush       | of queues and index: after 60 s, or 256 MiB of log    | other thread           |
 | checkpoint           | behind each thorough flush; every second, if news     | other thread           |
@@ -24,6 +25,7 @@ from store.derived_data import DerivedTicket
 from store.errors import DiskFull, StorageFailed, StoreStopped
 from store.flush_policy import FlushPolicy, FlushSettings
 from store.message_store import MessageStore
+from store.paced_turn import PacedTurn
 from store.storage_thread import StorageThread
 from store.store_config import MessageStoreConfig
 from store.store_keeper import DerivedKeeper
@@ -31,7 +33,10 @@ from store.store_keeper import DerivedKeeper
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.05
+# So long what nobody waits for is left to gather: dispatching it in many pieces would take as long as all else.
+_DISPATCH_PACE_S = 0.01
 _MS_PER_S = 1000
+_STOPPING = "the node is stopping; try another one"
 
 
 class StoreUpkeep:
@@ -55,7 +60,10 @@ class StoreUpkeep:
         self._failure: asyncio.Future[Exception] = self._loop.create_future()
         self._is_running = False
         self._is_flushing_derived = False
-        self._is_dispatching = False
+        self._dispatching = PacedTurn(self._dispatch, _DISPATCH_PACE_S)
+        # (place in the log, who waits until so much is dispatched).
+        self._awaited: list[tuple[int, asyncio.Future[None]]] = []
+        store.when_awaited(self._reader_waits)
         now_ms = monotonic_ms()
         self._queue_policy = FlushPolicy(
             FlushSettings(
@@ -83,9 +91,11 @@ class StoreUpkeep:
         self._tick()
 
     async def end(self) -> None:
-        """Run no more; return when what is under way in other threads has ended."""
+        """Run no more; return when what is under way in other threads has ended. Who waits hears that it is over."""
         self._is_running = False
+        self._dispatching.cancel()
         await self._other_thread.stop()
+        self._give_up(_STOPPING)
 
     def fail(self, error: Exception) -> None:
         """End the store: what reached the disk is not known any more, or its log has ended."""
@@ -95,6 +105,14 @@ class StoreUpkeep:
             logger.error("store_failed error=%r", str(error))
             self._failure.set_result(error)
             self._failed(error)
+        self._give_up(self.store.stop_reason)
+
+    def _give_up(self, reason: str) -> None:
+        """Tell who waits for dispatch that it has ended."""
+        awaited, self._awaited = self._awaited, []
+        for _, told in awaited:
+            if not told.done():
+                told.set_exception(StoreStopped(reason))
 
     # ------------------------------------------------------------------------------------ what the log's owner adds
 
@@ -118,6 +136,10 @@ class StoreUpkeep:
     def _dispatched(self) -> None:
         """Take note that some of the log, or none, was dispatched."""
 
+    def _is_dispatch_urgent(self) -> bool:
+        """Return whether somebody waits for what may be read further."""
+        return bool(self._awaited or self.store.waiters_count)
+
     # ----------------------------------------------------------------------------------------------------- waiting
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None = "*") -> bool:
@@ -138,6 +160,37 @@ class StoreUpkeep:
         if self.store.stop_reason:
             raise StoreStopped(self.store.stop_reason)
         return True
+
+    async def dispatched_to(self, offset: int) -> None:
+        """Return when queues and index hold everything of the log below `offset`.
+
+        Raises:
+            store.errors.StoreStopped: they never will.
+        """
+        if self.store.derived.dispatcher.offset >= offset:
+            return
+        if not self._is_running:
+            raise StoreStopped(self.store.stop_reason or _STOPPING)
+        told: asyncio.Future[None] = self._loop.create_future()
+        self._awaited.append((offset, told))
+        self.dispatch_soon()
+        await told
+
+    def _reader_waits(self) -> None:
+        """Bring forward what may be what a reader waits for."""
+        if self.store.derived.dispatcher.behind_bytes:
+            self.dispatch_soon()
+
+    def _tell_awaiting(self) -> None:
+        """Tell who waits for what is dispatched now."""
+        if not self._awaited:
+            return
+        offset = self.store.derived.dispatcher.offset
+        ready = [told for place, told in self._awaited if place <= offset]
+        self._awaited = [(place, told) for place, told in self._awaited if place > offset]
+        for told in ready:
+            if not told.done():
+                told.set_result(None)
 
     # ---------------------------------------------------------------------------------------------------- its turns
 
@@ -161,22 +214,25 @@ class StoreUpkeep:
         self.dispatch_soon()
 
     def dispatch_soon(self) -> None:
-        """Have what may be read further dispatched in a turn of its own."""
-        if not self._is_dispatching and self._is_running:
-            self._is_dispatching = True
-            self._loop.call_soon(self._dispatch)
+        """Have what may be read further dispatched: in the next turn while somebody waits for it, else within 10 ms."""
+        if not self._is_running:
+            return
+        if self._is_dispatch_urgent():
+            self._dispatching.at_once()
+        else:
+            self._dispatching.later()
 
     def _dispatch(self) -> None:
         """Dispatch a bounded part, and go on in the next turn if there is more."""
-        self._is_dispatching = False
         if not self._is_running:
             return
         try:
             self.prepare()
             is_more = self.store.dispatch_turn()
             self._dispatched()
+            self._tell_awaiting()
             if is_more:
-                self.dispatch_soon()
+                self._dispatching.at_once()
         except DiskFull as error:
             # The next tick tries again; nothing is lost meanwhile, for what is not dispatched is not deleted.
             logger.warning("cannot_dispatch error=%r", str(error))

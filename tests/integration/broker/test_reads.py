@@ -259,6 +259,8 @@ def test_status_health_and_metrics_speak_of_the_broker(shop):
     async def story():
         async with shop.open() as stub:
             await shop.put(b"x")
+            # A confirmed read: what it sees is dispatched.
+            assert list((await stub.Offsets(pb.OffsetsRequest(topic=TOPIC, queue_ids=[0]))).max_offsets) == [1]
             status = await stub.Status(pb.BrokerStatusRequest())
             assert (status.role, status.is_serving_puts, status.divided_offset) == ("STANDALONE", True, -1)
             assert 0 < status.dispatched_physical_offset == status.max_physical_offset

@@ -13,6 +13,7 @@ from cluster.put_calls import PutCalls
 from cluster.topic_config import TopicConfig
 from cluster.v1.broker_pb2 import PutRequest
 from dledger.v1.log_pb2 import ReadMode
+from store import store_upkeep
 from store.message import Host
 from tests.replicated_brokers import configs_in, numbered, put, read_queue, run, running_group, units_of, until
 
@@ -64,6 +65,47 @@ def test_what_was_acknowledged_is_read_on_every_node_after_a_confirmation(tmp_pa
                     assert each.store.max_offset("T", 0) == number + 1
                     assert each.state.topics["T"].write_queues == number + 1
             await leader.confirm(LOCAL)
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_nobody_who_waits_does_so_for_the_pace_of_dispatch(tmp_path, monkeypatch):
+    """Only those who wait have anything dispatched here: readers, confirmed reads, and a leader that begins."""
+    monkeypatch.setattr(store_upkeep, "_DISPATCH_PACE_S", 3600.0)
+
+    async def story():
+        async with running_group(configs_in(tmp_path)) as group:
+            await group.start()
+            leader = await group.leader()
+            await put(leader, *numbered(range(10)))
+            assert leader.store.max_offset("T", 0) == 0
+            for each in group.open.values():
+                assert await each.wait("T", 0, 9, 20, "*")
+            await put(leader, *numbered(range(10, 20)))
+            for each in group.open.values():
+                await each.confirm(LINEARIZABLE)
+                assert each.store.max_offset("T", 0) == 20
+            (last,) = await put(leader, *numbered([20]))
+            await group.stop(group.name_of(leader))
+            (place,) = await put(await group.leader(), *numbered([21]))
+            assert (last.queue_offset, place.queue_offset) == (20, 21)
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_what_is_put_is_dispatched_on_all_nodes_although_nobody_waits(tmp_path):
+    async def story():
+        async with running_group(configs_in(tmp_path)) as group:
+            await group.start()
+            leader = await group.leader()
+            for number in range(3):
+                await put(leader, *numbered([number]))
+                at_all = lambda end=number + 1: all(  # noqa: E731
+                    each.store.max_offset("T", 0) == end for each in group.open.values()
+                )
+                await until(at_all)
 
     run(story())
 
