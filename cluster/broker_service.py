@@ -17,6 +17,7 @@ import grpc.aio
 
 from cluster.broker_core import BrokerCore
 from cluster.group_calls import GroupCalls
+from cluster.log_calls import LogCalls
 from cluster.put_calls import PutCalls
 from cluster.query_calls import QueryCalls
 from cluster.read_calls import ReadCalls
@@ -42,6 +43,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         self._puts = PutCalls(core)
         self._reads = ReadCalls(core)
         self._queries = QueryCalls(core)
+        self._log = LogCalls(core)
         self.groups = GroupCalls(core)
         self.topics = TopicCalls(core, self.groups.members)
 
@@ -80,6 +82,19 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
     async def Offsets(self, request: pb.OffsetsRequest, context: Context) -> pb.OffsetsResponse:
         """Say where queues begin and end."""
         return await self._core.answered(pb.OffsetsResponse, self._queries.offsets(request), is_read=True)
+
+    async def DescribeLog(self, request: pb.DescribeLogRequest, context: Context) -> pb.DescribeLogResponse:
+        """Say what there is to read of topics."""
+        return await self._core.answered(pb.DescribeLogResponse, self._log.describe(request), is_read=True)
+
+    async def PlanLog(self, request: pb.PlanLogRequest, context: Context) -> pb.PlanLogResponse:
+        """Say what a reader of many queues takes next."""
+        return await self._core.answered(pb.PlanLogResponse, self._log.plan(request), is_read=True)
+
+    async def ReadLog(self, request: pb.ReadLogRequest, context: Context) -> AsyncIterator[pb.ReadLogResponse]:
+        """Read the log in great chunks."""
+        async for response in self._log.read(request):
+            yield response
 
     async def CommitOffset(self, request: pb.CommitOffsetRequest, context: Context) -> pb.CommitOffsetResponse:
         """Keep how far a group has consumed."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from commitlog.entry_records import NO_TIMESTAMP, EntryRecords, LastTimestamp
+from commitlog.log_reader import raw_of
 from commitlog.old_log import OldLog
 from commitlog.put_outcomes import put_outcome
 from commitlog.record import MAX_MESSAGE_SIZE, Record
@@ -26,7 +27,7 @@ from dledger.entry_store import EntryStore
 from dledger.errors import ResponseCode
 from dledger.pending_appends import AppendResult
 from dledger.types import NO_INDEX
-from store.commit_log import Certainty, Outcome, PendingAppend, Place
+from store.commit_log import Certainty, Outcome, PendingAppend, Place, RawLog
 from store.dispatch_batch import DispatchBatch
 from store.errors import IllegalMessage
 from store.message import LOOPBACK, Host, Message
@@ -208,6 +209,13 @@ class DLedgerCommitLog:
                 return batch
             offset = self.divided_commitlog_offset
         return self._records.scan(offset, size_bytes_max, self.end_offset, is_body_checked=is_body_checked)
+
+    def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
+        """See `store.commit_log.CommitLog.raw`: of entries with their headers, of old files without."""
+        if self._is_old(offset):
+            return self._old_log.raw(offset, end, size_bytes_max)
+        file = self._entries.data_file(offset)
+        return raw_of(file, offset, min(end, self.end_offset), size_bytes_max, header_size=HEADER_SIZE)
 
     def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:
         """See `store.commit_log.CommitLog.store_timestamp_of`."""

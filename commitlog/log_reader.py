@@ -12,6 +12,7 @@ import numpy as np
 from commitlog.file_scan import SCAN_SIZE, scan_file
 from commitlog.log_recovery import RecoveredLog
 from commitlog.record import BadRecord, Record, decode
+from store.commit_log import RawLog
 from store.dispatch_batch import DispatchBatch
 from store.errors import CorruptData
 from store.mapped_file import MappedFile
@@ -144,6 +145,10 @@ class LogReader:
             offset = batch.next_offset
         return None
 
+    def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
+        """See `store.commit_log.CommitLog.raw`."""
+        return raw_of(self._queue.find(offset), offset, min(end, self.end_offset), size_bytes_max, header_size=0)
+
     # ------------------------------------------------------------------------------------------------------ times
 
     def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:
@@ -188,3 +193,11 @@ def _timestamp_at(file: MappedFile, physical_offset: int) -> int | None:
     except BadRecord:
         return None
     return record.store_timestamp if record.physical_offset == physical_offset else None
+
+
+def raw_of(file: MappedFile | None, offset: int, end: int, size_bytes_max: int, *, header_size: int) -> RawLog | None:
+    """Return the bytes of a file from `offset` of the log on, before `end`; None when there are none."""
+    if file is None or offset >= end:
+        return None
+    stop = min(end, file.end_offset, offset + size_bytes_max)
+    return RawLog(file.file.view()[offset - file.begin_offset : stop - file.begin_offset], header_size)

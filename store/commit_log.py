@@ -78,6 +78,18 @@ class Outcome(NamedTuple):
     store_hosts: Sequence[Host | None] = ()
 
 
+class RawLog(NamedTuple):
+    """Bytes of a log as they are stored.
+
+    Attributes:
+        data: of one file; valid until the log changes.
+        header_size: of what stands in front of each record: an entry's header, or nothing.
+    """
+
+    data: memoryview
+    header_size: int
+
+
 class PendingAppend:
     """An append under way: it ends once, in the owner's thread. The log ends it, the caller waits.
 
@@ -176,5 +188,15 @@ class CommitLog(Protocol):
         Args:
             offset: `begin_offset`, the `next_offset` of another batch, or where a record is known to begin.
             size_bytes_max: at least one record is taken.
+        """
+        ...
+
+    def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
+        """Return bytes of `[offset, end)` as they are stored, of one file; None when none of them may be read.
+
+        Args:
+            offset: anywhere in the log.
+            end: behind the last byte wanted.
+            size_bytes_max: fewer are returned at a file's end, and at the end of what may be read.
         """
         ...

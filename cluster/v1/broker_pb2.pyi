@@ -815,6 +815,283 @@ class OffsetsResponse(_message.Message):
 Global___OffsetsResponse: _TypeAlias = OffsetsResponse  # noqa: Y015
 
 @_typing.final
+class QueueSpans(_message.Message):
+    """------------------------------------------------------------------------------------------- the log in great pieces
+
+    Stretches of the queues of one topic.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_IDS_FIELD_NUMBER: _builtins.int
+    BEGINS_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    @_builtins.property
+    def queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """One value for each queue, in all lists."""
+
+    @_builtins.property
+    def begins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Queue offsets, half open."""
+
+    @_builtins.property
+    def ends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        queue_ids: _abc.Iterable[_builtins.int] | None = ...,
+        begins: _abc.Iterable[_builtins.int] | None = ...,
+        ends: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begins", b"begins", "ends", b"ends", "queue_ids", b"queue_ids", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueSpans: _TypeAlias = QueueSpans  # noqa: Y015
+
+@_typing.final
+class DescribeLogRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    mode: _log_pb2.ReadMode.ValueType
+    timestamp_ms: _builtins.int
+    """Not 0: also where a time stands in each queue: the first message stored then or later."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Empty: all topics that may be read."""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        mode: _log_pb2.ReadMode.ValueType = ...,
+        timestamp_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "timestamp_ms", b"timestamp_ms", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeLogRequest: _TypeAlias = DescribeLogRequest  # noqa: Y015
+
+@_typing.final
+class DescribeLogResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
+    BY_TIME_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    BEGIN_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    begin_offset: _builtins.int
+    """Physical offsets of what is kept and committed."""
+    end_offset: _builtins.int
+    @_builtins.property
+    def answer(self) -> _answer_pb2.Answer: ...
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueSpans]:
+        """All queues of the topics asked for, from the first message that is kept to behind the last. A topic that is not here,
+        or may not be read, is missing.
+        """
+
+    @_builtins.property
+    def by_time(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueSpans]:
+        """For each span, where the time stands; empty when none was asked for."""
+
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of all topics that may be read."""
+
+    def __init__(
+        self,
+        *,
+        answer: _answer_pb2.Answer | None = ...,
+        spans: _abc.Iterable[Global___QueueSpans] | None = ...,
+        by_time: _abc.Iterable[Global___QueueSpans] | None = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+        begin_offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "begin_offset", b"begin_offset", "by_time", b"by_time", "end_offset", b"end_offset", "spans", b"spans", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeLogResponse: _TypeAlias = DescribeLogResponse  # noqa: Y015
+
+@_typing.final
+class PlanLogRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPANS_FIELD_NUMBER: _builtins.int
+    MAX_MESSAGES_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    SPLIT_BYTES_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    max_messages: _builtins.int
+    """Of all spans together, taken in the order of the log; 0: no limit. At least one message is taken."""
+    max_bytes: _builtins.int
+    split_bytes: _builtins.int
+    """About how many bytes of the log lie between two split points; 0: none are wanted."""
+    mode: _log_pb2.ReadMode.ValueType
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueSpans]:
+        """What is wanted; at most 65,536 queues. What is not kept any more is left out."""
+
+    def __init__(
+        self,
+        *,
+        spans: _abc.Iterable[Global___QueueSpans] | None = ...,
+        max_messages: _builtins.int = ...,
+        max_bytes: _builtins.int = ...,
+        split_bytes: _builtins.int = ...,
+        mode: _log_pb2.ReadMode.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_bytes", b"max_bytes", "max_messages", b"max_messages", "mode", b"mode", "spans", b"spans", "split_bytes", b"split_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanLogRequest: _TypeAlias = PlanLogRequest  # noqa: Y015
+
+@_typing.final
+class PlanLogResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
+    BEGIN_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    SPLIT_OFFSETS_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    begin_offset: _builtins.int
+    """The stretch of the log that holds all of it: physical offsets, from a message to behind a message. Both 0: nothing."""
+    end_offset: _builtins.int
+    messages: _builtins.int
+    """What is taken: how many, and their bytes; the stretch may hold more."""
+    size_bytes: _builtins.int
+    @_builtins.property
+    def answer(self) -> _answer_pb2.Answer: ...
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueSpans]:
+        """What is taken: as asked for, less what is gone at the begin and what the limits leave for later at the end."""
+
+    @_builtins.property
+    def split_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Offsets of messages between, at which the stretch may be parted."""
+
+    def __init__(
+        self,
+        *,
+        answer: _answer_pb2.Answer | None = ...,
+        spans: _abc.Iterable[Global___QueueSpans] | None = ...,
+        begin_offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+        split_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        messages: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "begin_offset", b"begin_offset", "end_offset", b"end_offset", "messages", b"messages", "size_bytes", b"size_bytes", "spans", b"spans", "split_offsets", b"split_offsets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanLogResponse: _TypeAlias = PlanLogResponse  # noqa: Y015
+
+@_typing.final
+class ReadLogRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGIN_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    BEGIN_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    CHUNK_BYTES_FIELD_NUMBER: _builtins.int
+    begin_offset: _builtins.int
+    """Physical offsets, as PlanLog gave them: from a message to behind a message."""
+    end_offset: _builtins.int
+    topic: _builtins.str
+    """Instead of all messages there those of one queue: queue offsets, half open. An empty topic: all."""
+    queue_id: _builtins.int
+    begin: _builtins.int
+    end: _builtins.int
+    chunk_bytes: _builtins.int
+    """64 KiB to 1 MiB; 0 = 512 KiB."""
+    def __init__(
+        self,
+        *,
+        begin_offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+        topic: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        begin: _builtins.int = ...,
+        end: _builtins.int = ...,
+        chunk_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin", b"begin", "begin_offset", b"begin_offset", "chunk_bytes", b"chunk_bytes", "end", b"end", "end_offset", b"end_offset", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadLogRequest: _TypeAlias = ReadLogRequest  # noqa: Y015
+
+@_typing.final
+class ReadLogResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    HEADER_SIZE_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """Of all messages: bytes of one file of the log, cut anywhere. Of one queue: whole messages back to back. In front of
+    each stands what the log has there: the header of its entry, `header_size` bytes; 0 in a plain log.
+    """
+    header_size: _builtins.int
+    offset: _builtins.int
+    """Physical offset of the first byte, or the queue offset of the first message."""
+    next_offset: _builtins.int
+    """Where to read on when the stream breaks."""
+    @_builtins.property
+    def answer(self) -> _answer_pb2.Answer:
+        """Anything but OK ends the stream."""
+
+    def __init__(
+        self,
+        *,
+        answer: _answer_pb2.Answer | None = ...,
+        data: _builtins.bytes = ...,
+        header_size: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        next_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "data", b"data", "header_size", b"header_size", "next_offset", b"next_offset", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadLogResponse: _TypeAlias = ReadLogResponse  # noqa: Y015
+
+@_typing.final
 class CommitOffsetRequest(_message.Message):
     """--------------------------------------------------------------------------------------------------- groups' progress"""
 

@@ -75,6 +75,21 @@ class BrokerServiceStub:
                 request_serializer=cluster_dot_v1_dot_broker__pb2.OffsetsRequest.SerializeToString,
                 response_deserializer=cluster_dot_v1_dot_broker__pb2.OffsetsResponse.FromString,
                 _registered_method=True)
+        self.DescribeLog = channel.unary_unary(
+                '/cluster.v1.BrokerService/DescribeLog',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.DescribeLogRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.DescribeLogResponse.FromString,
+                _registered_method=True)
+        self.PlanLog = channel.unary_unary(
+                '/cluster.v1.BrokerService/PlanLog',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.PlanLogRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.PlanLogResponse.FromString,
+                _registered_method=True)
+        self.ReadLog = channel.unary_stream(
+                '/cluster.v1.BrokerService/ReadLog',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.ReadLogRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.ReadLogResponse.FromString,
+                _registered_method=True)
         self.CommitOffset = channel.unary_unary(
                 '/cluster.v1.BrokerService/CommitOffset',
                 request_serializer=cluster_dot_v1_dot_broker__pb2.CommitOffsetRequest.SerializeToString,
@@ -204,6 +219,30 @@ class BrokerServiceServicer:
 
     def Offsets(self, request, context):
         """Where queues begin and end, and where a time stands in them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeLog(self, request, context):
+        """--------------------------------------------------------------------------------------- the log in great pieces
+        What there is to read of topics: all their queues, and the log below them. For readers of many queues at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PlanLog(self, request, context):
+        """What such a reader takes next: which of the wanted messages come first in the log, and where they stand in it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadLog(self, request, context):
+        """The bytes of the log themselves, all of a stretch or those of one queue, as they are stored and in great chunks. A
+        reader that does not read is sent no more than the connection's buffers hold; nothing else waits for it. Served by
+        every node, in every role: what is committed has the same bytes at the same place on all of them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -352,6 +391,21 @@ def add_BrokerServiceServicer_to_server(servicer, server):
                     servicer.Offsets,
                     request_deserializer=cluster_dot_v1_dot_broker__pb2.OffsetsRequest.FromString,
                     response_serializer=cluster_dot_v1_dot_broker__pb2.OffsetsResponse.SerializeToString,
+            ),
+            'DescribeLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeLog,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.DescribeLogRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.DescribeLogResponse.SerializeToString,
+            ),
+            'PlanLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlanLog,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.PlanLogRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.PlanLogResponse.SerializeToString,
+            ),
+            'ReadLog': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadLog,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.ReadLogRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.ReadLogResponse.SerializeToString,
             ),
             'CommitOffset': grpc.unary_unary_rpc_method_handler(
                     servicer.CommitOffset,
@@ -640,6 +694,87 @@ class BrokerService:
             '/cluster.v1.BrokerService/Offsets',
             cluster_dot_v1_dot_broker__pb2.OffsetsRequest.SerializeToString,
             cluster_dot_v1_dot_broker__pb2.OffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.BrokerService/DescribeLog',
+            cluster_dot_v1_dot_broker__pb2.DescribeLogRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.DescribeLogResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlanLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.BrokerService/PlanLog',
+            cluster_dot_v1_dot_broker__pb2.PlanLogRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.PlanLogResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/cluster.v1.BrokerService/ReadLog',
+            cluster_dot_v1_dot_broker__pb2.ReadLogRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.ReadLogResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,6 +66,17 @@ class BrokerServiceStub:
     """Messages of a topic that were stored in a span of time, queue by queue."""
     Offsets: _grpc.UnaryUnaryMultiCallable[_broker_pb2.OffsetsRequest, _broker_pb2.OffsetsResponse]
     """Where queues begin and end, and where a time stands in them."""
+    DescribeLog: _grpc.UnaryUnaryMultiCallable[_broker_pb2.DescribeLogRequest, _broker_pb2.DescribeLogResponse]
+    """--------------------------------------------------------------------------------------- the log in great pieces
+    What there is to read of topics: all their queues, and the log below them. For readers of many queues at once.
+    """
+    PlanLog: _grpc.UnaryUnaryMultiCallable[_broker_pb2.PlanLogRequest, _broker_pb2.PlanLogResponse]
+    """What such a reader takes next: which of the wanted messages come first in the log, and where they stand in it."""
+    ReadLog: _grpc.UnaryStreamMultiCallable[_broker_pb2.ReadLogRequest, _broker_pb2.ReadLogResponse]
+    """The bytes of the log themselves, all of a stretch or those of one queue, as they are stored and in great chunks. A
+    reader that does not read is sent no more than the connection's buffers hold; nothing else waits for it. Served by
+    every node, in every role: what is committed has the same bytes at the same place on all of them.
+    """
     CommitOffset: _grpc.UnaryUnaryMultiCallable[_broker_pb2.CommitOffsetRequest, _broker_pb2.CommitOffsetResponse]
     """------------------------------------------------------------------------------------------------ groups' progress
     Says how far a group has consumed queues of a topic. An offset never goes back: see CommitOutcome.
@@ -128,6 +139,17 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     """Messages of a topic that were stored in a span of time, queue by queue."""
     Offsets: _aio.UnaryUnaryMultiCallable[_broker_pb2.OffsetsRequest, _broker_pb2.OffsetsResponse]  # type: ignore[assignment]
     """Where queues begin and end, and where a time stands in them."""
+    DescribeLog: _aio.UnaryUnaryMultiCallable[_broker_pb2.DescribeLogRequest, _broker_pb2.DescribeLogResponse]  # type: ignore[assignment]
+    """--------------------------------------------------------------------------------------- the log in great pieces
+    What there is to read of topics: all their queues, and the log below them. For readers of many queues at once.
+    """
+    PlanLog: _aio.UnaryUnaryMultiCallable[_broker_pb2.PlanLogRequest, _broker_pb2.PlanLogResponse]  # type: ignore[assignment]
+    """What such a reader takes next: which of the wanted messages come first in the log, and where they stand in it."""
+    ReadLog: _aio.UnaryStreamMultiCallable[_broker_pb2.ReadLogRequest, _broker_pb2.ReadLogResponse]  # type: ignore[assignment]
+    """The bytes of the log themselves, all of a stretch or those of one queue, as they are stored and in great chunks. A
+    reader that does not read is sent no more than the connection's buffers hold; nothing else waits for it. Served by
+    every node, in every role: what is committed has the same bytes at the same place on all of them.
+    """
     CommitOffset: _aio.UnaryUnaryMultiCallable[_broker_pb2.CommitOffsetRequest, _broker_pb2.CommitOffsetResponse]  # type: ignore[assignment]
     """------------------------------------------------------------------------------------------------ groups' progress
     Says how far a group has consumed queues of a topic. An offset never goes back: see CommitOutcome.
@@ -235,6 +257,35 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.OffsetsResponse, _abc.Awaitable[_broker_pb2.OffsetsResponse]]:
         """Where queues begin and end, and where a time stands in them."""
+
+    @_abc_1.abstractmethod
+    def DescribeLog(
+        self,
+        request: _broker_pb2.DescribeLogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.DescribeLogResponse, _abc.Awaitable[_broker_pb2.DescribeLogResponse]]:
+        """--------------------------------------------------------------------------------------- the log in great pieces
+        What there is to read of topics: all their queues, and the log below them. For readers of many queues at once.
+        """
+
+    @_abc_1.abstractmethod
+    def PlanLog(
+        self,
+        request: _broker_pb2.PlanLogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.PlanLogResponse, _abc.Awaitable[_broker_pb2.PlanLogResponse]]:
+        """What such a reader takes next: which of the wanted messages come first in the log, and where they stand in it."""
+
+    @_abc_1.abstractmethod
+    def ReadLog(
+        self,
+        request: _broker_pb2.ReadLogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_broker_pb2.ReadLogResponse], _abc.AsyncIterator[_broker_pb2.ReadLogResponse]]:
+        """The bytes of the log themselves, all of a stretch or those of one queue, as they are stored and in great chunks. A
+        reader that does not read is sent no more than the connection's buffers hold; nothing else waits for it. Served by
+        every node, in every role: what is committed has the same bytes at the same place on all of them.
+        """
 
     @_abc_1.abstractmethod
     def CommitOffset(

@@ -1,0 +1,248 @@
+"""DescribeLog, PlanLog and ReadLog: the log in great pieces, for readers of many queues at once.
+
+What bad input gets (`cluster.errors` has the code of each; a read changes nothing):
+
+| request                                              | answer                                        |
+| ---------------------------------------------------- | --------------------------------------------- |
+| a topic that is not here, or may not be read         | DescribeLog leaves it out; else as for Get    |
+| lists of different lengths, negative numbers         | ILLEGAL_REQUEST                               |
+| more than 65,536 queues, a queue that is named twice | ILLEGAL_REQUEST                               |
+| a stretch of the log, or of a queue, that is gone    | PlanLog cuts it; ReadLog: NO_MESSAGE          |
+| a stretch that this node does not have yet           | SERVICE_NOT_AVAILABLE                         |
+| too many streams                                     | TOO_MANY_WAITERS                              |
+
+A stream holds one chunk at a time, and other calls get their turn between two chunks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Final
+
+from cluster.broker_core import BrokerCore
+from cluster.errors import Reason, RequestFailed
+from cluster.message_columns import check_lengths
+from cluster.v1 import broker_pb2 as pb
+from dledger.errors import DLedgerError
+from store.consume_queue import ConsumeQueue
+from store.dispatch_batch import Int32s, Int64s
+from store.errors import CorruptData, IllegalRequest, StoreError
+from store.log_order import QueueRange, Units, clamp, first_in_log, split_points, window_of
+from store.message import QueueKey
+from store.queue_unit import BLANK_SIZE
+from store.topics import is_system_topic
+
+QUEUES_MAX: Final = 1 << 16
+STREAMS_MAX: Final = 64
+CHUNK_BYTES_MIN: Final = 64 << 10
+CHUNK_BYTES_MAX: Final = 1 << 20
+_CHUNK_BYTES_DEFAULT: Final = 512 << 10
+_UNITS_MAX: Final = 4096
+
+
+class LogCalls:
+    """The calls that read the log in great pieces."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._streams = 0
+
+    # -------------------------------------------------------------------------------------------------- planning
+
+    async def describe(self, request: pb.DescribeLogRequest) -> pb.DescribeLogResponse:
+        """Return what there is to read.
+
+        Raises:
+            StoreError, DLedgerError: see the module's table.
+        """
+        await self._core.confirm(request.mode)
+        store, log = self._core.replica.store, self._core.replica.store.log
+        readable = sorted(self._readable())
+        wanted = [name for name in readable if name in set(request.topics)] if request.topics else readable
+        spans = self._spans([key for name in wanted for key in self._queues_of(name)])
+        by_time = [
+            (key, (begin if request.timestamp_ms <= 0 else store.offset_by_time(*key, request.timestamp_ms), end))
+            for key, (begin, end) in spans
+        ]
+        return pb.DescribeLogResponse(
+            spans=_to_wire(spans),
+            by_time=_to_wire(by_time) if request.timestamp_ms else (),
+            topics=readable,
+            begin_offset=log.begin_offset,
+            end_offset=log.end_offset,
+        )
+
+    async def plan(self, request: pb.PlanLogRequest) -> pb.PlanLogResponse:
+        """Return what is taken next, and where it stands.
+
+        Raises:
+            StoreError, DLedgerError: see the module's table.
+        """
+        if min(request.max_messages, request.max_bytes, request.split_bytes) < 0:
+            raise IllegalRequest("max_messages, max_bytes, split_bytes", "at least 0", "less")
+        wanted = dict(_from_wire(request.spans))
+        await self._core.confirm(request.mode)
+        for topic in {key.topic for key in wanted}:
+            self._core.readable_topic(topic)
+        ranges = []
+        for key, (least, most) in self._spans(wanted):
+            begin, end = wanted[key]
+            ranges.append(QueueRange(key, max(begin, least), max(min(end, most), begin, least), self._units(key)))
+        ends = first_in_log(ranges, request.max_messages or None, request.max_bytes or None)
+        taken = clamp(ranges, ends)
+        window = window_of(taken)
+        return pb.PlanLogResponse(
+            spans=_to_wire((each.key, (each.begin, ends.get(each.key, each.begin))) for each in ranges),
+            begin_offset=window.begin,
+            end_offset=window.end,
+            split_offsets=split_points(taken, window, request.split_bytes) if request.split_bytes else (),
+            messages=window.messages,
+            size_bytes=window.size_bytes,
+        )
+
+    def _readable(self) -> set[str]:
+        topics = self._core.replica.state.topics
+        return {name for name, topic in topics.items() if topic.is_readable and not is_system_topic(name)}
+
+    def _queues_of(self, name: str) -> list[QueueKey]:
+        topic = self._core.known_topic(name)
+        return [QueueKey(name, number) for number in range(max(topic.read_queues, topic.write_queues))]
+
+    def _spans(self, keys: Iterable[QueueKey]) -> list[tuple[QueueKey, tuple[int, int]]]:
+        store = self._core.replica.store
+        return [(key, (store.min_offset(*key), store.max_offset(*key))) for key in keys]
+
+    def _units(self, key: QueueKey) -> Units:
+        def units(begin: int, end: int) -> tuple[Int64s, Int32s]:
+            found = self._queue(key).units(begin, end - begin)
+            return found.physical_offsets, found.sizes
+
+        return units
+
+    def _queue(self, key: QueueKey) -> ConsumeQueue:
+        queue = self._core.replica.store.derived.queues.get(key)
+        if queue is None:
+            raise RequestFailed(Reason.NO_MESSAGE, f"queue {key.queue_id} of topic {key.topic!r} holds no message")
+        return queue
+
+    # --------------------------------------------------------------------------------------------------- reading
+
+    async def read(self, request: pb.ReadLogRequest) -> AsyncIterator[pb.ReadLogResponse]:
+        """Return a stretch of the log in chunks; the last response says why if it ends before."""
+        core = self._core
+        if self._streams >= STREAMS_MAX:
+            message = f"{self._streams} streams of the log are open, and no more may be; read with fewer tasks"
+            error = RequestFailed(Reason.TOO_MANY_WAITERS, message)
+            yield pb.ReadLogResponse(answer=core.refusal(error, is_read=True))
+            return
+        self._streams += 1
+        try:
+            _check_read(request)
+            size = min(max(request.chunk_bytes or _CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
+            for response in self._of_queue(request, size) if request.topic else self._of_log(request, size):
+                yield response
+                await asyncio.sleep(0)
+        except (StoreError, DLedgerError) as error:
+            yield pb.ReadLogResponse(answer=core.refusal(error, is_read=True))
+        finally:
+            self._streams -= 1
+
+    def _of_log(self, request: pb.ReadLogRequest, size: int) -> Iterator[pb.ReadLogResponse]:
+        offset, end = request.begin_offset, request.end_offset
+        while offset < end:
+            log = self._core.replica.store.log
+            self._check_here(offset, end)
+            found = log.raw(offset, end, size)
+            if found is None:
+                raise RequestFailed(Reason.NO_MESSAGE, f"offset {offset} of the log: no file holds it")
+            behind = offset + len(found.data)
+            yield pb.ReadLogResponse(
+                data=bytes(found.data), header_size=found.header_size, offset=offset, next_offset=behind
+            )
+            offset = behind
+
+    def _of_queue(self, request: pb.ReadLogRequest, size: int) -> Iterator[pb.ReadLogResponse]:
+        self._core.readable_topic(request.topic)
+        key = QueueKey(request.topic, request.queue_id)
+        begin = request.begin
+        while begin < request.end:
+            queue = self._queue(key)
+            if begin < queue.min_offset:
+                found = f"the first that is kept is {queue.min_offset}"
+                raise RequestFailed(Reason.NO_MESSAGE, f"message {begin} of {key.topic}/{key.queue_id}: {found}")
+            if request.end > queue.max_offset:
+                raise _not_yet(f"message {request.end - 1} of {key.topic}/{key.queue_id}", queue.max_offset)
+            units = queue.units(begin, min(request.end - begin, _UNITS_MAX))
+            chunk, header_size, count = self._chunk(units.physical_offsets, units.sizes, size)
+            yield pb.ReadLogResponse(data=chunk, header_size=header_size, offset=begin, next_offset=begin + count)
+            begin += count
+
+    def _chunk(self, offsets: Int64s, sizes: Int32s, size_max: int) -> tuple[bytes, int, int]:
+        """Return messages back to back, what stands in front of each, and how many units they are."""
+        log = self._core.replica.store.log
+        parts: list[memoryview] = []
+        size, header_size, count = 0, -1, 0
+        for offset, length in zip(offsets.tolist(), sizes.tolist(), strict=True):
+            if length != BLANK_SIZE:
+                self._check_here(offset, offset + length)
+                found = log.raw(offset, offset + length, length)
+                if found is None or len(found.data) != length:
+                    raise CorruptData("consume queue", offset, f"a unit for a message of {length} bytes", "another")
+                if parts and (size >= size_max or found.header_size != header_size):
+                    break
+                header_size = found.header_size
+                if header_size:
+                    whole = log.raw(offset - header_size, offset + length, header_size + length)
+                    assert whole is not None
+                    found = whole
+                parts.append(found.data)
+                size += len(found.data)
+            count += 1
+        return b"".join(parts), max(header_size, 0), count
+
+    def _check_here(self, offset: int, end: int) -> None:
+        log = self._core.replica.store.log
+        if offset < log.begin_offset:
+            raise RequestFailed(
+                Reason.NO_MESSAGE, f"offset {offset} of the log: expected {log.begin_offset} or more; it was deleted"
+            )
+        if end > log.end_offset:
+            raise _not_yet(f"offset {end} of the log", log.end_offset)
+
+
+def _not_yet(what: str, found: int) -> RequestFailed:
+    return RequestFailed(Reason.SERVICE_NOT_AVAILABLE, f"{what} is not here yet, it ends at {found}; ask another node")
+
+
+def _check_read(request: pb.ReadLogRequest) -> None:
+    if request.topic and not 0 <= request.begin <= request.end:
+        raise IllegalRequest("begin, end", "a range of queue offsets", f"{request.begin} to {request.end}")
+    if not request.topic and not 0 <= request.begin_offset <= request.end_offset:
+        expected = "a range of physical offsets"
+        raise IllegalRequest("begin_offset, end_offset", expected, f"{request.begin_offset} to {request.end_offset}")
+
+
+def _from_wire(spans: Iterable[pb.QueueSpans]) -> Iterator[tuple[QueueKey, tuple[int, int]]]:
+    seen: set[QueueKey] = set()
+    for each in spans:
+        check_lengths("queue_ids and begins", each.queue_ids, each.begins)
+        check_lengths("queue_ids and ends", each.queue_ids, each.ends)
+        for queue_id, begin, end in zip(each.queue_ids, each.begins, each.ends, strict=True):
+            key = QueueKey(each.topic, queue_id)
+            if key in seen or len(seen) >= QUEUES_MAX:
+                raise IllegalRequest("spans", f"at most {QUEUES_MAX} queues, each once", f"{key.topic}/{queue_id}")
+            if not 0 <= begin <= end or queue_id < 0:
+                raise IllegalRequest("spans", "queue offsets from begin to end", f"{begin} to {end} of {queue_id}")
+            seen.add(key)
+            yield key, (begin, end)
+
+
+def _to_wire(spans: Iterable[tuple[QueueKey, tuple[int, int]]]) -> list[pb.QueueSpans]:
+    found: dict[str, pb.QueueSpans] = {}
+    for key, (begin, end) in spans:
+        topic = found.setdefault(key.topic, pb.QueueSpans(topic=key.topic))
+        topic.queue_ids.append(key.queue_id)
+        topic.begins.append(begin)
+        topic.ends.append(end)
+    return list(found.values())
