@@ -164,6 +164,31 @@ class CorruptRecord(PipelineError):
         self.size = size
 
 
+class BrokerUnreachable(PipelineError):
+    """No node of a broker answered in time.
+
+    Attributes:
+        endpoints: who was asked.
+    """
+
+    def __init__(self, endpoints: str, found: str) -> None:
+        remedy = "Check the option 'endpoints', and that the nodes run"
+        super().__init__(f"broker {endpoints}", "an answer of one of its nodes", found, remedy)
+        self.endpoints = endpoints
+
+
+class BrokerRefused(PipelineError):
+    """A broker did not do what was asked, and would not do it for another try either.
+
+    Attributes:
+        endpoints: who was asked.
+    """
+
+    def __init__(self, endpoints: str, found: str) -> None:
+        super().__init__(f"broker {endpoints}", "what was asked for", found, "Mend what it names")
+        self.endpoints = endpoints
+
+
 def _restore(cls: type[PipelineError], args: tuple[Any, ...], state: dict[str, Any]) -> PipelineError:
     error = cls.__new__(cls)
     error.args = args
