@@ -1,5 +1,7 @@
 """The replicated log behind the port of the message store: only what is committed, at its physical offset."""
 
+import random
+
 import pytest
 
 from commitlog.put_outcomes import put_outcome
@@ -125,6 +127,30 @@ def test_times_name_places(led, clock):
 
     for asked in range(times[0] - 2, times[-1] + 3):
         later = [place - 48 for place, time in zip(places, times, strict=True) if time >= asked]
+        assert led.log.offset_at_timestamp(asked) == (later[0] if later else led.log.end_offset)
+
+
+def test_times_name_places_among_leaders_own_entries_and_past_damaged_ones(led, clock, tmp_path):
+    rng = random.Random(7)
+    for term in range(2, 40):
+        for _ in range(rng.randrange(3)):
+            clock.now += rng.randrange(3)
+            put(led, message(b"m" * rng.randrange(600)))
+        for _ in range(rng.choice((0, 0, 1, 9))):
+            led.node.lead(term)
+    led.node.commit()
+    records = {row[3] - 48: led.log.find(row[3]).store_timestamp for row in led.scanned()}
+    damaged = rng.sample(sorted(records), 5)
+    for place in damaged:
+        path = tmp_path / "dledger-n0" / "data" / f"{place // FILE_SIZE * FILE_SIZE:020d}"
+        with path.open("r+b") as file:
+            # The time itself, so that it says anything.
+            file.seek(place % FILE_SIZE + 48 + 56)
+            file.write(rng.randbytes(8))
+
+    good = {place: time for place, time in records.items() if place not in damaged}
+    for asked in range(min(good.values()) - 1, max(good.values()) + 2):
+        later = [place for place, time in good.items() if time >= asked]
         assert led.log.offset_at_timestamp(asked) == (later[0] if later else led.log.end_offset)
 
 
