@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from commitlog.record_scan import Stop, resync, scan
+from commitlog.record_resync import resync
+from commitlog.record_scan import Stop, scan
 from store.dispatch_batch import DispatchBatch, Skipped
 from store.mapped_file import MappedFile
 

@@ -35,7 +35,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from commitlog.record import BLANK_MAGIC, BLANK_SIZE_MIN, HEAD, MAGICS, BadRecord, Fault, Record, decode, find_fault
-from commitlog.record_scan import resync
+from commitlog.record_resync import resync
 from store.mapped_file import MappedFile
 
 SECTOR_SIZE_BYTES: Final = 512

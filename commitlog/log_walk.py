@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from commitlog.record import HEAD
-from commitlog.record_scan import Stop, resync, scan
+from commitlog.record_resync import resync
+from commitlog.record_scan import Stop, scan
 from commitlog.store_directory import LogFile
 from store.dispatch_batch import DispatchBatch, Skipped
 from store.read_only_files import OpenFiles

@@ -6,7 +6,8 @@ import pytest
 
 from commitlog.record import decode
 from commitlog.record_encoder import RecordEncoder
-from commitlog.record_scan import Stop, resync, scan, walk
+from commitlog.record_resync import resync
+from commitlog.record_scan import Stop, scan, walk
 from commitlog.tags_code import tags_code
 from store.java_hash import key_hash
 from store.message_id import decode_message_id

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog import record_scan
+from commitlog import record_resync
 from commitlog.record import BLANK_MAGIC, decode
-from commitlog.record_scan import Stop, resync, scan, walk
+from commitlog.record_resync import resync
+from commitlog.record_scan import Stop, scan, walk
 from dledger.entry import ENTRY_NOOP, HEADER, HEADER_SIZE, encode_batch
 from store.message import Message
 
@@ -313,7 +314,7 @@ def test_a_magic_across_two_pieces_of_a_search_is_found(monkeypatch, stretch):
     data, starts, end = stretch
     damaged = b"\0" * starts[1] + data[starts[1] :]
     for size in range(1, 140):
-        monkeypatch.setattr(record_scan, "_SEARCH_SIZE", size)
+        monkeypatch.setattr(record_resync, "_SEARCH_SIZE", size)
         assert found_behind(damaged, 0, end) == starts[1]
 
 
@@ -331,8 +332,8 @@ def test_a_search_among_bytes_that_only_look_like_records_is_given_up(monkeypatc
         struct.pack_into(">i", data, at + 84, size - 92)
     data += b"\x01T\0\0"
     checked = []
-    monkeypatch.setattr(record_scan, "_WASTE_SIZE_MAX", 10 * len(data))
-    monkeypatch.setattr(record_scan, "_is_good_place", lambda view, place, *rest: checked.append(place))
+    monkeypatch.setattr(record_resync, "_WASTE_SIZE_MAX", 10 * len(data))
+    monkeypatch.setattr(record_resync, "_is_good_place", lambda view, place, *rest: checked.append(place))
 
     assert found_behind(data, 0, len(data) - 1) == len(data) - 1
     assert len(checked) == 199
