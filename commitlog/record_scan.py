@@ -91,21 +91,21 @@ def walk(
         count_max: stop after so many records.
     """
     starts, sizes = list[int](), list[int]()
-    limit = min(position + size_bytes_max, end)
+    limit, left = min(position + size_bytes_max, end), count_max
     if header_size:
         position = _walk_entries(view, position, end, limit, count_max, (starts, sizes))
     else:
         add_start, add_size, unpack = starts.append, sizes.append, HEAD.unpack_from
         last = min(limit - 1, end - RECORD_SIZE_MIN)
-        while position <= last and count_max:
+        while position <= last and left:
             size, magic = unpack(view, position)
             if magic not in MAGICS or not RECORD_SIZE_MIN <= size <= end - position:
                 break
             add_start(position)
             add_size(size)
             position += size
-            count_max -= 1
-    if position >= limit or not count_max:
+            left -= 1
+    if position >= limit or len(starts) == count_max:
         return Walk(starts, sizes, position, Stop.END)
     return Walk(starts, sizes, position, *_why_stopped(view, position, end, header_size))
 

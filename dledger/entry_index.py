@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from store.mapped_file_queue import MappedFileQueue
 
-_UNIT_TYPE = np.dtype([("magic", ">i4"), ("position", ">i8"), ("size", ">i4"), ("index", ">i8"), ("term", ">i8")])
+UNIT_TYPE = np.dtype([("magic", ">i4"), ("position", ">i8"), ("size", ">i4"), ("index", ">i8"), ("term", ">i8")])
 # Units compared at once: bounds the memory of the check (1 MiB a column).
 _CHECK_COUNT = 1 << 15
 
@@ -28,7 +28,7 @@ _CHECK_COUNT = 1 << 15
 _Fields = tuple[int, int, int, int, int]
 _NONE: _Fields = (0, 0, 0, -1, 0)
 
-assert _UNIT_TYPE.itemsize == INDEX_UNIT_SIZE
+assert UNIT_TYPE.itemsize == INDEX_UNIT_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class EntryIndex:
             if file is None:
                 raise self.corrupt(index)
             count = min(last_index - index + 1, (file.end_offset - offset) // INDEX_UNIT_SIZE)
-            units = np.frombuffer(file.file.view(), _UNIT_TYPE, count, offset - file.begin_offset)
+            units = np.frombuffer(file.file.view(), UNIT_TYPE, count, offset - file.begin_offset)
             if not (units["index"] == np.arange(index, index + count)).all():
                 raise self.corrupt(index)
             parts.append(units["position"].astype(np.int64))
@@ -165,7 +165,7 @@ class EntryIndex:
             if file is None:
                 return False
             count = min(_CHECK_COUNT, end_index - index, (file.end_offset - offset) // INDEX_UNIT_SIZE)
-            units = np.frombuffer(file.file.view(), _UNIT_TYPE, count, offset - file.begin_offset)
+            units = np.frombuffer(file.file.view(), UNIT_TYPE, count, offset - file.begin_offset)
             positions, ends = units["position"], units["position"] + units["size"]
             expected = np.concatenate(([expected_position], ends[:-1]))
             terms = np.concatenate(([term], units["term"]))

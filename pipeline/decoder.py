@@ -73,11 +73,27 @@ def decode_rows(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def raw_topics(view: memoryview, rows: RecordRows) -> pa.Array:
+    """Return the topics of records as they are stored; arguments as of `decode_rows`."""
+    return _Decoding(view, rows, 0).cut(_TOPIC)
+
+
+def raw_properties(view: memoryview, rows: RecordRows) -> pa.Array:
+    """Return the properties of records as they are stored; arguments as of `decode_rows`."""
+    return _Decoding(view, rows, 0).cut(_PROPERTIES)
+
+
 @dataclass
 class _Decoding:
     view: memoryview
     rows: RecordRows
     header_size: int
+
+    def cut(self, part: int) -> pa.Array:
+        if not len(self.rows):
+            return pa.array([], pa.binary())
+        places = pa.array(np.arange(part, _PARTS * len(self.rows), _PARTS, dtype=np.int32))
+        return pc.take(self._parts, places, boundscheck=False)
 
     def column(self, name: str) -> pa.Array:
         if name in _FIELDS:
@@ -98,9 +114,9 @@ class _Decoding:
 
     def _variable(self, name: str) -> pa.Array:
         if name == "body":
-            return self._cut(_BODY)
+            return self.cut(_BODY)
         if name == "topic":
-            return _texts(self._cut(_TOPIC))
+            return _texts(self.cut(_TOPIC))
         if name == "propertiesRaw":
             return self._raw_properties
         assert name == "properties", name
@@ -117,15 +133,9 @@ class _Decoding:
         buffers = [None, pa.py_buffer(borders), pa.py_buffer(self.view)]
         return pa.Array.from_buffers(pa.binary(), borders.size - 1, buffers)
 
-    def _cut(self, part: int) -> pa.Array:
-        if not len(self.rows):
-            return pa.array([], pa.binary())
-        places = pa.array(np.arange(part, _PARTS * len(self.rows), _PARTS, dtype=np.int32))
-        return pc.take(self._parts, places, boundscheck=False)
-
     @cached_property
     def _raw_properties(self) -> pa.Array:
-        return self._cut(_PROPERTIES)
+        return self.cut(_PROPERTIES)
 
     @cached_property
     def _properties(self) -> PropertyColumns:

@@ -157,7 +157,7 @@ def load_queues(
                 findings.append(_foreign(directory, "a directory named by a queue id"))
                 continue
             key = QueueKey(topic, int(name))
-            queue_files = _load_files(files, open_files, directory, findings)
+            queue_files = load_queue_files(files, open_files, directory, findings)
             queues[key] = QueueView(open_files, key, directory, queue_files)
     return queues, findings
 
@@ -169,7 +169,7 @@ def _listed(files: ReadOnlyFiles, directory: str, findings: list[Finding]) -> li
     return []
 
 
-def _load_files(
+def load_queue_files(
     files: ReadOnlyFiles, open_files: OpenFiles, directory: str, findings: list[Finding]
 ) -> list[QueueFile]:
     """Return the files of a queue; those of another size than most are left out."""

@@ -1,46 +1,12 @@
 """Every message that Java wrote, decoded to Arrow columns, is what its manifest says."""
 
-import base64
-from ipaddress import ip_address
-
 import numpy as np
 
 from commitlog.record_rows import good_rows
 from commitlog.record_scan import walk
 from pipeline.decoder import decode_rows
 from pipeline.schema import ALL_NAMES, arrow_schema
-
-
-def expected(message):
-    def host(text):
-        address, _, port = text.rpartition("|")
-        ip = ip_address(address)
-        return f"{ip}:{port}" if ip.version == 4 else f"[{ip}]:{port}"
-
-    return {
-        "topic": message["topic"],
-        "queueId": message["queueId"],
-        "queueOffset": message["queueOffset"],
-        "body": base64.b64decode(message["body"]),
-        "tags": message["tag"],
-        "keys": message["keys"],
-        "uniqKey": message["uniqKey"],
-        "properties": message["properties"],
-        "bornTimestamp": message["bornTimestamp"] * 1000,
-        "storeTimestamp": message["storeTimestamp"] * 1000,
-        "physicalOffset": message["physicalOffset"],
-        "sysFlag": message["sysFlag"],
-        "flag": message["flag"],
-        "reconsumeTimes": message["reconsumeTimes"],
-        "bornHost": host(message["bornHost"]),
-        "storeHost": host(message["storeHost"]),
-        "preparedTransactionOffset": message["preparedTransactionOffset"],
-        "bodyCrc": message["bodyCRC"],
-        "bodySize": len(base64.b64decode(message["body"])),
-        "storeSize": message["size"],
-        "magic": message["magic"],
-        "propertiesRaw": base64.b64decode(message["propertiesRaw"]),
-    }
+from tests.compat.arrow_messages import expected, rows_of
 
 
 def decoded(file):
@@ -57,13 +23,6 @@ def test_columns_are_what_the_manifest_says(java_store):
         batch = decoded(file)
         assert batch.schema == arrow_schema(ALL_NAMES)
         batch.validate(full=True)
-        for name in ("bornTimestamp", "storeTimestamp"):
-            place = batch.schema.get_field_index(name)
-            batch = batch.set_column(place, name, batch.column(place).cast("int64"))
-        for row in batch.to_pylist():
-            row["properties"] = dict(row["properties"])
-            is_entry = file.header_size > 0
-            assert (row.pop("index") is not None, row.pop("term") is not None) == (is_entry, is_entry)
-            found[row["physicalOffset"]] = row
+        found |= {row["physicalOffset"]: row for row in rows_of(batch, has_entries=file.header_size > 0)}
 
     assert found == {offset: expected(message) for offset, message in java_store.messages.items()}

@@ -1,0 +1,212 @@
+"""Reads a stretch of a log: finds its records by the index or by walking, checks, filters and decodes them."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from commitlog.record_resync import find_good, resync
+from commitlog.record_rows import RecordRows, good_rows
+from commitlog.record_scan import Stop, skipped_at, walk
+from pipeline.corrupt_policy import CorruptPolicy
+from pipeline.crc_check import bad_checksums
+from pipeline.decoder import decode_rows
+from pipeline.errors import DataLost, LostRange, StoreUnreadable
+from pipeline.log_places import NO_INDEX
+from pipeline.row_filter import choose, without_system
+from pipeline.schema import chosen
+from pipeline.selection import Selection
+from pipeline.slice import Slice
+from store.dispatch_batch import Int64s, Skipped
+from store.errors import StorageFailed
+from store.read_only_files import OpenFiles, ReadOnlyFiles
+
+_log = logging.getLogger(__name__)
+
+BATCH_ROWS: Final = 1 << 16
+# Of the log that makes one batch: bounds its memory.
+BATCH_SIZE_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How slices are read: see the arguments of `pipeline.read_slice.read_slice`."""
+
+    columns: Sequence[str]
+    selection: Selection
+    verify_crc: bool
+    on_corrupt: CorruptPolicy
+    fail_on_data_loss: bool
+    batch_rows: int
+
+    def __post_init__(self) -> None:
+        chosen(self.columns)
+
+    def open(self, open_files: OpenFiles, path: str, lost: LostRange) -> memoryview | None:
+        """Return the bytes of a file; None when it is gone and that is allowed.
+
+        Raises:
+            DataLost: it is gone, with what is lost.
+            StoreUnreadable: it is there and cannot be read.
+        """
+        try:
+            return open_files.get(path).view()
+        except StorageFailed as error:
+            if not isinstance(error.reason, FileNotFoundError):
+                raise StoreUnreadable(path, str(error.reason.strerror)) from error
+            self.lose(path, lost)
+            return None
+
+    def lose(self, path: str, lost: LostRange) -> None:
+        """Do without a range that is gone, unless that is an error.
+
+        Raises:
+            DataLost: it is.
+        """
+        if self.fail_on_data_loss:
+            raise DataLost(path, [lost])
+        _log.warning("%s: left out what is lost: %s", path, lost)
+
+    def walk(
+        self,
+        view: memoryview,
+        base: int,
+        path: str,
+        header_size: int,
+        *,
+        position: int = 0,
+        stop: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of what begins in a stretch of a file, from record to record.
+
+        Args:
+            view: the file.
+            base: offset of its first byte in the log.
+            path: its name.
+            header_size: 48 where records are bodies of entries, else 0.
+            position: where a record (or its entry) begins.
+            stop: position behind the stretch; a record that begins before it may end behind it.
+        """
+        end = len(view)
+        stop = end if stop is None else stop
+        while position < stop:
+            size = min(stop - position, BATCH_SIZE_BYTES)
+            walked = walk(view, position, end, header_size=header_size, size_bytes_max=size, count_max=self.batch_rows)
+            starts, sizes = (np.array(column, np.int64) for column in (walked.starts, walked.sizes))
+            good = yield from self._decode_good(view, starts, sizes, base, path, header_size)
+            if good < len(starts) or walked.stop is Stop.BAD:
+                skipped = skipped_at(view, walked, good, end, base_offset=base, path=path, header_size=header_size)
+                position = self.skip(skipped, view)
+            elif walked.stop is Stop.BLANK:
+                position = _behind_blank(view, walked.position, header_size)
+            elif walked.stop is Stop.ZEROS:
+                behind = resync(view, walked.position, end, base_offset=base, header_size=header_size)
+                at = walked.position
+                position = self.skip(Skipped(path, at, base + at, behind - at, "a record or a filler", "zeros"), view)
+            else:
+                position = walked.position
+
+    def _decode_good(
+        self, view: memoryview, starts: Int64s, sizes: Int64s, base: int, path: str, header_size: int
+    ) -> Generator[pa.RecordBatch, None, int]:
+        """Yield the messages up to the first that is not good; return how many were good."""
+        if not len(starts):
+            return 0
+        first, last = int(starts[0]) - header_size, int(starts[-1] + sizes[-1])
+        window = view[first:last]
+        rows = good_rows(np.frombuffer(window, np.uint8), starts - first, starts - first + sizes, base + first)
+        yield from self.decode(window, rows, base + first, path, first, header_size)
+        return len(rows)
+
+    def decode(
+        self,
+        window: memoryview,
+        rows: RecordRows,
+        base: int,
+        path: str,
+        position: int,
+        header_size: int,
+        *,
+        is_topic_known: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield one batch of those of the rows that are wanted; none when there are none.
+
+        Args:
+            window: holds the records.
+            rows: good ones, as far as can be seen without their checksums.
+            base: offset of the window's first byte in the log.
+            path: of the file.
+            position: of the window's first byte in it.
+            header_size: as of `walk`.
+            is_topic_known: as of `pipeline.row_filter.choose`.
+        """
+        if header_size:
+            rows = without_system(window, rows)
+        rows = choose(window, rows, self.selection, is_topic_known=is_topic_known)
+        if self.verify_crc and len(rows):
+            is_bad = np.zeros(len(rows), np.bool_)
+            for row, expected, found in bad_checksums(window, rows, header_size):
+                is_bad[row] = True
+                begin, end = int(rows.begins[row]) - header_size, int(rows.ends[row])
+                skipped = Skipped(path, position + begin, base + begin, end - begin, expected, found)
+                self.on_corrupt.handle(skipped, window[begin:end])
+            rows = rows.select(~is_bad) if is_bad.any() else rows
+        if len(rows):
+            yield decode_rows(window, rows, self.columns, header_size=header_size)
+
+    def skip(self, skipped: Skipped, view: memoryview) -> int:
+        """Do with corrupt bytes of a file as the policy says; return the position behind them."""
+        behind = skipped.position + skipped.size
+        self.on_corrupt.handle(skipped, view[skipped.position : behind])
+        return behind
+
+
+class LogReading:
+    """Reads one slice of the log.
+
+    Args:
+        reading: how.
+        part: the slice.
+    """
+
+    def __init__(self, reading: Reading, part: Slice) -> None:
+        self._reading = reading
+        self._part = part
+        self._base = int(posixpath.basename(part.path))
+        self._open_files = OpenFiles(ReadOnlyFiles())
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield its messages."""
+        part, reading = self._part, self._reading
+        view = reading.open(self._open_files, part.path, self._lost())
+        if view is None:
+            return
+        try:
+            yield from self._batches(view)
+        finally:
+            self._open_files.close_all()
+
+    def _batches(self, view: memoryview) -> Iterator[pa.RecordBatch]:
+        part, base, header_size = self._part, self._base, self._part.header_size
+        position, stop = part.begin - base, part.end - base
+        if not part.is_begin_known:
+            position = find_good(view, position, len(view), base_offset=base, header_size=header_size)
+        yield from self._reading.walk(view, base, part.path, header_size, position=position, stop=stop)
+
+    def _lost(self) -> LostRange:
+        part, reason = self._part, f"{self._part.path} was deleted since the plan was made"
+        if part.begin_index != NO_INDEX:
+            return LostRange("entries", part.begin_index, part.end_index, reason)
+        return LostRange("log", part.begin, part.end, reason)
+
+
+def _behind_blank(view: memoryview, position: int, header_size: int) -> int:
+    """Return where a blank ends: with the file, but for one of entries at its head, and in a chunk of several files."""
+    first, second = (int.from_bytes(view[at : at + 4], "big", signed=True) for at in (position, position + 4))
+    return min(position + (second if header_size else first), len(view))
