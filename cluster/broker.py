@@ -29,14 +29,17 @@ from cluster.broker_service import BrokerService
 from cluster.process import GRACE_S, metrics_page, process_registry, run_process, say_ready, wait_end
 from cluster.registration import Registrar
 from cluster.replica import Replica
+from cluster.route_table import Registration
 from cluster.standalone import StandaloneConfig, StandaloneReplica
 from cluster.v1 import broker_pb2, broker_pb2_grpc
 from dledger.config import Address
 from dledger.grpc_server import Served, start_grpc_server
 from store.os_files import OsFiles
 
-# How soon name servers hear of a change of topics or nodes; of the standing, at once.
+# How soon name servers hear of a change of nodes; of standing and topics, at once.
 _REGISTRATION_INTERVAL_S: Final = 0.5
+# So long whoever changed a topic waits for name servers.
+_ANNOUNCE_LIMIT_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +74,7 @@ class Broker:
         self.core = BrokerCore(replica, options, self._metrics)
         self._service = BrokerService(self.core)
         self._registrar = Registrar(name_servers) if name_servers else None
+        self._changed = asyncio.Event()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -86,6 +90,8 @@ class Broker:
                 await stack.enter_async_context(self._registrar)
                 registering = asyncio.create_task(self._register(self._registrar))
                 stack.callback(registering.cancel)
+                self.core.on_topics_changed = self._changed.set
+                self.core.announced = partial(self._announced, self._registrar)
             service = broker_pb2.DESCRIPTOR.services_by_name["BrokerService"]
             own = Served(broker_pb2_grpc.add_BrokerServiceServicer_to_server, self._service, service)
             server = await start_grpc_server(self._address, [own, *self._beside])
@@ -99,14 +105,20 @@ class Broker:
 
     async def _register(self, registrar: Registrar) -> None:
         """Tell name servers what they should know, and each change of it."""
-        changed = asyncio.Event()
-        self._replica.when_standing_changes(changed.set)
+        self._replica.when_standing_changes(self._changed.set)
         while True:
-            changed.clear()
-            standing = self._replica.standing()
-            registrar.say(self._service.topics.registration() if standing.is_serving_puts else None)
+            self._changed.clear()
+            registrar.say(self._registration())
             with suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), _REGISTRATION_INTERVAL_S)
+                async with asyncio.timeout(_REGISTRATION_INTERVAL_S):
+                    await self._changed.wait()
+
+    async def _announced(self, registrar: Registrar) -> None:
+        registrar.say(self._registration())
+        await registrar.settled(_ANNOUNCE_LIMIT_S)
+
+    def _registration(self) -> Registration | None:
+        return self._service.topics.registration() if self._replica.standing().is_serving_puts else None
 
     def gauges(self) -> BrokerGauges:
         """Return how the broker stands; any thread may call it."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
-from cluster.broker_commands import Command, SetGroup, SetTopic, check_command
+from cluster.broker_commands import Command, DeleteTopic, SetGroup, SetTopic, check_command
 from cluster.broker_metrics import BrokerMetrics
 from cluster.broker_state import Applied
 from cluster.errors import Reason, RequestFailed, answer_of, failure_of
@@ -55,12 +55,19 @@ Response = TypeVar("Response", bound=_Answering)
 
 
 class BrokerCore:
-    """One broker's replica, options and metrics, and the rules that hold for all calls."""
+    """One broker's replica, options and metrics, and the rules that hold for all calls.
+
+    Attributes:
+        on_topics_changed: is called when a topic was created, changed or deleted here.
+        announced: returns when name servers know of that, as far as they can be reached.
+    """
 
     def __init__(self, replica: Replica, options: BrokerOptions, metrics: BrokerMetrics) -> None:
         self.replica = replica
         self.options = options
         self.metrics = metrics
+        self.on_topics_changed: Callable[[], None] = lambda: None
+        self.announced: Callable[[], Awaitable[None]] = _at_once
 
     # ---------------------------------------------------------------------------------------------------- answers
 
@@ -125,6 +132,8 @@ class BrokerCore:
         applied = await self.replica.change(command)
         if not applied.is_done:
             raise RequestFailed(Reason[applied.verdict.name], applied.detail)
+        if isinstance(command, SetTopic | DeleteTopic):
+            self.on_topics_changed()
         return applied
 
     # ------------------------------------------------------------------------------------------- topics and groups
@@ -230,6 +239,10 @@ def _how_to_permit(topic: str, permission: str) -> str:
     if is_system_topic(topic):
         return "it is the broker's own: take another one"
     return f"`dledger topic create {topic} --permission {permission}` (with its number of --queues) permits it"
+
+
+async def _at_once() -> None:
+    """There are no name servers."""
 
 
 def wall_clock_ms() -> int:

@@ -80,6 +80,8 @@ class Reason(StrEnum):
     LEADER_NOT_READY = "LEADER_NOT_READY"
     LEADER_TRANSFERRING = "LEADER_TRANSFERRING"
     TERM_CHANGED = "TERM_CHANGED"
+    # Who knows the topics was asked too early.
+    ROUTES_INCOMPLETE = "ROUTES_INCOMPLETE"
     # Something is full, or the node ends.
     LEADER_PENDING_FULL = "LEADER_PENDING_FULL"
     TOO_MANY_WAITERS = "TOO_MANY_WAITERS"
@@ -128,6 +130,8 @@ CAUSES: Final[dict[Reason, Cause]] = {
     Reason.LEADER_NOT_READY: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.LEADER_TRANSFERRING: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.TERM_CHANGED: Cause(_Code.ABORTED, _NOT_DONE, is_passing=True),
+    # Who knows the topics was asked too early.
+    Reason.ROUTES_INCOMPLETE: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
     # Something is full, or the node ends.
     Reason.LEADER_PENDING_FULL: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
     Reason.TOO_MANY_WAITERS: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),

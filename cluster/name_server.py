@@ -1,7 +1,7 @@
 """The gRPC service `cluster.v1.NameServer`: brokers register, clients look routes up. All of it is in memory.
 
 A name server that was started anew knows nothing; every broker's next heartbeat, 30 s later at most, is answered with
-"register again". Clients keep the routes that they have meanwhile.
+"register again". Clients keep the routes that they have meanwhile, and are told that others may be missing.
 
 Not here: what is kept (`cluster.route_table`), who sends registrations (`cluster.registration`).
 """
@@ -22,6 +22,7 @@ import grpc.aio
 
 from cluster.errors import Reason, RequestFailed, answer_of
 from cluster.process import GRACE_S, run_process, say_ready, wait_end
+from cluster.registration import HEARTBEAT_INTERVAL_S
 from cluster.route_messages import registered_broker, registration_of, route_response
 from cluster.route_table import SCAN_INTERVAL_MS, HeartbeatAnswer, RouteTable, StaleRegistration
 from cluster.v1 import answer_pb2, nameserver_pb2, nameserver_pb2_grpc
@@ -33,6 +34,8 @@ from store.errors import StoreError
 Context = grpc.aio.ServicerContext[Any, Any]
 
 TOPICS_PER_REQUEST_MAX = 1_000
+# Within it every broker has registered with a name server that was started anew: a heartbeat, and one more try.
+YOUNG_MS = int(HEARTBEAT_INTERVAL_S * 1000) + 5_000
 _CALLS_MAX = 1_024
 # A hundred thousand topics with names of average length; options that stand later win.
 _OPTIONS = (*SERVER_OPTIONS, ("grpc.max_receive_message_length", 32 << 20), ("grpc.max_send_message_length", 32 << 20))
@@ -55,6 +58,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
     def __init__(self, clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
         self._table = RouteTable()
         self._clock_ms = clock_ms
+        self._begin_ms = clock_ms()
 
     def scan(self) -> None:
         """Drop brokers that were silent for too long."""
@@ -108,7 +112,10 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         if len(request.topics) > TOPICS_PER_REQUEST_MAX:
             fault = f"expected at most {TOPICS_PER_REQUEST_MAX} topics, found {len(request.topics)}: ask several times"
             return nameserver_pb2.RouteResponse(answer=answer_of(RequestFailed(Reason.ILLEGAL_REQUEST, fault)))
-        return route_response({topic: self._table.routes(topic) for topic in request.topics})
+        response = route_response({topic: self._table.routes(topic) for topic in request.topics})
+        is_young = self._clock_ms() - self._begin_ms < YOUNG_MS
+        response.may_lack_topics = is_young or self._table.is_empty
+        return response
 
     async def ListTopics(
         self, request: nameserver_pb2.ListRegisteredTopicsRequest, context: Context

@@ -1,7 +1,8 @@
 """Registers a broker with all name servers: every 30 s, and at once when something has changed.
 
 One task for each name server, so that one that is down or slow holds up no other. What has not changed costs only a
-heartbeat. A failure is logged once, until the name server answers again; meanwhile it is tried every few seconds.
+heartbeat. A failure is logged once, until the name server answers again; meanwhile it is tried every few seconds. A
+connection that ends is a failure, too: a name server that was started anew need not wait for the next heartbeat.
 
 Only the leader registers: `say(None)` while this node does not lead. A leader that is deposed just falls silent; the
 next one's registration takes its place, because its term is higher.
@@ -67,6 +68,12 @@ class Registrar:
         for reporter in self._reporters:
             reporter.say(registration)
 
+    async def settled(self, time_limit_s: float) -> None:
+        """Return when every name server was told what was said last, or cannot be, or the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(time_limit_s):
+                await asyncio.gather(*(reporter.settled() for reporter in self._reporters))
+
     async def unregister(self) -> None:
         """Have all name servers drop the broker: it ends for good. Those that do not answer drop it in time."""
         await asyncio.gather(*(reporter.unregister() for reporter in self._reporters))
@@ -97,8 +104,12 @@ class _Reporter:
         self._wanted: Registration | None = None
         self._accepted: Registration | None = None
         self._changed = asyncio.Event()
+        # What was reported last, well or not; whoever waits for that is woken.
+        self._tried: Registration | None = None
+        self._waiting: list[asyncio.Future[None]] = []
         self._is_failing = False
         self._channel: grpc.aio.Channel | None = None
+        self._watcher: asyncio.Task[None] | None = None
 
     def say(self, registration: Registration | None) -> None:
         if registration != self._wanted:
@@ -108,14 +119,39 @@ class _Reporter:
     async def run(self) -> None:
         while True:
             self._changed.clear()
-            is_done = await self._report()
+            wanted = self._wanted
+            is_done = await self._report(wanted)
+            self._tried = wanted
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                if not each.done():
+                    each.set_result(None)
             pause_s = self._heartbeat_interval_s if is_done else self._retry_interval_s
+            # Not `wait_for`, which forgets that it was cancelled when both come at once.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._changed.wait()
 
-    async def _report(self) -> bool:
+    async def settled(self) -> None:
+        """Return when what is wanted now was reported, well or not."""
+        wanted = self._wanted
+        while self._tried != wanted and self._wanted == wanted:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
+
+    async def _watch(self, channel: grpc.aio.Channel) -> None:
+        """Report anew whenever a connection has ended: who answers there next may know nothing."""
+        before = grpc.ChannelConnectivity.IDLE
+        while True:
+            state = channel.get_state()
+            if before is grpc.ChannelConnectivity.READY and state is not before:
+                self._changed.set()
+            before = state
+            await channel.wait_for_state_change(state)
+
+    async def _report(self, registration: Registration | None) -> bool:
         """Say what there is to say; return whether the name server took it."""
-        registration = self._wanted
         if registration is None:
             return True
         try:
@@ -150,6 +186,10 @@ class _Reporter:
             await self._stub().Unregister(request, timeout=_CALL_TIMEOUT_S)
 
     async def close(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watcher
         if self._channel is not None:
             await self._channel.close()
 
@@ -178,4 +218,5 @@ class _Reporter:
         # Made in the loop that uses it.
         if self._channel is None:
             self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
+            self._watcher = asyncio.create_task(self._watch(self._channel))
         return NameServerStub(self._channel)

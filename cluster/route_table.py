@@ -298,6 +298,11 @@ class RouteTable:
 
     # ------------------------------------------------------------------------------------------------- for clients
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no broker is known."""
+        return not self._brokers
+
     def routes(self, topic: str) -> list[BrokerRoute]:
         """Return the brokers that have `topic`, in order of their names; if none has, those that would create it.
 

@@ -30,7 +30,7 @@ class TopicCalls:
     # ----------------------------------------------------------------------------------------------------- topics
 
     async def set_topic(self, request: pb.SetTopicRequest) -> pb.ChangeResponse:
-        """Create or change a topic.
+        """Create or change a topic; name servers that can be reached know of it when this returns.
 
         Raises:
             StoreError, DLedgerError: nothing was changed, unless the error leaves that open.
@@ -41,6 +41,7 @@ class TopicCalls:
         if topic.read_queues < 1 and topic.write_queues < 1:
             raise IllegalRequest("read_queues, write_queues", "at least one queue", "0 and 0")
         applied = await self._core.change(SetTopic(topic, request.is_new))
+        await self._core.announced()
         return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is Verdict.CHANGED)
 
     async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.ChangeResponse:
@@ -52,6 +53,7 @@ class TopicCalls:
         await self._core.check_current()
         self._core.known_topic(request.topic)
         await self._core.change(DeleteTopic(request.topic))
+        await self._core.announced()
         return pb.ChangeResponse(answer=DONE, is_changed=True)
 
     async def list_topics(self, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
@@ -150,7 +152,10 @@ class TopicCalls:
             if topic is not None and not is_system_topic(name):
                 queues = topic_queues(topic)
                 routes[name] = [BrokerRoute(self.registration((queues,)), queues)]
-        return route_response(routes)
+        response = route_response(routes)
+        response.broker = self._core.options.broker
+        response.may_lack_topics = not self._core.replica.standing().is_serving_puts
+        return response
 
     async def status(self, _request: pb.BrokerStatusRequest) -> pb.BrokerStatusResponse:
         """Return what this node knows of its messages."""

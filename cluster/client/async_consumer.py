@@ -107,7 +107,8 @@ class AsyncConsumer:
                 return messages
             self._is_ready.clear()
             try:
-                await asyncio.wait_for(self._is_ready.wait(), max(deadline - time.monotonic(), 0.0))
+                async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
+                    await self._is_ready.wait()
             except TimeoutError:
                 return []
 
@@ -241,7 +242,8 @@ class AsyncConsumer:
             with suppress(TimeoutError):
                 # A topic that is not there yet is looked for more often.
                 pause_s = self._options.rebalance_interval_s if self._rebalancer.readers else _TICK_S
-                await asyncio.wait_for(wanted.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await wanted.wait()
 
     async def _keep_up(self) -> None:
         committed_at = renewed_at = looked_at = time.monotonic()

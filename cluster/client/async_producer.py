@@ -373,7 +373,8 @@ class AsyncProducer:
                 raise not_appended(Reason.CLIENT_CLOSED, "the producer was closed")
             self._room.clear()
             try:
-                await asyncio.wait_for(self._room.wait(), item.deadline - time.monotonic())
+                async with asyncio.timeout(item.deadline - time.monotonic()):
+                    await self._room.wait()
             except TimeoutError:
                 raise not_appended(Reason.CLIENT_QUEUE_FULL, self._fullness()) from None
 

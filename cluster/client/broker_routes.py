@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 
 import grpc.aio
 
-from cluster.client.route_finder import RouteFinder
+from cluster.client.route_finder import LookedUp, RouteFinder
 from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
 from cluster.route_messages import routes_of
 from cluster.route_table import BrokerRoute
@@ -22,11 +21,11 @@ _CALL_TIMEOUT_S = 3.0
 class BrokerRouteFinder(RouteFinder):
     """Asks all given nodes, for each knows its own broker alone; of a broker the answer of the highest term counts."""
 
-    async def refresh(self, topics: Sequence[str]) -> set[str]:
-        """Ask for routes now; return the topics whose routes are others than before.
+    async def _look_up(self, topics: Sequence[str]) -> LookedUp:
+        """Ask all nodes.
 
         Raises:
-            RequestFailed: no node answers; what was known is still known.
+            RequestFailed: none answers.
         """
         answers = await asyncio.gather(
             *(self._ask(address, topics) for address in self._addresses), return_exceptions=True
@@ -43,12 +42,17 @@ class BrokerRouteFinder(RouteFinder):
             # The broker of a node that does not answer still has its queues.
             for topic in topics:
                 _merge(found[topic], self.cache.get(topic) or ())
+        brokers, serving = set(), set()
         for answer in answers:
             if isinstance(answer, RouteResponse):
+                brokers.add(answer.broker)
+                if not answer.may_lack_topics:
+                    serving.add(answer.broker)
                 for topic, routes in routes_of(answer).items():
                     _merge(found.setdefault(topic, {}), routes)
         merged = {topic: tuple(by_broker[name] for name in sorted(by_broker)) for topic, by_broker in found.items()}
-        return self.cache.update(topics, merged, time.monotonic_ns() // 1_000_000)
+        # What the leader of a broker does not know, its broker has not; any other node may have it still to learn.
+        return LookedUp(merged, may_lack_topics=brokers != serving)
 
     async def _ask(self, address: str, topics: Sequence[str]) -> RouteResponse:
         if address not in self._channels:

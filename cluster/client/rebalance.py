@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 # Who gives a queue up commits when he hears of the change; who takes it over hears of it at the same time, and leaves
 # him that long. Only repeats are saved by it: right it is without, too.
 _HANDOVER_S = 0.3
-# A lock that another consumer holds still is asked for again so soon.
-_LOCK_RETRY_S = 1.0
+# A lock that another consumer holds still, or a topic that is not known yet, is asked for again so soon.
+_RETRY_S = 1.0
 # A stream that was silent for so long although its queue has more is opened anew.
 SILENCE_S = 15.0
 
@@ -81,6 +81,8 @@ class Rebalancer:
         self.offsets = GroupOffsets(group, connection.nodes, options.start, is_kept=self._is_shared)
         self._locks = QueueLocks(group, client_id, connection.nodes)
         self._leaving: list[QueueReader] = []
+        self._lost_topics: set[str] = set()
+        self._retry: asyncio.TimerHandle | None = None
         # Locks that were asked for and not given back, whether or not they were got.
         self._asked_locks: set[BrokerQueue] = set()
         # How often a stay in a group ended: locks that were given meanwhile may have ended with it.
@@ -127,9 +129,9 @@ class Rebalancer:
             routes = await self._connection.find(topic)
         except RequestFailed as failure:
             if not held:
-                # Without the topic there is nothing to wait for but the topic.
-                logger.warning("no_route topic=%s: %s", topic, failure)
+                self._say_lost(topic, failure)
             return held
+        self._lost_topics.discard(topic)
         queues = readable_queues(routes)
         if not self._is_shared:
             return queues
@@ -145,6 +147,23 @@ class Rebalancer:
                 return ALLOCATIONS[self._options.allocation](self._client_id, client_ids, queues)
         return held
 
+    def _want_soon(self) -> None:
+        """Share out anew a little later; however often it is said meanwhile, once."""
+        if self._retry is None:
+            self._retry = asyncio.get_running_loop().call_later(_RETRY_S, self._want_now)
+
+    def _want_now(self) -> None:
+        self._retry = None
+        self.wanted.set()
+
+    def _say_lost(self, topic: str, failure: RequestFailed) -> None:
+        """Take note that a topic was not found: look again soon where that may change by itself, else in turn."""
+        if failure.is_worth_trying:
+            self._want_soon()
+        if topic not in self._lost_topics:
+            self._lost_topics.add(topic)
+            logger.warning("no_route topic=%s: %s", topic, failure)
+
     async def _take_over(self, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:
         if any(len(member.client_ids) > 1 for member in self._members.values()):
             await asyncio.sleep(_HANDOVER_S)
@@ -153,7 +172,7 @@ class Rebalancer:
             self._asked_locks.update(queues)
             locked_until = {queue: until for queue, until in (await self._lock(queues)).items() if until}
             if len(locked_until) < len(queues):
-                asyncio.get_running_loop().call_later(_LOCK_RETRY_S, self.wanted.set)
+                self._want_soon()
             queues = [queue for queue in queues if queue in locked_until]
         by_topic: dict[tuple[str, str], list[BrokerQueue]] = defaultdict(list)
         for queue in queues:
@@ -163,7 +182,7 @@ class Rebalancer:
                 beginnings = await self.offsets.beginnings(broker, topic, [queue.queue_id for queue in together])
             except RequestFailed as failure:
                 logger.warning("queues_not_taken_over broker=%s topic=%s: %s", broker, topic, failure)
-                asyncio.get_running_loop().call_later(_LOCK_RETRY_S, self.wanted.set)
+                self._want_soon()
                 continue
             for queue in together:
                 begin = beginnings[queue.queue_id]
@@ -224,7 +243,7 @@ class Rebalancer:
                 await self._give_up(reader)
                 self.wanted.set()
             elif not reader.locked_until:
-                asyncio.get_running_loop().call_later(_LOCK_RETRY_S, self.wanted.set)
+                self._want_soon()
 
     def follow_leaders(self) -> None:
         """Open streams anew that are open to a node which leads no longer, as another call has learned."""
@@ -256,6 +275,8 @@ class Rebalancer:
 
     async def close(self) -> None:
         """Give everything up: commit, unlock, leave the group."""
+        if self._retry is not None:
+            self._retry.cancel()
         for reader in list(self.readers.values()):
             await self._give_up(reader)
         await self.offsets.commit(self._leaving)

@@ -1,7 +1,8 @@
 """Asks name servers for routes and keeps the cache fresh.
 
-One that answers is enough. They are asked in an order of the client's own, drawn at random, so that clients spread over
-them; one that fails is asked last from then on.
+One that answers is enough, where it knows the topics. They are asked in an order of the client's own, drawn at random,
+so that clients spread over them; one that fails is asked last from then on. A topic that one does not know is asked of
+the others, and believed to be unknown only if one of those that answer has run for long enough to know.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import grpc
 import grpc.aio
@@ -30,6 +31,18 @@ _CHECK_INTERVAL_S: Final = 1.0
 _TOPICS_PER_CALL: Final = 500
 
 logger = logging.getLogger(__name__)
+
+
+class LookedUp(NamedTuple):
+    """What those who were asked know.
+
+    Attributes:
+        routes: by topic; a topic that nobody has is left out.
+        may_lack_topics: a topic that is left out may exist all the same.
+    """
+
+    routes: Mapping[str, Routes]
+    may_lack_topics: bool
 
 
 class RouteFinder:
@@ -69,15 +82,21 @@ class RouteFinder:
         """Return the routes of a topic: those that are known, or else what a name server says now.
 
         Raises:
-            RequestFailed: UNKNOWN_TOPIC: no broker has it; or no name server answers.
+            RequestFailed: UNKNOWN_TOPIC: no broker has it; ROUTES_INCOMPLETE: nobody who answers can know; or no name
+                server answers.
         """
         routes = self.cache.get(topic)
-        if not routes:
-            await self.refresh([topic])
-            routes = self.cache.get(topic)
-        if not routes:
-            raise RequestFailed(Reason.UNKNOWN_TOPIC, f"no broker has topic {topic!r}: create it, or mend its name")
-        return routes
+        if routes:
+            return routes
+        looked = await self._look_up([topic])
+        self.cache.update([topic], looked.routes, _now_ms())
+        routes = self.cache.get(topic)
+        if routes:
+            return routes
+        if looked.may_lack_topics:
+            text = f"nobody knows of topic {topic!r} yet, but all who answer have just started, or have no leader"
+            raise RequestFailed(Reason.ROUTES_INCOMPLETE, f"{text}; if it stays so: create it, or mend its name")
+        raise RequestFailed(Reason.UNKNOWN_TOPIC, f"no broker has topic {topic!r}: create it, or mend its name")
 
     async def refresh(self, topics: Sequence[str]) -> set[str]:
         """Ask for routes now; return the topics whose routes are others than before.
@@ -85,18 +104,36 @@ class RouteFinder:
         Raises:
             RequestFailed: no name server answers; what was known is still known.
         """
+        looked = await self._look_up(topics)
+        return self.cache.update(topics, looked.routes, _now_ms())
+
+    async def _look_up(self, topics: Sequence[str]) -> LookedUp:
+        """Ask name servers, until one knows what is not known yet.
+
+        Raises:
+            RequestFailed: none answers.
+        """
         failures: list[str] = []
+        routes: dict[str, Routes] = {}
+        missing, answers_count, may_lack_topics = topics, 0, True
         for address in tuple(self._addresses):
             try:
-                response = await self._ask(address, topics)
+                response = await self._ask(address, missing)
             except RequestFailed as failure:
                 failures.append(failure.message)
                 # Asked last from now on.
                 self._addresses.remove(address)
                 self._addresses.append(address)
                 continue
-            return self.cache.update(topics, routes_of(response), _now_ms())
-        raise RequestFailed(Reason.NOT_REACHED, "no name server answers: " + "; ".join(failures))
+            answers_count += 1
+            may_lack_topics = may_lack_topics and response.may_lack_topics
+            routes |= routes_of(response)
+            missing = [topic for topic in missing if not (routes.get(topic) or self.cache.get(topic))]
+            if not missing:
+                break
+        if not answers_count:
+            raise RequestFailed(Reason.NOT_REACHED, "no name server answers: " + "; ".join(failures))
+        return LookedUp(routes, may_lack_topics)
 
     async def _ask(self, address: str, topics: Sequence[str]) -> nameserver_pb2.RouteResponse:
         if address not in self._channels:

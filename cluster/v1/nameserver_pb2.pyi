@@ -336,6 +336,14 @@ class RouteResponse(_message.Message):
 
     ANSWER_FIELD_NUMBER: _builtins.int
     ROUTES_FIELD_NUMBER: _builtins.int
+    MAY_LACK_TOPICS_FIELD_NUMBER: _builtins.int
+    BROKER_FIELD_NUMBER: _builtins.int
+    may_lack_topics: _builtins.bool
+    """True: a topic that is left out may exist all the same, so ask again. A name server says so that was started just
+    now, or that no broker has registered with; a broker's node, while it does not take puts.
+    """
+    broker: _builtins.str
+    """Of a broker's node: the broker that it is a node of."""
     @_builtins.property
     def answer(self) -> _answer_pb2.Answer: ...
     @_builtins.property
@@ -347,10 +355,12 @@ class RouteResponse(_message.Message):
         *,
         answer: _answer_pb2.Answer | None = ...,
         routes: _abc.Iterable[Global___TopicRoute] | None = ...,
+        may_lack_topics: _builtins.bool = ...,
+        broker: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "routes", b"routes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "broker", b"broker", "may_lack_topics", b"may_lack_topics", "routes", b"routes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

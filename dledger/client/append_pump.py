@@ -86,7 +86,8 @@ class AppendPump:
         while not self.has_room:
             self._room.clear()
             try:
-                await asyncio.wait_for(self._room.wait(), deadline - time.monotonic())
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await self._room.wait()
             except TimeoutError:
                 text = f"{self._queued_entries} appends wait in this client already; {self._trouble}"
                 raise NotAppended(ResponseCode.LEADER_PENDING_FULL, text) from None

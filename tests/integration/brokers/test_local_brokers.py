@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
@@ -16,7 +17,7 @@ from cluster import Consumer, Producer
 from cluster.broker_calls import BrokerCalls
 from cluster.local_brokers import LocalBrokers
 from cluster.v1 import broker_pb2 as pb
-from cluster.v1.nameserver_pb2 import ListBrokersRequest
+from cluster.v1.nameserver_pb2 import ListBrokersRequest, RouteRequest
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger import LogClient, NotAppended
 
@@ -112,6 +113,41 @@ def test_name_server_that_was_killed_knows_everything_again_at_the_next_change(b
         first.term,
         1,
     )
+
+
+def test_name_servers_know_of_a_topic_as_soon_as_its_creation_is_answered(brokers: LocalBrokers) -> None:
+    with (
+        BrokerCalls(brokers.endpoints, FAR_S) as calls,
+        grpc.insecure_channel(brokers.name_servers) as channel,
+        Producer(name_servers=brokers.name_servers) as producer,
+    ):
+        server = NameServerStub(channel)
+        for number in range(10):
+            topic = f"t{number}"
+            wanted = pb.Topic(name=topic, read_queues=1, write_queues=1, permission=6)
+            calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted))
+            assert [each.topic for each in server.Route(RouteRequest(topics=[topic])).routes] == [topic]
+            assert producer.send(topic, b"x").queue_offset == 0
+            if number % 2:
+                calls.ask(lambda stub: stub.DeleteTopic, pb.DeleteTopicRequest(topic=topic))
+                assert not server.Route(RouteRequest(topics=[topic])).routes
+
+
+@pytest.mark.parametrize("by", ["name servers", "endpoints"])
+def test_topics_of_a_broker_that_was_started_again_are_never_unknown(brokers: LocalBrokers, by: str) -> None:
+    cluster = brokers.clusters["broker-a"]
+    assert dledger("topic", "create", "orders", "--queues", "1", "--broker", cluster.endpoints).returncode == 0
+    (server,) = brokers.name_servers.split(",")
+    for node_id in cluster.node_ids:
+        cluster.kill(node_id)
+    brokers.kill_name_server(server)
+    brokers.start_name_server(server)
+    where = {"name_servers": server} if by == "name servers" else {"endpoints": cluster.endpoints}
+
+    with ThreadPoolExecutor(1) as other_thread, Producer(**where, deadline_s=FAR_S) as producer:
+        sending = other_thread.submit(producer.send, "orders", b"x")
+        cluster.start()
+        assert sending.result(FAR_S).queue_offset == 0
 
 
 def test_brokers_are_taken_over_and_stopped_by_a_later_program(brokers: LocalBrokers) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,7 +18,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from cluster.client.route_finder import RouteFinder
 from cluster.errors import Reason, RequestFailed
-from cluster.name_server import NameServer
+from cluster.name_server import YOUNG_MS, NameServer
 from cluster.registration import Registrar
 from cluster.route_table import SILENCE_MS_MAX, BrokerNode, Registration, TopicQueues
 from cluster.v1 import nameserver_pb2 as pb
@@ -103,6 +105,84 @@ async def _logged(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
 
 
 @in_a_loop
+async def test_a_name_server_that_was_restarted_is_told_before_the_next_heartbeat(name_server) -> None:
+    server = name_server()
+    async with Registrar(server.address, heartbeat_interval_s=3_600, retry_interval_s=0.1) as broker:
+        broker.say(REGISTRATION)
+        await until(lambda: leader_of(server.address), "n0".__eq__)
+
+        server.kill()
+        server.start()
+
+        await until(lambda: leader_of(server.address), "n0".__eq__)
+
+
+@in_a_loop
+async def test_what_was_said_is_settled_when_every_name_server_knows_it_that_can_be_reached(name_server) -> None:
+    first, second, dead = name_server(), name_server(), name_server()
+    dead.kill()
+    async with registrar(first, second, dead) as broker:
+        for sequence in range(1, 20):
+            topics = tuple(TopicQueues(f"t{number}", 1, 1, 6) for number in range(sequence))
+            broker.say(replace(REGISTRATION, sequence=sequence, topics=topics))
+            await broker.settled(SOON_S)
+            assert [await leader_of(each.address, f"t{sequence - 1}") for each in (first, second)] == ["n0", "n0"]
+
+
+@in_a_loop
+async def test_a_topic_is_found_that_only_one_of_the_name_servers_knows(name_server) -> None:
+    knowing, other = name_server(), name_server()
+    async with registrar(knowing) as broker, registrar(other) as small:
+        broker.say(REGISTRATION)
+        small.say(replace(REGISTRATION, broker="b1", topics=()))
+        await until(lambda: leader_of(knowing.address), "n0".__eq__)
+        for seed in range(4):
+            async with RouteFinder(f"{knowing.address},{other.address}", random.Random(seed)) as finder:
+                (route,) = await finder.find("orders")
+                assert route.registration.broker == "b0"
+
+
+@in_a_loop
+async def test_a_topic_is_unknown_only_when_a_name_server_says_so_that_brokers_had_time_to_register_with() -> None:
+    now = [0]
+    async with (
+        served(lambda: now[0]) as young,
+        served(lambda: 0) as other,
+        RouteFinder(f"{young},{other}") as finder,
+        Registrar(young) as broker,
+    ):
+        with pytest.raises(RequestFailed, match="nobody knows of topic 'nothing' yet") as caught:
+            await finder.find("nothing")
+        assert (caught.value.reason, caught.value.is_worth_trying) == (Reason.ROUTES_INCOMPLETE, True)
+        now[0] = YOUNG_MS
+        with pytest.raises(RequestFailed) as caught:
+            # However old it is, no broker has registered.
+            await finder.find("nothing")
+        assert caught.value.reason is Reason.ROUTES_INCOMPLETE
+
+        broker.say(REGISTRATION)
+        await broker.settled(SOON_S)
+        with pytest.raises(RequestFailed, match="no broker has topic 'nothing'") as caught:
+            await finder.find("nothing")
+        assert (caught.value.reason, caught.value.is_worth_trying) == (Reason.UNKNOWN_TOPIC, False)
+        now[0] = YOUNG_MS - 1
+        with pytest.raises(RequestFailed) as caught:
+            await finder.find("nothing")
+        assert caught.value.reason is Reason.ROUTES_INCOMPLETE
+
+
+@asynccontextmanager
+async def served(clock_ms: Callable[[], int]) -> AsyncIterator[str]:
+    """Serve a name server in this process; yield its address."""
+    server = grpc.aio.server()
+    add_NameServerServicer_to_server(NameServer(clock_ms=clock_ms), server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    yield address
+    await server.stop(None)
+
+
+@in_a_loop
 async def test_a_broker_that_ends_for_good_is_gone_at_once(name_server) -> None:
     server = name_server()
     async with registrar(server) as broker:
@@ -126,9 +206,6 @@ async def test_clients_find_routes_while_one_name_server_lives_and_keep_them_whe
         (route,) = await finder.find("orders")
         assert (route.registration.broker, route.registration.leader_address) == ("b0", "127.0.0.1:40921")
         assert route.queues == TopicQueues("orders", 8, 8, 6)
-        with pytest.raises(RequestFailed, match="no broker has topic 'nothing'") as caught:
-            await finder.find("nothing")
-        assert caught.value.reason is Reason.UNKNOWN_TOPIC
 
         second.kill()
         with pytest.raises(RequestFailed, match="no name server answers") as caught:
