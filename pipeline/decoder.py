@@ -45,6 +45,7 @@ _FIELDS: Final = {
     "bodySize": "body_size",
     "storeSize": "size",
     "magic": "magic",
+    "bornTimestampMs": "born_timestamp",
 }
 _TIMES: Final = {"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp"}
 _HOSTS: Final = {"bornHost": ("born_host", BORN_HOST_IPV6), "storeHost": ("store_host", STORE_HOST_IPV6)}

@@ -36,6 +36,7 @@ def expected(message):
         "storeSize": message["size"],
         "magic": message["magic"],
         "propertiesRaw": base64.b64decode(message["propertiesRaw"]),
+        "bornTimestampMs": message["bornTimestamp"],
     }
 
 

@@ -5,6 +5,7 @@ import numpy as np
 from commitlog.record_rows import good_rows
 from commitlog.record_scan import walk
 from pipeline.decoder import decode_rows
+from pipeline.record_builder import build_records
 from pipeline.schema import ALL_NAMES, arrow_schema
 from tests.compat.arrow_messages import expected, rows_of
 
@@ -26,3 +27,15 @@ def test_columns_are_what_the_manifest_says(java_store):
         found |= {row["physicalOffset"]: row for row in rows_of(batch, has_entries=file.header_size > 0)}
 
     assert found == {offset: expected(message) for offset, message in java_store.messages.items()}
+
+
+def test_records_are_made_again_byte_for_byte(java_store):
+    count = 0
+    for file in java_store.files:
+        batch = decoded(file)
+        for record, offset in zip(build_records(batch).to_pylist(), batch["physicalOffset"].to_pylist(), strict=True):
+            position = offset - file.base
+            assert record == file.content[position : position + len(record)]
+            count += 1
+
+    assert count == len(java_store.messages)
