@@ -1,7 +1,7 @@
 """Columns to records: the way back of `pipeline.decoder`, byte for byte, without a loop over messages in Python.
 
 A frame that has all `RECORD_COLUMNS` is *lossless*: nothing of a record is missing. `properties`, `tags`, `keys`,
-`uniqKey`, `bodySize` and `storeSize` are what a reader makes of these; `index` and `term` belong to the entry around it.
+`uniqKey`, `bodySize` and `storeSize` are what a reader makes of these; `index` and `term` belong to the entry.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def build_records(batch: pa.RecordBatch) -> pa.Array:
         raise NotLossless("frame", f"the columns {', '.join(missing)}", f"only {batch.schema.names}", remedy)
     for name in RECORD_COLUMNS:
         if batch.column(name).null_count and not (name == "bornTimestamp" and BORN_MS in batch.schema.names):
-            raise NotLossless(f"column {name!r}", "a value in each row", "null", f"Leave {name!r} as the source gave it")
+            remedy = f"Leave {name!r} as the source gave it"
+            raise NotLossless(f"column {name!r}", "a value in each row", "null", remedy)
     kinds = _integers(batch, "sysFlag") & HOST_MASK
     found = np.unique(kinds)
     if len(found) <= 1:
