@@ -30,7 +30,7 @@ from pipeline.errors import BadOption, PipelineError
 from pipeline.lake_files import STAGING, DataFile, FileWriter, read_rows
 from pipeline.lake_manifest import BatchId, DamagedLake, LogRange, Manifest, Manifests, create_once, seal, unseal
 from store.errors import DirectoryLocked
-from store.files import Files
+from store.files import DirectoryLock, Files
 from store.os_files import OsFiles
 
 KINDS: Final = ("parquet", "delta", "iceberg")
@@ -142,11 +142,19 @@ class Lake:
         now_ms = time.time_ns() // 1_000_000
         mine = Manifest(batch, now_ms, tuple(files), tuple(removed), covers, note or {})
         with self._turn():
+            self._check_number(batch)
             decided = self._manifests.create(mine)
             if decided is not mine and decided.files != mine.files:
                 self._discard(files)
             self._publish(decided)
         return decided
+
+    def _check_number(self, batch: BatchId) -> None:
+        """Tables know the last batch of each write, and no others."""
+        last = self._manifests.last_number(batch.write_id)
+        if self.kind != "parquet" and batch.number < last and self._manifests.get(batch) is None:
+            remedy = "Use another checkpoint, or another name for the write"
+            raise PipelineError(f"batch {batch.number} of {batch.write_id}", f"one behind {last}", "it", remedy)
 
     def abort(self, batch: BatchId, files: Iterable[DataFile]) -> None:
         """Throw away what tasks have staged, unless the batch is committed with it: then publish it."""
@@ -171,10 +179,10 @@ class Lake:
             store.errors.DirectoryLocked: another one has been at it for a minute.
         """
         deadline = time.monotonic() + _TURN_S
-        while True:
+        lock: DirectoryLock | None = None
+        while lock is None:
             try:
                 lock = self._files.lock(f"{self.root}/{_LOCK}")
-                break
             except DirectoryLocked:
                 if time.monotonic() > deadline:
                     raise

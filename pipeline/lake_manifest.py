@@ -31,6 +31,8 @@ MANIFESTS: Final = "_manifests"
 _FORMAT: Final = 1
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _SUFFIX: Final = ".json"
+# Of a batch's number, which may be an offset of the log.
+_DIGITS: Final = 19
 _DONE: Final = ".done"
 
 
@@ -50,7 +52,7 @@ class BatchId(NamedTuple):
         name = self.write_id
         if not _PLAIN.fullmatch(name):
             name = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
-        return f"{name}-{self.number:012d}"
+        return f"{name}-{self.number:0{_DIGITS}d}"
 
 
 class LogRange(NamedTuple):
@@ -168,6 +170,12 @@ class Manifests:
         done = {name.removesuffix(_DONE) for name in names if name.endswith(_DONE)}
         waiting = [name for name in names if name.endswith(_SUFFIX) and name.removesuffix(_SUFFIX) not in done]
         return sorted(map(self._read, waiting), key=lambda each: (each.made_ms, each.batch))
+
+    def last_number(self, write_id: str) -> int:
+        """Return the highest number of a write's batches; -1: it has committed none."""
+        head = BatchId(write_id, 0).name[:-_DIGITS]
+        names = (name.removesuffix(_SUFFIX) for name in self._names() if name.endswith(_SUFFIX))
+        return max((int(name[-_DIGITS:]) for name in names if name[:-_DIGITS] == head), default=-1)
 
     def mark_published(self, batch: BatchId) -> None:
         """Note that nothing is left to do for a batch."""

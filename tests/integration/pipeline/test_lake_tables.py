@@ -1,0 +1,113 @@
+"""Lakes that are Delta or Iceberg tables: each batch once, also through crashes, and readable by others."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipeline.errors import PipelineError
+from pipeline.lake import Lake
+from pipeline.lake_manifest import BatchId
+from tests.lake_rows import NAMES, records_of, rows_of
+
+deltalake = pytest.importorskip("deltalake")
+sql = pytest.importorskip("pyiceberg.catalog.sql")
+
+BATCH = BatchId("query", 3)
+pytestmark = [
+    pytest.mark.slow,
+    # Of pyiceberg and what it uses.
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+def table_of(root, kind):
+    """Return the table as any reader sees it."""
+    if kind == "delta":
+        return deltalake.DeltaTable(str(root)).to_pyarrow_table()
+    catalog = sql.SqlCatalog("dledger", uri=f"sqlite:///{root}/_catalog.db", warehouse=Path(root).as_uri())
+    return catalog.load_table("dledger.messages").scan().to_arrow()
+
+
+def numbers(root, kind):
+    return sorted(map(int, table_of(root, kind)["body"].to_pylist()))
+
+
+def lake_at(root, kind):
+    return Lake.create(str(root), kind, rows_of(records_of(1)).schema)
+
+
+def stage(lake, batch, name="query-3-0"):
+    writer = lake.writer(name)
+    writer.write(batch)
+    return writer.finish()
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def kind(request):
+    return request.param
+
+
+def test_every_column_of_every_row_is_in_the_table(tmp_path, kind):
+    batch = rows_of(records_of(200, step_ms=600_000))
+    lake = lake_at(tmp_path, kind)
+
+    lake.commit(BATCH, stage(lake, batch))
+
+    found = table_of(tmp_path, kind).select(NAMES).cast(batch.schema).sort_by("physicalOffset")
+    assert found.equals(pa.Table.from_batches([batch]))
+    read = pa.concat_tables([lake.read(file) for file in lake.files()]).sort_by("physicalOffset")
+    assert read.equals(pa.Table.from_batches([batch]))
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("place", ["before the table", "behind the table", "nowhere"])
+def test_batch_is_in_the_table_once_wherever_the_driver_is_killed(tmp_path, kind, place, monkeypatch):
+    batch = rows_of(records_of(40))
+    lake = lake_at(tmp_path, kind)
+    lake.commit(BatchId("query", 2), stage(lake, rows_of(records_of(10, first=100))))
+
+    def killed(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        if place == "before the table":
+            patch.setattr(type(lake._tables[0]), "apply", killed)
+        if place == "behind the table":
+            patch.setattr("pipeline.lake_manifest.Manifests.mark_published", killed)
+        with suppress(Killed):
+            lake.commit(BATCH, stage(lake, batch))
+
+    again = lake_at(tmp_path, kind)
+    again.commit(BATCH, stage(again, batch))
+    again.commit(BATCH, stage(again, batch))
+
+    assert numbers(tmp_path, kind) == [*range(40), *range(100, 110)]
+
+
+def test_another_query_counts_its_own_batches(tmp_path, kind):
+    lake = lake_at(tmp_path, kind)
+
+    lake.commit(BatchId("query", 7), stage(lake, rows_of(records_of(4))))
+    lake.commit(BatchId("other", 0), stage(lake, rows_of(records_of(4, first=10))))
+
+    assert numbers(tmp_path, kind) == [0, 1, 2, 3, 10, 11, 12, 13]
+    with pytest.raises(PipelineError, match="batch 6 of query"):
+        lake.commit(BatchId("query", 6), [])
+
+
+def test_files_that_others_take_the_place_of_leave_the_table(tmp_path, kind):
+    lake = lake_at(tmp_path, kind)
+    old = [file for number in range(3) for file in stage(lake, rows_of(records_of(10, first=10 * number)))]
+    for number, file in enumerate(old):
+        lake.commit(BatchId("query", number), [file])
+
+    merged = stage(lake, rows_of(records_of(30)))
+    lake.commit(BatchId("compact", 0), merged, removed=[file.path for file in old])
+
+    assert numbers(tmp_path, kind) == list(range(30))
+    assert {file.path for file in lake.files()} == {file.path for file in merged}
