@@ -1,6 +1,7 @@
 """A broker without a group in a thread of its own, for tests whose clients block."""
 
 import asyncio
+import time
 from contextlib import contextmanager
 
 import grpc.aio
@@ -69,6 +70,10 @@ class BrokerThread:
         """Return the records of each queue, in order."""
         found = {}
         store = self.replica.store
+        deadline = time.monotonic() + 20
+        while store.derived.dispatcher.offset < store.log.end_offset:  # dispatch follows within milliseconds
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
         for name, queue_id in sorted(store.derived.queues):
             if name == topic:
                 offset = store.min_offset(topic, queue_id)
