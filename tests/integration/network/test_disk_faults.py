@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +10,8 @@ import pytest
 from dledger.errors import Outcome, ResponseCode, outcome_of
 from dledger.node import Node
 from dledger.pending_reads import RequestRefused
-from store.errors import DiskFull, StorageFailed
-from store.files import File
-from store.os_files import OsFiles
+from store.errors import StorageFailed
+from tests.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,52 +21,6 @@ if TYPE_CHECKING:
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 BODY = bytes(300_000)
-
-
-class FaultyFile:
-    """A real file whose syncs fail, or wait, when its disk says so."""
-
-    def __init__(self, disk: FaultyDisk, file: File) -> None:
-        self._disk = disk
-        self._file = file
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def sync(self) -> None:
-        if self._disk.is_broken:
-            raise StorageFailed(self._file.path, "fdatasync", OSError(5, "Input/output error"))
-        assert self._disk.is_going.wait(60)
-        self._file.sync()
-
-
-class FaultyDisk:
-    """The real file system; it can be full (no new files), broken (no sync succeeds) or stalled (none returns).
-
-    `used_ratio`, when given, is what it says of how full it is.
-    """
-
-    def __init__(self) -> None:
-        self.is_full = False
-        self.is_broken = False
-        self.used_ratio: float | None = None
-        self.is_going = threading.Event()
-        self.is_going.set()
-        self._files = OsFiles()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._files, name)
-
-    def disk_used_ratio(self, path: str) -> float:
-        return self._files.disk_used_ratio(path) if self.used_ratio is None else self.used_ratio
-
-    def create(self, path: str, size: int, *, is_sparse: bool = False) -> FaultyFile:
-        if self.is_full:
-            raise DiskFull(path, size)
-        return FaultyFile(self, self._files.create(path, size, is_sparse=is_sparse))
-
-    def open(self, path: str) -> FaultyFile:
-        return FaultyFile(self, self._files.open(path))
 
 
 async def append_until_refused(leader: Node) -> tuple[list[int], ResponseCode]:

@@ -1,0 +1,62 @@
+"""The real file system, made to fail: full, with syncs that fail or stall, as full as a test says."""
+
+import threading
+
+from store.errors import DiskFull, StorageFailed
+from store.os_files import OsFiles
+
+
+class FaultyFile:
+    """A real file whose syncs fail, or wait, when its disk says so."""
+
+    def __init__(self, disk, file):
+        self._disk = disk
+        self._file = file
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def sync(self):
+        if self._disk.is_broken and self._disk.broken_part in self._file.path:
+            raise StorageFailed(self._file.path, "fdatasync", OSError(5, "Input/output error"))
+        assert self._disk.is_going.wait(60)
+        self._file.sync()
+
+
+class FaultyDisk:
+    """The real file system; it can be full (no new files), broken (no sync succeeds) or stalled (none returns).
+
+    Attributes:
+        is_full: no new files.
+        is_broken: no sync succeeds of files whose path has `broken_part` in it.
+        is_going: cleared, no sync returns.
+        used_ratio: when given, what it says of how full it is.
+        removed: paths of what was removed, in order.
+    """
+
+    def __init__(self):
+        self.is_full = self.is_broken = False
+        self.broken_part = ""
+        self.used_ratio = None
+        self.removed = []
+        self.is_going = threading.Event()
+        self.is_going.set()
+        self._files = OsFiles()
+
+    def __getattr__(self, name):
+        return getattr(self._files, name)
+
+    def disk_used_ratio(self, path):
+        return self._files.disk_used_ratio(path) if self.used_ratio is None else self.used_ratio
+
+    def create(self, path, size, *, is_sparse=False):
+        if self.is_full:
+            raise DiskFull(path, size)
+        return FaultyFile(self, self._files.create(path, size, is_sparse=is_sparse))
+
+    def open(self, path):
+        return FaultyFile(self, self._files.open(path))
+
+    def remove(self, path):
+        self.removed.append(path)
+        self._files.remove(path)
