@@ -12,7 +12,7 @@ What bad input gets (`cluster.errors` has code and certainty of each):
 | a topic without permission to write, or of the system    | TOPIC_NOT_WRITABLE   | broker_core    |
 | a queue that the topic has not                           | UNKNOWN_QUEUE        | broker_core    |
 | too many puts wait for the disk                          | LEADER_PENDING_FULL  | store service  |
-| disk full                                                | DISK_FULL            | store          |
+| disk full                                                | DISK_FULL, of a group SERVICE_NOT_AVAILABLE | store, node |
 | not durable in time                                      | FLUSH_DISK_TIMEOUT   | store service  |
 """
 

@@ -45,6 +45,7 @@ from store.retention import ClockReading, read_clocks
 
 __all__ = ["ReplicatedConfig", "ReplicatedReplica"]
 
+_CHANGING: Final = "what was put just now is decided first, which takes a moment"
 _IMPORTING: Final = "the leader takes over the topics and groups of the store that the group goes on from"
 
 logger = logging.getLogger(__name__)
@@ -215,7 +216,7 @@ class ReplicatedReplica:
             leader.id,
             leader.client_address,
             is_serving_puts=is_serving,
-            reason="" if is_serving else self._reason(readiness),
+            reason="" if is_serving else self._reason(readiness) or _CHANGING,
             behind_bytes=0 if is_serving else readiness.behind_bytes,
         )
 
@@ -280,6 +281,8 @@ class ReplicatedReplica:
                 future.set_result(outcome)
             if outcome.certainty is Certainty.NOT_APPENDED:
                 self._leadership.distrust_offsets()
+                # Which looks at once whether those before it are decided.
+                self._upkeep.dispatch_soon()
 
         if pending.outcome is not None:
             future.set_result(pending.outcome)
@@ -292,7 +295,7 @@ class ReplicatedReplica:
         if self.store.stop_reason or self._is_stopping:
             return RequestFailed(Reason.STORE_STOPPED, reason)
         code = Reason.LEADER_NOT_READY if self.node.is_leader else Reason.NOT_LEADER
-        return RequestFailed(code, reason or "it began just now")
+        return RequestFailed(code, reason or _CHANGING)
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:
         """See `Replica.wait`."""
