@@ -1,4 +1,4 @@
-"""Disks of a broker's nodes fill up, fail, and are made room on: what is said is true, and nothing acknowledged is lost."""
+"""Disks of a broker's nodes fill up, fail, are made room on: what is said is true, nothing acknowledged is lost."""
 
 import asyncio
 

@@ -1,0 +1,149 @@
+"""Nodes are opened again: behind an end in order nothing is done; queues that are ahead or behind follow the log."""
+
+import shutil
+from itertools import count, islice
+
+import pytest
+
+from cluster.broker_commands import SetTopic
+from cluster.topic_config import TopicConfig
+from dledger.errors import ResponseCode
+from store.commit_log import Certainty, PutStatus
+from tests.message_stores import derived_files
+from tests.replicated_brokers import configs_in, numbered, read_queue, run, running_group, units_of, until
+
+
+@pytest.mark.slow
+def test_nodes_that_ended_in_order_dispatch_and_change_nothing_when_they_are_opened_again(tmp_path):
+    async def story():
+        async with running_group(configs_in(tmp_path)) as group:
+            await group.start()
+            await group.put(*numbered(range(150)))
+            await group.of_leader(lambda leader: leader.change(SetTopic(TopicConfig("T", 2, 2))))
+            await group.level()
+            units = {name: units_of(replica) for name, replica in group.open.items()}
+            await group.stop()
+            before = {name: derived_files(tmp_path / name) for name in group.configs}
+            for name in group.configs:
+                replica = group.open_node(name)
+                assert replica.notes == ()
+                assert replica.store.derived.dispatcher.dispatched_count == 0
+                assert units_of(replica) == units[name]
+                await replica.start()
+            await group.level()
+            await group.stop()
+            assert {name: derived_files(tmp_path / name) for name in group.configs} == before
+
+    run(story())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_clean", [True, False], ids=["ended in order", "killed"])
+def test_queues_and_index_ahead_of_the_log_are_cut_and_their_offsets_given_out_again(tmp_path, is_clean):
+    """As when an older copy of the log is put back beside newer queues."""
+
+    async def story():
+        root, copy = tmp_path / "n0", tmp_path / "copy"
+        async with running_group(configs_in(tmp_path, count=1)) as group:
+            await group.start()
+            await group.put(*numbered(range(120)))
+            await group.level()
+            await group.stop()
+            shutil.copytree(root, copy)
+            await group.start()
+            await group.put(*numbered(range(120, 300)))
+            await group.level()
+            await group.stop()
+            shutil.rmtree(root / "dledger-n0")
+            shutil.copytree(copy / "dledger-n0", root / "dledger-n0")
+            if not is_clean:
+                (root / "abort").write_text("1")
+            replica = group.open_node("n0")
+            assert any("consume queues: cut" in note for note in replica.notes)
+            assert any("index: cut" in note for note in replica.notes)
+            assert replica.store.max_offset("T", 0) <= 120
+            await replica.start()
+            _, (place,) = await group.put(*numbered([1000]))
+            assert place.queue_offset == 120
+            await group.level()
+            assert read_queue(replica) == [(number, b"%d" % number) for number in range(120)] + [(120, b"1000")]
+            assert not replica.store.query_by_key("T", "key-200").messages
+            (found,) = replica.store.query_by_key("T", "key-1000").messages
+            assert found.physical_offset == place.physical_offset
+
+    run(story())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_clean", [True, False], ids=["ended in order", "killed"])
+def test_queues_and_index_behind_the_log_are_brought_to_it_before_anybody_is_served(tmp_path, is_clean):
+    """As when an older copy of queues and index is put back, or their last writes are lost."""
+
+    async def story():
+        root, copy = tmp_path / "n0", tmp_path / "copy"
+        async with running_group(configs_in(tmp_path, count=1)) as group:
+            await group.start()
+            await group.put(*numbered(range(120)))
+            await group.level()
+            await group.stop()
+            shutil.copytree(root, copy)
+            await group.start()
+            await group.put(*numbered(range(120, 300)), *numbered(range(7), queue_id=1))
+            await group.level()
+            expected = units_of(group.open["n0"])
+            await group.stop()
+            newest = derived_files(root)
+            for name in ("consumequeue", "index", "checkpoint"):
+                old = copy / name
+                shutil.rmtree(root / name) if old.is_dir() else (root / name).unlink()
+                shutil.copytree(old, root / name) if old.is_dir() else shutil.copy2(old, root / name)
+            if not is_clean:
+                (root / "abort").write_text("1")
+            replica = group.open_node("n0")
+            assert units_of(replica) == expected
+            await replica.start()
+            _, (place,) = await group.put(*numbered([300]))
+            assert place.queue_offset == 300
+            assert len(replica.store.query_by_key("T", "key-250").messages) == 1
+            await group.stop()
+            assert {path for path, data in derived_files(root).items() if newest.get(path) != data} <= {
+                # What was put now, and nothing else.
+                *(path for path in newest if "/T/0/" in path or path.startswith("index/")),
+                *(path for path in derived_files(root) if path not in newest),
+            }
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_puts_that_a_leader_refuses_late_leave_no_gap_and_are_nowhere(tmp_path):
+    """It takes them in, and gives the lead away before it has appended them."""
+
+    async def story():
+        refused, numbers, acknowledged = set(), count(), []
+        async with running_group(configs_in(tmp_path)) as group:
+            await group.start()
+            while not refused:
+                leader = await group.level()
+                target = next(name for name in group.open if group.open[name] is not leader)
+                transfer = leader.node.transfer_leadership(target)
+                pending = [(number, leader.begin_put(numbered([number]))) for number in islice(numbers, 5)]
+                for number, future in pending:
+                    outcome = await future
+                    assert outcome.certainty is not Certainty.UNKNOWN, outcome
+                    if outcome.certainty is Certainty.NOT_APPENDED:
+                        assert outcome.status is PutStatus.SERVICE_NOT_AVAILABLE
+                        refused.add(b"%d" % number)
+                    else:
+                        acknowledged.append((outcome.places[0].queue_offset, b"%d" % number))
+                if (await transfer).code is ResponseCode.SUCCESS:
+                    await until(lambda leader=leader: not leader.standing().is_serving_puts)
+            _, places = await group.put(*numbered([last := next(numbers)]))
+            acknowledged.append((places[0].queue_offset, b"%d" % last))
+            await group.level()
+            for replica in group.open.values():
+                assert read_queue(replica) == acknowledged
+            assert [offset for offset, _ in acknowledged] == list(range(len(acknowledged)))
+            assert not refused & {body for _, body in acknowledged}
+
+    run(story())
