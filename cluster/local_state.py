@@ -16,6 +16,7 @@ from pathlib import Path
 from cluster.broker_commands import Command
 from cluster.broker_state import Applied, BrokerState, Verdict
 from cluster.rocketmq_config import import_config
+from commitlog.old_config import LOCAL_STATE_DIRECTORY
 from dledger.snapshot_store import SnapshotStore
 from store.errors import DiskFull, StoreError
 from store.files import Files
@@ -24,7 +25,7 @@ from store.storage_thread import StorageThread
 logger = logging.getLogger(__name__)
 
 # Under the root of the store; snapshots are numbered by how many were saved before.
-DIRECTORY = "config/broker"
+DIRECTORY = LOCAL_STATE_DIRECTORY
 _NO_TERM = 0
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from commitlog.old_config import CONFIG_SIZE_BYTES_MAX, config_from_json
 from commitlog.old_files import ChunkRequest, OldFilesFetch
 from commitlog.old_files_origin import state_speech
 from commitlog.old_files_rule import Statement, statement_from
@@ -105,6 +106,37 @@ async def fetch_from(
         inquiry.close()
 
 
+async def fetch_config(handshake: Handshake, peer_id: str, address: Address) -> dict[str, bytes]:
+    """Return the configuration of the old store that a node has, by name.
+
+    Raises:
+        OSError, DLedgerError, ValueError: that node did not give it.
+    """
+    inquiry = await Inquiry.dial(handshake, peer_id, address)
+    try:
+        found = config_from_json(_object_of(await _answer(inquiry, Speech(b'{"ask": "config"}'))).get("config"))
+        if not 0 < sum(file.size for file in found) <= CONFIG_SIZE_BYTES_MAX:
+            raise FetchFailed(f"expected 1 to {CONFIG_SIZE_BYTES_MAX} bytes of configuration, found {found!r:.200}")
+        contents = {}
+        for file in found:
+            parts = [
+                (await _answer(inquiry, _chunk_question(request, "config chunk"))).payload
+                for request in file.requests()
+            ]
+            contents[file.name] = b"".join(parts)
+            if not file.is_content(contents[file.name]):
+                raise FetchFailed(f"what {peer_id} gave of config/{file.name} is damaged, or was changed meanwhile")
+        return contents
+    finally:
+        inquiry.close()
+
+
+async def _answer(inquiry: Inquiry, question: Speech) -> Speech:
+    inquiry.ask(question)
+    async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+        return await inquiry.answer()
+
+
 async def _take(fetch: OldFilesFetch, request: ChunkRequest, answer: Speech, peer_id: str) -> None:
     checksum = _object_of(answer).get("checksum")
     if not answer.payload:
@@ -115,8 +147,8 @@ async def _take(fetch: OldFilesFetch, request: ChunkRequest, answer: Speech, pee
         raise FetchFailed(f"what {peer_id} gave of {request.name} at {request.position} is damaged, or too short")
 
 
-def _chunk_question(request: ChunkRequest) -> Speech:
-    value = {"ask": "chunk", "name": request.name, "position": request.position, "size": request.size}
+def _chunk_question(request: ChunkRequest, ask: str = "chunk") -> Speech:
+    value = {"ask": ask, "name": request.name, "position": request.position, "size": request.size}
     return Speech(json.dumps(value).encode())
 
 

@@ -2,7 +2,8 @@
 
 1. What is there? Settled before, or entries: nothing is asked. Else a plain log is brought into order and summed up.
 2. The node listens at its peer address and asks all others, again and again, until the rule decides.
-3. What the node lacks is fetched, newest file first, each verified and durable before the next.
+3. What the node lacks is fetched, newest file first, each verified and durable before the next; then the configuration
+   of the old store, if it has none (`commitlog.old_config`).
 4. The manifest is saved as settled; then entries are begun at its divide.
 
 Each step can be done again when a crash came in between. Nothing of Raft is said before it is over.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -22,7 +23,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from cluster.old_files_peers import fetch_from, in_thread, state_of
+from cluster.old_files_peers import fetch_config, fetch_from, in_thread, state_of
 from commitlog.divide import (
     Divided,
     LogPlaces,
@@ -33,6 +34,7 @@ from commitlog.divide import (
     has_entries,
 )
 from commitlog.log_recovery import LastExit
+from commitlog.old_config import CONFIG_SIZE_BYTES_MAX, own_config_size, save_config
 from commitlog.old_files import (
     UNKNOWN_DIVIDE,
     Manifest,
@@ -178,26 +180,27 @@ class _Start:
 
     def look(self) -> bool:
         """See what is there; return whether nobody needs to be asked."""
-        files, places = self._files, self._places
+        files, places, root = self._files, self._places, self._config.store_base_dir
         saved = load_manifest(files, places.node_directory)
         if saved is not None and saved.is_settled:
             end_fetch(files, places.node_directory)
             self._check_present(saved.manifest)
             self._manifest = saved.manifest
             return True
+        config_size_bytes = own_config_size(files, root, places.node_directory)
         if saved is not None:
-            self.own = Statement(Claim.AWAITED, saved.manifest, saved.manifest.divide)
+            self.own = Statement(Claim.AWAITED, saved.manifest, saved.manifest.divide, config_size_bytes)
             return False
         if has_entries(files, places.node_directory):
             self.settle(self._sum_up(self._divide_of_entries()))
             return True
-        root = self._config.store_base_dir
         synced_timestamp = max(read_checkpoint(files, root).physic_msg_timestamp, 0)
         last_exit = LastExit(was_closed_in_order(files, root), synced_timestamp)
         divide, _, self._notes = fill_old_files(files, places, last_exit)
         if divide:
             manifest = self._sum_up(divide)
             self.own = Statement(Claim.HELD, manifest, begin_of(files, places.old_directory, manifest))
+        self.own = replace(self.own, config_size_bytes=config_size_bytes)
         return False
 
     def settle(self, manifest: Manifest) -> None:
@@ -284,9 +287,11 @@ class _Start:
                 await in_thread(
                     lambda: save_manifest(self._files, self._places.node_directory, manifest, is_settled=False)
                 )
-                self.own = Statement(Claim.AWAITED, manifest, manifest.divide)
+                self.own = replace(self.own, claim=Claim.AWAITED, manifest=manifest, begin=manifest.divide)
             if not await self._fetch(handshake, decided, heard):
                 return False
+        if not self.own.config_size_bytes and not await self._get_config(handshake, decided.sources, heard):
+            return False
         await in_thread(lambda: self.settle(manifest))
         logger.info(
             "old_files_settled self_id=%s divide=%d files=%d",
@@ -335,6 +340,25 @@ class _Start:
         finally:
             if fetch is not None:
                 await in_thread(fetch.close)
+        return True
+
+    async def _get_config(self, handshake: Handshake, first: Sequence[str], heard: Mapping[str, Statement]) -> bool:
+        """Get the configuration of the old store from a node that has it, if any has; return whether that is done."""
+        sources = [peer for peer in (*first, *sorted(heard)) if heard[peer].config_size_bytes]
+        if not sources:
+            return True
+        source = sources[0]
+        if heard[source].config_size_bytes > CONFIG_SIZE_BYTES_MAX:
+            logger.warning("config_too_large from=%s: it alone can take over what it knew of topics", source)
+            return True
+        files, root, node_directory = self._files, self._config.store_base_dir, self._places.node_directory
+        try:
+            contents = await fetch_config(handshake, source, self._others[source])
+            await in_thread(lambda: save_config(files, root, node_directory, contents))
+        except (OSError, DLedgerError, ValueError, DiskFull) as error:
+            self._say("config", f"config of the old store from {source}: {str(error) or type(error).__name__}")
+            return False
+        logger.info("config_fetched from=%s files=%s", source, " ".join(contents))
         return True
 
     async def _fetch_from(self, handshake: Handshake, source: str, fetch: OldFilesFetch) -> None:

@@ -8,8 +8,10 @@ checksum over their checksums, which is compared where both nodes know equally m
 | ---------------------------------------------- | ------------ | ------------------------ | ------------ |
 | `{"ask": "state", "statement": …}`             | own manifest | `{"statement": …}`       | its manifest |
 | `{"ask": "chunk", "name", "position", "size"}` |              | `{"checksum": CRC-32C}`  | the bytes    |
+| `{"ask": "config"}`                            |              | `{"config": [[name, size, CRC-32C], …]}` | |
+| `{"ask": "config chunk", …}` as a chunk        |              | `{"checksum": CRC-32C}`  | the bytes    |
 
-A chunk without bytes says that the file is gone: it expired.
+A chunk without bytes says that the file is gone: it expired. Config: see `commitlog.old_config`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any, Final
 from crc32c import crc32c
 
 from commitlog.divide import LogPlaces
+from commitlog.old_config import config_to_json, find_config, own_config_size, read_config
 from commitlog.old_files import ChunkRequest, Manifest, OldFile, first_difference, read_chunk
 from commitlog.old_files_rule import Claim, Statement, statement_from
 from commitlog.settled_files import FILE_NAME, OldFilesNotSettled, load_manifest
@@ -76,7 +79,7 @@ class OldFilesAnswers:
 
     Args:
         files: the file system.
-        directory: of the old files.
+        directory: of the old files; the root of the store is above it.
         statement: what this node says of itself now.
         on_statement: hears what others say.
     """
@@ -90,6 +93,7 @@ class OldFilesAnswers:
     ) -> None:
         self._files = files
         self._directory = directory
+        self._root = directory.rpartition("/")[0]
         self._statement = statement
         self._on_statement = on_statement
 
@@ -100,17 +104,25 @@ class OldFilesAnswers:
         if kind == "state":
             self._on_statement(peer_id, statement_from(value.get("statement"), question.payload))
             return state_speech(self._statement())
-        if kind == "chunk":
-            return await self._chunk(value)
+        if kind == "config":
+            found = await asyncio.to_thread(find_config, self._files, self._root)
+            return Speech(json.dumps({"config": config_to_json(found)}).encode())
+        if kind in ("chunk", "config chunk"):
+            return await self._chunk(value, is_config=kind == "config chunk")
         raise ValueError(f"expected a question about old files, found {question.body[:80]!r}")
 
-    async def _chunk(self, value: dict[str, Any]) -> Speech:
+    async def _chunk(self, value: dict[str, Any], *, is_config: bool) -> Speech:
         name, position, size = value.get("name"), value.get("position"), value.get("size")
         if not isinstance(name, str) or type(position) is not int or type(size) is not int or size <= 0:
             raise ValueError(f"expected a name, a position and a size, found {value!r:.200}")
+        if position < 0:
+            raise ValueError(f"expected a position of at least 0, found {position}")
         manifest, request = self._statement().manifest, ChunkRequest(name, position, size)
         # In a thread: a cold disk must not hold up the heartbeats of a node that leads.
-        payload = await asyncio.to_thread(read_chunk, self._files, self._directory, manifest, request)
+        if is_config:
+            payload = await asyncio.to_thread(read_config, self._files, self._root, request)
+        else:
+            payload = await asyncio.to_thread(read_chunk, self._files, self._directory, manifest, request)
         return Speech(json.dumps({"checksum": crc32c(payload)}).encode(), payload)
 
 
@@ -124,14 +136,16 @@ def state_speech(statement: Statement, *, is_question: bool = False) -> Speech:
 class OldFilesOrigin(OldFilesAnswers):
     """`dledger.origin.Origin` of a node whose old files are settled. Make it by `load_origin`."""
 
-    def __init__(self, files: Files, directory: str, manifest: Manifest) -> None:
+    def __init__(self, files: Files, directory: str, node_directory: str, manifest: Manifest) -> None:
         super().__init__(files, directory, self.statement, self._heard)
         self.manifest = manifest
         self.told = abridge(manifest)
+        self._config_size_bytes = own_config_size(files, self._root, node_directory)
 
     def statement(self) -> Statement:
         """Return what this node says: its files may expire from one moment to the next."""
-        return Statement(Claim.SETTLED, self.manifest, begin_of(self._files, self._directory, self.manifest))
+        begin = begin_of(self._files, self._directory, self.manifest)
+        return Statement(Claim.SETTLED, self.manifest, begin, self._config_size_bytes)
 
     def difference(self, peer_id: str, theirs: bytes) -> str | None:
         """See `dledger.origin.Origin.difference`."""
@@ -165,4 +179,4 @@ def load_origin(files: Files, places: LogPlaces) -> OldFilesOrigin:
     saved = load_manifest(files, places.node_directory)
     if saved is None or not saved.is_settled:
         raise OldFilesNotSettled(f"{places.node_directory}/{FILE_NAME}")
-    return OldFilesOrigin(files, places.old_directory, saved.manifest)
+    return OldFilesOrigin(files, places.old_directory, places.node_directory, saved.manifest)

@@ -47,15 +47,18 @@ class Statement:
         claim: see the table.
         manifest: of NOTHING the empty one.
         begin: from here on the node has the files of the manifest, and can give them; the divide when it has none.
+        config_size_bytes: of the old store's configuration that it has, and can give (`commitlog.old_config`).
     """
 
     claim: Claim
     manifest: Manifest
     begin: int
+    config_size_bytes: int = 0
 
     def encoded(self) -> tuple[str, bytes]:
         """Return a short text and bytes that may be many; `statement_from` reads them."""
-        return json.dumps({"claim": self.claim.value, "begin": self.begin}), manifest_to_json(self.manifest).encode()
+        value = {"claim": self.claim.value, "begin": self.begin, "config": self.config_size_bytes}
+        return json.dumps(value), manifest_to_json(self.manifest).encode()
 
 
 NOTHING = Statement(Claim.NOTHING, Manifest(0), 0)
@@ -70,7 +73,11 @@ def statement_from(text: object, payload: bytes) -> Statement:
     value = json.loads(text) if isinstance(text, str) else None
     if not isinstance(value, dict) or type(value.get("begin")) is not int:
         raise ValueError(f"expected a claim and a begin, found {text!r:.80}")
-    return Statement(Claim(value.get("claim")), manifest_from_json(payload.decode()), value["begin"])
+    config_size_bytes = value.get("config", 0)
+    if type(config_size_bytes) is not int or config_size_bytes < 0:
+        raise ValueError(f"expected a size of the configuration, found {config_size_bytes!r:.80}")
+    manifest = manifest_from_json(payload.decode())
+    return Statement(Claim(value.get("claim")), manifest, value["begin"], config_size_bytes)
 
 
 @dataclass(frozen=True, slots=True)

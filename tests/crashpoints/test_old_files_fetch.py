@@ -15,15 +15,17 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cluster import old_files_peers, old_files_start
+from cluster.broker_state import BrokerState
 from cluster.old_files_start import places_of, settle_alone, settle_old_files
-from commitlog import old_files
+from commitlog import old_config, old_files
 from commitlog.old_files_origin import load_origin
 from commitlog.system_records import MessageEntryCodec
 from dledger.config import Address, Peer
+from dledger.snapshot_store import SnapshotStore
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
 from tests.crashpoints.images import crash_images, killed
-from tests.crashpoints.opening import NODE, OpenedBroker, check_queues, contents, write_plain
+from tests.crashpoints.opening import NODE, ROOT, OpenedBroker, check_queues, contents, write_plain
 from tests.crashpoints.workload import files_on
 from tests.message_stores import Clock
 
@@ -77,13 +79,31 @@ def source(monkeypatch):
     clock, disk = Clock(), SimDisk(Random(2), FaultCounts())
     messages = write_plain(disk, clock, is_closed=True)
     files = files_on(disk)
+    write_config(files)
     settle_alone(files, NODE, CODEC)
     monkeypatch.setattr(Source, "answers", load_origin(files, places_of(NODE)))
     monkeypatch.setattr(old_files_peers, "Inquiry", Source)
     monkeypatch.setattr(old_files_start, "InquiryServer", NoServer)
     monkeypatch.setattr(old_files, "CHUNK_SIZE_BYTES", CHUNK)
     monkeypatch.setattr(old_files, "_SYNC_SIZE_BYTES", CHUNK)
+    monkeypatch.setattr(old_config, "CHUNK_SIZE_BYTES", CHUNK)
     return disk, messages
+
+
+def write_config(files):
+    """Write what RocketMQ, and a broker of ours without a group, knew of topics; nobody reads the first here."""
+    files.make_directory(f"{ROOT}/config/broker")
+    files.create_from(f"{ROOT}/config/topics.json", [bytes(2 * CHUNK + 1)])
+    files.create_from(f"{ROOT}/config/consumerOffset.json.bak", [b"{}"])
+    snapshots = SnapshotStore.open(files, f"{ROOT}/config/broker")
+    snapshots.save(7, 0, b"".join(BrokerState().snapshot_save()))
+    snapshots.close()
+    for directory in ("config", "config/broker/snapshot"):
+        files.sync_directory(f"{ROOT}/{directory}")
+
+
+def config_in(found):
+    return {path: data for path, data in found.items() if "/config/" in path}
 
 
 class Newcomer:
@@ -93,6 +113,7 @@ class Newcomer:
         self.counts = Counter()
         self.config = replace(NODE, peers=(*NODE.peers, Peer("n1", Address("127.0.0.1", 3))))
         self.old_files = {path: data for path, data in contents(source_disk).items() if "/commitlog/" in path}
+        self.config_files = config_in(contents(source_disk))
         self.messages = messages
         self.disk = SimDisk(Random(1), FaultCounts())
         self.expected = self.finish(SimDisk(Random(1), FaultCounts()))
@@ -144,6 +165,7 @@ class Newcomer:
         )
         found = contents(disk)
         assert {path: data for path, data in found.items() if "/commitlog/" in path} == self.old_files
+        assert config_in(found) == self.config_files
         broker = OpenedBroker(files_on(disk), Clock())
         broker.lead(1)
         assert [each.body for each in broker.found()] == [each.body for each in self.messages]
