@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from typing import Annotated
 
 import typer
@@ -60,6 +60,9 @@ app.add_typer(query_app, name="query")
 app.add_typer(members_app, name="members")
 app.add_typer(brokers_app, name="brokers")
 app.add_typer(inspect_app, name="inspect")
+# Groups of commands of packages that stand above this one; who they are is not known here.
+for entry in entry_points(group="dledger.commands"):
+    app.add_typer(entry.load(), name=entry.name)
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -90,6 +93,7 @@ def log(
         dledger inspect messages /data/store         the messages of a store of RocketMQ, or ours
         dledger verify /data/store                   is everything in it as it must be?
         dledger bench                                measure three nodes of its own
+        dledger spark report /data/store             a page about a log of any size, made with Spark
     """
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -36,10 +37,12 @@ class CorruptPolicy:
     Attributes:
         kind: what.
         directory: of the quarantine; the tasks must be able to write to it.
+        on_skipped: called with each place that is left out; such a policy stays in its process.
     """
 
     kind: Kind = Kind.FAIL
     directory: str | None = None
+    on_skipped: Callable[[Skipped], None] | None = None
 
     @classmethod
     def parse(cls, kind: str, directory: str | None = None) -> CorruptPolicy:
@@ -73,6 +76,8 @@ class CorruptPolicy:
             "%s: left out %d corrupt bytes at %d (offset %d): expected %s, found %s",
             skipped.path, skipped.size, skipped.position, skipped.offset, skipped.expected, skipped.found,
         )  # fmt: skip
+        if self.on_skipped is not None:
+            self.on_skipped(skipped)
         if self.directory is not None:
             self._keep(self.directory, skipped, content)
 
