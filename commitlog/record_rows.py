@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from commitlog.properties import CRC_NAME, CRC_SIZE
 from commitlog.record import CRC_MASK, FIELDS_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, decode
+from dledger.entry import ENTRY_NORMAL, HEADER_SIZE
 from store.dispatch_batch import Bools, Int64s
 from store.sys_flag import BORN_HOST_IPV6, STORE_HOST_IPV6
 
@@ -40,12 +41,28 @@ _FIELDS: Final = np.dtype(
         ("body_size", ">i4"),
     ]
 )
+# With the header of the entry before them; see `dledger.entry`.
+_ENTRY_FIELDS: Final = np.dtype(
+    [
+        ("entry_magic", ">i4"),
+        ("entry_size", ">i4"),
+        ("index", ">i8"),
+        ("term", ">i8"),
+        ("position", ">i8"),
+        ("channel", ">i4"),
+        ("chain_crc", ">u4"),
+        ("entry_crc", ">u4"),
+        ("entry_body_size", ">i4"),
+        *_FIELDS.descr,
+    ]
+)
 _IPV6_EXTRA: Final = 12
 _PROPERTIES_LENGTH_SIZE: Final = 2
 # Behind which hosts a field stands.
 _BEHIND_BORN_HOST: Final = frozenset({"store_timestamp", "store_host"})
 _BEHIND_BOTH_HOSTS: Final = frozenset({"reconsume_times", "prepared_transaction_offset", "body_size"})
 assert _FIELDS.itemsize == FIELDS_SIZE
+assert _ENTRY_FIELDS.itemsize == HEADER_SIZE + FIELDS_SIZE
 
 
 @dataclass(slots=True)
@@ -53,7 +70,8 @@ class RecordRows:
     """Fields of good records, and where their variable parts are in the buffer.
 
     Attributes:
-        fields: as `commitlog.record` has them for IPv4; see `column`.
+        fields: as `commitlog.record` has them for IPv4; see `column`. Where the entries' headers were looked at, also
+            theirs: `index`, `term`, `entry_crc` (0: not given), ...
         begins: of each record, in the buffer.
         body_begins, body_ends, topic_begins, topic_ends, ends: of its parts; properties end with the record.
         born_extras, extras: bytes that an IPv6 born host, and both hosts, take beyond 8 each; None: no row has any.
@@ -123,19 +141,21 @@ def gather(data: Bytes, positions: Int64s, dtype: str) -> NDArray[Any]:
     return gathered
 
 
-def good_rows(data: Bytes, begins: Int64s, ends: Int64s, base_offset: int) -> RecordRows:
+def good_rows(data: Bytes, begins: Int64s, ends: Int64s, base_offset: int, *, has_headers: bool = False) -> RecordRows:
     """Return the rows up to the first that is no good record.
 
-    Checked of each record are its magic, its lengths, and that its physical offset is its place.
+    Checked of each record are its magic, its lengths, and that its physical offset is its place; of an entry's header
+    its kind, its size and its position.
 
     Args:
         data: the buffer that holds the records.
         begins: where each begins, ascending.
         ends: behind each; within the buffer.
         base_offset: of the buffer's first byte in the log.
+        has_headers: each is the body of an entry, whose header stands before it in the buffer and is to be looked at.
     """
     while True:
-        rows, is_good = _try_rows(data, begins, ends, base_offset)
+        rows, is_good = _try_rows(data, begins, ends, base_offset, has_headers=has_headers)
         if is_good.all():
             assert rows is not None
             return rows
@@ -144,18 +164,26 @@ def good_rows(data: Bytes, begins: Int64s, ends: Int64s, base_offset: int) -> Re
         begins, ends = begins[:good], ends[:good]
 
 
-def _try_rows(data: Bytes, begins: Int64s, ends: Int64s, base_offset: int) -> tuple[RecordRows | None, Bools]:
+def _try_rows(
+    data: Bytes, begins: Int64s, ends: Int64s, base_offset: int, *, has_headers: bool
+) -> tuple[RecordRows | None, Bools]:
     """Return rows, if all are good, and which are good, as far as was looked; arguments as of `good_rows`."""
     if not len(begins):
-        return RecordRows(np.empty(0, _FIELDS), *([begins] * 6)), np.ones(0, np.bool_)
+        dtype = _ENTRY_FIELDS if has_headers else _FIELDS
+        return RecordRows(np.empty(0, dtype), *([begins] * 6)), np.ones(0, np.bool_)
     is_good: Bools = ends - begins >= RECORD_SIZE_MIN
     if not is_good.all():
         return None, is_good
-    fields = gather(data, begins, f"V{FIELDS_SIZE}").view(_FIELDS)
+    if has_headers:
+        fields = gather(data, begins - HEADER_SIZE, f"V{_ENTRY_FIELDS.itemsize}").view(_ENTRY_FIELDS)
+    else:
+        fields = gather(data, begins, f"V{FIELDS_SIZE}").view(_FIELDS)
     sys_flags, is_v2 = fields["sys_flag"], fields["magic"] == MAGIC_V2
     born_extras = np.where(sys_flags & BORN_HOST_IPV6, _IPV6_EXTRA, 0)
     extras = born_extras + np.where(sys_flags & STORE_HOST_IPV6, _IPV6_EXTRA, 0)
     is_good = (is_v2 | (fields["magic"] == MAGIC_V1)) & (fields["physical_offset"] == begins + base_offset)
+    if has_headers:
+        is_good &= _has_header(fields)
     is_good &= (fields["size"] == ends - begins) & (ends - begins >= RECORD_SIZE_MIN + extras + is_v2)
     if not is_good.all():
         return None, is_good
@@ -177,6 +205,15 @@ def _try_rows(data: Bytes, begins: Int64s, ends: Int64s, base_offset: int) -> tu
     is_good = gather(data, topic_ends, ">i2") == ends - topic_ends - _PROPERTIES_LENGTH_SIZE
     more = (born_extras, extras) if has_ipv6 else (None, None)
     return RecordRows(fields, begins, body_begins, body_ends, topic_begins, topic_ends, ends, *more), is_good
+
+
+def _has_header(fields: NDArray[Any]) -> Bools:
+    """Return which records have a client's entry around them that begins where it says."""
+    is_client = (fields["entry_magic"] == ENTRY_NORMAL) & (fields["channel"] == 0)
+    is_there = fields["position"] == fields["physical_offset"] - HEADER_SIZE
+    is_whole = (fields["entry_body_size"] == fields["size"]) & (fields["entry_size"] == fields["size"] + HEADER_SIZE)
+    good: Bools = is_client & is_there & is_whole
+    return good
 
 
 def bad_bodies(view: memoryview, rows: RecordRows) -> Bools:

@@ -106,7 +106,7 @@ class _Decoding:
         if name in _PROPERTY_NAMES:
             return self._properties.values(_PROPERTY_NAMES[name])
         if name in _ENTRY_FIELDS:
-            return self._entry_field(_ENTRY_FIELDS[name])
+            return self._entry_field(name)
         return self._variable(name)
 
     @cached_property
@@ -142,16 +142,20 @@ class _Decoding:
     def _properties(self) -> PropertyColumns:
         return PropertyColumns(self._raw_properties)
 
-    def _entry_field(self, position: int) -> pa.Array:
+    def _entry_field(self, name: str) -> pa.Array:
         if not self.header_size:
             return pa.nulls(len(self.rows), pa.int64())
-        at: Int64s = self.rows.begins + (position - self.header_size)
+        if name in (self.rows.fields.dtype.names or ()):
+            return pa.array(self.rows.fields[name].astype(np.int64))
+        at: Int64s = self.rows.begins + (_ENTRY_FIELDS[name] - self.header_size)
         return pa.array(gather(self._data, at, ">i8").astype(np.int64))
 
     def _hosts(self, name: str, ipv6: int) -> pa.Array:
         raw = self.rows.column(self._data, name)
         is_ipv6 = self.rows.fields["sys_flag"] & ipv6 != 0
         if not is_ipv6.any():
+            if len(raw) and (raw == raw[0]).all():
+                return pa.repeat(_host_text(raw[0].tobytes()), len(raw))
             known = pc.dictionary_encode(pa.array(np.ascontiguousarray(raw).view(np.int64)))
             hosts = known.dictionary.to_numpy(zero_copy_only=False).astype(np.int64)
             texts = pa.array([_host_text(host.tobytes()) for host in hosts], pa.string())
@@ -172,6 +176,8 @@ def _host_text(raw: bytes) -> str:
 def _times(milliseconds: NDArray[Any]) -> pa.Array:
     """Return times; one that microseconds in 64 bits cannot hold, which only a client's clock can give, is null."""
     limit = np.iinfo(np.int64).max // _US_A_MS
+    if len(milliseconds) and -limit <= milliseconds.min() and milliseconds.max() <= limit:
+        return pa.array(milliseconds * _US_A_MS, pa.timestamp("us", "UTC"))
     is_out = (milliseconds > limit) | (milliseconds < -limit)
     scaled = np.where(is_out, 0, milliseconds) * _US_A_MS
     return pa.array(scaled, pa.timestamp("us", "UTC"), mask=is_out if is_out.any() else None)

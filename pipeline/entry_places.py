@@ -16,6 +16,7 @@ from dledger.entry_index import UNIT_TYPE
 from store.dispatch_batch import Int64s
 from store.read_only_files import OpenFiles, ReadOnlyFiles
 
+INDEX_NAME: Final = "index"
 _NAME_DIGITS: Final = 20
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import posixpath
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,27 +10,25 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from commitlog.record_resync import find_good, resync
+from commitlog.record_resync import resync
 from commitlog.record_rows import RecordRows, good_rows
 from commitlog.record_scan import Stop, skipped_at, walk
 from pipeline.corrupt_policy import CorruptPolicy
 from pipeline.crc_check import bad_checksums
 from pipeline.decoder import decode_rows
 from pipeline.errors import DataLost, LostRange, StoreUnreadable
-from pipeline.log_places import NO_INDEX
 from pipeline.row_filter import choose, without_system
 from pipeline.schema import chosen
 from pipeline.selection import Selection
-from pipeline.slice import Slice
 from store.dispatch_batch import Int64s, Skipped
 from store.errors import StorageFailed
-from store.read_only_files import OpenFiles, ReadOnlyFiles
+from store.read_only_files import OpenFiles
 
 _log = logging.getLogger(__name__)
 
-BATCH_ROWS: Final = 1 << 16
+BATCH_ROWS: Final = 1 << 14
 # Of the log that makes one batch: bounds its memory.
-BATCH_SIZE_BYTES: Final = 16 << 20
+BATCH_SIZE_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +117,13 @@ class Reading:
             return 0
         first, last = int(starts[0]) - header_size, int(starts[-1] + sizes[-1])
         window = view[first:last]
-        rows = good_rows(np.frombuffer(window, np.uint8), starts - first, starts - first + sizes, base + first)
+        rows = good_rows(
+            np.frombuffer(window, np.uint8),
+            starts - first,
+            starts - first + sizes,
+            base + first,
+            has_headers=header_size > 0,
+        )
         yield from self.decode(window, rows, base + first, path, first, header_size)
         return len(rows)
 
@@ -165,45 +168,6 @@ class Reading:
         behind = skipped.position + skipped.size
         self.on_corrupt.handle(skipped, view[skipped.position : behind])
         return behind
-
-
-class LogReading:
-    """Reads one slice of the log.
-
-    Args:
-        reading: how.
-        part: the slice.
-    """
-
-    def __init__(self, reading: Reading, part: Slice) -> None:
-        self._reading = reading
-        self._part = part
-        self._base = int(posixpath.basename(part.path))
-        self._open_files = OpenFiles(ReadOnlyFiles())
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield its messages."""
-        part, reading = self._part, self._reading
-        view = reading.open(self._open_files, part.path, self._lost())
-        if view is None:
-            return
-        try:
-            yield from self._batches(view)
-        finally:
-            self._open_files.close_all()
-
-    def _batches(self, view: memoryview) -> Iterator[pa.RecordBatch]:
-        part, base, header_size = self._part, self._base, self._part.header_size
-        position, stop = part.begin - base, part.end - base
-        if not part.is_begin_known:
-            position = find_good(view, position, len(view), base_offset=base, header_size=header_size)
-        yield from self._reading.walk(view, base, part.path, header_size, position=position, stop=stop)
-
-    def _lost(self) -> LostRange:
-        part, reason = self._part, f"{self._part.path} was deleted since the plan was made"
-        if part.begin_index != NO_INDEX:
-            return LostRange("entries", part.begin_index, part.end_index, reason)
-        return LostRange("log", part.begin, part.end, reason)
 
 
 def _behind_blank(view: memoryview, position: int, header_size: int) -> int:

@@ -12,11 +12,12 @@ from typing import Final
 import pyarrow as pa
 
 from pipeline.corrupt_policy import FAIL, CorruptPolicy
-from pipeline.log_reading import BATCH_ROWS, LogReading, Reading
+from pipeline.log_reading import BATCH_ROWS, Reading
 from pipeline.queue_reading import QueueReading
 from pipeline.schema import DEFAULT_NAMES
 from pipeline.selection import EVERYTHING, Selection
 from pipeline.slice import Slice
+from pipeline.slice_reading import LogReading
 
 __all__ = ["BATCH_ROWS", "decode_chunk", "read_slice"]
 

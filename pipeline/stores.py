@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from commitlog.lock_probe import find_holder
 from commitlog.store_directory import NotAStore, StoreDirectory, StoreMode, find_store
 from dledger.checkpoint import CheckpointFile
 from dledger.entry import HEADER_SIZE
 from dledger.log_head import LogHeadFile
-from pipeline.entry_places import EntryPlaces
+from pipeline.entry_places import INDEX_NAME, EntryPlaces
 from pipeline.errors import NoStore, StoreUnreadable
 from pipeline.log_places import NO_INDEX, LogPlaces
 from pipeline.store_view import StoreView, Tail
@@ -21,8 +20,6 @@ from store.queue_view import load_queues
 from store.read_only_files import OpenFiles, ReadOnlyFiles
 
 __all__ = ["StoreView", "Tail", "open_store"]
-
-_INDEX_NAME: Final = "index"
 
 
 def open_store(path: str, *, tail: Tail = Tail.AUTO) -> StoreView:
@@ -62,7 +59,7 @@ def _open(files: ReadOnlyFiles, path: str, directory: StoreDirectory, tail: Tail
         files=log_files,
         log=log,
         queue_views=queues,
-        places=None if node is None else EntryPlaces(files, open_files, f"{node}/{_INDEX_NAME}"),
+        places=None if node is None else EntryPlaces(files, open_files, f"{node}/{INDEX_NAME}"),
     )
     view.begin_offset = view.end_offset = _begin_offset(files, view)
     _bound(files, view, tail)
