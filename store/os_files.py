@@ -121,7 +121,8 @@ class OsFiles(OsReading):
             return
         self.make_directory(str(directory.parent))
         try:
-            directory.mkdir(_DIRECTORY_MODE)
+            # Another process may make it at this moment.
+            directory.mkdir(_DIRECTORY_MODE, exist_ok=True)
         except OSError as error:
             raise StorageFailed(path, "make directory", error) from error
         self.sync_directory(str(directory.parent))

@@ -1,0 +1,57 @@
+"""Options of the sinks: what they mean, and what wrong ones hear."""
+
+import pytest
+
+from pipeline.errors import BadOption, UnknownOption
+from pipeline.sink_options import parse_lake_target, parse_log_target
+
+BROKER = {"endpoints": "127.0.0.1:10911"}
+
+
+def test_log_options_are_read():
+    given = {**BROKER, "TOPIC": "orders", "exactlyonce": "true", "deliveryTimeout": "2m", "compression": "zstd"}
+
+    target, write_id = parse_log_target(given | {"writeId": "monday", "checkpointLocation": "/ck"})
+
+    assert (target.topic, target.is_exactly_once, target.timeout_s, target.compression) == ("orders", True, 120, "zstd")
+    assert write_id == "monday"
+
+
+def test_writes_without_a_name_are_told_apart():
+    assert parse_log_target(BROKER)[1] != parse_log_target(BROKER)[1]
+    assert parse_log_target(BROKER)[0].compression is None
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, "endpoints"),
+        ({**BROKER, "nameServers": "127.0.0.1:9876"}, "endpoints"),
+        ({"endpoints": "nowhere"}, "endpoints"),
+        ({**BROKER, "exactlyOnce": "perhaps"}, "exactlyOnce"),
+        ({**BROKER, "deliveryTimeout": "soon"}, "deliveryTimeout"),
+        ({**BROKER, "compression": "rar"}, "compression"),
+    ],
+)
+def test_wrong_log_options_are_named(given, named):
+    with pytest.raises(BadOption, match=named):
+        parse_log_target(given)
+
+
+def test_unknown_options_are_told_with_the_one_that_was_meant():
+    with pytest.raises(UnknownOption, match="exactlyOnce"):
+        parse_log_target({**BROKER, "exactOnce": "true"})
+    with pytest.raises(UnknownOption, match="kind"):
+        parse_lake_target({"path": "/lake", "kinds": "delta"})
+
+
+def test_lake_options_are_read():
+    target, _ = parse_lake_target({"path": "file:///data/lake/", "kind": "Delta", "queryName": "q"})
+
+    assert (target.root, target.kind, target.compression) == ("/data/lake", "delta", "zstd")
+
+
+@pytest.mark.parametrize("path", ["", "s3://bucket/lake", "hdfs://name/lake"])
+def test_lakes_are_directories(path):
+    with pytest.raises(BadOption, match="path"):
+        parse_lake_target({"path": path})
