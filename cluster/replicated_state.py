@@ -87,10 +87,14 @@ class ReplicatedState:
         Args:
             snapshot_index: of the newest good snapshot; -1 without one.
         """
-        if snapshot_index in self._tried:
-            self._good.append((snapshot_index, self._tried[snapshot_index]))
-            del self._good[:-2]
-            self._tried = {index: offset for index, offset in self._tried.items() if index > snapshot_index}
+        # Copied at once: another thread may be about to save a snapshot.
+        tried = sorted(index for index in list(self._tried) if index <= snapshot_index)
+        if snapshot_index in tried:
+            # The first of all was one before this, if several came since the last look.
+            first = [] if self._good else [(tried[0], self._tried[tried[0]])]
+            self._good = [*self._good, *first, (snapshot_index, self._tried[snapshot_index])][-2:]
+            for index in tried:
+                del self._tried[index]
         return self._good[0][1] if self._good else 0
 
 

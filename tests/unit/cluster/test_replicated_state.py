@@ -1,0 +1,139 @@
+"""Snapshots of a node of a broker: broker state and queues in one piece; what of the log they need is kept."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.broker_commands import SetTopic, encode_command
+from cluster.broker_state import BrokerState
+from cluster.compact_bytes import Unreadable
+from cluster.replicated_state import ReplicatedState
+from cluster.topic_config import TopicConfig
+from dledger.entry import Entry
+from store.message import QueueKey
+from store.queue_ends import QueueEnds
+
+
+def command(index, name):
+    body = encode_command(SetTopic(TopicConfig(name, 4, 4)))
+    return Entry(index, 1, index * 100, 1, 0, 0, 0, body)
+
+
+class Machine:
+    """The state machine of a node that has dispatched up to `ends`, and applied up to `applied`."""
+
+    def __init__(self, offset=0, next_offsets=None):
+        self.ends = QueueEnds(offset, next_offsets or {})
+        self.applied = -1
+        self.state = BrokerState(bytes)
+        self.machine = ReplicatedState(self.state, queue_ends=lambda: self.ends, applied_index=lambda: self.applied)
+
+    def save(self, index=0, offset=None):
+        self.applied = index
+        if offset is not None:
+            self.ends = QueueEnds(offset, {})
+        return b"".join(self.machine.snapshot_save())
+
+    def floor(self, snapshot_index):
+        return self.machine.retention_offset(snapshot_index)
+
+
+QUEUES = st.dictionaries(
+    st.builds(QueueKey, st.text(max_size=20), st.integers(0, 1 << 31)), st.integers(0, 1 << 62), max_size=6
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(offset=st.integers(0, 1 << 62), queues=QUEUES)
+def test_what_is_saved_is_loaded_and_saved_the_same(offset, queues):
+    saved = Machine(offset, queues).save()
+    other = Machine()
+    other.machine.snapshot_load(saved)
+    assert other.machine.loaded == QueueEnds(offset, queues)
+    other.ends = other.machine.loaded
+    assert other.save() == saved
+
+
+def test_state_of_the_broker_is_behind_the_queues():
+    one, other = Machine(100, {QueueKey("T", 1): 7}), Machine()
+    one.machine.apply([command(0, "T")])
+    other.machine.apply([command(0, "another")])
+    other.machine.snapshot_load(one.save())
+    assert set(other.state.topics) == set(one.state.topics) == {"T"}
+    assert other.machine.loaded.next_offsets == {QueueKey("T", 1): 7}
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_snapshot_with_other_bytes_or_too_few_is_refused_or_read_but_never_half_taken(data):
+    machine = Machine(100, {QueueKey("T", 1): 7, QueueKey("U", 0): 1 << 40})
+    machine.machine.apply([command(0, "T")])
+    saved = bytearray(machine.save())
+    if data.draw(st.booleans()):
+        del saved[data.draw(st.integers(0, len(saved) - 1)) :]
+    else:
+        saved[data.draw(st.integers(0, len(saved) - 1))] ^= data.draw(st.integers(1, 255))
+    other = Machine()
+    other.machine.apply([command(0, "before")])
+    try:
+        other.machine.snapshot_load(bytes(saved))
+    except Unreadable:
+        assert set(other.state.topics) == {"before"}
+        assert other.machine.loaded is None
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [(b"", "DLBQ"), (b"DLBS", "DLBQ"), (b"DLBQ\2", "version 1"), (b"DLBQ", "byte 4")]
+)
+def test_what_is_no_snapshot_of_a_broker_is_refused_with_the_place(content, expected):
+    with pytest.raises(Unreadable, match=expected):
+        Machine().machine.snapshot_load(content)
+
+
+def test_everything_is_kept_until_there_is_a_snapshot():
+    machine = Machine()
+    assert machine.floor(-1) == 0
+    machine.save(10, 1000)
+    # It is not known to be durable yet.
+    assert machine.floor(-1) == 0
+
+
+def test_log_is_kept_from_the_place_of_the_last_snapshot_but_one():
+    machine, floors = Machine(), []
+    for index, offset in ((10, 1000), (20, 2000), (30, 3000)):
+        machine.save(index, offset)
+        floors += [machine.floor(index), machine.floor(index)]
+    assert floors == [1000, 1000, 1000, 1000, 2000, 2000]
+
+
+def test_snapshots_that_come_between_two_looks_do_not_let_the_one_before_go():
+    machine = Machine()
+    machine.save(10, 1000)
+    machine.save(20, 2000)
+    assert machine.floor(20) == 1000
+    machine.save(30, 3000)
+    machine.save(40, 4000)
+    assert machine.floor(40) <= 3000
+
+
+def test_snapshot_that_could_not_be_saved_does_not_count():
+    machine = Machine()
+    machine.save(10, 1000)
+    assert machine.floor(10) == 1000
+    machine.save(20, 2000)
+    assert machine.floor(10) == 1000
+    machine.save(30, 3000)
+    assert machine.floor(30) == 1000
+    machine.save(40, 4000)
+    assert machine.floor(40) == 3000
+
+
+def test_node_that_loaded_a_snapshot_keeps_what_that_needs():
+    machine = Machine()
+    machine.save(10, 1000)
+    machine.machine.snapshot_load(Machine(500, {}).save())
+    assert machine.floor(10) == 500
+    machine.save(20, 2000)
+    assert machine.floor(20) == 500
+    machine.save(30, 3000)
+    assert machine.floor(30) == 2000
