@@ -1,0 +1,192 @@
+"""The rule by which nodes agree on old files: from the same statements the same decision, and never too early."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commitlog.old_files import Manifest, OldFile, OldFilesDiffer
+from commitlog.old_files_rule import NOTHING, Claim, Settlement, Statement, Waiting, decide, statement_from
+
+SIZE = 64
+FILES = tuple(OldFile(f"{number * SIZE:020d}", SIZE, 1000 + number) for number in range(4))
+DIVIDE = len(FILES) * SIZE
+WHOLE = Manifest(DIVIDE, FILES)
+OTHER = Manifest(DIVIDE, (*FILES[:2], OldFile(FILES[2].name, SIZE, 7), FILES[3]))
+EMPTY = Manifest(0)
+OTHERS = ("n1", "n2")
+
+
+def held(manifest=WHOLE, begin=0):
+    return Statement(Claim.HELD, manifest, begin)
+
+
+def settled(manifest=WHOLE, begin=0):
+    return Statement(Claim.SETTLED, manifest, begin)
+
+
+AWAITED = Statement(Claim.AWAITED, WHOLE, DIVIDE)
+
+
+def decided(own, *, is_joining=False, founders=OTHERS, **heard):
+    return decide(own, heard, founders, is_joining=is_joining)
+
+
+@pytest.mark.parametrize("own", [NOTHING, held(), AWAITED])
+@pytest.mark.parametrize("heard", [{}, {"n1": NOTHING}, {"n1": held()}, {"n2": AWAITED}])
+def test_founder_waits_until_every_other_one_has_said_something_and_names_who_has_not(own, heard):
+    waiting = decided(own, **heard)
+
+    assert isinstance(waiting, Waiting)
+    missing = [peer for peer in OTHERS if peer not in heard]
+    assert waiting.reason.startswith(f"for {' '.join(missing)}:")
+
+
+def test_group_begins_at_0_when_all_have_nothing():
+    assert decided(NOTHING, n1=NOTHING, n2=NOTHING) == Settlement(EMPTY, ())
+
+
+def test_group_of_one_needs_nobody():
+    assert decided(NOTHING, founders=()) == Settlement(EMPTY, ())
+    assert decided(held(), founders=()) == Settlement(WHOLE, ())
+
+
+@pytest.mark.parametrize("own", [NOTHING, held(), AWAITED])
+def test_what_one_holds_is_what_all_go_on_from(own):
+    assert decided(own, n1=held(), n2=NOTHING) == Settlement(WHOLE, ("n1",))
+
+
+def test_who_has_most_files_is_asked_first_and_who_has_none_not_at_all():
+    statements = {"n1": settled(begin=2 * SIZE), "n2": settled(begin=SIZE), "n3": settled(begin=DIVIDE)}
+    assert decided(NOTHING, **statements).sources == ("n2", "n1")
+
+
+def test_nobody_begins_while_files_are_awaited_that_nobody_holds():
+    waiting = decided(NOTHING, n1=AWAITED, n2=NOTHING)
+    assert isinstance(waiting, Waiting)
+    assert "nobody has them all now" in waiting.reason
+    assert isinstance(decided(AWAITED, n1=NOTHING, n2=NOTHING), Waiting)
+
+
+def test_one_that_takes_part_decides_for_all_whoever_else_is_silent():
+    assert decided(NOTHING, n2=settled()) == Settlement(WHOLE, ("n2",))
+    assert decided(NOTHING, n2=settled(EMPTY)) == Settlement(EMPTY, ())
+    # Also where its own files have expired: the manifest tells of them.
+    assert decided(NOTHING, n1=settled(begin=DIVIDE)) == Settlement(WHOLE, ())
+
+
+def test_node_that_joins_founds_nothing():
+    assert isinstance(decided(NOTHING, is_joining=True, n1=NOTHING, n2=NOTHING), Waiting)
+    assert isinstance(decided(held(), is_joining=True, n1=held(), n2=held()), Waiting)
+    assert decided(NOTHING, is_joining=True, n1=settled()) == Settlement(WHOLE, ("n1",))
+
+
+@pytest.mark.parametrize(
+    ("own", "heard", "named"),
+    [
+        (held(), {"n1": held(OTHER)}, f"n1: file {FILES[2].name}"),
+        (AWAITED, {"n2": held(OTHER)}, f"n2: file {FILES[2].name}"),
+        (NOTHING, {"n1": held(), "n2": held(OTHER)}, f"those of n2: file {FILES[2].name}"),
+        (held(), {"n1": settled(OTHER)}, f"n1: file {FILES[2].name}"),
+        (held(), {"n1": settled(EMPTY)}, f"n1: they end at {DIVIDE} here and at 0 there"),
+        (NOTHING, {"n1": settled(), "n2": settled(OTHER)}, f"file {FILES[2].name}"),
+        # One lacks the oldest file: which of the copies is whole, nobody can tell.
+        (held(), {"n1": held(Manifest(DIVIDE, FILES[1:]), SIZE)}, f"the oldest file is {FILES[0].name} here and"),
+        # The group knows less than this node brings.
+        (held(), {"n1": settled(Manifest(DIVIDE, FILES[1:]), SIZE)}, f"file {FILES[0].name} is here, and not known"),
+    ],
+)
+def test_different_files_are_refused_with_the_first_difference_whoever_is_missing(own, heard, named):
+    with pytest.raises(OldFilesDiffer) as differ:
+        decided(own, **heard)
+    assert named in str(differ.value)
+
+
+@pytest.mark.parametrize("statement", [NOTHING, held(), settled(begin=SIZE), AWAITED])
+def test_statement_travels(statement):
+    assert statement_from(*statement.encoded()) == statement
+
+
+@pytest.mark.parametrize(
+    ("text", "payload"),
+    [
+        (None, b""),
+        (7, b""),
+        ("[]", b""),
+        ("{}", b'{"divide":0,"files":[]}'),
+        ('{"claim":"held","begin":true}', b'{"divide":0,"files":[]}'),
+        ('{"claim":"boasted","begin":0}', b'{"divide":0,"files":[]}'),
+        ('{"claim":"held","begin":0}', b""),
+        ('{"claim":"held","begin":0}', b'{"divide":64,"files":[["x",64,1]]}'),
+        ('{"claim":"held","begin":0}', b"\xff"),
+    ],
+)
+def test_what_is_no_statement_is_refused(text, payload):
+    with pytest.raises(ValueError, match=r"."):
+        statement_from(text, payload)
+
+
+class FoundingNode:
+    """A founder: what it says, what it has; a crash takes nothing of either."""
+
+    def __init__(self, manifest):
+        self.manifest = manifest
+        self.statement = NOTHING if manifest == EMPTY else held(manifest)
+        self.is_ended = False
+
+    @property
+    def is_settled(self):
+        return self.statement.claim is Claim.SETTLED
+
+    def step(self, heard, founders, *, is_fetch_done):
+        """Decide, as `cluster.old_files_start` does; its fetch may be cut short."""
+        try:
+            decision = decide(self.statement, heard, founders, is_joining=False)
+        except OldFilesDiffer:
+            self.is_ended = True
+            return
+        if isinstance(decision, Waiting):
+            return
+        manifest = decision.manifest
+        if self.statement.claim is not Claim.HELD and manifest.files:
+            self.statement = Statement(Claim.AWAITED, manifest, manifest.divide)
+            if not is_fetch_done or not decision.sources:
+                return
+        self.statement = Statement(Claim.SETTLED, manifest, 0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    stores=st.lists(st.sampled_from([EMPTY, WHOLE, OTHER]), min_size=2, max_size=5),
+    seed=st.integers(0, 1 << 32),
+)
+def test_founders_that_hear_each_other_in_any_order_settle_the_same_or_nothing(stores, seed):
+    draw = random.Random(seed)
+    nodes = {f"n{number}": FoundingNode(store) for number, store in enumerate(stores)}
+    for _ in range(60):
+        name, node = draw.choice(list(nodes.items()))
+        reached = [peer for peer in nodes if peer != name and draw.random() < 0.8]
+        # One that refused to form a group does not answer any more.
+        heard = {peer: nodes[peer].statement for peer in reached if not nodes[peer].is_ended}
+        if not node.is_settled and not node.is_ended:
+            node.step(heard, [peer for peer in nodes if peer != name], is_fetch_done=draw.random() < 0.7)
+    manifests = {node.statement.manifest for node in nodes.values() if node.is_settled}
+    assert len(manifests) <= 1
+    kinds = {store for store in stores if store != EMPTY}
+    if len(kinds) == 2:
+        assert not manifests
+    elif manifests:
+        assert manifests == (kinds or {EMPTY})
+
+
+@settings(max_examples=50, deadline=None)
+@given(stores=st.lists(st.sampled_from([EMPTY, WHOLE]), min_size=2, max_size=5))
+def test_founders_that_reach_each_other_all_settle_within_two_rounds(stores):
+    nodes = {f"n{number}": FoundingNode(store) for number, store in enumerate(stores)}
+    for _ in range(2):
+        for name, node in nodes.items():
+            others = {peer: each.statement for peer, each in nodes.items() if peer != name}
+            if not node.is_settled:
+                node.step(others, list(others), is_fetch_done=True)
+    assert all(node.is_settled for node in nodes.values())
