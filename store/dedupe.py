@@ -25,7 +25,7 @@ import numpy as np
 from store.commit_log import Certainty, CommitLog, Outcome, PendingAppend, Place, PutStatus
 from store.dispatch_batch import DispatchBatch, Int32s, Int64s
 from store.errors import CorruptData
-from store.java_hash import key_hash
+from store.java_hash import each_key_hash
 from store.message import UNIQUE_KEY, Host, Message
 from store.sys_flag import transaction_type
 
@@ -36,11 +36,8 @@ _SCAN_SIZE_BYTES = 4 << 20
 _FIRST_SPAN_MS = 1000
 
 Append = Callable[[Sequence[Message]], PendingAppend]
-
-
-class _Key(NamedTuple):
-    topic: str
-    unique_key: str
+# topic and UNIQ_KEY; a plain tuple, for each put makes one
+_Key = tuple[str, str]
 
 
 class _Rows(NamedTuple):
@@ -101,7 +98,7 @@ class DedupeWindow:
         self._newest_timestamp = 0
         self._places: dict[int, int | deque[int]] = {}
         self._puts: deque[_Put] = deque()
-        self._undispatched: dict[_Key, _Waiting] = {}
+        self._undispatched: dict[_Key, _Put] = {}
 
     def __len__(self) -> int:
         """Return how many messages of the log are remembered."""
@@ -150,18 +147,25 @@ class DedupeWindow:
         if not len(rows.hashes):
             return
         places = self._places
-        for key, offset in zip(rows.hashes.tolist(), rows.physical_offsets.tolist(), strict=True):
-            known = places.get(key)
-            if known is None:
-                places[key] = offset
-            elif isinstance(known, deque):
-                known.append(offset)
-            else:
-                places[key] = deque((known, offset))
+        hashes, offsets = rows.hashes.tolist(), rows.physical_offsets.tolist()
+        if len(set(hashes)) == len(hashes) and places.keys().isdisjoint(hashes):
+            places.update(zip(hashes, offsets, strict=True))
+        else:
+            for key, offset in zip(hashes, offsets, strict=True):
+                self._add_place(key, offset)
         self._stretches.append(rows)
         self._count += len(rows.hashes)
         self._newest_timestamp = max(self._newest_timestamp, int(rows.store_timestamps[-1]))
         self._expire()
+
+    def _add_place(self, key: int, offset: int) -> None:
+        known = self._places.get(key)
+        if known is None:
+            self._places[key] = offset
+        elif isinstance(known, deque):
+            known.append(offset)
+        else:
+            self._places[key] = deque((known, offset))
 
     def _expire(self) -> None:
         """Forget what is too old, or too much."""
@@ -204,8 +208,7 @@ class DedupeWindow:
 
     def _drop(self, put: _Put) -> None:
         for key in put.keys:
-            waiting = None if key is None else self._undispatched.get(key)
-            if key is not None and waiting is not None and waiting.put is put:
+            if key is not None and self._undispatched.get(key) is put:
                 del self._undispatched[key]
 
     def forget_pending(self) -> None:
@@ -239,30 +242,37 @@ class DedupeWindow:
 
     def _find_earlier(self, keys: Sequence[_Key | None]) -> dict[int, _Source | int]:
         """Return what was put before, by row: where it stands, the put that it is part of, or an earlier row."""
+        given = [key for key in keys if key is not None]
+        hashes = each_key_hash(given)
+        if (
+            len(set(given)) == len(given)
+            and self._undispatched.keys().isdisjoint(given)
+            and self._places.keys().isdisjoint(hashes)
+        ):
+            return {}  # All are new, as nearly always.
         earlier: dict[int, _Source | int] = {}
         rows: dict[_Key, int] = {}
-        for row, key in enumerate(keys):
-            if key is None:
-                continue
+        with_key = [(row, key) for row, key in enumerate(keys) if key is not None]
+        for (row, key), hashed in zip(with_key, hashes, strict=True):
             first = rows.setdefault(key, row)
-            source = earlier.get(first, first) if first != row else self._known(key)
+            source = earlier.get(first, first) if first != row else self._known(key, hashed)
             if source is not None:
                 earlier[row] = source
         return earlier
 
-    def _known(self, key: _Key) -> _Source | None:
+    def _known(self, key: _Key, hashed: int) -> _Source | None:
         """Return the put that is under way with this key, or where its message stands."""
-        found = self._undispatched.get(key)
-        if found is None:
-            return self._stored(key)
-        outcome = found.put.pending.outcome
+        put = self._undispatched.get(key)
+        if put is None:
+            return self._stored(key, hashed)
+        found = _Waiting(put, put.keys.index(key))
         # What nobody knew when time was up may have been dispatched since.
-        is_unknown = outcome is not None and outcome.certainty is Certainty.UNKNOWN
-        return (self._stored(key) or found) if is_unknown else found
+        is_unknown = put.pending.outcome is not None and put.pending.outcome.certainty is Certainty.UNKNOWN
+        return (self._stored(key, hashed) or found) if is_unknown else found
 
-    def _stored(self, key: _Key) -> _Standing | None:
+    def _stored(self, key: _Key, hashed: int) -> _Standing | None:
         """Return the message with this key, if the window holds it."""
-        known = self._places.get(key_hash(*key))
+        known = self._places.get(hashed)
         if known is None:
             return None
         for offset in (known,) if isinstance(known, int) else list(known)[-_CANDIDATES_MAX:]:
@@ -279,7 +289,7 @@ class DedupeWindow:
         put = _Put(pending, keys, [message.queue_id for message in messages])
         if any(keys) and (pending.outcome is None or pending.outcome.certainty is not Certainty.NOT_APPENDED):
             self._puts.append(put)
-            self._undispatched.update((key, _Waiting(put, row)) for row, key in enumerate(keys) if key is not None)
+            self._undispatched.update(dict.fromkeys(filter(None, keys), put))
             pending.when_done(lambda outcome: self._ended(put, outcome))
         return put
 
@@ -303,7 +313,7 @@ def _key_of(message: Message) -> _Key | None:
     properties = message.properties
     find = getattr(properties, "find", properties.get)
     unique_key = find(UNIQUE_KEY)
-    return _Key(message.topic, unique_key) if unique_key else None
+    return (message.topic, unique_key) if unique_key else None
 
 
 def _joined(sources: Sequence[_Source], repeated_count: int) -> PendingAppend:

@@ -9,6 +9,7 @@ with S[i] = sum of P[j] * 31^-j over all j < i, the hash of P[a:b] is (S[b] - S[
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from operator import mul
 from typing import Final
@@ -26,6 +27,8 @@ _ASCII_END: Final = 0x80
 _SHORT_LENGTH_MAX: Final = 256
 _SHORT_POWERS: Final = tuple(pow(_FACTOR, exponent, _MODULUS) for exponent in reversed(range(_SHORT_LENGTH_MAX)))
 
+# From here on it is faster to hash them at once.
+_MANY: Final = 12
 KEY_SEPARATOR: Final = "#"
 
 
@@ -57,6 +60,19 @@ def key_hash(topic: str, key: str) -> int:
     Source: RocketMQ `IndexService.buildKey`.
     """
     return positive_hash(java_hash(f"{topic}{KEY_SEPARATOR}{key}"))
+
+
+def each_key_hash(keys: Sequence[tuple[str, str]]) -> list[int]:
+    """Return `key_hash` of each (topic, key); many of them are hashed at once."""
+    if len(keys) >= _MANY:
+        texts = [f"{topic}{KEY_SEPARATOR}{key}" for topic, key in keys]
+        joined = "".join(texts)
+        if joined.isascii() and len(joined) <= TEXTS_SIZE_MAX:
+            sizes = np.array(list(map(len, texts)), np.int64)
+            ends = np.cumsum(sizes)
+            hashes = java_hashes(np.frombuffer(joined.encode(), np.uint8), ends - sizes, ends).view(np.int32)
+            return [positive_hash(value) for value in hashes.tolist()]
+    return [key_hash(topic, key) for topic, key in keys]
 
 
 def java_hashes(data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.uint32]:

@@ -1,6 +1,7 @@
 """Planted bugs of the broker in a group: what RocketMQ gets wrong, and what is easily forgotten."""
 
 import commitlog.dledger_commit_log
+import store.dedupe
 from cluster.replicated import ReplicatedReplica
 from cluster.replicated_upkeep import ReplicatedUpkeep
 from commitlog.dledger_commit_log import DLedgerCommitLog
@@ -78,7 +79,11 @@ def dedupe_window_hears_nothing_of_the_log(patch):
 
 
 def retry_of_a_put_that_nobody_knew_of_is_never_answered(patch):
-    patch.setattr(DedupeWindow, "_known", lambda self, key: self._undispatched.get(key) or self._stored(key))
+    def known(self, key, hashed):
+        put = self._undispatched.get(key)
+        return self._stored(key, hashed) if put is None else store.dedupe._Waiting(put, put.keys.index(key))
+
+    patch.setattr(DedupeWindow, "_known", known)
 
 
 MUTANTS = (

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from store.java_hash import (
     TEXTS_SIZE_MAX,
+    each_key_hash,
     java_hash,
     java_hashes,
     key_hash,
@@ -61,6 +62,21 @@ def test_many_keys_at_once_have_the_hashes_of_each(keys, topic):
     prefixes = np.full(len(keys), key_prefix_hash(topic), np.uint32)
 
     assert key_hashes(prefixes, data, begins, ends).tolist() == [key_hash(topic, key) for key in keys]
+
+
+@given(st.lists(st.tuples(st.text("ab", max_size=3), st.one_of(st.text("01F", max_size=40), st.text())), max_size=30))
+def test_keys_of_many_topics_have_the_hashes_of_each(keys):
+    assert each_key_hash(keys) == [key_hash(*key) for key in keys]
+    plain = [(topic, key.encode("ascii", "ignore").decode()) for topic, key in keys] + [("t", "k" * 32)] * 12
+    assert each_key_hash(plain) == [key_hash(*key) for key in plain]
+
+
+@pytest.mark.parametrize("before", ["", "t"])
+def test_many_keys_have_the_hash_of_each_when_they_are_too_long_or_empty(before):
+    keys = [(before, ""), ("", "polygenelubricants"), (before, "k" * TEXTS_SIZE_MAX)] * 4
+
+    assert each_key_hash(keys) == [key_hash(*key) for key in keys]
+    assert each_key_hash([(before, "")] * 20) == [key_hash(before, "")] * 20
 
 
 def test_a_key_whose_hash_has_no_absolute_value_counts_as_0():
