@@ -24,8 +24,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-_TAIL: Final = struct.Struct(">IH")
-_COUNTER_END: Final = 1 << 16
+_COUNTERS: Final = 1 << 16
 _PID_MASK: Final = 0xFFFF
 
 
@@ -68,26 +67,41 @@ class UniqueKeys:
         self._pid = pid
         address = secrets.token_bytes(4) if self._address is None else self._address
         self._head = (address + struct.pack(">H", pid & _PID_MASK) + secrets.token_bytes(4)).hex().upper()
-        self._last_ms = self._month_end_ms = 0
-        self._month_begin_ms = 0
-        self._counter = self._first_counter = 0
+        self._last_ms = self._month_begin_ms = self._month_end_ms = 0
+        self._counter = 0
+        self._begin_ms(0)
+
+    def _begin_ms(self, now_ms: int) -> None:
+        """Make keys of this millisecond: as many as there are counters."""
+        if now_ms >= self._month_end_ms:
+            self._month_begin_ms, self._month_end_ms = _month_of(now_ms)
+        self._last_ms = now_ms
+        self._head_of_ms = f"{self._head}{now_ms - self._month_begin_ms:08X}"
+        self._counter_end = self._counter + _COUNTERS
 
     def next(self) -> str:
         """Return a key that was not returned before."""
+        return self.take(1)[0]
+
+    def take(self, count: int) -> list[str]:
+        """Return so many keys, none of which was returned before."""
         with self._lock:
             pid = self._pid_of()
             if pid != self._pid:
                 self._begin(pid)
-            now = self._clock_ms()
+            now_ms = self._clock_ms()
             # Never back, however the clock jumps.
-            if now > self._last_ms:
-                self._last_ms, self._first_counter = now, self._counter
-            elif self._counter - self._first_counter == _COUNTER_END:
-                self._last_ms, self._first_counter = self._last_ms + 1, self._counter
-            counter, self._counter = self._counter % _COUNTER_END, self._counter + 1
-            if self._last_ms >= self._month_end_ms:
-                self._month_begin_ms, self._month_end_ms = _month_of(self._last_ms)
-            return self._head + _TAIL.pack(self._last_ms - self._month_begin_ms, counter).hex().upper()
+            if now_ms > self._last_ms:
+                self._begin_ms(now_ms)
+            keys: list[str] = []
+            while True:
+                begin = self._counter
+                self._counter = min(begin + count - len(keys), self._counter_end)
+                head = self._head_of_ms
+                keys += [f"{head}{counter % _COUNTERS:04X}" for counter in range(begin, self._counter)]
+                if len(keys) == count:
+                    return keys
+                self._begin_ms(self._last_ms + 1)
 
 
 def _month_of(time_ms: int) -> tuple[int, int]:

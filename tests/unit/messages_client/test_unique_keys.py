@@ -43,6 +43,13 @@ def test_no_id_comes_twice_in_a_millisecond_over_a_clock_that_jumps_or_a_month_t
     assert len(set(made)) == len(made)
 
 
+def test_many_ids_at_once_are_those_of_one_by_one() -> None:
+    one, many = (UniqueKeys(bytes(4), Clock(), pid=lambda: 1) for _ in range(2))
+
+    assert many.take(0) == []
+    assert [key[-12:] for key in many.take(65_000) + many.take(70_000)] == [one.next()[-12:] for _ in range(135_000)]
+
+
 def test_two_processes_of_one_id_and_a_forked_one_make_other_ids() -> None:
     pid = [7]
     one, other = (UniqueKeys(bytes(4), Clock(), pid=lambda: pid[0]) for _ in range(2))
