@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     from store.mapped_file import MappedFile
     from store.mapped_file_queue import MappedFileQueue
 
+# Where in an entry the last, lowest byte of its channel stands.
+_CHANNEL_END = CHANNEL_OFFSET + 3
+_BYTE_MAX = 0xFF
+# Up to here a loop is faster than numpy.
+_FEW_ENTRIES = 16
+
 
 class EntryReader:
     """Finds and reads entries; `EntryStore` is one, and keeps the bounds up to date.
@@ -145,14 +151,30 @@ class EntryReader:
         """
         self._check_held(first_index)
         self._check_held(last_index)
+        is_few = last_index - first_index < _FEW_ENTRIES
+        find = self._find_few_of_channel if is_few else self._find_of_channel
+        return [entry for entry in map(self.get, find(first_index, last_index, channel)) if entry.channel == channel]
+
+    def _find_of_channel(self, first_index: int, last_index: int, channel: int) -> list[int]:
+        """Return the indexes of entries whose channel ends with the byte that `channel` ends with."""
         positions = self._index.positions(first_index, last_index)
         file = self._file_with(last_index, int(positions[-1]), HEADER_SIZE)
-        offsets = positions - (file.begin_offset - CHANNEL_OFFSET)
+        offsets = positions - (file.begin_offset - _CHANNEL_END)
         if offsets[0] < 0:
             raise self._index.corrupt(first_index)
-        low_bytes = np.frombuffer(file.view(), np.uint8)[offsets + 3]
-        found = (np.flatnonzero(low_bytes == channel) + first_index).tolist()
-        return [entry for entry in map(self.get, found) if entry.channel == channel]
+        ends = np.frombuffer(file.view(), np.uint8)[offsets]
+        found: list[int] = (np.flatnonzero(ends == channel & _BYTE_MAX) + first_index).tolist()
+        return found
+
+    def _find_few_of_channel(self, first_index: int, last_index: int, channel: int) -> list[int]:
+        """Do the same entry by entry: for a few of them a tenth of the work."""
+        fields, found = self._index.fields, []
+        for index in range(first_index, last_index + 1):
+            position = fields(index)[1]
+            file = self._file_with(index, position, HEADER_SIZE)
+            if file.view()[position - file.begin_offset + _CHANNEL_END] == channel & _BYTE_MAX:
+                found.append(index)
+        return found
 
     def get(self, index: int) -> Entry:
         """Return one entry, checked; raises as `read_entries`."""

@@ -173,5 +173,6 @@ def test_entries_of_a_channel_are_read_without_the_others(codec, tmp_path):
     with file.open("r+b") as damaged:
         damaged.seek(position)
         damaged.write(b"\xff")
-    with pytest.raises(CorruptData):
-        store.read_channel(0, 39, STATE_CHANNEL)
+    for first, last in ((0, 39), (8, 12)):
+        with pytest.raises(CorruptData):
+            store.read_channel(first, last, STATE_CHANNEL)
