@@ -92,11 +92,16 @@ class LogCalls:
         ends = first_in_log(ranges, request.max_messages or None, request.max_bytes or None)
         taken = clamp(ranges, ends)
         window = window_of(taken)
+        splits = []
+        for offset in split_points(taken, window, request.split_bytes) if request.split_bytes else ():
+            splits.append(self._front_of(offset))
+            # A long log has many: others get their turn.
+            await asyncio.sleep(0)
         return pb.PlanLogResponse(
             spans=_to_wire((each.key, (each.begin, ends.get(each.key, each.begin))) for each in ranges),
-            begin_offset=window.begin,
+            begin_offset=self._front_of(window.begin) if taken else 0,
             end_offset=window.end,
-            split_offsets=split_points(taken, window, request.split_bytes) if request.split_bytes else (),
+            split_offsets=splits,
             messages=window.messages,
             size_bytes=window.size_bytes,
         )
@@ -112,6 +117,11 @@ class LogCalls:
     def _spans(self, keys: Iterable[QueueKey]) -> list[tuple[QueueKey, tuple[int, int]]]:
         store = self._core.replica.store
         return [(key, (store.min_offset(*key), store.max_offset(*key))) for key in keys]
+
+    def _front_of(self, offset: int) -> int:
+        """Return where that begins which the log has of a message: it, or its entry's header."""
+        found = self._core.replica.store.log.raw(offset, offset + 1, 1)
+        return offset if found is None else offset - found.header_size
 
     def _units(self, key: QueueKey) -> Units:
         def units(begin: int, end: int) -> tuple[Int64s, Int32s]:

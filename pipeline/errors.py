@@ -164,6 +164,30 @@ class CorruptRecord(PipelineError):
         self.size = size
 
 
+class NoPyArrow(PipelineError, ImportError):
+    """The Python of a driver or of an executor has no pyarrow."""
+
+    def __init__(self, interpreter: str, found: str) -> None:
+        remedy = "Install it there: pip install 'pyarrow>=18' numpy; docs/pipeline.md tells how to send it to executors"
+        super().__init__(f"Python {interpreter}", "the package pyarrow", found, remedy)
+
+
+class BadSchema(PipelineError):
+    """A schema that a user gave does not fit the messages."""
+
+    def __init__(self, column: str, expected: str, found: str) -> None:
+        remedy = "Take names and types of the source's own schema; a schema with fewer columns reads less"
+        super().__init__(f"schema, column {column!r}", expected, found, remedy)
+
+
+class ForeignCheckpoint(PipelineError):
+    """The checkpoint of a streaming query was written for something else."""
+
+    def __init__(self, expected: str, found: str) -> None:
+        remedy = "Give each query a checkpointLocation of its own; a new one begins at startingOffsets"
+        super().__init__("checkpoint", expected, found, remedy)
+
+
 class BrokerUnreachable(PipelineError):
     """No node of a broker answered in time.
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pipeline.errors import BadOption
+from store.message import QueueKey
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -62,7 +63,7 @@ def parse_assignment(name: str, text: str) -> frozenset[tuple[str, int]]:
     return frozenset(found)
 
 
-def format_offsets(offsets: QueueOffsets) -> dict[str, dict[str, int]]:
+def format_offsets(offsets: Mapping[QueueKey, int] | QueueOffsets) -> dict[str, dict[str, int]]:
     """Return the form that goes into JSON, in order of topic and queue."""
     found: dict[str, dict[str, int]] = {}
     for (topic, queue_id), offset in sorted(offsets.items()):

@@ -23,6 +23,7 @@
 | `decompress` | `true`: give bodies that a client compressed as they were before (false: as they are stored) | |
 | `commitGroup` | publish what is consumed to the broker, as this group's progress | endpoints, stream |
 | `schemaStyle` | `native`, or `kafka`: the columns of Kafka's connector (native) | |
+| `includeHeaders` | `true`: with schemaStyle=kafka, properties as Kafka's headers (false) | |
 | `pushFilters` | `true`: filters of the query choose what is read; the session must allow it (false) | batch |
 """
 
@@ -69,6 +70,7 @@ OPTION_NAMES: Final = (
     "decompress",
     "commitGroup",
     "schemaStyle",
+    "includeHeaders",
     "pushFilters",
 )
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "pushFilters")
@@ -116,6 +118,7 @@ class SourceOptions:
     decompress: bool = False
     commit_group: str | None = None
     schema_style: str = "native"
+    include_headers: bool = False
     push_filters: bool = False
     given: frozenset[str] = frozenset()
 
@@ -204,6 +207,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         decompress=values.parse_flag("decompress", text("decompress", "false")),
         commit_group=text("commitGroup"),
         schema_style=values.parse_choice("schemaStyle", text("schemaStyle", "native"), SCHEMA_STYLES),
+        include_headers=values.parse_flag("includeHeaders", text("includeHeaders", "false")),
         push_filters=values.parse_flag("pushFilters", text("pushFilters", "false")),
         given=frozenset(given),
     )
@@ -268,6 +272,8 @@ def _check_rest(options: SourceOptions) -> None:
         raise BadOption("minOffsetsPerTrigger", expected, str(options.min_offsets))
     if "maxTriggerDelay" in options.given and options.min_offsets is None:
         raise BadOption("maxTriggerDelay", "minOffsetsPerTrigger beside it", "no such option")
+    if options.include_headers and options.schema_style != "kafka":
+        raise BadOption("includeHeaders", "schemaStyle=kafka beside it", "schemaStyle=native", "There: `properties`")
     if options.schema_style == "kafka" and options.columns is not None:
         raise BadOption(
             "columns", "schemaStyle=native beside it", "schemaStyle=kafka", "Use select() on Kafka's columns"

@@ -7,7 +7,7 @@ however different the queues are in length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -95,24 +95,24 @@ def window_of(ranges: Sequence[QueueRange]) -> Window:
     return Window(begin or 0, end, size, sum(map(len, ranges)))
 
 
-def split_points(ranges: Sequence[QueueRange], window: Window, size_bytes: int) -> list[int]:
-    """Return offsets of messages that part the window into stretches of about this size, without begin and end.
+def split_points(ranges: Sequence[QueueRange], window: Window, size_bytes: int) -> Iterator[int]:
+    """Yield offsets of messages that part the window into stretches of about this size, without begin and end.
 
     They are taken from the range with most messages.
     """
     parts = (window.end - window.begin) // max(size_bytes, 1)
     longest = max(ranges, key=len, default=None)
     if parts < 2 or longest is None:
-        return []
-    found: set[int] = set()
+        return
+    before = window.begin
     for number in range(1, parts):
         goal = window.begin + (window.end - window.begin) * number // parts
         place = _bisect(longest, longest.begin, longest.end, goal)
         if place < longest.end:
             offset, size = _unit(longest, place)
-            if size != BLANK_SIZE and window.begin < offset < window.end:
-                found.add(offset)
-    return sorted(found)
+            if size != BLANK_SIZE and before < offset < window.end:
+                yield offset
+                before = offset
 
 
 def _up_to_count(ranges: Sequence[QueueRange], count_max: int) -> list[int]:

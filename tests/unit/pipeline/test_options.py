@@ -98,6 +98,7 @@ WRONG = [
     ({"quarantinePath": "/q"}, "quarantinePath"),
     ({"schemaStyle": "avro"}, "schemaStyle"),
     ({"schemaStyle": "kafka", "columns": "topic"}, "columns"),
+    ({"includeHeaders": "true"}, "includeHeaders"),
     ({"endpoints": "h:1"}, "path"),
     ({"commitGroup": "g"}, "commitGroup"),
     ({"readMode": "follower"}, "readMode"),
