@@ -86,6 +86,7 @@ class BrokerSettings:
         auto_create_topic_enable, default_topic_queue_nums, auto_create_subscription_group: see
             `cluster.broker_core.BrokerOptions`.
         max_message_size: bytes of a body at most.
+        has_property_crc: of the records of old files.
         store: of queues, index and reading; old files are kept as long as entries.
     """
 
@@ -96,6 +97,7 @@ class BrokerSettings:
     default_topic_queue_nums: int
     auto_create_subscription_group: bool
     max_message_size: int
+    has_property_crc: bool
     store: MessageStoreConfig
 
 

@@ -56,6 +56,12 @@ class ServerOptions(NodeOptions):
         le=4 * _MIB,
         description="Bytes of a message's body at most. A message with its properties must also fit one entry.",
     )
+    has_property_crc: bool = Field(
+        default=False,
+        description="true: the plain log that the group goes on from was written with property CRCs (RocketMQ "
+        "enabledAppendPropCRC, 5.2 and newer): they are checked when its records are. What is appended has none, as in "
+        "RocketMQ's DLedger.",
+    )
     dedupe_window_count: int = Field(
         default=DEDUPE_COUNT,
         ge=0,

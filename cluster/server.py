@@ -95,7 +95,10 @@ async def _settle(config: ServerConfig, registry: CollectorRegistry, stopped: as
     from commitlog.system_records import MessageEntryCodec  # noqa: PLC0415
 
     codec = MessageEntryCodec(lambda: int(read_clocks().wall_s * 1000), store_host_of(config.node.client_address))
-    settling = asyncio.ensure_future(settle_old_files(OsFiles(), config.node, codec, registry))
+    has_property_crc = config.broker is not None and config.broker.has_property_crc
+    settling = asyncio.ensure_future(
+        settle_old_files(OsFiles(), config.node, codec, registry, has_property_crc=has_property_crc)
+    )
     ends: list[asyncio.Future[Any]] = [settling, stopped]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if not settling.done():
@@ -154,7 +157,7 @@ def replicated_config(config: ServerConfig, settings: BrokerSettings) -> Replica
     from commitlog.dledger_commit_log import DLedgerCommitLogConfig  # noqa: PLC0415
 
     log = DLedgerCommitLogConfig(settings.max_message_size, store_host_of(config.node.client_address))
-    return ReplicatedConfig(config.node, settings.broker, settings.store, log)
+    return ReplicatedConfig(config.node, settings.broker, settings.store, log, settings.has_property_crc)
 
 
 def _trace_of(config: ServerConfig, stack: AsyncExitStack) -> Callable[[str], None] | None:
