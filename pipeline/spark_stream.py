@@ -96,10 +96,6 @@ class DLedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, DLedgerPart)
         return map(self._columns.fit, self._how.read(partition.part))
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Publish what the sink has committed, if the query says so."""
-        self._plan.committed(StreamOffset.from_json(end))
-
 
 def how_to_read(options: SourceOptions, columns: OutputColumns) -> HowToRead:
     """Return what all tasks of a query have in common."""

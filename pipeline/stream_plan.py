@@ -14,7 +14,7 @@ one stretch of the log. It never steps over what is gone unless `failOnDataLoss=
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from pipeline.errors import DataLost, ForeignCheckpoint, LostRange
@@ -53,6 +53,7 @@ class StreamPlan:
         self._clock = clock
         self._target: dict[QueueKey, int] | None = None
         self._ends: dict[QueueKey, int] = {}
+        self._published: Mapping[QueueKey, int] | None = None
         self._waits_since_s: float | None = None
         self._looked_s: float | None = None
         # Anchors that were looked up, or that this object made: they need no second look.
@@ -106,6 +107,7 @@ class StreamPlan:
         self._check_anchor(view, start)
         ready = self._ready(view.name, start, spans)
         self._ends = {key: end for key, (_, end) in spans.items()}
+        self._publish(start, spans)
         count = sum(end - begin for begin, end in ready.values())
         if not count or self._should_wait(count, limits):
             return start
@@ -138,15 +140,6 @@ class StreamPlan:
             )
         finally:
             view.close()
-
-    def committed(self, end: StreamOffset) -> None:
-        """Publish what is done with, if the query says so.
-
-        Raises:
-            pipeline.errors.BrokerRefused, pipeline.errors.BrokerUnreachable: it was not published.
-        """
-        if self._options.commit_group is not None:
-            self._source.commit(self._options.commit_group, end.offsets)
 
     @property
     def newest(self) -> StreamOffset | None:
@@ -191,6 +184,17 @@ class StreamPlan:
         if self._waits_since_s is None:
             self._waits_since_s = now
         return now - self._waits_since_s < self._options.max_delay_s
+
+    def _publish(self, start: StreamOffset, spans: Spans) -> None:
+        """Publish what the sink has committed: where the next batch starts, everything before is done with.
+
+        Spark asks for a next batch behind the last one of Trigger.AvailableNow too, and first of all behind a restart.
+        """
+        group = self._options.commit_group
+        if group is None or start.offsets == self._published:
+            return
+        self._source.commit(group, {key: offset for key, offset in start.offsets.items() if key in spans})
+        self._published = start.offsets
 
     def _anchor(self, view: SourceView, ready: Spans, offsets: dict[QueueKey, int]) -> Anchor | None:
         key = next((key for key, offset in offsets.items() if offset > ready[key][0]), None)

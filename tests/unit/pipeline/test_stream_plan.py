@@ -250,9 +250,7 @@ def test_the_checkpoint_of_another_source_is_refused(found):
 
 def test_progress_is_published_to_the_broker(broker):
     plan = plan_of({"endpoints": broker.endpoints}, startingOffsets="earliest", commitGroup="etl")
-    end = plan.latest(plan.initial(), Limits())
-
-    plan.committed(again(end))
+    batches(plan, Limits(100))
 
     found = broker.call("FetchOffset", pb.FetchOffsetRequest(group="etl"))
     assert {("a", 0, 60), ("a", 1, 60), ("b", 0, 60)} <= set(
