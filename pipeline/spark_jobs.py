@@ -45,6 +45,12 @@ def run_over(
     return found
 
 
+def split(pieces: Sequence[_Piece], count_max: int = TASKS_MAX) -> list[list[_Piece]]:
+    """Return pieces of one size in at most so many runs, in their order."""
+    size = -(-len(pieces) // count_max) or 1
+    return [list(pieces[begin : begin + size]) for begin in range(0, len(pieces), size)]
+
+
 def group_slices(slices: Sequence[Slice], count_max: int = TASKS_MAX) -> list[list[Slice]]:
     """Return the slices in at most so many runs of about as many bytes each."""
     if len(slices) <= count_max:

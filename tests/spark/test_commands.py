@@ -1,6 +1,7 @@
 """Commands of `dledger spark`, run in the session of the tests: what they print and write is what the files hold."""
 
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -77,3 +78,23 @@ def test_a_directory_without_a_store_and_an_unknown_topic_are_told_in_one_line(s
     assert "--since" in bad_time.stderr
     for result in (nowhere, unknown, bad_time):
         assert "Traceback" not in result.stderr
+
+
+def test_an_audit_in_tasks_finds_a_flipped_bit_and_says_so_by_its_exit_code(spark, sample, tmp_path):
+    paths = [str(tmp_path / name) for name in ("a", "b", "c")]
+    for path in paths:
+        shutil.copytree(sample[0], path)
+    whole = run("audit", *paths)
+    assert whole.exit_code == 0, whole.output
+    assert "all alike" in whole.output
+
+    data = sorted((tmp_path / "b" / "dledger-n0" / "data").iterdir())[1]
+    content = bytearray(data.read_bytes())
+    content[500_000] ^= 0x10
+    data.write_bytes(content)
+    told = run("audit", *paths, "--json", str(tmp_path / "audit.json"))
+    assert told.exit_code == 1
+    (finding,) = json.loads((tmp_path / "audit.json").read_text())["findings"]
+    assert (finding["kind"], finding["replica"], finding["isError"]) == ("bad_checksum", paths[1], True)
+    assert finding["path"] == str(data)
+    assert finding["begin"] <= int(data.name) + 500_000 < finding["end"]
