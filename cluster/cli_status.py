@@ -24,6 +24,7 @@ from cluster.cli_members import state_of
 from dledger.errors import ResponseCode
 
 if TYPE_CHECKING:
+    from cluster.v1.broker_pb2 import BrokerStatusResponse
     from dledger.v1.log_pb2 import PeerStatus, StatusResponse
 
 _ROUNDS = 2
@@ -40,7 +41,10 @@ def status(
 ) -> None:
     """Show every node: its role, its log, how far it is behind, and what is amiss with it.
 
-    The exit code is 1 when no node leads.
+    Of the nodes of a broker it also shows which takes puts (or why none does yet), where the old files end that it went
+    on from (divide), and how many bytes of its log are not in queues and index yet (undispatched).
+
+    The exit code is 1 when no node leads, 2 for wrong usage.
 
     Examples:
         dledger status --endpoints 127.0.0.1:40921,127.0.0.1:40922,127.0.0.1:40923
@@ -50,12 +54,17 @@ def status(
         answers = _ask(endpoints, group, timeout)
     except ValueError as error:
         fail(str(error), EXIT_USAGE)
+    from cluster.cli_broker_status import broker_statuses, broker_table  # noqa: PLC0415  (gRPC is slow to load)
+
     leader = _leader_of(answers)
+    brokers = broker_statuses([each for each, answer in answers.items() if not isinstance(answer, str)], timeout)
     if as_json:
         for endpoint, answer in answers.items():
-            typer.echo(json.dumps(_as_object(endpoint, answer)))
+            typer.echo(json.dumps(_as_object(endpoint, answer, brokers.get(endpoint))))
     else:
         output.print(_table(answers, leader))
+        if brokers:
+            output.print(broker_table(brokers))
     if leader is None:
         fail(_why_nobody_leads(endpoints, answers))
 
@@ -64,6 +73,9 @@ def _why_nobody_leads(endpoints: str, answers: dict[str, StatusResponse | str]) 
     alive = [answer for answer in answers.values() if not isinstance(answer, str)]
     if not alive:
         return f"no node answers at {endpoints}: start them, or name others with --endpoints"
+    refusals = [answer.message for answer in alive if answer.code != ResponseCode.SUCCESS]
+    if len(refusals) == len(alive):
+        return f"{refusals[0]}; name the right one with --group, or other nodes with --endpoints"
     if any(answer.is_founding for answer in alive):
         ids = ", ".join(sorted({member.id for answer in alive for member in answer.members if member.is_voter}))
         return f"no node leads: a new group begins when all of its nodes ({ids}) run and reach one another"
@@ -92,12 +104,13 @@ def _leader_of(answers: dict[str, StatusResponse | str]) -> StatusResponse | Non
     return max(leaders, key=lambda answer: answer.term, default=None)
 
 
-def _as_object(endpoint: str, answer: StatusResponse | str) -> dict[str, Any]:
-    return (
-        {"endpoint": endpoint, "error": answer}
-        if isinstance(answer, str)
-        else {"endpoint": endpoint, **_fields(answer)}
-    )
+def _as_object(
+    endpoint: str, answer: StatusResponse | str, broker: BrokerStatusResponse | None = None
+) -> dict[str, Any]:
+    if isinstance(answer, str):
+        return {"endpoint": endpoint, "error": answer}
+    messages = {} if broker is None else {"broker": _fields(broker)}
+    return {"endpoint": endpoint, **_fields(answer), **messages}
 
 
 def _fields(message: Message) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -94,6 +95,24 @@ def test_every_node_says_how_it_stands_and_raw_appends_are_refused(brokers: Loca
         with pytest.raises(NotAppended, match="this log holds messages"):
             log.append(b"raw")
         assert len(log.statuses()) == 3
+
+
+def test_status_shows_where_puts_are_taken(brokers: LocalBrokers) -> None:
+    cluster = brokers.clusters["broker-a"]
+    leader = cluster.wait_for_leader()
+    until(lambda: "taken" in dledger("status", "--group", cluster.group, "--endpoints", cluster.endpoints).stdout)
+
+    lines = dledger("status", "--group", cluster.group, "--endpoints", cluster.endpoints, "--json").stdout.splitlines()
+    found = {each["self_id"]: each["broker"] for each in map(json.loads, lines)}
+    assert {name: each["is_serving_puts"] for name, each in found.items()} == {
+        name: name == leader for name in cluster.node_ids
+    }
+    assert {each["divided_offset"] for each in found.values()} == {-1}
+
+    cluster.kill(leader)
+    shown = dledger("status", "--group", cluster.group, "--endpoints", cluster.endpoints).stdout
+    assert "broker broker-a" in shown
+    assert leader in shown.partition("broker broker-a")[0]
 
 
 def test_name_server_that_was_killed_knows_everything_again_at_the_next_change(brokers: LocalBrokers) -> None:

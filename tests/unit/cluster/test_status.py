@@ -87,4 +87,8 @@ def test_why_nobody_leads() -> None:
     follower = answer("n0", leader=LeaderHint())
     assert "no node answers at h:1" in _why_nobody_leads("h:1", {"h:1": "h:1 did not answer in time"})
     assert "fewer than a majority" in _why_nobody_leads("h:1", {"h:1": follower, "h:2": "no"})
+    other = StatusResponse(code=400, message="this node serves group 'b', not 'default'")
+    assert "serves group 'b', not 'default'; name the right one with --group" in _why_nobody_leads(
+        "h:1", {"h:1": other}
+    )
     assert "all of its nodes (n0, n1, n2) run" in _why_nobody_leads("h:1", {"h:1": answer("n0", is_founding=True)})
