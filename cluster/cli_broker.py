@@ -87,6 +87,7 @@ def broker(
     except ValueError as error:
         fail(f"--listen or --metrics: {error}", EXIT_USAGE)
     plain = _plain_config(set_options or [], address, is_flush_sync=flush == "sync")
+    plain = dataclasses.replace(plain, store=dataclasses.replace(plain.store, archive_log=name))
     config: BrokerConfig = BrokerConfig(
         store=StandaloneConfig(str(standalone), name, str(address), plain),
         options=BrokerOptions(name, self_id=name, auto_create_topic_enable=auto_create_topics),
@@ -121,13 +122,15 @@ def _plain_config(texts: list[str], address: Address, *, is_flush_sync: bool) ->
 
 
 def _options(config: Any) -> set[str]:
-    """Return the names of options that are numbers or truths."""
+    """Return the names of options that are numbers or truths, and of the one that is a path."""
     return {
         field.name for field in dataclasses.fields(config) if isinstance(getattr(config, field.name), (bool, int))
-    } - {"is_flush_sync"}
+    } - {"is_flush_sync"} | ({"archive_mark"} if hasattr(config, "archive_mark") else set())
 
 
-def _parse(name: str, text: str, default: int | bool) -> int | bool:
+def _parse(name: str, text: str, default: int | bool | str) -> int | bool | str:
+    if isinstance(default, str):
+        return text
     if isinstance(default, bool):
         if text not in ("true", "false"):
             fail(f"--set {name}={text}: expected true or false", EXIT_USAGE)

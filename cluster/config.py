@@ -241,5 +241,6 @@ def _broker_of(options: ServerOptions) -> BrokerSettings:
         disk_space_clean_forcibly_ratio=force_percent,
         disk_space_warning_level_ratio=force_percent + 5,
         clean_file_forcibly_enable=options.enable_disk_force_clean,
+        archive_log=options.broker,
     )
     return BrokerSettings(**own, store=store)

@@ -160,6 +160,12 @@ class ServerOptions(NodeOptions):
         le=1024 * _GIB,
         description="... or as soon as so many bytes of the log would have to be dispatched again after a crash.",
     )
+    archive_mark: str = Field(
+        default="",
+        description="File that says up to where the broker's log is archived (`dledger spark archive` writes it, below "
+        "_archived/ of the lake, under the broker's name): what is not archived is never deleted, however full the "
+        "disk. Empty: there is no archive.",
+    )
 
 
 BROKER_OPTIONS = tuple(name for name in ServerOptions.model_fields if name not in NodeOptions.model_fields)

@@ -34,6 +34,7 @@ from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.metrics import NodeMetrics
 from dledger.node import Node
 from dledger.node_parts import Trace
+from store.archive_mark import ArchiveFloor
 from store.derived_data import Progress
 from store.files import Files
 from store.message_store import MessageStore
@@ -131,6 +132,13 @@ def open_parts(
             root.distrust_derived()
         old_state = find_old_state(files, path)
         divided = divide_log(files, places, codec, LastExit(root.last.is_clean, root.synced_timestamp))
+        archive = ArchiveFloor(files, config.store.archive_mark, config.store.archive_log)
+
+        def kept_from() -> int:
+            dispatched = min(messages.derived.durable_offset, machine.retention_offset(node.snapshot_index))
+            archived = archive.read(log.begin_offset)
+            return log.retention_floor(dispatched if archived is None else min(dispatched, archived))
+
         node = Node(
             config.node,
             metrics,
@@ -138,9 +146,7 @@ def open_parts(
             codec=codec,
             origin=origin,
             state_machine=machine,
-            keep_from=lambda: log.retention_floor(
-                min(messages.derived.durable_offset, machine.retention_offset(node.snapshot_index))
-            ),
+            keep_from=kept_from,
             trace=trace,
         )
         entries = node.open()

@@ -51,6 +51,9 @@ class MessageStoreConfig:
         disk_space_warning_level_ratio: percent above which puts are refused; 35 to 90.
         clean_file_forcibly_enable: False: young files never go.
         delete_file_batch_max: files that go in one look.
+        archive_mark: file that says up to where the log is archived (`store.archive_mark`); what is not archived is
+            never deleted, however full the disk. Empty: there is no archive.
+        archive_log: name of the log in that archive.
     """
 
     mapped_file_size_consume_queue: int = 300_000 * _QUEUE_UNIT_SIZE
@@ -86,6 +89,8 @@ class MessageStoreConfig:
     disk_space_warning_level_ratio: int = 90
     clean_file_forcibly_enable: bool = True
     delete_file_batch_max: int = 10
+    archive_mark: str = ""
+    archive_log: str = ""
 
     def __post_init__(self) -> None:
         """Check what must fit together."""

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from store.archive_mark import ArchiveFloor
 from store.files import Files
 from store.local_log import LocalLog
 from store.message_store import MessageStore
@@ -89,6 +90,7 @@ class StoreRetention:
 
     Attributes:
         deleted_files_count: since the store was opened.
+        archive: says what is archived.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class StoreRetention:
         self._clocks = clocks
         self._policy = RetentionPolicy(config.retention_rules, files, directory, log, found_end=log.end_offset)
         self._policy.read_clocks(clocks())
+        self.archive = ArchiveFloor(files, config.archive_mark, config.archive_log)
         self._round_count = 0
         self.deleted_files_count = 0
 
@@ -145,7 +148,9 @@ class StoreRetention:
             store.errors.StorageFailed: the store must stop.
         """
         was_full = self.is_disk_full
-        chosen = self._policy.look(self._clocks(), self._store.derived.durable_offset)
+        archived = self.archive.read(self._log.begin_offset)
+        durable = self._store.derived.durable_offset
+        chosen = self._policy.look(self._clocks(), durable if archived is None else min(durable, archived))
         if self.is_disk_full != was_full:
             logger.warning("disk used=%.2f is_full=%s", self.used_ratio, self.is_disk_full)
             percent = round(self.used_ratio * 100)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from store.archive_mark import ArchiveMark, encode_mark
 from store.commit_log import PutStatus
 from store.os_files import OsFiles
 from store.store_config import MessageStoreConfig, parse_hours
@@ -232,3 +233,30 @@ def test_ratios_are_within_rocketmqs_bounds(given, expected):
     rules = MessageStoreConfig(**dict(zip(names, given, strict=True))).retention_rules
 
     assert (rules.expire_ratio, rules.force_ratio, rules.full_ratio) == expected
+
+
+def test_what_is_not_archived_stays_however_old_it_is_or_full_the_disk(case, tmp_path, caplog):
+    """Neither age nor force, also when the mark is missing, damaged, or that of another log."""
+    mark = tmp_path / "mark.json"
+    one = case(archive_mark=str(mark), archive_log="broker-a")
+    ends = [int(path.name) for path in one.log_files()][1:]
+    one.clock.pass_s(100 * HOUR)
+    one.disk.used_ratio = 0.89
+
+    def allowed(content):
+        mark.write_bytes(content)
+        return one.run()
+
+    assert one.run() == 0
+    assert "no such file" in one.store.keeper.retention.archive.trouble
+    good = encode_mark(ArchiveMark("broker-a", 0, ends[2]))
+    assert allowed(good[:-3]) == 0
+    assert allowed(good.replace(b'"end":', b'"end":9')) == 0
+    assert allowed(encode_mark(ArchiveMark("broker-b", 0, ends[2]))) == 0
+    assert allowed(encode_mark(ArchiveMark("broker-a", 1, ends[2]))) == 0
+    assert len(one.log_files()) == ALL_FULL
+    assert allowed(good) == 3
+    assert one.store.keeper.retention.archive.trouble == ""
+    assert allowed(encode_mark(ArchiveMark("broker-a", 0, ends[4] - 1))) == 1
+    assert allowed(encode_mark(ArchiveMark("broker-a", 0, ends[-1] + 1))) == 10
+    assert sum("archive_mark" in line for line in caplog.messages) >= 5

@@ -1,0 +1,114 @@
+"""The archive mark: a small file that says up to where a log is archived, and so what a broker may delete.
+
+`{"format":1,"log":"n0","begin":0,"end":123,"crc32c":456}`: all messages of the log `log` at physical offsets of
+[begin, end) are in an archive, durably. Who archives writes it (`pipeline.archive`); a broker whose option
+`archive_mark` names it deletes only files that end at or before `end`.
+
+A mark that is missing, damaged, or of a log that is not the broker's deletes nothing: the disk may fill up, and then
+puts are refused, but nothing is lost that was to be kept.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from store.files import Files
+
+logger = logging.getLogger(__name__)
+
+_FORMAT = 1
+_FOLDER = "_archived"
+
+
+class ArchiveMark(NamedTuple):
+    """What a mark says; see the module's text."""
+
+    log: str
+    begin: int
+    end: int
+
+
+class UnreadableMark(Exception):
+    """A mark that says nothing; the message says why, for people."""
+
+
+def mark_path(root: str, log: str) -> str:
+    """Return where the mark of a log is in an archive."""
+    return f"{root}/{_FOLDER}/{log}.json"
+
+
+def encode_mark(mark: ArchiveMark) -> bytes:
+    """Return the content of a mark's file."""
+    text = json.dumps({"format": _FORMAT, **mark._asdict()}, separators=(",", ":"))
+    return f'{text[:-1]},"crc32c":{crc32c(text.encode())}}}\n'.encode()
+
+
+def decode_mark(raw: bytes) -> ArchiveMark:
+    """Return what a mark's file says.
+
+    Raises:
+        UnreadableMark: it is not what was written.
+    """
+    body, _, tail = raw.decode("utf-8", "replace").rpartition(',"crc32c":')
+    digits = tail.strip().removesuffix("}")
+    if not digits.isdigit() or crc32c(f"{body}}}".encode()) != int(digits):
+        raise UnreadableMark("its checksum does not fit")
+    found = json.loads(f"{body}}}")
+    if found.get("format") != _FORMAT:
+        raise UnreadableMark(f"expected format {_FORMAT}, found {found.get('format')}")
+    return ArchiveMark(found["log"], found["begin"], found["end"])
+
+
+class ArchiveFloor:
+    """Tells a broker's retention up to where it may delete.
+
+    Args:
+        files: the file system.
+        path: of the mark; empty: there is none, and nothing is kept for an archive.
+        log: name of the broker's log in the archive.
+
+    Attributes:
+        trouble: why nothing may be deleted, for people; empty when the mark was read.
+    """
+
+    def __init__(self, files: Files, path: str, log: str) -> None:
+        self._files = files
+        self._path = path
+        self._log = log
+        self.trouble = ""
+
+    def read(self, begin: int) -> int | None:
+        """Return the offset below which the log may be deleted; None: all of it, as far as an archive is concerned.
+
+        Args:
+            begin: of the log; what is returned when the mark allows nothing.
+        """
+        if not self._path:
+            return None
+        try:
+            mark = self._read_mark(begin)
+        except UnreadableMark as error:
+            self._tell(f"{self._path}: {error}; nothing is deleted before it is archived")
+            return begin
+        self._tell("")
+        return mark.end
+
+    def _tell(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            self.trouble = trouble
+            logger.warning("archive_mark %s", trouble or "is read again")
+
+    def _read_mark(self, begin: int) -> ArchiveMark:
+        raw = self._files.read_bytes(self._path)
+        if raw is None:
+            raise UnreadableMark("no such file yet")
+        mark = decode_mark(raw)
+        if mark.log != self._log:
+            raise UnreadableMark(f"expected the mark of the log {self._log!r}, found that of {mark.log!r}")
+        if mark.begin > begin:
+            raise UnreadableMark(f"it begins at {mark.begin}, behind the log, which begins at {begin}")
+        return mark
