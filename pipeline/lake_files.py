@@ -166,18 +166,23 @@ class FileWriter:
         if not self._has_folder:
             self._files.make_directory(f"{self._root}/{STAGING}/{self._name}")
             self._has_folder = True
+        # Tasks run beside each other: only the disk is waited for in threads.
         with ThreadPoolExecutor(_WRITERS) as writers:
-            self._written += writers.map(self._write_part, enumerate(split_sorted(batch), len(self._written)))
+            waiting = []
+            for number, (date, part) in enumerate(split_sorted(batch), len(self._written)):
+                file, content = self._encode(number, date, part)
+                self._written.append(file)
+                waiting.append(writers.submit(self._files.create_from, f"{self._root}/{file.staged}", [content]))
+            for each in waiting:
+                each.result()
         self._files.sync_directory(f"{self._root}/{STAGING}/{self._name}")
 
-    def _write_part(self, numbered: tuple[int, tuple[str, pa.RecordBatch]]) -> DataFile:
-        number, (date, part) = numbered
+    def _encode(self, number: int, date: str, part: pa.RecordBatch) -> tuple[DataFile, bytes]:
         name = f"part-{self._name}-{number:05d}.parquet"
         content = encode_parquet(part if self._is_topic_stored else part.drop_columns(["topic"]), self._compression)
-        described = describe(part, date, name)
         staged = f"{STAGING}/{self._name}/{name}"
-        self._files.create_from(f"{self._root}/{staged}", [content])
-        return replace(described, staged=staged, size_bytes=len(content), crc32c=crc32c(content))
+        described = describe(part, date, name)
+        return replace(described, staged=staged, size_bytes=len(content), crc32c=crc32c(content)), content
 
 
 def check_lake_schema(schema: pa.Schema) -> None:

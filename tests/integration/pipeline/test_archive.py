@@ -1,0 +1,149 @@
+"""Archives hold every message of a log once, and the mark says so only when it is so."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.archive import Archive, run_here
+from pipeline.errors import BadOption, CorruptRecord, DataLost
+from pipeline.lake import Lake
+from pipeline.lake_manifest import LogRange
+from pipeline.record_builder import build_records
+from pipeline.sink_options import LakeTarget
+from pipeline.stores import open_store
+from store.archive_mark import decode_mark, mark_path
+from tests.message_stores import SMALL, numbered, open_small, with_log
+
+# Files of 64 KiB: about 200 messages in each.
+CONFIG = with_log(SMALL, mapped_file_size=65536)
+
+
+def fill(root, begin, end):
+    """Put messages, in order, and close the store."""
+    store = open_small(root, CONFIG)
+    for number in range(begin, end):
+        store.messages.put(numbered(number, body_size=100 + number % 50, tag=f"t{number % 5}"))
+    store.close()
+
+
+def records_of(root):
+    """Return all records, by the bytes of the log's files."""
+    found = []
+    for path in sorted((root / "commitlog").iterdir()):
+        content, position = path.read_bytes(), 0
+        while position < len(content) and (size := int.from_bytes(content[position : position + 4], "big")):
+            if content[position + 4 : position + 8] == b"\xcb\xd4\x31\x94":
+                break
+            found.append(content[position : position + size])
+            position += size
+    return found
+
+
+def archived(lake):
+    tables = [lake.read(file) for file in lake.files()]
+    records = [
+        record for table in tables for record in build_records(table.combine_chunks().to_batches()[0]).to_pylist()
+    ]
+    return sorted(records, key=lambda record: int.from_bytes(record[28:36], "big"))
+
+
+def run(root, lake, **options):
+    with open_store(str(root)) as store:
+        return Archive(LakeTarget(str(lake), options.pop("kind", "parquet")), "n0").run(store, run_here, **options)
+
+
+def mark_of(lake):
+    return decode_mark(Path(mark_path(str(lake), "n0")).read_bytes())
+
+
+def test_archive_goes_on_where_it_ended_and_holds_every_record_byte_for_byte(tmp_path):
+    root, lake = tmp_path / "store", tmp_path / "lake"
+    fill(root, 0, 700)
+
+    first = run(root, lake, piece_size_bytes=50_000)
+    fill(root, 700, 1_000)
+    second = run(root, lake, piece_size_bytes=50_000)
+    third = run(root, lake)
+
+    assert (first.rows, second.rows, third.rows) == (700, 300, 0)
+    assert first.pieces > 3
+    assert (second.begin, third.begin) == (first.end, second.end)
+    assert archived(Lake.open(str(lake))) == records_of(root)
+    assert mark_of(lake) == ("n0", 0, second.end)
+
+
+class Killed(Exception):
+    """The driver ends here."""
+
+
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_archive_that_is_killed_goes_on_and_doubles_nothing(tmp_path, place, monkeypatch):
+    root, lake = tmp_path / "store", tmp_path / "lake"
+    fill(root, 0, 700)
+    real = Lake.commit
+
+    def commit(self, batch, files, **named):
+        if batch.number and place == "before":
+            raise Killed
+        done = real(self, batch, files, **named)
+        if batch.number:
+            raise Killed
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lake, "commit", commit)
+        with pytest.raises(Killed):
+            run(root, lake, piece_size_bytes=50_000)
+    begun = mark_of(lake)
+    run(root, lake, piece_size_bytes=80_000)
+
+    assert 0 < begun.end < mark_of(lake).end
+    assert archived(Lake.open(str(lake))) == records_of(root)
+
+
+def test_mark_does_not_pass_a_gap(tmp_path):
+    """Messages were deleted before they were archived: the archive stops, or goes on and the mark stays."""
+    root, lake = tmp_path / "store", tmp_path / "lake"
+    fill(root, 0, 300)
+    end = run(root, lake).end
+    fill(root, 300, 900)
+    gone = sorted((root / "commitlog").iterdir())[:2]
+    for path in gone:
+        path.unlink()
+
+    with pytest.raises(DataLost, match=f"{end}, 131072"):
+        run(root, lake)
+    run(root, lake, fail_on_data_loss=False)
+
+    covered = Lake.open(str(lake)).covered("n0")
+    assert [each.begin for each in covered] == [0, 131_072]
+    assert covered[0].end == end
+    assert mark_of(lake).end == end
+
+
+def test_corrupt_record_stops_the_archive_before_it(tmp_path):
+    root, lake = tmp_path / "store", tmp_path / "lake"
+    fill(root, 0, 400)
+    path = sorted((root / "commitlog").iterdir())[1]
+    content = bytearray(path.read_bytes())
+    content[98] ^= 1  # in a body
+    path.write_bytes(content)
+
+    with pytest.raises(CorruptRecord):
+        run(root, lake, piece_size_bytes=65_536)
+
+    assert mark_of(lake).end == 65_536
+
+
+def test_two_logs_share_a_lake(tmp_path):
+    lake = tmp_path / "lake"
+    for log in ("n0", "n1"):
+        fill(tmp_path / log, 0, 50)
+        with open_store(str(tmp_path / log)) as store:
+            Archive(LakeTarget(str(lake)), log).run(store, run_here)
+
+    opened = Lake.open(str(lake))
+    assert sum(file.rows for file in opened.files()) == 100
+    assert isinstance(opened.covered("n1")[0], LogRange)
+    with pytest.raises(BadOption, match="log"):
+        Archive(LakeTarget(str(lake)), "a/b")
