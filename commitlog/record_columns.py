@@ -17,6 +17,7 @@ import numpy as np
 from commitlog.few_records import FEW_RECORDS_MAX, few_columns
 from commitlog.properties import decode_properties
 from commitlog.property_parts import PropertyParts
+from commitlog.queue_numbers import queue_numbers
 from commitlog.record_rows import RecordRows, bad_bodies, bad_property_crcs, good_rows
 from commitlog.tags_code import scheduled_tags_code
 from store.dispatch_batch import DispatchBatch, Int32s, Int64s
@@ -69,7 +70,7 @@ def columns(
         is_body_checked=is_body_checked,
         is_property_crc_checked=is_property_crc_checked,
     )
-    return _batch(view, rows, base_offset, int(starts[0]) if len(starts) else 0, levels_ms)
+    return batch_of(view, rows, base_offset, int(starts[0]) if len(starts) else 0, levels_ms)
 
 
 def count_good(
@@ -123,12 +124,30 @@ def _count_unbroken(view: memoryview, rows: RecordRows, *, is_body_checked: bool
     return good
 
 
-def _batch(view: memoryview, rows: RecordRows, base_offset: int, begin: int, levels_ms: Sequence[int]) -> DispatchBatch:
+def batch_of(
+    view: memoryview,
+    rows: RecordRows,
+    base_offset: int,
+    begin: int,
+    levels_ms: Sequence[int] = DELAY_LEVELS_MS,
+    *,
+    has_keys: bool = True,
+) -> DispatchBatch:
+    """Return what good records mean.
+
+    Args:
+        view: holds the records.
+        rows: of the records, ascending.
+        base_offset: of the view's first byte in the log.
+        begin: where the stretch begins, in the view.
+        levels_ms: as of `columns`.
+        has_keys: whether keys are looked for; for queues alone they are not needed.
+    """
     sys_flags = rows.fields["sys_flag"].astype(np.int32)
-    queues, queue_numbers = _queues(view, rows)
-    tags_codes, key_rows, hashes = _hashes(view, rows, queues, queue_numbers)
+    queues, numbers = queue_numbers(view, rows)
+    tags_codes, key_rows, hashes = _hashes(view, rows, queues, numbers, has_keys=has_keys)
     timestamps = _store_timestamps(view, rows)
-    _set_delivery_times(tags_codes, view, rows, (queues, queue_numbers), timestamps, levels_ms)
+    _set_delivery_times(tags_codes, view, rows, (queues, numbers), timestamps, levels_ms)
     if (sys_flags & TRANSACTION_MASK == TRANSACTION_ROLLBACK_TYPE).any():
         is_found = sys_flags[key_rows] & TRANSACTION_MASK != TRANSACTION_ROLLBACK_TYPE
         key_rows, hashes = key_rows[is_found], hashes[is_found]
@@ -142,7 +161,7 @@ def _batch(view: memoryview, rows: RecordRows, base_offset: int, begin: int, lev
         tags_codes=tags_codes,
         store_timestamps=timestamps,
         queues=queues,
-        queue_numbers=queue_numbers,
+        queue_numbers=numbers,
         is_queued=sys_flags & (TRANSACTION_PREPARED_TYPE | INNER_BATCH) == 0,
         key_hashes=hashes,
         key_rows=key_rows,
@@ -153,24 +172,10 @@ def _store_timestamps(view: memoryview, rows: RecordRows) -> Int64s:
     return rows.column(np.frombuffer(view, np.uint8), "store_timestamp")
 
 
-def _queues(view: memoryview, rows: RecordRows) -> tuple[list[QueueKey], Int32s]:
-    """Return the queues that occur, in order of first occurrence, and each row's."""
-    numbers: dict[tuple[bytes, int], int] = {}
-    number_of = numbers.setdefault
-    queue_numbers = [
-        number_of((view[begin:end].tobytes(), queue_id), len(numbers))
-        for begin, end, queue_id in zip(
-            rows.topic_begins.tolist(), rows.topic_ends.tolist(), rows.fields["queue_id"].tolist(), strict=True
-        )
-    ]
-    queues = [QueueKey(topic.decode("utf-8", "replace"), queue_id) for topic, queue_id in numbers]
-    return queues, np.array(queue_numbers, np.int32)
-
-
 def _hashes(
-    view: memoryview, rows: RecordRows, queues: Sequence[QueueKey], queue_numbers: Int32s
+    view: memoryview, rows: RecordRows, queues: Sequence[QueueKey], numbers: Int32s, *, has_keys: bool
 ) -> tuple[Int64s, Int64s, Int32s]:
-    """Return the tags codes, and rows and hashes of all keys."""
+    """Return the tags codes, and rows and hashes of all keys, if these are asked for."""
     tags_codes = np.zeros(len(rows.begins), np.int64)
     prefixes = np.array([key_prefix_hash(queue.topic) for queue in queues], np.uint32)
     all_rows, all_hashes = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
@@ -179,10 +184,12 @@ def _hashes(
         text = PropertyParts.of(view, begins, ends)
         tag_rows, tag_begins, tag_ends = text.find(TAGS)
         tags_codes[first + tag_rows] = java_hashes(text.data, tag_begins, tag_ends).view(np.int32)
+        if not has_keys:
+            continue
         key_rows, key_begins, key_ends = text.keys()
         key_rows += first
         all_rows.append(key_rows)
-        all_hashes.append(key_hashes(prefixes[queue_numbers[key_rows]], text.data, key_begins, key_ends))
+        all_hashes.append(key_hashes(prefixes[numbers[key_rows]], text.data, key_begins, key_ends))
     return tags_codes, np.concatenate(all_rows), np.concatenate(all_hashes)
 
 

@@ -33,6 +33,8 @@ from store.topics import DELAY_LEVELS_MS
 # Records in one walk: bounds the memory that their columns take (about 200 bytes each).
 WALK_COUNT_MAX: Final = 1 << 16
 WALK_SIZE_MAX: Final = 1 << 62
+# magic, size, channel of an entry; size, magic of the record in it
+_HEADS: Final = struct.Struct(">ii24xi12xii")
 # magic, size, channel of an entry
 _KIND: Final = struct.Struct(">ii24xi")
 
@@ -234,22 +236,34 @@ def _walk_entries(
     view: memoryview, position: int, end: int, limit: int, count_max: int, found: tuple[list[int], list[int]]
 ) -> int:
     starts, sizes = found
-    last = min(limit - 1, end - HEADER_SIZE)
-    while position <= last and len(starts) < count_max:
-        magic, size, channel = _KIND.unpack_from(view, position)
-        if not is_entry_kind(magic, channel) or not HEADER_SIZE <= size <= end - position:
-            break
-        if magic == ENTRY_NORMAL and not channel:
-            start = position + HEADER_SIZE
-            record_size, record_magic = (
-                HEAD.unpack_from(view, start) if size >= HEADER_SIZE + RECORD_SIZE_MIN else (0, 0)
-            )
-            if record_size != size - HEADER_SIZE or record_magic not in MAGICS:
+    add_start, add_size, unpack = starts.append, sizes.append, _HEADS.unpack_from
+    last, left = min(limit - 1, end - HEADER_SIZE - RECORD_SIZE_MIN), count_max
+    while left:
+        while position <= last and left:
+            magic, size, channel, record_size, record_magic = unpack(view, position)
+            if magic != ENTRY_NORMAL or channel or record_size != size - HEADER_SIZE or record_magic not in MAGICS:
                 break
-            starts.append(start)
-            sizes.append(record_size)
+            if not RECORD_SIZE_MIN <= record_size <= end - position - HEADER_SIZE:
+                break
+            add_start(position + HEADER_SIZE)
+            add_size(record_size)
+            position += size
+            left -= 1
+        size = _system_entry_size(view, position, end, limit)
+        if not size:
+            break
         position += size
     return position
+
+
+def _system_entry_size(view: memoryview, position: int, end: int, limit: int) -> int:
+    """Return the size of the leader's own entry at `position`; 0: none begins there, in the stretch."""
+    if position > min(limit - 1, end - HEADER_SIZE):
+        return 0
+    magic, size, channel = _KIND.unpack_from(view, position)
+    if (magic == ENTRY_NORMAL and not channel) or not is_entry_kind(magic, channel):
+        return 0
+    return size if HEADER_SIZE <= size <= end - position else 0
 
 
 def _entry_fault(view: memoryview, position: int, end: int) -> Fault:

@@ -1,0 +1,45 @@
+"""Queues that numpy tells apart are those that a loop over the records finds."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from commitlog import queue_numbers as module
+from commitlog.queue_numbers import queue_numbers
+from commitlog.record_encoder import RecordEncoder
+from commitlog.record_rows import good_rows
+from store.message import Host, Message
+
+# Names that share heads and tails, and are as long as each other.
+NAMES = ["t", "topic", "topic-01", "topic-02", "a-long-name-of-a-topic-01", "a-long-name-Of-a-topic-01", "x" * 127]
+
+
+def encoded(queues):
+    messages = [Message(topic, b"", queue_id, {}) for topic, queue_id in queues]
+    prepared = RecordEncoder(Host(b"\x7f\0\0\1", 10911)).prepare(messages)
+    data = prepared.encode(0, range(len(messages)), 1)
+    ends = np.cumsum(np.array(prepared.sizes, np.int64))
+    return memoryview(bytes(data)), good_rows(np.frombuffer(data, np.uint8), ends - prepared.sizes, ends, 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 3)), min_size=1, max_size=40))
+def test_each_row_has_its_queue_in_the_order_of_first_occurrence(queues):
+    found, numbers = queue_numbers(*encoded(queues))
+
+    assert found == list(dict.fromkeys(queues))
+    assert [tuple(found[number]) for number in numbers] == queues
+
+
+def test_queues_that_a_hash_puts_together_are_told_apart(monkeypatch):
+    queues = [(name, queue_id) for name in NAMES for queue_id in range(4)] * 3
+    monkeypatch.setattr(module, "_TABLE_BITS", 1)
+
+    found, numbers = queue_numbers(*encoded(queues))
+
+    assert [tuple(found[number]) for number in numbers] == queues
+
+
+def test_no_rows_have_no_queues():
+    view, rows = encoded([("t", 0)])
+
+    assert queue_numbers(view, rows.select(slice(0)))[0] == []
