@@ -31,8 +31,8 @@ from store.sys_flag import (
 )
 from store.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 
-# Room for the properties of one more record in what `java_hashes` takes.
-_CHUNK_SIZE: Final = TEXTS_SIZE_MAX - 40_000
+# Half of what `java_hashes` takes: there is room for one more record, and for bringing them together in equal rows.
+_CHUNK_SIZE: Final = TEXTS_SIZE_MAX // 2
 
 
 def columns(

@@ -91,6 +91,20 @@ class StoreUnreadable(PipelineError):
         self.path = path
 
 
+class NotWritable(PipelineError):
+    """A file or a folder of what is being made cannot be written.
+
+    Attributes:
+        path: of the file or folder.
+    """
+
+    def __init__(self, path: str, found: str) -> None:
+        super().__init__(
+            path, "room to write to", found, "Name a folder that the tasks may write to, with enough space"
+        )
+        self.path = path
+
+
 class UnknownTopic(PipelineError):
     """A topic or a queue that was named is not there.
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from commitlog.record import find_fault
 from commitlog.record_resync import is_entry_kind
 from commitlog.record_rows import RecordRows, gather, good_rows
 from dledger.entry import HEADER, HEADER_SIZE
-from pipeline.log_reading import BATCH_SIZE_BYTES, Reading
+from pipeline.log_reading import BATCH_SIZE_BYTES, Reading, T
 from store.dispatch_batch import Int64s, Skipped
 
 _HEADERS: Final = np.dtype(
@@ -45,7 +44,7 @@ def is_sound(begins: Int64s, sizes: Int64s, position: int, end: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexedReading:
+class IndexedReading(Generic[T]):
     """Reads entries of one file.
 
     Attributes:
@@ -55,12 +54,12 @@ class IndexedReading:
         path: its name.
     """
 
-    reading: Reading
+    reading: Reading[T]
     view: memoryview
     base: int
     path: str
 
-    def batches(self, first_index: int, begins: Int64s, sizes: Int64s) -> Iterator[pa.RecordBatch]:
+    def batches(self, first_index: int, begins: Int64s, sizes: Int64s) -> Iterator[T]:
         """Yield the messages of consecutive entries.
 
         Args:
@@ -75,7 +74,7 @@ class IndexedReading:
             yield from self._batch(first_index + first, begins[first:last], sizes[first:last])
             first = last
 
-    def _batch(self, first_index: int, begins: Int64s, sizes: Int64s) -> Iterator[pa.RecordBatch]:
+    def _batch(self, first_index: int, begins: Int64s, sizes: Int64s) -> Iterator[T]:
         position, end = int(begins[0]), int(begins[-1] + sizes[-1])
         window, base = self.view[position:end], self.base + position
         data: NDArray[np.uint8] = np.frombuffer(window, np.uint8)

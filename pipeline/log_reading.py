@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from commitlog.record_resync import resync
 from commitlog.record_rows import RecordRows, good_rows
 from commitlog.record_scan import Stop, skipped_at, walk
 from pipeline.corrupt_policy import CorruptPolicy
 from pipeline.crc_check import bad_checksums
-from pipeline.decoder import decode_rows
 from pipeline.errors import DataLost, LostRange, StoreUnreadable
 from pipeline.row_filter import choose, without_system
-from pipeline.schema import chosen
 from pipeline.selection import Selection
 from store.dispatch_batch import Int64s, Skipped
 from store.errors import StorageFailed
@@ -26,24 +23,29 @@ from store.read_only_files import OpenFiles
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 BATCH_ROWS: Final = 1 << 14
 # Of the log that makes one batch: bounds its memory.
 BATCH_SIZE_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How slices are read: see the arguments of `pipeline.read_slice.read_slice`."""
+class Reading(Generic[T]):
+    """How slices are read, and what is made of the records.
 
-    columns: Sequence[str]
+    Attributes:
+        make: of (what holds them, records, offset of its first byte in the log, bytes before each record); at least
+            one record, at most `batch_rows`.
+        selection, verify_crc, on_corrupt, fail_on_data_loss, batch_rows: see `pipeline.read_slice.read_slice`.
+    """
+
+    make: Callable[[memoryview, RecordRows, int, int], T]
     selection: Selection
     verify_crc: bool
     on_corrupt: CorruptPolicy
     fail_on_data_loss: bool
     batch_rows: int
-
-    def __post_init__(self) -> None:
-        chosen(self.columns)
 
     def open(self, open_files: OpenFiles, path: str, lost: LostRange) -> memoryview | None:
         """Return the bytes of a file; None when it is gone and that is allowed.
@@ -79,8 +81,8 @@ class Reading:
         *,
         position: int = 0,
         stop: int | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of what begins in a stretch of a file, from record to record.
+    ) -> Iterator[T]:
+        """Yield what is made of what begins in a stretch of a file, from record to record.
 
         Args:
             view: the file.
@@ -111,7 +113,7 @@ class Reading:
 
     def _decode_good(
         self, view: memoryview, starts: Int64s, sizes: Int64s, base: int, path: str, header_size: int
-    ) -> Generator[pa.RecordBatch, None, int]:
+    ) -> Generator[T, None, int]:
         """Yield the messages up to the first that is not good; return how many were good."""
         if not len(starts):
             return 0
@@ -137,8 +139,8 @@ class Reading:
         header_size: int,
         *,
         is_topic_known: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield one batch of those of the rows that are wanted; none when there are none.
+    ) -> Iterator[T]:
+        """Yield what is made of those of the rows that are wanted; none when there are none.
 
         Args:
             window: holds the records.
@@ -161,7 +163,7 @@ class Reading:
                 self.on_corrupt.handle(skipped, window[begin:end])
             rows = rows.select(~is_bad) if is_bad.any() else rows
         if len(rows):
-            yield decode_rows(window, rows, self.columns, header_size=header_size)
+            yield self.make(window, rows, base, header_size)
 
     def skip(self, skipped: Skipped, view: memoryview) -> int:
         """Do with corrupt bytes of a file as the policy says; return the position behind them."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from commitlog.record import find_fault
 from commitlog.record_rows import RecordRows, good_rows
 from commitlog.store_directory import LogFile, find_store
 from pipeline.errors import LostRange, StoreUnreadable
-from pipeline.log_reading import Reading
+from pipeline.log_reading import Reading, T
 from pipeline.slice import Slice
 from store.dispatch_batch import Bools, Int64s, Skipped
 from store.errors import StoreError
@@ -24,7 +23,7 @@ from store.queue_view import QueueView, load_queue_files
 from store.read_only_files import OpenFiles, ReadOnlyFiles
 
 
-class QueueReading:
+class QueueReading(Generic[T]):
     """Reads one slice of a queue.
 
     Args:
@@ -32,7 +31,7 @@ class QueueReading:
         part: the slice.
     """
 
-    def __init__(self, reading: Reading, part: Slice) -> None:
+    def __init__(self, reading: Reading[T], part: Slice) -> None:
         assert part.topic is not None
         self._reading = reading
         self._part = part
@@ -40,7 +39,7 @@ class QueueReading:
         self._files = ReadOnlyFiles()
         self._open_files = OpenFiles(self._files)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self) -> Iterator[T]:
         """Yield its messages, in the order of the queue."""
         try:
             log_files = self._log_files()
@@ -66,7 +65,7 @@ class QueueReading:
         except StoreError as error:
             raise StoreUnreadable(directory, str(error)) from error
 
-    def _of_units(self, log_files: Sequence[LogFile], begin: int, units: NDArray[np.void]) -> Iterator[pa.RecordBatch]:
+    def _of_units(self, log_files: Sequence[LogFile], begin: int, units: NDArray[np.void]) -> Iterator[T]:
         offsets, sizes = units["offset"].astype(np.int64), units["size"].astype(np.int64)
         numbers = np.arange(begin, begin + len(units), dtype=np.int64)
         is_wanted: Bools = (sizes != BLANK_SIZE) | (offsets != 0)
@@ -84,9 +83,7 @@ class QueueReading:
             yield from self._of_file(there, offsets[first:last], sizes[first:last], numbers[first:last])
             first = last
 
-    def _of_file(
-        self, file: LogFile | None, offsets: Int64s, sizes: Int64s, numbers: Int64s
-    ) -> Iterator[pa.RecordBatch]:
+    def _of_file(self, file: LogFile | None, offsets: Int64s, sizes: Int64s, numbers: Int64s) -> Iterator[T]:
         what = f"topic {self._topic}, queue {self._part.queue_id}"
         lost = LostRange(what, int(numbers[0]), int(numbers[-1]) + 1, "no file of the log holds it any more")
         if file is None:

@@ -6,20 +6,22 @@ the plan is not seen, also when it stands in the same file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
 
+from commitlog.record_rows import RecordRows
 from pipeline.corrupt_policy import FAIL, CorruptPolicy
-from pipeline.log_reading import BATCH_ROWS, Reading
+from pipeline.decoder import decode_rows
+from pipeline.log_reading import BATCH_ROWS, Reading, T
 from pipeline.queue_reading import QueueReading
-from pipeline.schema import DEFAULT_NAMES
+from pipeline.schema import DEFAULT_NAMES, chosen
 from pipeline.selection import EVERYTHING, Selection
 from pipeline.slice import Slice
 from pipeline.slice_reading import LogReading
 
-__all__ = ["BATCH_ROWS", "decode_chunk", "read_slice"]
+__all__ = ["BATCH_ROWS", "decode_chunk", "read_slice", "read_with"]
 
 _CHUNK_NAME: Final = "chunk"
 
@@ -51,8 +53,8 @@ def read_slice(
         pipeline.errors.DataLost: see `fail_on_data_loss`; it names what is lost.
         pipeline.errors.StoreUnreadable: a file is there and cannot be read.
     """
-    reading = Reading(columns, selection, verify_crc, on_corrupt, fail_on_data_loss, batch_rows)
-    return QueueReading(reading, part).batches() if part.is_queue else LogReading(reading, part).batches()
+    reading = Reading(_decoding(columns), selection, verify_crc, on_corrupt, fail_on_data_loss, batch_rows)
+    return read_with(reading, part)
 
 
 def decode_chunk(
@@ -83,5 +85,15 @@ def decode_chunk(
     Raises:
         pipeline.errors.UnknownColumn, pipeline.errors.CorruptRecord: as `read_slice`.
     """
-    reading = Reading(columns, selection, verify_crc, on_corrupt, fail_on_data_loss=True, batch_rows=batch_rows)
+    reading = Reading(_decoding(columns), selection, verify_crc, on_corrupt, True, batch_rows)
     return reading.walk(memoryview(data), offset, source, header_size)
+
+
+def read_with(reading: Reading[T], part: Slice) -> Iterator[T]:
+    """Yield what is made of the messages of a slice; raises as `read_slice`."""
+    return QueueReading(reading, part).batches() if part.is_queue else LogReading(reading, part).batches()
+
+
+def _decoding(columns: Sequence[str]) -> Callable[[memoryview, RecordRows, int, int], pa.RecordBatch]:
+    chosen(columns)
+    return lambda view, rows, _, header_size: decode_rows(view, rows, columns, header_size=header_size)

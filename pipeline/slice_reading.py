@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from typing import Generic
 
 import numpy as np
-import pyarrow as pa
 
 from commitlog.record_resync import find_good
 from pipeline.entry_places import INDEX_NAME, EntryPlaces
 from pipeline.errors import LostRange
 from pipeline.indexed_reading import IndexedReading, is_sound
 from pipeline.log_places import NO_INDEX
-from pipeline.log_reading import Reading
+from pipeline.log_reading import Reading, T
 from pipeline.slice import Slice
 from store.dispatch_batch import Int64s
 from store.errors import StorageFailed
 from store.read_only_files import OpenFiles, ReadOnlyFiles
 
 
-class LogReading:
+class LogReading(Generic[T]):
     """Reads one slice of the log.
 
     Args:
@@ -28,14 +28,14 @@ class LogReading:
         part: the slice.
     """
 
-    def __init__(self, reading: Reading, part: Slice) -> None:
+    def __init__(self, reading: Reading[T], part: Slice) -> None:
         self._reading = reading
         self._part = part
         self._base = int(posixpath.basename(part.path))
         self._files = ReadOnlyFiles()
         self._open_files = OpenFiles(self._files)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self) -> Iterator[T]:
         """Yield its messages."""
         part, reading = self._part, self._reading
         view = reading.open(self._open_files, part.path, self._lost())
@@ -46,7 +46,7 @@ class LogReading:
         finally:
             self._open_files.close_all()
 
-    def _batches(self, view: memoryview) -> Iterator[pa.RecordBatch]:
+    def _batches(self, view: memoryview) -> Iterator[T]:
         part, base, header_size = self._part, self._base, self._part.header_size
         position, stop = part.begin - base, part.end - base
         if part.begin_index != NO_INDEX:

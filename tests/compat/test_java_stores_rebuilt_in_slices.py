@@ -1,0 +1,48 @@
+"""Queues and index that are built from slices are byte for byte those that a rebuild makes of the same log."""
+
+import shutil
+
+import pytest
+
+from commitlog.store_directory import find_store
+from commitlog.store_rebuild import Layout, Rebuild
+from commitlog.store_verify import StoreParts
+from pipeline.index_builder import build_index, extract_keys
+from pipeline.queue_builder import build_queues, finish_queues
+from pipeline.slices import plan
+from pipeline.stores import open_store
+from store.index_file import IndexLayout
+from store.os_files import OsFiles
+from store.read_only_files import ReadOnlyFiles
+from tests.stored_files import check_rebuilt, derived_files
+
+QUEUE_FILE_SIZE = 1000
+INDEX_LAYOUT = IndexLayout(100, 400)
+
+
+def rebuilt(folder):
+    parts = StoreParts(ReadOnlyFiles(), find_store(ReadOnlyFiles(), str(folder)))
+    Rebuild(OsFiles(), parts, Layout(QUEUE_FILE_SIZE, INDEX_LAYOUT)).run()
+    return derived_files(folder)
+
+
+def built(folder, target, partitions):
+    with open_store(str(folder)) as store:
+        parts = plan(store, partitions_min=partitions)
+    queues = [build_queues(part, str(target), QUEUE_FILE_SIZE) for part in reversed(parts)]
+    # A task that ran twice changes nothing.
+    build_queues(parts[0], str(target), QUEUE_FILE_SIZE)
+    finish_queues(str(folder), str(target), queues, QUEUE_FILE_SIZE)
+    keys = [extract_keys(part, str(target / "keys")) for part in reversed(parts)]
+    build_index(str(target), keys, INDEX_LAYOUT)
+    return derived_files(target)
+
+
+@pytest.mark.parametrize("partitions", [1, 9])
+def test_queues_and_index_from_slices_are_those_of_a_rebuild(java_store, tmp_path, partitions):
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(java_store.folder / name)
+
+    found = built(java_store.folder, tmp_path / "built", partitions)
+
+    check_rebuilt(found, rebuilt(java_store.folder))
