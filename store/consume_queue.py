@@ -232,11 +232,15 @@ class ConsumeQueue:
 
     # ---------------------------------------------------------------------------------------------------- cutting
 
-    def cut(self, queue_offset: int) -> None:
+    def cut(self, queue_offset: int, *, is_durable: bool = True) -> None:
         """Give up, durably, the units from `queue_offset` on.
 
         A queue that began at 0 and is left without units is left without files, too; any other one keeps its first
         file, which says how far the queue had come.
+
+        Args:
+            queue_offset: of the first unit to give up.
+            is_durable: False: the caller syncs what `files` then says is dirty.
         """
         assert queue_offset >= self.begin_offset, (queue_offset, self.begin_offset)
         if queue_offset == 0:
@@ -244,7 +248,10 @@ class ConsumeQueue:
             return
         holder = self._queue.find(queue_offset * UNIT_SIZE)
         data_end = 0 if holder is None else holder.find_data_end(queue_offset * UNIT_SIZE)
-        self._queue.truncate(queue_offset * UNIT_SIZE, data_end, is_durable=True)
+        self._queue.truncate(queue_offset * UNIT_SIZE, data_end, is_durable=is_durable)
+        if holder is not None and not is_durable:
+            # Also where nothing was left to overwrite: zeros that a process before has written may not be durable.
+            self._queue.mark_dirty(holder)
         self.max_offset = queue_offset
         self.min_offset = min(self.min_offset, queue_offset)
         self._find_last()
@@ -254,7 +261,7 @@ class ConsumeQueue:
         self._queue.remove_all()
         self.min_offset = self.max_offset = self.max_physical_offset = 0
 
-    def truncate(self, physical_offset: int, is_message: IsMessage | None = None) -> None:
+    def truncate(self, physical_offset: int, is_message: IsMessage | None = None, *, is_durable: bool = True) -> None:
         """Keep, for certain, the units of messages that begin below `physical_offset`; everything else becomes zero.
 
         It asks only that the units of messages below `physical_offset` are all there; behind them may stand whatever a
@@ -264,6 +271,7 @@ class ConsumeQueue:
             physical_offset: where dispatching will go on.
             is_message: called with (queue, queue offset, physical offset, size): whether that message stands there.
                 The last unit that is kept may be the torn half of a lost one; without this it goes unseen.
+            is_durable: see `cut`.
         """
         if not self._queue.mapped_files:
             return
@@ -274,7 +282,7 @@ class ConsumeQueue:
             last = self._message_before(last)
         # Blanks behind the last message belong to one that is given up; those before the first one stay, for they say
         # how far the queue had come.
-        self.cut(end if last is None else last + 1)
+        self.cut(end if last is None else last + 1, is_durable=is_durable)
 
     def _sound_end(self, physical_offset: int) -> int:
         """Return the offset behind the units that are sound and point below `physical_offset`."""

@@ -196,9 +196,15 @@ class ConsumeQueues:
     # ---------------------------------------------------------------------------------------------------- cutting
 
     def truncate(self, physical_offset: int, is_message: IsMessage | None = None) -> None:
-        """Keep, for certain, the units of messages that begin below `physical_offset`; see `ConsumeQueue.truncate`."""
+        """Keep, for certain, the units of messages that begin below `physical_offset`; see `ConsumeQueue.truncate`.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
         for queue in self._queues.values():
-            queue.truncate(physical_offset, is_message)
+            queue.truncate(physical_offset, is_message, is_durable=False)
+        # All at once: a store may have thousands.
+        self._pool.sync_all([file for queue in self._queues.values() for file in queue.files.take_dirty()], ())
         self._dispatched = min(self._dispatched, Dispatched(physical_offset))
         self._progress.cut(self._dispatched)
 

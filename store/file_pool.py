@@ -1,17 +1,20 @@
 """Many files, of which only some are open: a store has thousands of queues, a process has hundreds of descriptors.
 
-A file of the pool opens itself when it is used, and the one that was not used for longest is closed for it. One that
-was written to is synced before that, so that closing loses nothing; that may take milliseconds, and happens only when
-more files than the pool may hold are written to between two flushes.
+A file of the pool opens itself when it is used, and some of those that were not used for longest are closed for it.
+Those that were written to are synced before that, all together, so that closing loses nothing; that may take
+milliseconds, and happens only when more files than the pool may hold are written to between two flushes.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from store.files import File, QueueFiles
 
 _LITTLE_DATA_BYTES = 128 << 10
+# One in so many files is closed when there is no room for another one.
+_RESTING_PART = 8
 
 
 class PooledFile:
@@ -71,12 +74,15 @@ class PooledFile:
         if file is not None:
             file.discard()
 
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether it may have been written to since it was last synced."""
+        return self._synced_count != self._written_count
+
     def rest(self) -> None:
-        """Close the file until it is used again. For the pool only."""
+        """Close the file, which the pool has synced, until it is used again. For the pool only."""
         file = self._file
         assert file is not None, self.path
-        if self._synced_count != self._written_count:
-            self.sync()
         self._file = None
         file.close()
 
@@ -134,6 +140,10 @@ class FilePool:
         """See `Files.sync_directory`."""
         self._files.sync_directory(path)
 
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        """See `Files.sync_all`."""
+        self._files.sync_all(files, directories)
+
     def reopen(self, pooled: PooledFile) -> File:
         """Open a file that rests."""
         self._make_room()
@@ -162,6 +172,11 @@ class FilePool:
         return pooled
 
     def _make_room(self) -> None:
-        while len(self._open) >= self._open_files_max:
-            _, oldest = self._open.popitem(last=False)
-            oldest.rest()
+        if len(self._open) < self._open_files_max:
+            return
+        # Several, for it is the sync that takes its time, and many take hardly longer than one.
+        count = len(self._open) - self._open_files_max + max(1, self._open_files_max // _RESTING_PART)
+        oldest = [self._open.popitem(last=False)[1] for _ in range(count)]
+        self._files.sync_all([file for file in oldest if file.has_unsynced], ())
+        for file in oldest:
+            file.rest()

@@ -9,7 +9,7 @@ middle; a rename is atomic; a name is durable once its directory is synced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 # What a replaced file needs at most unless its owner says otherwise: one block.
@@ -117,6 +117,10 @@ class QueueFiles(Protocol):
         """See `Files.sync_directory`."""
         ...
 
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        """See `Files.sync_all`."""
+        ...
+
 
 class Files(Protocol):
     """A file system. Every method that is not stated to raise otherwise raises `StorageFailed`."""
@@ -198,6 +202,16 @@ class Files(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Make creations, renames and removals in the directory durable."""
+        ...
+
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        """Sync files and directories, in no particular order; any thread may call it.
+
+        Several at a time, for a file system makes them durable together: a thousand take a fraction of a second.
+
+        Raises:
+            StorageFailed: one of them could not be synced; all others have ended.
+        """
         ...
 
     def modified_time(self, path: str) -> float:

@@ -48,10 +48,7 @@ class FlushTicket(SyncTicket):
         Raises:
             store.errors.StorageFailed: the node must stop; the ticket must not be tried again.
         """
-        for file in self._files:
-            file.sync()
-        for directory in self._directories:
-            self._names.sync_directory(directory)
+        self._names.sync_all(self._files, self._directories)
         self.is_synced = True
 
 

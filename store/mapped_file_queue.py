@@ -187,9 +187,14 @@ class MappedFileQueue:
         mapped_files = self._mapped_files
         file = mapped_files[(offset - mapped_files[0].begin_offset) // self._file_size]
         if not file.is_dirty:
+            self.mark_dirty(file)
+        file.file.write(data, offset - file.begin_offset)
+
+    def mark_dirty(self, file: MappedFile) -> None:
+        """Have `take_dirty` return a file, although nothing was written to it now."""
+        if not file.is_dirty:
             file.is_dirty = True
             self._dirty.append(file)
-        file.file.write(data, offset - file.begin_offset)
 
     def read(self, offset: int, size: int) -> bytes:
         """Return a copy of `size` bytes from `offset`; they must lie within one existing file."""

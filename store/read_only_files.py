@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -106,6 +106,10 @@ class ReadOnlyFiles(OsReading):
     def sync_directory(self, path: str) -> NoReturn:
         """Refuse."""
         raise AssertionError(f"only for looking: nothing to sync in {path}")
+
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: nothing to sync in {len(files)} files of {directories}")
 
     def disk_used_ratio(self, path: str) -> NoReturn:
         """Refuse."""

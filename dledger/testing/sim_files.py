@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dledger.testing.faults import Fault, SimulatedCrash
 from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, Directory, SimDisk
 from dledger.testing.sim_inode import Inode
 from store.errors import DirectoryLocked, DiskFull, StorageFailed
-from store.files import SMALL_FILE_SIZE_BYTES
+from store.files import SMALL_FILE_SIZE_BYTES, File
 
 if TYPE_CHECKING:
     from random import Random
@@ -342,6 +342,17 @@ class SimFiles:
             self._disk.directories[path].sync()
         if is_dying:
             raise SimulatedCrash
+
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        """Sync them one after the other.
+
+        Raises:
+            StorageFailed: the disk refused one; those behind it were not tried.
+        """
+        for file in files:
+            file.sync()
+        for path in directories:
+            self.sync_directory(path)
 
     def modified_time(self, path: str) -> float:
         """Return when a file was last written, as the clock of the machine said; 0 without one."""

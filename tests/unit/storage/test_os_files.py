@@ -286,3 +286,28 @@ def test_discarded_file_can_be_read_by_who_holds_a_part_of_it_and_is_closed_for_
     assert bytes(part) == b"abc"
     assert mapped.closed
     assert len(free.view()) == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 40])
+def test_many_are_synced_at_a_time_and_none_is_left_out(files, tmp_path, monkeypatch, count):
+    made = [files.create(f"{tmp_path}/{number}", 4096) for number in range(count)]
+    synced = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    files.sync_all(made, [str(tmp_path)])
+    assert len(set(synced)) == len(synced) == count
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_failed_sync_among_many_is_told_when_all_have_ended(files, tmp_path, monkeypatch, count):
+    made = [files.create(f"{tmp_path}/{number}", 4096) for number in range(count)]
+    ended = []
+
+    def fail_once(descriptor):
+        ended.append(descriptor)
+        if len(ended) == 1:
+            raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail_once)
+    with pytest.raises(StorageFailed, match="sync"):
+        files.sync_all(made, [])
+    assert len(ended) == count
