@@ -79,22 +79,30 @@ class ReplicatedState:
         self._tried.clear()
         self._good = [(NO_INDEX, queues.offset)]
 
+    def note_snapshot(self, snapshot_index: int) -> None:
+        """Take note which snapshot is the newest good one; asked often, none is missed, nor one that failed counted.
+
+        Args:
+            snapshot_index: of it; -1 without one.
+        """
+        # Copied at once: another thread may be about to save a snapshot.
+        tried = sorted(index for index in list(self._tried) if index <= snapshot_index)
+        if snapshot_index in tried:
+            # Of several that came since, any may have been the first good one.
+            first = [] if self._good else [(tried[0], self._tried[tried[0]])]
+            self._good = [*self._good, *first, (snapshot_index, self._tried[snapshot_index])][-2:]
+            for index in tried:
+                del self._tried[index]
+
     def retention_offset(self, snapshot_index: int) -> int:
         """Return the place in the log behind which everything must be kept, for the sake of snapshots.
 
         It is that of the last but one: a follower may be getting that one just now.
 
         Args:
-            snapshot_index: of the newest good snapshot; -1 without one.
+            snapshot_index: as for `note_snapshot`.
         """
-        # Copied at once: another thread may be about to save a snapshot.
-        tried = sorted(index for index in list(self._tried) if index <= snapshot_index)
-        if snapshot_index in tried:
-            # The first of all was one before this, if several came since the last look.
-            first = [] if self._good else [(tried[0], self._tried[tried[0]])]
-            self._good = [*self._good, *first, (snapshot_index, self._tried[snapshot_index])][-2:]
-            for index in tried:
-                del self._tried[index]
+        self.note_snapshot(snapshot_index)
         return self._good[0][1] if self._good else 0
 
 

@@ -61,6 +61,7 @@ class ReplicatedUpkeep(StoreUpkeep):
 
     def _due(self, now_ms: int) -> None:
         del now_ms
+        self._machine.note_snapshot(self._node.snapshot_index)
         if self._log.begin_offset != self._begin_offset:
             self._begin_offset = self._log.begin_offset
             self.store.expire()
