@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from commitlog.divide import CASES, OpeningCase, has_entries
+from commitlog.divide import CASES, OpeningCase, has_entries, was_written_by_java
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
 from tests.crashpoints.images import crash_images, killed
@@ -76,6 +76,26 @@ def entries_killed_behind_old_files(disk, clock):
     return messages
 
 
+def entries_of_java(disk, clock):
+    """Entries that no node of ours ever opened, closed in order, with a queue and an index that lack something."""
+    messages = write_plain(disk, clock, is_closed=True)
+    _entries(disk, clock, messages).close()
+    places = CONFIG.places
+    ours = disk.directories[places.node_directory]
+    for name in [*ours.cached]:
+        ours.cached.pop(name)
+        ours.durable.pop(name, None)
+    assert was_written_by_java(files_on(disk), places.node_directory)
+    queue = disk.directories["/s/consumequeue/A/1"]
+    inode = queue.cached[max(queue.cached)]
+    end = len(inode.cache.rstrip(b"\0"))
+    assert end > 3 * 20
+    inode.cache[:] = inode.durable[:] = inode.cache[: end - end % 20 - 40].ljust(len(inode.cache), b"\0")
+    for names in (disk.directories["/s/index"].cached, disk.directories["/s/index"].durable):
+        names.pop(max(names))
+    return messages
+
+
 # With the case, and of how many images of an operation one is opened.
 STORES = {
     each.__name__: (each, case, 1 if IS_LONG else stride)
@@ -84,6 +104,7 @@ STORES = {
         (plain_closed, OpeningCase.OLD_FILES, 1),
         (plain_killed, OpeningCase.OLD_FILES, 29),
         (entries_closed, OpeningCase.ENTRIES, 5),
+        (entries_of_java, OpeningCase.ENTRIES, 127),
         (entries_killed, OpeningCase.ENTRIES, 17),
         (entries_killed_behind_old_files, OpeningCase.ENTRIES, 17),
     )
