@@ -17,6 +17,7 @@ from pipeline.source_plan import Source, batch_selection
 from pipeline.spark_filters import narrowed
 from pipeline.spark_part import DLedgerPart
 from pipeline.spark_schema import OutputColumns, default_ddl
+from pipeline.spark_sink import LogBatchWriter, LogStreamWriter, log_stream_writer, log_writer
 from pipeline.spark_stream import DLedgerStreamReader, how_to_read
 
 if TYPE_CHECKING:
@@ -55,6 +56,14 @@ class DLedgerSource(DataSource):
         options = self._parsed
         options.check_stream()
         return DLedgerStreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> LogBatchWriter:
+        """Return what stores a batch in the log; its options are in `pipeline.sink_options`."""
+        return log_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LogStreamWriter:  # noqa: N802  (Spark's name)
+        """Return what stores a stream in the log."""
+        return log_stream_writer(self.options, schema, overwrite)
 
 
 class DLedgerReader(DataSourceReader):
