@@ -108,7 +108,9 @@ class StoredRows:
         return found
 
     async def _place(self, queue: BrokerQueue, key: str) -> tuple[int, int] | None:
-        """Return the queue and the offset at which a message stands; None: it is not stored."""
+        """Return the queue and the offset at which a message stands; None: it is not stored, or has no key."""
+        if not key:
+            return None
         nodes = await self._nodes(queue)
         question = QueryByIdRequest(unique_key=key, topic=queue.topic, form=MESSAGE_FORM_COLUMNS)
         try:

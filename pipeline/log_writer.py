@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 import pyarrow as pa
 
@@ -123,18 +123,32 @@ class _Chunk:
     queue: BrokerQueue
     messages: list[Encoded] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
     size_bytes: int = 0
 
     def add(self, row: OutgoingRow, size_bytes: int) -> None:
         self.messages.append(row.message)
         self.keys.append(row.unique_key)
+        self.rows.append(row.row)
         self.size_bytes += size_bytes
 
     def without(self, stored: set[str]) -> _Chunk:
         left = [place for place, key in enumerate(self.keys) if key not in stored]
         messages, keys = [self.messages[place] for place in left], [self.keys[place] for place in left]
         size_bytes = sum(len(message.body) + len(message.properties) for message in messages)
-        return _Chunk(self.queue, messages, keys, size_bytes)
+        return _Chunk(self.queue, messages, keys, [self.rows[place] for place in left], size_bytes)
+
+
+class Rows(Protocol):
+    """Turns batches into messages: `RowEncoder` those of a frame, others those of an archive."""
+
+    def rows(self, batch: pa.RecordBatch) -> Iterator[OutgoingRow]:
+        """Yield the messages of the next rows."""
+        ...
+
+
+# Hears of messages that are stored: numbers of their rows, and where they stand.
+OnStored = Callable[[Sequence[int], Sequence[Appended]], None]
 
 
 class LogWriter:
@@ -143,14 +157,24 @@ class LogWriter:
     Args:
         target: where to.
         origin: of the rows.
+        rows: turns batches into messages; None: as `pipeline.log_rows` has it.
+        on_stored: hears of each chunk that is stored, in the order of chunks.
 
     Raises:
         ValueError: endpoints and name servers are both given, or neither, or one is not `host:port`.
     """
 
-    def __init__(self, target: LogTarget, origin: Origin) -> None:
+    def __init__(
+        self,
+        target: LogTarget,
+        origin: Origin,
+        *,
+        rows: Rows | None = None,
+        on_stored: OnStored = lambda _rows, _places: None,
+    ) -> None:
         self._target = target
-        self._encoder = RowEncoder(unique_key_head(*origin), target.topic)
+        self._encoder: Rows = RowEncoder(unique_key_head(*origin), target.topic) if rows is None else rows
+        self._on_stored = on_stored
         self._partition = origin.partition
         self._thread = LoopThread("log-writer")
         self._stack = AsyncExitStack()
@@ -349,6 +373,7 @@ class LogWriter:
             what = f"{len(chunk.messages)} messages for queue {chunk.queue.queue_id} of topic {chunk.queue.topic}"
             raise self._failed(what, failure) from None
         self._note(places)
+        self._on_stored(chunk.rows, places)
 
     def _note(self, places: Sequence[Appended]) -> None:
         for place in places[0], places[-1]:
