@@ -30,10 +30,11 @@ from typing import Final, NamedTuple
 from cluster.broker_core import BrokerCore
 from cluster.errors import Reason, RequestFailed
 from cluster.message_columns import check_lengths, columns_of, records_of
+from cluster.queue_watch import QueueWatch
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
 from dledger.v1.log_pb2 import ReadMode
-from store.errors import IllegalRequest, StoreError, StoreStopped
+from store.errors import IllegalRequest, StoreError
 from store.get_message import GetResult, GetStatus
 
 COUNT_MAX: Final = 32_767
@@ -169,6 +170,49 @@ class ReadCalls:
 
     async def _subscribe(self, request: pb.SubscribeRequest) -> AsyncIterator[pb.SubscribeResponse]:
         await self._core.confirm(request.mode)
+        want, offsets = self._wanted(request)
+        # An answer all the same: the reader learns that the subscription was accepted.
+        yield pb.SubscribeResponse(queue_id=request.queue_ids[0], next_offset=request.offsets[0])
+        # Queues of which messages were passed over since the reader heard of them last.
+        silent: dict[int, GetResult] = {}
+        watch = QueueWatch(self._core.replica.store, want.topic, want.tags, offsets)
+        try:
+            while offsets:
+                for queue_id in watch.take_ready():
+                    result = self._read(want, queue_id, offsets[queue_id])
+                    if result.status in _MAY_COME:
+                        if queue_id in silent:
+                            yield self._subscribe_response(queue_id, silent.pop(queue_id), request.form)
+                        watch.wait_for(queue_id, offsets[queue_id])
+                        continue
+                    offsets[queue_id] = result.next_begin_offset
+                    if result.status in _GOES_ON:
+                        silent[queue_id] = result
+                        watch.put_ready(queue_id)
+                    else:
+                        silent.pop(queue_id, None)
+                        yield self._subscribe_response(queue_id, result, request.form)
+                        if not result.messages:
+                            del offsets[queue_id]
+                        elif result.next_begin_offset == result.max_offset:
+                            watch.wait_for(queue_id, result.next_begin_offset)
+                        else:
+                            watch.put_ready(queue_id)
+                    # Other calls get their turn, also when this reader is never held back.
+                    await asyncio.sleep(0)
+                if offsets:
+                    await watch.wait(_STREAM_WAIT_S)
+                if request.mode != ReadMode.READ_MODE_LOCAL:
+                    self._core.check_leading()
+        finally:
+            watch.end()
+
+    def _wanted(self, request: pb.SubscribeRequest) -> tuple[_Want, dict[int, int]]:
+        """Check a subscription; return what it wants, and from which offset on in each queue.
+
+        Raises:
+            IllegalRequest, RequestFailed: see the module's table.
+        """
         self._check(request)
         size_bytes_max = _bounded("max_bytes", request.max_bytes, _STREAM_SIZE_BYTES_DEFAULT, SIZE_BYTES_MAX)
         want = _Want(request.topic, request.tags, COUNT_MAX, size_bytes_max)
@@ -176,33 +220,7 @@ class ReadCalls:
         # An expression that means nothing is refused before anything is promised.
         for queue_id, offset in offsets.items():
             self._read(want._replace(count_max=1), queue_id, offset)
-        # An answer all the same: the reader learns that the subscription was accepted.
-        yield pb.SubscribeResponse(queue_id=request.queue_ids[0], next_offset=request.offsets[0])
-        # Queues of which messages were passed over since the reader heard of them last.
-        silent: dict[int, GetResult] = {}
-        while offsets:
-            has_read = False
-            for queue_id, offset in list(offsets.items()):
-                result = self._read(want, queue_id, offset)
-                if result.status in _MAY_COME:
-                    if queue_id in silent:
-                        yield self._subscribe_response(queue_id, silent.pop(queue_id), request.form)
-                    continue
-                has_read = True
-                offsets[queue_id] = result.next_begin_offset
-                if result.status in _GOES_ON:
-                    silent[queue_id] = result
-                else:
-                    silent.pop(queue_id, None)
-                    if not result.messages:
-                        del offsets[queue_id]
-                    yield self._subscribe_response(queue_id, result, request.form)
-                # Other calls get their turn, also when this reader is never held back.
-                await asyncio.sleep(0)
-            if not has_read and offsets:
-                await self._wait_for_any(want, offsets)
-            if request.mode != ReadMode.READ_MODE_LOCAL:
-                self._core.check_leading()
+        return want, offsets
 
     def _check(self, request: pb.SubscribeRequest) -> None:
         core = self._core
@@ -224,33 +242,6 @@ class ReadCalls:
         )
         self._fill(response, result, form)
         return response
-
-    async def _wait_for_any(self, want: _Want, offsets: dict[int, int]) -> None:
-        """Wait until one of the queues may have a message, or it is time to look around.
-
-        Raises:
-            TooManyWaiters, StoreStopped: see `MessageStore.wait`.
-        """
-        store = self._core.replica.store
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def tell() -> None:
-            if not told.done():
-                told.set_result(None)
-
-        waiters = []
-        try:
-            for queue_id, offset in offsets.items():
-                waiters.append(store.wait(want.topic, queue_id, offset, tell, want.tags))
-            async with asyncio.timeout(_STREAM_WAIT_S):
-                await told
-        except TimeoutError:
-            return
-        finally:
-            for waiter in waiters:
-                waiter.cancel()
-        if store.stop_reason:
-            raise StoreStopped(store.stop_reason)
 
 
 def _bounded(name: str, value: int, default: int, maximum: int) -> int:

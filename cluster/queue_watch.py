@@ -1,0 +1,88 @@
+"""Which queues of a stream may have a message for it: at first all, then those that dispatch tells of.
+
+A queue is either ready, and then it is worth reading, or awaited, and then nothing is done for it until it is told of.
+So what a stream costs grows with the messages that come, not with the queues that it waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+
+from store.errors import StoreStopped
+from store.message_store import MessageStore
+from store.message_waiters import Waiter
+
+
+class QueueWatch:
+    """The queues of one stream. Construct it inside the running loop; `end` must follow.
+
+    Args:
+        store: holds the queues.
+        topic: of all of them.
+        tags: what of them is wanted.
+        queue_ids: ready at first.
+    """
+
+    def __init__(self, store: MessageStore, topic: str, tags: str, queue_ids: Iterable[int]) -> None:
+        self._store = store
+        self._topic = topic
+        self._tags = tags
+        self._loop = asyncio.get_running_loop()
+        # In the order in which they are to be read.
+        self._ready: dict[int, None] = dict.fromkeys(queue_ids)
+        self._waiters: dict[int, Waiter] = {}
+        self._told: asyncio.Future[None] | None = None
+
+    def take_ready(self) -> list[int]:
+        """Return the queues that are worth reading; one that is not given back by another call is done with."""
+        ready = list(self._ready)
+        self._ready.clear()
+        return ready
+
+    def put_ready(self, queue_id: int) -> None:
+        """Have a queue read again."""
+        self._ready[queue_id] = None
+
+    def wait_for(self, queue_id: int, offset: int) -> None:
+        """Leave a queue alone until there may be a message at this offset or behind it: none, if there is one now.
+
+        Raises:
+            store.errors.TooManyWaiters, StoreStopped: see `MessageStore.wait`.
+        """
+        tell = partial(self._tell, queue_id)
+        waiter = self._store.wait(self._topic, queue_id, offset, tell, self._tags)
+        if queue_id not in self._ready:
+            self._waiters[queue_id] = waiter
+
+    def _tell(self, queue_id: int) -> None:
+        self._waiters.pop(queue_id, None)
+        self._ready[queue_id] = None
+        if self._told is not None and not self._told.done():
+            self._told.set_result(None)
+
+    async def wait(self, time_limit_s: float) -> None:
+        """Return when a queue is ready; when the time is over all of them are, to be looked at again.
+
+        Raises:
+            store.errors.StoreStopped: nothing will ever come.
+        """
+        if not self._ready:
+            self._told = self._loop.create_future()
+            try:
+                async with asyncio.timeout(time_limit_s):
+                    await self._told
+            except TimeoutError:
+                self._ready.update(dict.fromkeys(self._waiters))
+                self.end()
+            finally:
+                self._told = None
+        if self._store.stop_reason:
+            raise StoreStopped(self._store.stop_reason)
+
+    def end(self) -> None:
+        """Wait for nothing any more."""
+        for waiter in self._waiters.values():
+            waiter.cancel()
+        self._waiters.clear()
