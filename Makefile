@@ -28,7 +28,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check lint format type contracts proto verify-proto spark unit scenarios sim sim-long crashpoints bit-flips mutants chaos \
-	interop bench \
+	interop bench bench-spark \
 	cluster-up cluster-down cluster-status clean distclean
 
 ##@ Start here
@@ -124,6 +124,9 @@ bench: $(READY) ## Measure three nodes, the message store, and a broker: speed, 
 	@$(BIN)/dledger bench
 	@$(BIN)/dledger bench-store
 	@$(BIN)/dledger bench-broker
+
+bench-spark: $(READY) ## Measure the data pipeline (needs Java): each figure beside its target, and JSON in bench/
+	@$(BIN)/python scripts/bench_spark.py
 
 ##@ A cluster to play with
 
