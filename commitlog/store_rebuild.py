@@ -84,6 +84,27 @@ class Layout:
     index: IndexLayout | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class BuiltParts:
+    """Queues and index that another builder made.
+
+    Attributes:
+        messages: records of the log.
+        queues: those that were made.
+        last_timestamp: the latest store timestamp of all records; 0: there are none.
+        notes: what was left out; one sentence each.
+    """
+
+    messages: int
+    queues: frozenset[QueueKey]
+    last_timestamp: int
+    notes: tuple[str, ...] = ()
+
+
+# Makes queues and index in a folder: its path, bytes of a queue's file, layout of an index file.
+Builder = Callable[[str, int, IndexLayout], BuiltParts]
+
+
 class Rebuild:
     """One rebuild. The caller holds the store's lock.
 
@@ -94,6 +115,7 @@ class Rebuild:
         is_skipping: go on behind what cannot be read.
         is_old_kept: leave the old queues and index in `rebuild.old`.
         on_progress: called with bytes of the log that were read since the last call.
+        builder: makes queues and index instead, and leaves out nothing; None: they are made here, in one pass.
     """
 
     def __init__(
@@ -105,8 +127,10 @@ class Rebuild:
         is_skipping: bool = False,
         is_old_kept: bool = False,
         on_progress: Callable[[int], None] | None = None,
+        builder: Builder | None = None,
     ) -> None:
         self._files = files
+        self._builder = builder
         self._parts = parts
         self._root = parts.directory.root
         self._new = f"{self._root}/{NEW_NAME}"
@@ -140,10 +164,33 @@ class Rebuild:
     # ---------------------------------------------------------------------------------------------------- building
 
     def _build(self) -> None:
-        queues = ConsumeQueues(self._files, self._new, self._queue_file_size)
-        index = KeyIndex(self._files, self._new, self._index_layout)
         for name in (QUEUES_NAME, INDEX_NAME):
             self._files.make_directory(f"{self._new}/{name}")
+        if self._builder is None:
+            self._build_here()
+        else:
+            self._build_by(self._builder)
+        for directory in _directories(self._new):
+            self._files.sync_directory(directory)
+        self._files.create_from(f"{self._new}/{_COMPLETE_NAME}", [b"whole and durable\n"])
+        self._files.sync_directory(self._new)
+        self._files.sync_directory(self._root)
+
+    def _build_by(self, builder: Builder) -> None:
+        built = builder(self._new, self._queue_file_size, self._index_layout)
+        self._rebuilt.messages, self._last_timestamp = built.messages, built.last_timestamp
+        self._rebuilt.notes += built.notes
+        self._keep_queues(set(built.queues))
+        self._rebuilt.queues = len(built.queues) + self._rebuilt.kept
+        for path in sorted(Path(self._new).rglob("*")):
+            if path.is_file():
+                file = self._files.open(str(path))
+                file.sync()
+                file.close()
+
+    def _build_here(self) -> None:
+        queues = ConsumeQueues(self._files, self._new, self._queue_file_size)
+        index = KeyIndex(self._files, self._new, self._index_layout)
         try:
             unflushed = 0
             for batch in self._batches():
@@ -162,11 +209,6 @@ class Rebuild:
         finally:
             queues.close()
             index.close()
-        for directory in _directories(self._new):
-            self._files.sync_directory(directory)
-        self._files.create_from(f"{self._new}/{_COMPLETE_NAME}", [b"whole and durable\n"])
-        self._files.sync_directory(self._new)
-        self._files.sync_directory(self._root)
 
     def _batches(self) -> Iterator[DispatchBatch]:
         walk: LogWalk = self._parts.walk()

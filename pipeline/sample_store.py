@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -62,6 +62,7 @@ class SampleConfig:
         file_size: bytes of a data file.
         median_body: half of the bodies have fewer bytes.
         has_queues: whether consume queues and index are made too.
+        layout: of their files.
     """
 
     size: int = 1 << 30
@@ -69,6 +70,7 @@ class SampleConfig:
     file_size: int = FILE_SIZE
     median_body: int = 316
     has_queues: bool = True
+    layout: Layout = field(default_factory=Layout)
 
 
 def make_sample_store(folder: str, config: SampleConfig, on_progress: Callable[[int], None] | None = None) -> int:
@@ -103,7 +105,7 @@ def make_sample_store(folder: str, config: SampleConfig, on_progress: Callable[[
     finally:
         entries.close(entries.last_index)
     if config.has_queues:
-        Rebuild(files, StoreParts(ReadOnlyFiles(), find_store(ReadOnlyFiles(), folder)), Layout()).run()
+        Rebuild(files, StoreParts(ReadOnlyFiles(), find_store(ReadOnlyFiles(), folder)), config.layout).run()
     return count
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 import typer
 
 from cluster.cli_common import help_of
+from pipeline.spark_cli_archive import archive
 from pipeline.spark_cli_audit import audit
+from pipeline.spark_cli_rebuild import rebuild
 from pipeline.spark_cli_report import report
 from pipeline.spark_cli_sql import count, sql
+from pipeline.spark_cli_tail import tail
 
 spark_app = typer.Typer(
     no_args_is_help=True,
@@ -18,7 +21,7 @@ spark_app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (report, audit, sql, count):
+for command in (report, audit, rebuild, archive, sql, count, tail):
     spark_app.command(help=help_of(command))(command)
 
 
@@ -31,6 +34,8 @@ def spark() -> None:
     Examples:
         dledger spark report /data/n0                        a page: what is in there, and what is unusual
         dledger spark audit /data/n0 /data/n1 /data/n2       do the replicas hold the same, and is it whole?
+        dledger spark rebuild /data/n0                       consume queues and index anew, in parallel
+        dledger spark archive /data/n0 /lake --log broker-a  into Parquet, Delta or Iceberg, lossless
         dledger spark count /data/n0 --by topic              how many messages, by any column
         dledger spark sql /data/n0 "SELECT tags, count(*) FROM messages GROUP BY tags"
         dledger spark report /data/n0 --master spark://head:7077   the same on a standalone cluster

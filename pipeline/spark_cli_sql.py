@@ -147,7 +147,7 @@ def is_endpoints(source: str) -> bool:
 def _print_rows(names: list[str], rows: list[Row], format_: RowFormat) -> None:
     if format_ is RowFormat.JSONL:
         for row in rows:
-            typer.echo(json.dumps(row.asDict(recursive=True), default=_json_value, ensure_ascii=False))
+            typer.echo(json.dumps(row.asDict(recursive=True), default=json_value, ensure_ascii=False))
         return
     table = Table(*names)
     for row in rows:
@@ -166,5 +166,6 @@ def _cell(value: Any) -> str:
     return text if len(text) <= _TEXT_SHOWN_MAX else text[: _TEXT_SHOWN_MAX - 1] + "…"
 
 
-def _json_value(value: Any) -> str:
+def json_value(value: Any) -> str:
+    """Return what JSON has no word for as text: bytes, times."""
     return bytes(value).decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)

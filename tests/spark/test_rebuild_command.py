@@ -1,0 +1,73 @@
+"""`dledger spark rebuild` and `archive`, run in the session of the tests."""
+
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from cluster.cli import app
+from commitlog.store_rebuild import Layout
+from pipeline.lake import Lake
+from pipeline.sample_store import SampleConfig, make_sample_store
+from store.index_file import IndexLayout
+from tests.stored_files import derived_files
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sample") / "store"
+    layout = Layout(queue_file_size=20 * 100, index=IndexLayout(500, 2000))
+    return folder, make_sample_store(str(folder), SampleConfig(size=2 << 20, file_size=1 << 20, layout=layout))
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["spark", *words], catch_exceptions=False)
+
+
+def test_rebuilt_in_tasks_is_what_was_there_and_a_changed_queue_is_told(spark, sample, tmp_path):
+    folder, count = sample
+    store = tmp_path / "store"
+    shutil.copytree(folder, store)
+    queue = min((store / "consumequeue" / "orders" / "0").iterdir())
+    queue.write_bytes(bytes([1]) + queue.read_bytes()[1:])
+    damaged = run("rebuild", str(store), "--verify")
+    assert damaged.exit_code == 1
+    assert f"{queue.relative_to(store)} at byte 0" in damaged.output
+
+    rebuilt = run("rebuild", str(store))
+    assert rebuilt.exit_code == 0, rebuilt.output
+    assert f"{count:,} messages, 80 queues" in rebuilt.output
+    assert derived_files(store) == derived_files(folder)
+    assert run("rebuild", str(store), "--verify").exit_code == 0
+
+
+def test_an_archive_holds_every_message_once_however_often_it_is_asked_for(spark, sample, tmp_path):
+    folder, count = sample
+    first = run("archive", str(folder), str(tmp_path / "lake"), "--log", "broker-a")
+    assert first.exit_code == 0, first.output
+    assert f"{count:,} messages" in first.output
+
+    again = run("archive", str(folder), str(tmp_path / "lake"), "--log", "broker-a")
+    assert "nothing new" in again.output
+    assert sum(file.rows for file in Lake.open(str(tmp_path / "lake")).files()) == count
+
+
+def test_counts_and_sql_are_those_of_the_messages(spark, sample):
+    folder, count = sample
+    counted = run("count", str(folder), "--by", "", "--format", "jsonl")
+    assert counted.exit_code == 0, counted.output
+    assert f'"messages": {count}' in counted.output
+
+    asked = run("sql", str(folder), "SELECT count(DISTINCT topic) AS topics FROM messages", "--format", "jsonl")
+    assert '{"topics": 20}' in asked.output
+    wrong = run("sql", str(folder), "SELECT nothing FROM messages")
+    assert wrong.exit_code == 1
+    assert "nothing" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+
+
+def test_the_tail_prints_what_a_stream_gives(spark, sample, capfd):
+    folder, _ = sample
+    result = run("tail", str(folder), "--topic", "orders", "--from", "earliest", "--columns", "topic,queueOffset")
+    assert result.exit_code == 0, result.output
+    assert result.output.count('"topic": "orders"') > 100
