@@ -10,7 +10,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from store.os_reading import OsFileMap, OsReading, data_ranges
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 # A removed file of 1 GiB takes 0.3 s to free: too long for a thread that sends heartbeats.
 _DISCARDS = ThreadPoolExecutor(1, "discard")
-# Syncs of many files at a time: one after the other each waits for a journal's commit of its own.
-_SYNCS = ThreadPoolExecutor(4, "sync")
+# Syncs at a time: one after the other each would wait for a journal's commit of its own.
+_SYNC_THREADS_MAX = 4
 # Fewer are not worth the way to another thread.
 _SYNCED_ALONE_MAX = 2
 _FILE_MODE = 0o644
@@ -244,8 +244,9 @@ class OsFiles(OsReading):
             for work in works:
                 work()
             return
-        syncing = [_SYNCS.submit(work) for work in works]
-        wait(syncing)
+        # Threads of their own each time: they cost little beside the syncs, and none is missing behind a fork.
+        with ThreadPoolExecutor(min(_SYNC_THREADS_MAX, len(works)), "sync") as threads:
+            syncing = [threads.submit(work) for work in works]
         for sync in syncing:
             sync.result()
 
