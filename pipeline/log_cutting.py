@@ -89,7 +89,7 @@ class LogCutting:
         for number, first in enumerate(indexes[:-1]):
             behind = offsets[number + 1] if number + 2 < len(indexes) else end
             yield Slice(
-                self._store.root,
+                self._store.path,
                 file.path,
                 offsets[number],
                 behind,
@@ -97,6 +97,7 @@ class LogCutting:
                 first,
                 indexes[number + 1],
                 size_bytes=behind - offsets[number],
+                limit=self._limit(file),
             )
 
     # ----------------------------------------------------------------------------------------------------- by size
@@ -110,7 +111,7 @@ class LogCutting:
             behind = begin + (end - begin) * (piece + 1) // pieces
             if first < behind:
                 yield Slice(
-                    self._store.root,
+                    self._store.path,
                     file.path,
                     first,
                     behind,
@@ -118,7 +119,11 @@ class LogCutting:
                     is_begin_known=first in (file.begin_offset, self._store.begin_offset),
                     is_end_known=behind in (file.end_offset, self._store.end_offset),
                     size_bytes=behind - first,
+                    limit=self._limit(file),
                 )
+
+    def _limit(self, file: LogFile) -> int:
+        return min(file.end_offset, self._store.end_offset)
 
     def _record_size(self, file: LogFile, begin: int, end: int) -> int:
         """Return about how large a record of `[begin, end)` is, by a few of them."""

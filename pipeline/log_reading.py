@@ -11,7 +11,7 @@ import numpy as np
 
 from commitlog.record_resync import resync
 from commitlog.record_rows import RecordRows, good_rows
-from commitlog.record_scan import Stop, skipped_at, walk
+from commitlog.record_scan import Stop, Walk, skipped_at, walk
 from pipeline.corrupt_policy import CorruptPolicy
 from pipeline.crc_check import bad_checksums
 from pipeline.errors import DataLost, LostRange, StoreUnreadable
@@ -81,6 +81,7 @@ class Reading(Generic[T]):
         *,
         position: int = 0,
         stop: int | None = None,
+        is_end_known: bool = True,
     ) -> Iterator[T]:
         """Yield what is made of what begins in a stretch of a file, from record to record.
 
@@ -91,6 +92,7 @@ class Reading(Generic[T]):
             header_size: 48 where records are bodies of entries, else 0.
             position: where a record (or its entry) begins.
             stop: position behind the stretch; a record that begins before it may end behind it.
+            is_end_known: whether a record is known to begin there, or the file ends.
         """
         end = len(view)
         stop = end if stop is None else stop
@@ -99,17 +101,26 @@ class Reading(Generic[T]):
             walked = walk(view, position, end, header_size=header_size, size_bytes_max=size, count_max=self.batch_rows)
             starts, sizes = (np.array(column, np.int64) for column in (walked.starts, walked.sizes))
             good = yield from self._decode_good(view, starts, sizes, base, path, header_size)
-            if good < len(starts) or walked.stop is Stop.BAD:
-                skipped = skipped_at(view, walked, good, end, base_offset=base, path=path, header_size=header_size)
-                position = self.skip(skipped, view)
-            elif walked.stop is Stop.BLANK:
-                position = _behind_blank(view, walked.position, header_size)
-            elif walked.stop is Stop.ZEROS:
-                behind = resync(view, walked.position, end, base_offset=base, header_size=header_size)
-                at = walked.position
-                position = self.skip(Skipped(path, at, base + at, behind - at, "a record or a filler", "zeros"), view)
-            else:
-                position = walked.position
+            position = self._behind(view, walked, good, base, path, header_size)
+        if not is_end_known and position < end:
+            # Who reads what begins behind `stop` looks for a good record, and so does not see a bad one that is first.
+            walked = walk(view, position, end, header_size=header_size, count_max=1)
+            starts, sizes = (np.array(column, np.int64) for column in (walked.starts, walked.sizes))
+            self._behind(view, walked, _count_good(view, starts, sizes, base, header_size), base, path, header_size)
+
+    def _behind(self, view: memoryview, walked: Walk, good: int, base: int, path: str, header_size: int) -> int:
+        """Return where reading goes on behind a walk; with what is corrupt there it is done as the policy says."""
+        end, at = len(view), walked.position
+        if good < len(walked.starts) or walked.stop is Stop.BAD:
+            return self.skip(
+                skipped_at(view, walked, good, end, base_offset=base, path=path, header_size=header_size), view
+            )
+        if walked.stop is Stop.BLANK:
+            return _behind_blank(view, at, header_size)
+        if walked.stop is Stop.ZEROS:
+            behind = resync(view, at, end, base_offset=base, header_size=header_size)
+            return self.skip(Skipped(path, at, base + at, behind - at, "a record or a filler", "zeros"), view)
+        return at
 
     def _decode_good(
         self, view: memoryview, starts: Int64s, sizes: Int64s, base: int, path: str, header_size: int
@@ -117,15 +128,8 @@ class Reading(Generic[T]):
         """Yield the messages up to the first that is not good; return how many were good."""
         if not len(starts):
             return 0
-        first, last = int(starts[0]) - header_size, int(starts[-1] + sizes[-1])
-        window = view[first:last]
-        rows = good_rows(
-            np.frombuffer(window, np.uint8),
-            starts - first,
-            starts - first + sizes,
-            base + first,
-            has_headers=header_size > 0,
-        )
+        first, rows = _rows(view, starts, sizes, base, header_size)
+        window = view[first : int(starts[-1] + sizes[-1])]
         yield from self.decode(window, rows, base + first, path, first, header_size)
         return len(rows)
 
@@ -170,6 +174,18 @@ class Reading(Generic[T]):
         behind = skipped.position + skipped.size
         self.on_corrupt.handle(skipped, view[skipped.position : behind])
         return behind
+
+
+def _rows(view: memoryview, starts: Int64s, sizes: Int64s, base: int, header_size: int) -> tuple[int, RecordRows]:
+    """Return the good ones of some records, up to the first that is not, and from which position they are counted."""
+    first, last = int(starts[0]) - header_size, int(starts[-1] + sizes[-1])
+    data = np.frombuffer(view[first:last], np.uint8)
+    begins = starts - first
+    return first, good_rows(data, begins, begins + sizes, base + first, has_headers=header_size > 0)
+
+
+def _count_good(view: memoryview, starts: Int64s, sizes: Int64s, base: int, header_size: int) -> int:
+    return len(_rows(view, starts, sizes, base, header_size)[1]) if len(starts) else 0
 
 
 def _behind_blank(view: memoryview, position: int, header_size: int) -> int:

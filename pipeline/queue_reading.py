@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic
+from typing import Any, Final, Generic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from commitlog.record import find_fault
 from commitlog.record_rows import RecordRows, good_rows
 from commitlog.store_directory import LogFile, find_store
-from pipeline.errors import LostRange, StoreUnreadable
+from pipeline.errors import DataLost, LostRange, StoreUnreadable
 from pipeline.log_reading import Reading, T
 from pipeline.slice import Slice
 from store.dispatch_batch import Bools, Int64s, Skipped
@@ -21,6 +21,9 @@ from store.message import QueueKey
 from store.queue_unit import BLANK_SIZE
 from store.queue_view import QueueView, load_queue_files
 from store.read_only_files import OpenFiles, ReadOnlyFiles
+
+# Behind any offset.
+_ANYTHING: Final = 1 << 62
 
 
 class QueueReading(Generic[T]):
@@ -73,23 +76,37 @@ class QueueReading(Generic[T]):
             self._reading.selection.tag_filter.is_everything
         )
         offsets, sizes, numbers = offsets[is_wanted], sizes[is_wanted], numbers[is_wanted]
-        begins = [file.begin_offset for file in log_files]
         first = 0
         while first < len(offsets):
-            place = bisect.bisect_right(begins, int(offsets[first])) - 1
-            end = log_files[place].end_offset if place >= 0 else (begins[0] if begins else 0)
+            file, end = _file_of(log_files, int(offsets[first]))
             last = max(first + 1, int(np.searchsorted(offsets, end)))
-            there = log_files[place] if place >= 0 and offsets[first] < end else None
-            yield from self._of_file(there, offsets[first:last], sizes[first:last], numbers[first:last])
+            if file is not None:
+                yield from self._of_file(file, offsets[first:last], sizes[first:last], numbers[first:last])
+            elif self._reading.fail_on_data_loss:
+                raise DataLost(self._part.root, self._lost(log_files, first=int(numbers[first])))
+            else:
+                self._reading.lose(self._part.root, self._lost_range(numbers[first:last]))
             first = last
 
-    def _of_file(self, file: LogFile | None, offsets: Int64s, sizes: Int64s, numbers: Int64s) -> Iterator[T]:
+    def _lost(self, log_files: Sequence[LogFile], first: int) -> list[LostRange]:
+        """Return all of the slice from unit `first` on that no file of the log holds any more."""
+        queue, found = self._queue(), list[LostRange]()
+        offsets = queue.units(first, self._part.end_queue_offset)["offset"].astype(np.int64)
+        numbers = np.arange(first, first + len(offsets))
+        at = 0
+        while at < len(offsets):
+            file, end = _file_of(log_files, int(offsets[at]))
+            last = max(at + 1, int(np.searchsorted(offsets, end)))
+            found += [self._lost_range(numbers[at:last])] if file is None else []
+            at = last
+        return found
+
+    def _lost_range(self, numbers: Int64s) -> LostRange:
         what = f"topic {self._topic}, queue {self._part.queue_id}"
-        lost = LostRange(what, int(numbers[0]), int(numbers[-1]) + 1, "no file of the log holds it any more")
-        if file is None:
-            self._reading.lose(self._part.root, lost)
-            return
-        view = self._reading.open(self._open_files, file.path, lost)
+        return LostRange(what, int(numbers[0]), int(numbers[-1]) + 1, "no file of the log holds it any more")
+
+    def _of_file(self, file: LogFile, offsets: Int64s, sizes: Int64s, numbers: Int64s) -> Iterator[T]:
+        view = self._reading.open(self._open_files, file.path, self._lost_range(numbers))
         if view is None:
             return
         starts, base = offsets - file.begin_offset, file.begin_offset
@@ -112,7 +129,7 @@ class QueueReading(Generic[T]):
         begins, ends, numbers = begins[is_inside], ends[is_inside], numbers[is_inside]
         found: list[tuple[Int64s, Int64s]] = []
         while len(begins):
-            rows = good_rows(data, begins, ends, base)
+            rows = good_rows(data, begins, ends, base, has_headers=file.header_size > 0)
             good = len(rows)
             is_own = (rows.fields["queue_id"] == self._part.queue_id) & (rows.fields["queue_offset"] == numbers[:good])
             for at in np.flatnonzero(~is_own).tolist():
@@ -127,7 +144,7 @@ class QueueReading(Generic[T]):
         else:
             begins = np.concatenate([np.empty(0, np.int64), *(begins for begins, _ in found)])
             ends = np.concatenate([np.empty(0, np.int64), *(ends for _, ends in found)])
-        return good_rows(data, begins, ends, base)
+        return good_rows(data, begins, ends, base, has_headers=file.header_size > 0)
 
     def _skip_unit(self, file: LogFile, window: memoryview, begin: int, size: int, first: int) -> None:
         position = first + begin
@@ -136,3 +153,12 @@ class QueueReading(Generic[T]):
         expected, found = ("a message of this queue", "another one") if fault is None else fault[1:]
         skipped = Skipped(file.path, position, offset, size, f"{expected} (through {self._part.path})", found)
         self._reading.on_corrupt.handle(skipped, window[max(begin, 0) : max(begin + size, 0)])
+
+
+def _file_of(log_files: Sequence[LogFile], offset: int) -> tuple[LogFile | None, int]:
+    """Return the file that holds an offset, and where it ends; without one, None and where the next one begins."""
+    behind = bisect.bisect_right(log_files, offset, key=lambda file: file.begin_offset)
+    file = log_files[behind - 1] if behind else None
+    if file is not None and offset < file.end_offset:
+        return file, file.end_offset
+    return None, log_files[behind].begin_offset if behind < len(log_files) else offset + _ANYTHING

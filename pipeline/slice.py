@@ -10,16 +10,18 @@ messages of that queue are read.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pipeline.log_places import NO_INDEX
+
+NO_LIMIT: Final = -1
 
 
 class Slice(NamedTuple):
     """What one task reads. Everything in it is a number or a text.
 
     Attributes:
-        root: of the store.
+        root: where the store is, as it was named.
         path: the file of the log; of a queue slice the queue's directory.
         begin, end: physical offsets: what begins there is read.
         header_size: bytes before each record: 0, or 48 where records are bodies of entries.
@@ -28,6 +30,7 @@ class Slice(NamedTuple):
         topic, queue_id: of a queue slice; None: a slice of the log.
         begin_queue_offset, end_queue_offset: its range.
         size_bytes: about how much is read.
+        limit: behind `end`: up to where the file holds anything of the log; -1: to the file's end.
     """
 
     root: str
@@ -44,6 +47,7 @@ class Slice(NamedTuple):
     begin_queue_offset: int = 0
     end_queue_offset: int = 0
     size_bytes: int = 0
+    limit: int = NO_LIMIT
 
     @property
     def is_queue(self) -> bool:

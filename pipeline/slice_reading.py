@@ -14,7 +14,7 @@ from pipeline.errors import LostRange
 from pipeline.indexed_reading import IndexedReading, is_sound
 from pipeline.log_places import NO_INDEX
 from pipeline.log_reading import Reading, T
-from pipeline.slice import Slice
+from pipeline.slice import NO_LIMIT, Slice
 from store.dispatch_batch import Int64s
 from store.errors import StorageFailed
 from store.read_only_files import OpenFiles, ReadOnlyFiles
@@ -49,6 +49,7 @@ class LogReading(Generic[T]):
     def _batches(self, view: memoryview) -> Iterator[T]:
         part, base, header_size = self._part, self._base, self._part.header_size
         position, stop = part.begin - base, part.end - base
+        view = view if part.limit == NO_LIMIT else view[: part.limit - base]
         if part.begin_index != NO_INDEX:
             begins, sizes = self._places(part)
             if is_sound(begins, sizes, position, stop) and len(begins) == part.end_index - part.begin_index:
@@ -57,7 +58,9 @@ class LogReading(Generic[T]):
                 return
         if not part.is_begin_known:
             position = find_good(view, position, len(view), base_offset=base, header_size=header_size)
-        yield from self._reading.walk(view, base, part.path, header_size, position=position, stop=stop)
+        yield from self._reading.walk(
+            view, base, part.path, header_size, position=position, stop=stop, is_end_known=part.is_end_known
+        )
 
     def _places(self, part: Slice) -> tuple[Int64s, Int64s]:
         """Return where the entries of the slice begin in its file, and their sizes, as far as the index tells."""

@@ -195,7 +195,7 @@ class _Plan:
             first = part.begin + count * piece // pieces
             last = part.begin + count * (piece + 1) // pieces
             yield Slice(
-                self._store.root,
+                self._store.path,
                 part.view.directory,
                 self._store.begin_offset,
                 self._end,

@@ -58,7 +58,7 @@ class StoreView:
     """A store, opened for reading. Made by `open_store`; close it behind its use.
 
     Attributes:
-        path: as it was named.
+        path: as it was named, absolute.
         directory: what was found there.
         is_live: somebody has it open, or may have.
         files: of its log, in order.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable
 
 from commitlog.lock_probe import find_holder
@@ -30,6 +31,8 @@ def open_store(path: str, *, tail: Tail = Tail.AUTO) -> StoreView:
         pipeline.errors.StoreUnreadable: a file cannot be read.
     """
     files = ReadOnlyFiles()
+    # Tasks may run in another folder.
+    path = posixpath.abspath(path)
     try:
         return _open(files, path, find_store(files, path), tail)
     except NotAStore as error:
