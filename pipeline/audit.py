@@ -190,6 +190,7 @@ def _bad_records(replica: Replica, file: LogFile, stretch: Window) -> Iterator[A
         file.header_size,
         is_begin_known=is_begin,
         is_end_known=is_end,
+        limit=min(file.end_offset, replica.end),
     )
     for _ in read_slice(part, ("physicalOffset",), verify_crc=True, on_corrupt=policy):
         pass
