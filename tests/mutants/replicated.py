@@ -1,11 +1,13 @@
 """Planted bugs of the broker in a group: what RocketMQ gets wrong, and what is easily forgotten."""
 
+import cluster.old_files_start
 import commitlog.dledger_commit_log
 import store.dedupe
 from cluster.replicated import ReplicatedReplica
 from cluster.replicated_upkeep import ReplicatedUpkeep
 from commitlog.dledger_commit_log import DLedgerCommitLog
 from commitlog.leadership import Leadership
+from commitlog.old_files import OldFilesFetch
 from store.dedupe import DedupeWindow
 from store.message_store import MessageStore
 from store.queue_offsets import QueueOffsets
@@ -86,6 +88,32 @@ def retry_of_a_put_that_nobody_knew_of_is_never_answered(patch):
     patch.setattr(DedupeWindow, "_known", known)
 
 
+def fetched_file_counts_before_it_is_durable(patch):
+    class Unsynced:
+        def __init__(self, file):
+            self._file = file
+
+        def __getattr__(self, name):
+            return (lambda: None) if name == "sync" else getattr(self._file, name)
+
+    end_file = OldFilesFetch._end_file
+    patch.setattr(OldFilesFetch, "_end_file", lambda self, file, wanted: end_file(self, Unsynced(file), wanted))
+
+
+def group_is_founded_without_those_that_are_silent(patch):
+    """As if one that is not reachable could have no old store."""
+    rule = cluster.old_files_start.decide
+
+    def decide(own, heard, _founders, *, is_joining):
+        return rule(own, heard, (), is_joining=is_joining)
+
+    patch.setattr(cluster.old_files_start, "decide", decide)
+
+
+def old_files_that_turn_up_later_are_taken(patch):
+    patch.setattr(cluster.old_files_start._Start, "_check_present", lambda self, manifest: None)
+
+
 MUTANTS = (
     Mutant(
         messages_are_dispatched_before_they_are_committed,
@@ -113,6 +141,24 @@ MUTANTS = (
         entries_go_before_old_files,
         "no message is lost",
         Tests(UNIT + "test_divide.py"),
+    ),
+    Mutant(
+        fetched_file_counts_before_it_is_durable,
+        "old files are the same on all nodes",
+        Tests("tests/crashpoints/test_old_files_fetch.py"),
+    ),
+    Mutant(
+        group_is_founded_without_those_that_are_silent,
+        "old files are the same on all nodes",
+        Tests(
+            GROUP + "test_old_files_start.py"
+            "::test_group_begins_at_0_only_when_all_founders_have_said_that_they_have_nothing"
+        ),
+    ),
+    Mutant(
+        old_files_that_turn_up_later_are_taken,
+        "old files are the same on all nodes",
+        Tests(GROUP + "test_old_files_start.py::test_old_files_that_turn_up_behind_the_answer_nothing_are_refused"),
     ),
     Mutant(
         records_do_not_carry_their_place,
