@@ -66,12 +66,10 @@ def store_rows(store: StoreView, selection: Selection = EVERYTHING) -> Iterator[
 
 def _files_of(lake: Lake, log: str | None) -> list[DataFile]:
     """Return the lake's files of one log."""
-    held = {file.path for file in lake.files()}
     by_log: dict[str, list[DataFile]] = {}
-    for manifest in lake.manifests():
-        name = manifest.covers.log if manifest.covers is not None else manifest.note.get("log", "")
-        by_log.setdefault(name, []).extend(file for file in manifest.files if file.path in held)
-    logs = sorted(name for name, files in by_log.items() if files)
+    for name, file in lake.files_by_log():
+        by_log.setdefault(name, []).append(file)
+    logs = sorted(by_log)
     if log is None and len(logs) > 1:
         raise BadOption("log", f"one of the logs of the lake: {', '.join(map(repr, logs))}", "none")
     if log is not None and log not in by_log:

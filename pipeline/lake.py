@@ -266,6 +266,20 @@ class Lake:
         held = [file for each in manifests for file in each.files if file.path not in removed]
         return sorted(held, key=lambda file: (file.topic, file.date, file.path))
 
+    def files_by_log(self) -> list[tuple[str, DataFile]]:
+        """Return the same files, each with the name of the log that it was archived from; empty: nobody said it."""
+        held = {file.path for file in self.files()}
+        return [
+            (each.covers.log if each.covers is not None else each.note.get("log", ""), file)
+            for each in self.manifests()
+            for file in each.files
+            if file.path in held
+        ]
+
+    def last_number(self, write_id: str) -> int:
+        """Return the highest number of a write's batches; -1: it has committed none."""
+        return self._manifests.last_number(write_id)
+
     def covered(self, log: str) -> list[LogRange]:
         """Return the stretches of a log of which the lake holds all messages: joined, ascending."""
         ranges = sorted(each.covers for each in self.manifests() if each.covers is not None and each.covers.log == log)

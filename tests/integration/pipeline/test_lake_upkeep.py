@@ -1,0 +1,170 @@
+"""Compaction and vacuum lose nothing and double nothing; the check finds each changed byte."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pipeline.archived_rows import lake_rows
+from pipeline.lake import Lake
+from pipeline.lake_manifest import BatchId, LogRange
+from pipeline.lake_upkeep import compact, vacuum, verify
+from pipeline.record_builder import build_records
+from tests.lake_rows import records_of, rows_of
+
+RECORDS = records_of(1_200, step_ms=50_000)
+
+
+def lake_at(root, kind="parquet"):
+    return Lake.create(str(root), kind, rows_of(RECORDS[:1]).schema)
+
+
+def fill(lake, pieces=12):
+    """Commit the records in as many batches, of two topics and two days."""
+    batch = rows_of(RECORDS)
+    step = len(RECORDS) // pieces
+    for number in range(pieces):
+        writer = lake.writer(f"a-{number}")
+        writer.write(batch.slice(number * step, step))
+        lake.commit(BatchId("a", number), writer.finish(), covers=LogRange("n0", number, number + 1))
+
+
+def records_in(lake):
+    return [record for batch in lake_rows(lake) for record in build_records(batch).to_pylist()]
+
+
+def grow_old(root):
+    for path in [*Path(root).rglob("*")]:
+        os.utime(path, (1, 1))
+
+
+def test_compaction_makes_one_file_of_many_and_keeps_every_record(tmp_path):
+    lake = lake_at(tmp_path)
+    fill(lake)
+    assert len(lake.files()) > 24
+
+    done = compact(lake)
+
+    files = lake.files()
+    assert {(file.topic, file.date) for file in files} == {
+        (topic, day) for topic in ("orders", "%RETRY%g") for day in ("2026-11-21", "2026-11-22")
+    }
+    assert len(files) == 4
+    assert len(done) == 2  # of the evening there is one file a topic anyway
+    assert records_in(lake) == RECORDS
+    assert list(verify(lake)) == []
+    assert lake.covered("n0")[0].end == 12
+    assert compact(lake) == []
+    on_disk = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")}
+    assert on_disk == {file.path for file in files}
+
+
+def test_large_files_are_left_alone_and_the_target_is_kept(tmp_path):
+    lake = lake_at(tmp_path)
+    fill(lake)
+    target = 3 * max(file.size_bytes for file in lake.files())
+
+    compact(lake, target_size_bytes=target)
+
+    assert max(file.size_bytes for file in lake.files()) <= target
+    assert 4 < len(lake.files()) < 24
+    assert records_in(lake) == RECORDS
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("place", ["create", "mark_published", "remove"])
+def test_compaction_that_is_killed_is_made_good(tmp_path, place, monkeypatch):
+    lake = lake_at(tmp_path)
+    fill(lake)
+
+    def killed(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        owner = "pipeline.lake.Lake" if place == "remove" else "pipeline.lake_manifest.Manifests"
+        patch.setattr(f"{owner}.{place}", killed)
+        with suppress(Killed):
+            compact(lake)
+
+    again = lake_at(tmp_path)
+    assert records_in(again) == RECORDS
+    compact(again)
+    assert records_in(again) == RECORDS
+    assert len(again.files()) == 4
+
+
+def test_vacuum_deletes_what_nobody_refers_to_and_only_when_it_is_old(tmp_path):
+    lake = lake_at(tmp_path)
+    fill(lake, 2)
+    held = {file.path for file in lake.files()}
+    writer = lake.writer("never-committed")
+    writer.write(rows_of(RECORDS[:50]))
+    orphans = {file.staged for file in writer.finish()}
+    stray = next(iter(held)).rpartition("/")[0] + "/part-of-nobody.parquet"
+    (tmp_path / stray).touch()
+    (tmp_path / "_manifests/.draft-1").touch()
+
+    assert vacuum(lake) == []
+    grow_old(tmp_path)
+    expected = sorted([*orphans, stray, "_manifests/.draft-1"])
+    assert vacuum(lake, is_dry=True) == expected
+    assert vacuum(lake) == expected
+
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")} == held
+    assert not list((tmp_path / "_staging").iterdir())
+    assert records_in(lake) == RECORDS
+
+
+def test_vacuum_publishes_what_is_decided_before_it_deletes(tmp_path, monkeypatch):
+    lake = lake_at(tmp_path)
+    writer = lake.writer("a-0")
+    writer.write(rows_of(RECORDS))
+    files = writer.finish()
+
+    def killed(*_):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.lake.Lake._publish", killed)
+        with suppress(Killed):
+            lake.commit(BatchId("a", 0), files)
+    grow_old(tmp_path)
+
+    vacuum(lake_at(tmp_path))
+
+    assert records_in(lake) == RECORDS
+
+
+def test_check_names_each_file_that_is_gone_or_changed(tmp_path):
+    lake = lake_at(tmp_path)
+    fill(lake, 2)
+    gone, changed, *_ = (file.path for file in lake.files())
+    (tmp_path / gone).unlink()
+    content = bytearray((tmp_path / changed).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / changed).write_bytes(content)
+
+    first, second = verify(lake)
+    assert (first.path, first.found) == (gone, "none")
+    assert (second.path, changed in str(second)) == (changed, True)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_tables_are_compacted_too(tmp_path, kind):
+    from tests.integration.pipeline.test_lake_tables import numbers
+
+    lake = lake_at(tmp_path, kind)
+    fill(lake, 4)
+
+    compact(lake)
+
+    assert numbers(tmp_path, kind) == list(range(1_200))
+    grow_old(tmp_path)
+    assert len(vacuum(lake)) > 4
+    assert numbers(tmp_path, kind) == list(range(1_200))
