@@ -133,12 +133,6 @@ def open_parts(
         old_state = find_old_state(files, path)
         divided = divide_log(files, places, codec, LastExit(root.last.is_clean, root.synced_timestamp))
         archive = ArchiveFloor(files, config.store.archive_mark, config.store.archive_log)
-
-        def kept_from() -> int:
-            dispatched = min(messages.derived.durable_offset, machine.retention_offset(node.snapshot_index))
-            archived = archive.read(log.begin_offset)
-            return log.retention_floor(dispatched if archived is None else min(dispatched, archived))
-
         node = Node(
             config.node,
             metrics,
@@ -146,7 +140,9 @@ def open_parts(
             codec=codec,
             origin=origin,
             state_machine=machine,
-            keep_from=kept_from,
+            keep_from=lambda: log.retention_floor(
+                archive.lowered(_dispatched(messages, machine, node), log.begin_offset)
+            ),
             trace=trace,
         )
         entries = node.open()
@@ -162,6 +158,11 @@ def open_parts(
         keeper.save_checkpoint()
         on_failure.pop_all()
     return ReplicatedParts(root, divided, codec, node, entries, state, machine, log, messages, keeper, old_state)
+
+
+def _dispatched(messages: MessageStore, machine: ReplicatedState, node: Node) -> int:
+    """Return below which offset nothing is needed of the log: not by queues and index, nor by a peer's state."""
+    return min(messages.derived.durable_offset, machine.retention_offset(node.snapshot_index))
 
 
 def _open_old(files: Files, places: LogPlaces, divide: int) -> OldLog | None:

@@ -102,6 +102,11 @@ class ArchiveFloor:
             self.trouble = trouble
             logger.warning("archive_mark %s", trouble or "is read again")
 
+    def lowered(self, floor: int, begin: int) -> int:
+        """Return `floor`, or what an archive lowers it to; `begin` is that of the log."""
+        archived = self.read(begin)
+        return floor if archived is None else min(floor, archived)
+
     def _read_mark(self, begin: int) -> ArchiveMark:
         raw = self._files.read_bytes(self._path)
         if raw is None:

@@ -148,9 +148,8 @@ class StoreRetention:
             store.errors.StorageFailed: the store must stop.
         """
         was_full = self.is_disk_full
-        archived = self.archive.read(self._log.begin_offset)
-        durable = self._store.derived.durable_offset
-        chosen = self._policy.look(self._clocks(), durable if archived is None else min(durable, archived))
+        floor = self.archive.lowered(self._store.derived.durable_offset, self._log.begin_offset)
+        chosen = self._policy.look(self._clocks(), floor)
         if self.is_disk_full != was_full:
             logger.warning("disk used=%.2f is_full=%s", self.used_ratio, self.is_disk_full)
             percent = round(self.used_ratio * 100)
