@@ -5,18 +5,21 @@ import commitlog.dledger_commit_log
 import store.dedupe
 from cluster.replicated import ReplicatedReplica
 from cluster.replicated_upkeep import ReplicatedUpkeep
+from cluster.standalone import StandaloneReplica
 from commitlog.dledger_commit_log import DLedgerCommitLog
 from commitlog.leadership import Leadership
 from commitlog.old_files import OldFilesFetch
 from store.dedupe import DedupeWindow
 from store.message_store import MessageStore
 from store.queue_offsets import QueueOffsets
+from store.store_upkeep import StoreUpkeep
 from tests.mutants.mutant import Mutant, Tests
 
 UNIT = "tests/unit/dledger_log/"
 LOG = UNIT + "test_dledger_commit_log.py::"
 PUTS = UNIT + "test_puts.py::"
 GROUP = "tests/integration/replicated/"
+PACE = "tests/unit/store/test_dispatch_pace.py::"
 ROUND = GROUP + "test_queue_offsets.py::test_no_gap_and_no_reuse_when_the_lead_goes_round"
 CONFIRMED = GROUP + "test_three_nodes.py::test_what_was_acknowledged_is_read_on_every_node_after_a_confirmation"
 
@@ -66,6 +69,21 @@ def reads_are_not_confirmed_at_all(patch):
         pass
 
     patch.setattr(ReplicatedReplica, "confirm", confirm)
+
+
+def reads_of_a_lone_broker_are_not_confirmed(patch):
+    async def confirm(self, mode):
+        pass
+
+    patch.setattr(StandaloneReplica, "confirm", confirm)
+
+
+def who_waits_for_dispatch_waits_for_its_pace(patch):
+    patch.setattr(StoreUpkeep, "_is_dispatch_urgent", lambda self: False)
+
+
+def leader_that_begins_waits_for_the_pace_of_dispatch(patch):
+    patch.setattr(ReplicatedUpkeep, "_is_dispatch_urgent", StoreUpkeep._is_dispatch_urgent)
 
 
 def dedupe_window_is_empty_at_the_start(patch):
@@ -174,6 +192,21 @@ MUTANTS = (
         ),
     ),
     Mutant(reads_are_not_confirmed_at_all, "reads are linearizable", Tests(CONFIRMED)),
+    Mutant(
+        reads_of_a_lone_broker_are_not_confirmed,
+        "reads are linearizable",
+        Tests(PACE + "test_a_confirmed_read_sees_what_was_acknowledged_before"),
+    ),
+    Mutant(
+        who_waits_for_dispatch_waits_for_its_pace,
+        "a reader that waits is told",
+        Tests(PACE + "test_a_reader_that_waits_is_told_at_once_whether_it_came_before_the_put_or_after"),
+    ),
+    Mutant(
+        leader_that_begins_waits_for_the_pace_of_dispatch,
+        "a leader takes puts soon",
+        Tests(GROUP + "test_three_nodes.py::test_nobody_who_waits_does_so_for_the_pace_of_dispatch"),
+    ),
     Mutant(
         dedupe_window_is_empty_at_the_start,
         "a retry is put once",
