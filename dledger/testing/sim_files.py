@@ -344,11 +344,7 @@ class SimFiles:
             raise SimulatedCrash
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
-        """Sync them one after the other.
-
-        Raises:
-            StorageFailed: the disk refused one; those behind it were not tried.
-        """
+        """Sync them one after the other; those behind one that the disk refused are not tried."""
         for file in files:
             file.sync()
         for path in directories:
@@ -380,12 +376,9 @@ class SimFiles:
         Raises:
             DirectoryLocked: this process holds it already; the locks of a dead one are free.
         """
-        if path in self.locked:
-            raise DirectoryLocked(path, "simulated")
         if not is_shared and not self.exists(path):
             self.create_from(path, [content])
-        self.locked[path] = None
-        return SimLock(self, path)
+        return self.lock(path)
 
     def _parent(self, path: str) -> tuple[Directory, str]:
         parent, name = posixpath.split(path)
