@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from commitlog.log_walk import LogWalk
-from commitlog.record import BadRecord, decode
+from commitlog.record import FIELDS_SIZE, BadRecord, decode
 from commitlog.record_resync import find_good
 from commitlog.store_directory import LogFile
 from dledger.entry import BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE
@@ -113,6 +113,14 @@ class LogPlaces:
         except BadRecord:
             return None
         return offset + record.size if record.physical_offset == offset else None
+
+    def head_at(self, offset: int) -> bytes:
+        """Return the first bytes of the record at `offset`; none where the log does not hold it."""
+        number = self.file_at(offset)
+        if number is None:
+            return b""
+        file = self._log_files[number]
+        return bytes(self.view(file)[offset - file.begin_offset :][:FIELDS_SIZE])
 
     def store_timestamp(self, offset: int) -> int | None:
         """Return when the record at `offset` was stored; None when no good one is there."""

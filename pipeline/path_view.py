@@ -9,14 +9,12 @@ from typing import Final
 
 import numpy as np
 
-from pipeline.errors import PipelineError
 from pipeline.log_places import NO_INDEX
+from pipeline.replicas import choose_replicas
 from pipeline.selection import Selection
 from pipeline.slices import plan
 from pipeline.source_parts import Part
 from pipeline.source_view import Span, Spans, spans_of
-from pipeline.store_view import StoreView
-from pipeline.stores import open_store
 from store.dispatch_batch import Int32s, Int64s
 from store.log_order import QueueRange, Units, clamp, first_in_log, window_of
 from store.message import QueueKey
@@ -28,10 +26,10 @@ _PART_BYTES_MIN: Final = 4 << 20
 
 
 class PathView:
-    """A store, or that of its replicas that holds most."""
+    """A store, or that of its replicas that holds most of what is committed."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self._store = _open_longest(paths)
+        self._store = choose_replicas(paths)
         self.name = self._store.path
 
     @property
@@ -118,24 +116,3 @@ def _units(view: QueueView) -> Units:
         return found["offset"].astype(np.int64), found["size"].astype(np.int32)
 
     return units
-
-
-def _open_longest(paths: Sequence[str]) -> StoreView:
-    found: StoreView | None = None
-    failure: PipelineError | None = None
-    for path in paths:
-        try:
-            store = open_store(path)
-        except PipelineError as error:
-            failure = error
-            continue
-        if found is not None and store.end_offset <= found.end_offset:
-            store.close()
-            continue
-        if found is not None:
-            found.close()
-        found = store
-    if found is None:
-        assert failure is not None
-        raise failure
-    return found

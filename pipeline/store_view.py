@@ -64,7 +64,7 @@ class StoreView:
         files: of its log, in order.
         begin_offset, end_offset: of what may be read of the log.
         begin_index, end_index: the same in entries; of a plain store, and where there are none, -1.
-        committed_index: last entry known to be committed; -1: not known.
+        committed_index: last entry that the node's checkpoint calls committed; -1: it does not say.
         certain_offset: up to where consume queues are complete.
         places: where entries stand; None: there are no entries.
     """
@@ -165,6 +165,22 @@ class StoreView:
             return found is not None and found >= store_timestamp_ms
 
         return end if queue is None else min(first_where(queue, begin, min(end, queue.end), is_later), end)
+
+    def term_at(self, index: int) -> int | None:
+        """Return the term of an entry; None where the index files do not tell."""
+        place = None if self.places is None else self.places.place(index)
+        return None if place is None else place.term
+
+    def end_at(self, end_index: int) -> None:
+        """Let what may be read end before an entry that is in the log."""
+        assert self.begin_index <= end_index <= self.end_index, (self.begin_index, end_index, self.end_index)
+        place = None if self.places is None else self.places.place(end_index)
+        if place is None or end_index == self.end_index:
+            return
+        self.end_index, self.end_offset = end_index, place.position
+        self.certain_offset = min(self.certain_offset, self.end_offset)
+        for name in ("queues", "_uncertain"):
+            self.__dict__.pop(name, None)
 
     def terms(self) -> list[TermRun]:
         """Return the terms of the entries that may be read, by the index; none where it does not tell."""

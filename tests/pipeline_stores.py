@@ -46,9 +46,10 @@ def make_plain(root, count, **shape):
 def make_replicated(root, count, *, batch=5, file_size=65536, **shape):
     """Make the store of a node that was closed in order: terms change, and leaders write entries of their own."""
     node = EntryStore.open(OsFiles(), f"{root}/dledger-n0", EntryStoreConfig(file_size, 32 * 512))
-    encoder, codec = RecordEncoder(Host(b"\x0a\0\0\1", 10911)), MessageEntryCodec(lambda: BEGIN_MS)
+    encoder, codec = RecordEncoder(Host(b"\x0a\0\0\1", 10911)), MessageEntryCodec(lambda: now)
     offsets = {}
     for first in range(0, count, batch):
+        now = BEGIN_MS + 10 * first
         term = 1 + first * 4 // count
         if term != node.last_term:
             magic, channel, body, stamp_at = codec.no_op()
@@ -59,7 +60,7 @@ def make_replicated(root, count, *, batch=5, file_size=65536, **shape):
             queue = each.topic, each.queue_id
             queue_offsets.append(0 if each.sys_flag else offsets.setdefault(queue, 0))
             offsets[queue] = offsets.get(queue, 0) + (not each.sys_flag)
-        records = encoder.prepare(messages).encode_each(queue_offsets, BEGIN_MS + 10 * first)
+        records = encoder.prepare(messages).encode_each(queue_offsets, now)
         node.append(records, node.last_index + 1, term, stamp_at=PHYSICAL_OFFSET_POSITION)
     node.close(node.last_index)
     Rebuild(OsFiles(), StoreParts(ReadOnlyFiles(), find_store(ReadOnlyFiles(), str(root))), LAYOUT).run()
