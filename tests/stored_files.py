@@ -133,7 +133,8 @@ def check_snapshot(stored, index, content):
         queue: sum(message.physical_offset < place for message in messages)
         for queue, messages in stored.queues().items()
     }
-    found = {tuple(key): next_offset for key, next_offset in next_offsets.items()}
+    # A queue that was cut to nothing, and not dispatched again yet, may be named or not.
+    found = {tuple(key): next_offset for key, next_offset in next_offsets.items() if next_offset}
     assert found == {queue: count for queue, count in expected.items() if count}, f"{stored}: queues below {place}"
 
 
