@@ -1,6 +1,8 @@
 """Nodes are opened again: behind an end in order nothing is done; queues that are ahead or behind follow the log."""
 
+import re
 import shutil
+from dataclasses import replace
 from itertools import count, islice
 
 import pytest
@@ -10,7 +12,17 @@ from cluster.topic_config import TopicConfig
 from dledger.errors import ResponseCode
 from store.commit_log import Certainty, PutStatus
 from tests.message_stores import derived_files
-from tests.replicated_brokers import configs_in, numbered, read_queue, run, running_group, units_of, until
+from tests.replicated_brokers import (
+    STORE,
+    WallClock,
+    configs_in,
+    numbered,
+    read_queue,
+    run,
+    running_group,
+    units_of,
+    until,
+)
 
 
 @pytest.mark.slow
@@ -111,6 +123,46 @@ def test_queues_and_index_behind_the_log_are_brought_to_it_before_anybody_is_ser
                 *(path for path in newest if "/T/0/" in path or path.startswith("index/")),
                 *(path for path in derived_files(root) if path not in newest),
             }
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_killed_node_dispatches_no_more_again_than_its_bound(tmp_path):
+    bound = 20_000
+    # But for the bound nothing would be flushed for a minute.
+    store = replace(
+        STORE,
+        redispatch_max_bytes=bound,
+        flush_interval_consume_queue_ms=10,
+        flush_consume_queue_thorough_interval_ms=60_000,
+        checkpoint_interval_ms=60_000,
+    )
+
+    async def story():
+        clocks, root, killed = WallClock(), tmp_path / "n0", tmp_path / "killed" / "n0"
+        async with running_group(configs_in(tmp_path, count=1, store=store), clocks=clocks) as group:
+            await group.start()
+            for first in range(0, 300, 10):
+                clocks.wall_s += 4
+                await group.put(*numbered(range(first, first + 10)))
+                replica = await group.level()
+                derived = replica.store.derived
+                await until(lambda derived=derived: derived.dispatcher.offset - derived.durable_offset < bound)
+            told = lambda: replica.parts.root._checkpoint.checkpoint.index_msg_timestamp  # noqa: E731
+            log = replica.parts.log
+            await until(lambda: log.offset_at_timestamp(told()) >= derived.durable_offset - 10_000)
+            end = log.end_offset
+            shutil.copytree(root, killed)
+        (config,) = configs_in(killed.parent, count=1, store=store)
+        async with running_group([config], clocks=clocks) as group:
+            replica = group.open_node("n0")
+            (note,) = [note for note in replica.notes if "dispatched again" in note]
+            dispatched, begin = (int(word) for word in re.findall(r"\d+", note))
+            assert end - 3 * bound < begin <= begin + dispatched <= end
+            await replica.start()
+            await group.level()
+            assert read_queue(replica) == [(number, b"%d" % number) for number in range(300)]
 
     run(story())
 
