@@ -214,7 +214,7 @@ class BrokerCore:
         """
         group = self.replica.state.groups.get(name)
         if group is not None and not group.is_consume_enabled:
-            message = f"group {name!r} may not consume: its is_consume_enabled is off; SetGroup switches it on"
+            message = f"group {name!r} may not consume just now; `dledger group enable {name}` permits it"
             raise RequestFailed(Reason.GROUP_NOT_ENABLED, message)
 
     async def known_group(self, name: str) -> GroupConfig:

@@ -23,7 +23,9 @@ _NONE = "-"
 
 topic_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Create, change, list and delete topics.")
 group_app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Create, list, reset and delete groups of consumers."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Create, list, hold up, reset and delete groups of consumers.",
 )
 
 
@@ -91,22 +93,75 @@ def create_group(
     *,
     orderly: Annotated[bool, typer.Option("--orderly", help="One message of a queue after the other.")] = False,
 ) -> None:
-    """Create a group of consumers, or change it."""
+    """Create a group of consumers, or change whether one is orderly; what else it has been set to stays.
+
+    Examples:
+        dledger group create billing
+        dledger group create billing --orderly
+    """
+    with calls_to(broker) as calls:
+        wanted = _known_group(calls, group) or _new_group(group)
+        wanted.is_orderly = orderly
+        is_changed = _set_group(calls, wanted)
+    notes.print(f"group {group} {'set' if is_changed else 'was so already'}", highlight=False)
+
+
+def enable_group(group: GroupName, broker: Broker = DEFAULT_BROKER) -> None:
+    """Let the consumers of a group go on, where they were when it was disabled.
+
+    Examples:
+        dledger group enable billing
+    """
+    _enable(group, broker, is_enabled=True)
+
+
+def disable_group(group: GroupName, broker: Broker = DEFAULT_BROKER) -> None:
+    """Hold a group of consumers up: they get no more messages, and wait. What they have they may still commit.
+
+    Examples:
+        dledger group disable billing
+        dledger offsets orders --group billing        how far it is
+        dledger group enable billing
+    """
+    _enable(group, broker, is_enabled=False)
+
+
+def _enable(group: str, broker: str, *, is_enabled: bool) -> None:
+    with calls_to(broker) as calls:
+        wanted = _known_group(calls, group)
+        if wanted is None:
+            fail(f"there is no group {group!r}; `dledger group list` shows all")
+        wanted.is_consume_enabled = is_enabled
+        is_changed = _set_group(calls, wanted)
+    state = "enabled" if is_enabled else "disabled"
+    notes.print(f"group {group} {state if is_changed else f'was {state} already'}", highlight=False)
+
+
+def _known_group(calls: BrokerCalls, name: str) -> pb.Group | None:
     from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
 
-    wanted = pb.Group(
-        name=group,
+    groups = calls.ask(lambda stub: stub.ListGroups, pb.ListGroupsRequest()).groups
+    return next((each.group for each in groups if each.group.name == name), None)
+
+
+def _new_group(name: str) -> pb.Group:
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+
+    return pb.Group(
+        name=name,
         is_consume_enabled=True,
         is_broadcast_enabled=True,
         is_from_min_enabled=True,
-        is_orderly=orderly,
         retry_queues=1,
         retry_max_times=16,
         consume_timeout_minutes=15,
     )
-    with calls_to(broker) as calls:
-        answer = calls.ask(lambda stub: stub.SetGroup, pb.SetGroupRequest(group=wanted))
-    notes.print(f"group {group} {'set' if answer.is_changed else 'was so already'}", highlight=False)
+
+
+def _set_group(calls: BrokerCalls, wanted: pb.Group) -> bool:
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+
+    return calls.ask(lambda stub: stub.SetGroup, pb.SetGroupRequest(group=wanted)).is_changed
 
 
 def list_groups(broker: Broker = DEFAULT_BROKER) -> None:
@@ -115,9 +170,10 @@ def list_groups(broker: Broker = DEFAULT_BROKER) -> None:
 
     with calls_to(broker) as calls:
         groups = calls.ask(lambda stub: stub.ListGroups, pb.ListGroupsRequest()).groups
-    table = _table("group", "consumers", "topics")
+    table = _table("group", "consumers", "enabled", "topics")
     for each in groups:
-        table.add_row(each.group.name, str(len(each.client_ids)), ", ".join(each.topics) or _NONE)
+        enabled = "yes" if each.group.is_consume_enabled else "no"
+        table.add_row(each.group.name, str(len(each.client_ids)), enabled, ", ".join(each.topics) or _NONE)
     output.print(table)
 
 
@@ -205,5 +261,7 @@ topic_app.command("list", help=help_of(list_topics))(list_topics)
 topic_app.command("delete", help=help_of(delete_topic))(delete_topic)
 group_app.command("create", help=help_of(create_group))(create_group)
 group_app.command("list", help=help_of(list_groups))(list_groups)
+group_app.command("disable", help=help_of(disable_group))(disable_group)
+group_app.command("enable", help=help_of(enable_group))(enable_group)
 group_app.command("reset", help=help_of(reset_group))(reset_group)
 group_app.command("delete", help=help_of(delete_group))(delete_group)

@@ -153,7 +153,7 @@ class GroupCalls:
     # ------------------------------------------------------------------------------------------------------ locks
 
     async def lock(self, request: pb.LockQueuesRequest) -> pb.LockQueuesResponse:
-        """Give queues to one consumer alone.
+        """Give queues to one consumer of the group alone; what it holds ends with its stay.
 
         Raises:
             IllegalRequest, RequestFailed: nothing was given.
@@ -163,6 +163,10 @@ class GroupCalls:
         if gathering_ms:
             message = f"the group's consumers have {gathering_ms} ms yet to come to this new leader; ask again"
             raise RequestFailed(Reason.LEADER_NOT_READY, message)
+        if request.client_id not in self.members.members(request.group):
+            # Else one that is out already could keep the others from its queues.
+            message = f"consumer {request.client_id!r} is not in group {request.group!r}: join it first"
+            raise RequestFailed(Reason.NOT_IN_GROUP, message)
         locked = self._locks.lock(request.group, request.client_id, queues, monotonic_ms())
         named = [pb.QueueId(topic=each.topic, queue_id=each.queue_id) for each in locked]
         return pb.LockQueuesResponse(answer=DONE, locked=named, lock_ms=LOCK_MS)

@@ -202,6 +202,7 @@ class ReadCalls:
                     await asyncio.sleep(0)
                 if offsets:
                     await watch.wait(_STREAM_WAIT_S)
+                self._core.check_consumer(request.group)
                 if request.mode != ReadMode.READ_MODE_LOCAL:
                     self._core.check_leading()
         finally:

@@ -81,7 +81,9 @@ class GroupMember:
                     backoff.reset()
                     hops = 0
                 is_named = self._nodes.judge(self.broker, address, failure)
-                if not failure.is_worth_trying and failure.reason not in _PASSING:
+                # A group that is disabled while this consumer is in it is waited for.
+                is_held_up = failure.reason is Reason.GROUP_NOT_ENABLED and bool(self.client_ids)
+                if not (failure.is_worth_trying or failure.reason in _PASSING or is_held_up):
                     self._on_refused(failure)
                     return
                 hops += 1

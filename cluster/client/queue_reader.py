@@ -30,6 +30,8 @@ from store.errors import CorruptData
 
 logger = logging.getLogger(__name__)
 
+_PASSING = frozenset({Reason.ANSWER_LOST, Reason.ANSWER_LATE, Reason.UNKNOWN_TOPIC})
+
 _RESPONSE_SIZE_BYTES_MAX = 1 << 20
 # A place that cannot be read just now (no such queue yet, or a file that is being removed) is tried again so late.
 _PAUSE_S = 1.0
@@ -43,12 +45,14 @@ class ReaderRules(NamedTuple):
         prefetch_messages: no more is asked for while so many wait in the buffer.
         prefetch_size_bytes: bytes that may wait in the buffer.
         is_locked: messages are handed out only while the broker's lock of the queue holds.
+        is_member: the consumer was let into its group; one that is disabled since then is waited for.
     """
 
     group: str
     prefetch_messages: int
     prefetch_size_bytes: int
     is_locked: bool
+    is_member: bool
 
 
 class _Fetched(NamedTuple):
@@ -96,6 +100,8 @@ class QueueReader:
         self.locked_until = 0.0
         self.address = ""
         self.is_active = True
+        self._was_served = rules.is_member
+        self._is_held_up = False
         self._nodes = nodes
         self._rules = rules
         self._on_ready = on_ready
@@ -183,8 +189,12 @@ class QueueReader:
             self._fail(RequestFailed(Reason.INTERNAL_ERROR, f"{self._name()} cannot be read: {error!r}"))
 
     def _judge(self, failure: RequestFailed) -> None:
-        is_passing = failure.is_worth_trying or failure.reason in (Reason.ANSWER_LOST, Reason.ANSWER_LATE)
-        if not is_passing and failure.reason is not Reason.UNKNOWN_TOPIC:
+        if failure.reason is Reason.GROUP_NOT_ENABLED and self._was_served:
+            # Somebody holds the group up, and will let it go on.
+            if not self._is_held_up:
+                logger.warning("reading_held_up queue=%s: %s", self._name(), failure.message)
+            self._is_held_up = True
+        elif not failure.is_worth_trying and failure.reason not in _PASSING:
             self._fail(failure)
 
     def _fail(self, failure: RequestFailed) -> None:
@@ -211,6 +221,7 @@ class QueueReader:
                 response = await next_response(call, "the stream was silent for too long")
                 self._heard_at = time.monotonic()
                 check_answer(response.answer, address)
+                self._was_served, self._is_held_up = True, False
                 if not self._take_in(response, address):
                     return _PAUSE_S
         except StreamEnded as end:

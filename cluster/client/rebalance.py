@@ -87,7 +87,13 @@ class Rebalancer:
         self._asked_locks: set[BrokerQueue] = set()
         # How often a stay in a group ended: locks that were given meanwhile may have ended with it.
         self._lefts = 0
-        self._rules = ReaderRules(group, options.prefetch_messages, options.prefetch_size_bytes, options.is_orderly)
+        self._rules = ReaderRules(
+            group,
+            options.prefetch_messages,
+            options.prefetch_size_bytes,
+            is_locked=options.is_orderly,
+            is_member=self._is_shared,
+        )
 
     # ------------------------------------------------------------------------------------------------------- sharing
 

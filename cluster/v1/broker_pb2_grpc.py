@@ -281,7 +281,8 @@ class BrokerServiceServicer:
 
     def LockQueues(self, request, context):
         """Gives queues to one consumer alone, for 60 s or until it gives them back; it asks again every 20 s. Locks live in the
-        leader's memory: a new leader has none.
+        leader's memory: a new leader has none. FAILED_PRECONDITION (NOT_IN_GROUP) unless the consumer is in the group by
+        JoinGroup; its locks end when it is no longer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

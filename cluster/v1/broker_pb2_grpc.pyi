@@ -92,7 +92,8 @@ class BrokerServiceStub:
     """
     LockQueues: _grpc.UnaryUnaryMultiCallable[_broker_pb2.LockQueuesRequest, _broker_pb2.LockQueuesResponse]
     """Gives queues to one consumer alone, for 60 s or until it gives them back; it asks again every 20 s. Locks live in the
-    leader's memory: a new leader has none.
+    leader's memory: a new leader has none. FAILED_PRECONDITION (NOT_IN_GROUP) unless the consumer is in the group by
+    JoinGroup; its locks end when it is no longer.
     """
     UnlockQueues: _grpc.UnaryUnaryMultiCallable[_broker_pb2.LockQueuesRequest, _broker_pb2.ChangeResponse]
     SetTopic: _grpc.UnaryUnaryMultiCallable[_broker_pb2.SetTopicRequest, _broker_pb2.ChangeResponse]
@@ -165,7 +166,8 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     """
     LockQueues: _aio.UnaryUnaryMultiCallable[_broker_pb2.LockQueuesRequest, _broker_pb2.LockQueuesResponse]  # type: ignore[assignment]
     """Gives queues to one consumer alone, for 60 s or until it gives them back; it asks again every 20 s. Locks live in the
-    leader's memory: a new leader has none.
+    leader's memory: a new leader has none. FAILED_PRECONDITION (NOT_IN_GROUP) unless the consumer is in the group by
+    JoinGroup; its locks end when it is no longer.
     """
     UnlockQueues: _aio.UnaryUnaryMultiCallable[_broker_pb2.LockQueuesRequest, _broker_pb2.ChangeResponse]  # type: ignore[assignment]
     SetTopic: _aio.UnaryUnaryMultiCallable[_broker_pb2.SetTopicRequest, _broker_pb2.ChangeResponse]  # type: ignore[assignment]
@@ -331,7 +333,8 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.LockQueuesResponse, _abc.Awaitable[_broker_pb2.LockQueuesResponse]]:
         """Gives queues to one consumer alone, for 60 s or until it gives them back; it asks again every 20 s. Locks live in the
-        leader's memory: a new leader has none.
+        leader's memory: a new leader has none. FAILED_PRECONDITION (NOT_IN_GROUP) unless the consumer is in the group by
+        JoinGroup; its locks end when it is no longer.
         """
 
     @_abc_1.abstractmethod

@@ -4,7 +4,13 @@ import json
 import subprocess
 import sys
 
+import grpc
 import pytest
+
+from cluster import Consumer, Producer
+from cluster.errors import RequestFailed
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 
 
 @pytest.fixture
@@ -59,9 +65,44 @@ def test_a_group_goes_on_where_it_was_until_it_is_reset(dledger):
     dledger("group", "delete", "billing")
 
 
+def test_a_group_that_is_held_up_gets_nothing_and_then_goes_on_by_itself(dledger, broker):
+    dledger("topic", "create", "orders", "--queues", "2")
+    dledger("group", "create", "billing", "--orderly")
+    with (
+        Producer(broker.address) as producer,
+        Consumer(broker.address, group="billing", topics="orders", start="first") as consumer,
+    ):
+        producer.send("orders", b"a", queue_id=0)
+        assert next(iter(consumer)).body == b"a"
+        dledger("group", "disable", "billing")
+        assert " no " in dledger("group", "list")
+        producer.send("orders", b"b", queue_id=0)
+        producer.send("orders", b"c", queue_id=1)
+        assert consumer.poll(timeout_s=1.0) == []
+        assert "dledger group enable billing" in dledger("consume", "orders", "--group", "billing", code=1)
+        with (
+            pytest.raises(RequestFailed, match="dledger group enable billing"),
+            Consumer(broker.address, group="billing", topics="orders") as late,
+        ):
+            late.poll(timeout_s=10.0)
+        dledger("group", "enable", "billing")
+        found = [next(iter(consumer)).body, next(iter(consumer)).body]
+        assert sorted(found) == [b"b", b"c"]
+
+
+def test_creating_a_group_again_changes_only_what_is_said(dledger, broker):
+    dledger("group", "create", "billing")
+    dledger("group", "disable", "billing")
+    dledger("group", "create", "billing", "--orderly")
+    with grpc.insecure_channel(broker.address) as channel:
+        (found,) = BrokerServiceStub(channel).ListGroups(pb.ListGroupsRequest()).groups
+    assert (found.group.is_consume_enabled, found.group.is_orderly, found.group.retry_max_times) == (False, True, 16)
+
+
 def test_what_is_wrong_is_said_with_what_to_do_next(dledger, broker):
     assert "dledger topic create orders" in dledger("produce", "orders", text="x\n", code=1)
     assert "expected begin, end or a time" in dledger("group", "reset", "g", "t", "--to", "5", code=2)
+    assert "there is no group 'nobody'" in dledger("group", "disable", "nobody", code=1)
     assert "expected rw, r or w" in dledger("topic", "create", "t", "--permission", "x", code=2)
     broker.kill()
     assert "Is the broker running?" in dledger("topic", "list", code=1)

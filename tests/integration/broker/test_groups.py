@@ -137,6 +137,12 @@ def test_a_queue_is_locked_for_one_consumer_until_it_gives_it_back(shop):
     async def story():
         async with shop.open() as stub:
             queues = [pb.QueueId(topic=TOPIC, queue_id=number) for number in (0, 1)]
+            refused = (await stub.LockQueues(pb.LockQueuesRequest(group="g", client_id="a", queues=queues))).answer
+            assert (refused.reason, "join it first" in refused.message) == ("NOT_IN_GROUP", True)
+            stays = [stub.JoinGroup() for _ in "ab"]
+            for client_id, stay in zip("ab", stays, strict=True):
+                await stay.write(pb.JoinGroupRequest(group="g", client_id=client_id, instance=ord(client_id)))
+                await stay.read()
             mine = pb.LockQueuesRequest(group="g", client_id="a", queues=queues[:1])
             all_ = pb.LockQueuesRequest(group="g", client_id="b", queues=queues)
             assert [each.queue_id for each in (await stub.LockQueues(mine)).locked] == [0]

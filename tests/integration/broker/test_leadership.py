@@ -97,6 +97,7 @@ def test_locks_end_with_the_reign_and_with_the_consumers_stay(shop):
             shop.replica.move(FOLLOWER)
             assert (await lock(stub, "b", 0)).answer.reason == "NOT_LEADER"
             shop.replica.move(LEADER_AGAIN)
+            await heard(await join(stub, "c", 3), "c")
             assert locked(await lock(stub, "c", 0, 1)) == [0, 1]
 
     run(story)
