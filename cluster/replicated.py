@@ -38,6 +38,7 @@ from dledger.types import Role
 from dledger.v1.log_pb2 import ReadMode
 from store.commit_log import Certainty, Outcome
 from store.derived_data import Progress
+from store.errors import DiskFull
 from store.files import Files
 from store.message import Host, Message
 from store.message_store import MessageStore
@@ -146,6 +147,9 @@ class ReplicatedReplica:
                 self._upkeep.prepare()
                 keeper.flush()
                 is_in_order = True
+        except DiskFull as error:
+            # Nothing is lost: the next start finds that the store was not closed in order, and dispatches the rest.
+            logger.warning("not_flushed error=%r", str(error))
         finally:
             try:
                 await self.node.stop()

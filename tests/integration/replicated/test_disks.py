@@ -87,6 +87,14 @@ def test_queues_that_find_no_room_hold_up_reading_and_lose_nothing(tmp_path):
             disk.is_full = False
             await confirming
             assert read_queue(leader) == [(number, b"%d" % number) for number in range(150)]
+            # Nor is it an error to end while there is no room.
+            disk.is_full = True
+            await put(leader, *numbered(range(150, 250), size=10))
+            await group.stop("n0")
+            disk.is_full = False
+            await group.start("n0")
+            await group.level()
+            assert read_queue(group.open["n0"]) == [(number, b"%d" % number) for number in range(250)]
 
     run(story())
 
