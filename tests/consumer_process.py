@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import Consumer
+from cluster.client import group_member
 
 
 class ConsumerProcess:
@@ -24,7 +25,7 @@ class ConsumerProcess:
     Args:
         path: of its output.
         client_id: its name.
-        options: of `cluster.Consumer`.
+        options: of `cluster.Consumer`; `beat_s`: how often it says to its group that it lives.
     """
 
     def __init__(self, path: Path, client_id: str, **options: Any) -> None:
@@ -47,6 +48,14 @@ class ConsumerProcess:
     def messages(self) -> list[tuple[int, int, int]]:
         """Return time, queue and offset of each message."""
         return [(int(line[0]), int(line[2]), int(line[3])) for line in self.lines() if line[1] == "message"]
+
+    def pause(self) -> None:
+        """Have it stand still, with its connections."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
         """End it in order."""
@@ -72,6 +81,7 @@ def say(*words: object) -> None:
 
 async def main(client_id: str, options: dict[str, Any]) -> None:
     """Consume until told to stop."""
+    group_member._BEAT_S = options.pop("beat_s", group_member._BEAT_S)
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     rules = {"group": "g", "topics": "orders", "start": "first", "commit_interval_s": 0.5, **options}
