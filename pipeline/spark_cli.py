@@ -12,6 +12,7 @@ from pipeline.spark_cli_archive import archive
 from pipeline.spark_cli_audit import audit
 from pipeline.spark_cli_rebuild import rebuild
 from pipeline.spark_cli_report import report
+from pipeline.spark_cli_restore import replay, restore
 from pipeline.spark_cli_sql import count, sql
 from pipeline.spark_cli_tail import tail
 
@@ -21,7 +22,7 @@ spark_app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (report, audit, rebuild, archive, sql, count, tail):
+for command in (report, audit, rebuild, archive, restore, replay, sql, count, tail):
     spark_app.command(help=help_of(command))(command)
 
 
@@ -36,6 +37,7 @@ def spark() -> None:
         dledger spark audit /data/n0 /data/n1 /data/n2       do the replicas hold the same, and is it whole?
         dledger spark rebuild /data/n0                       consume queues and index anew, in parallel
         dledger spark archive /data/n0 /lake --log broker-a  into Parquet, Delta or Iceberg, lossless
+        dledger spark restore /lake 127.0.0.1:40921          and back into topics
         dledger spark count /data/n0 --by topic              how many messages, by any column
         dledger spark sql /data/n0 "SELECT tags, count(*) FROM messages GROUP BY tags"
         dledger spark report /data/n0 --master spark://head:7077   the same on a standalone cluster
