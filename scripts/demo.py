@@ -1,9 +1,10 @@
 """`make demo`: three nodes take in a text, lose their leader in the middle, and give every line back.
 
-That in two acts:
+That in three acts:
 
 1. a log of raw entries;
-2. messages of a broker, on top of a plain store that one machine wrote before (`demo_messages`).
+2. messages of a broker, on top of a plain store that one machine wrote before (`demo_messages`);
+3. real logs, streamed by Spark into a lake (`demo_spark`); left out where there is no Java.
 
     python scripts/demo.py [PATH]
 
@@ -26,6 +27,7 @@ from typing import NoReturn
 from demo_check import NodeResult, check_node, wait_caught_up
 from demo_corpus import Corpus, CorpusError, open_corpus
 from demo_messages import second_act
+from demo_spark import third_act, why_not
 from demo_writer import BATCH_LINES_MAX, DemoError, Writer, batches, expected_entries
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -81,6 +83,15 @@ def _run(corpus: Corpus, folder: Path) -> int:
         console.print("[bold red]The messages are not what was sent: see the table above.[/]")
         return 1
     console.print("[bold green]Every message, old and new, is on every node, exactly once and unaltered.[/]")
+    console.rule("[bold]3. Real logs go through a broker and Spark into a lake")
+    reason = why_not()
+    if reason is not None:
+        console.print(f"Left out: {reason}")
+    elif not third_act(folder, console):
+        console.print("[bold red]The lake does not hold what was sent: see the table above.[/]")
+        return 1
+    else:
+        console.print("[bold green]Every line is in the lake, exactly once.[/]")
     return 0 if is_first_exact else 1
 
 

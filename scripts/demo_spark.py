@@ -1,0 +1,255 @@
+"""The third act of the demo: real logs become topics, and Spark streams them into a lake while the leader dies.
+
+Each file of logs is a topic of a broker of three nodes, a line a message. While they are put, a query of Spark follows
+the broker and writes Parquet; in the middle the leader gets a kill -9. In the end every line must be in the lake
+exactly once, and a page tells what is in the log.
+"""
+
+from __future__ import annotations
+
+import lzma
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from demo_writer import DemoError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from cluster import OutgoingMessage, Producer
+from cluster.broker_calls import BrokerCalls
+from cluster.local_brokers import LocalBrokers
+from cluster.local_cluster import LocalCluster
+from cluster.v1 import broker_pb2 as pb
+from pipeline.errors import PipelineError
+from pipeline.java_home import NoJava, find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOGS = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "loghub"
+PAGE = Path("dist") / "demo-report.html"
+QUEUES = 4
+_BATCH = 100
+_DATA_FILE_SIZE = 4 << 20
+_INDEX = {"max_hash_slot_num": 250_000, "max_index_num": 1_000_000}
+_PERMISSION_READ_WRITE = 6
+_START_S = 60.0
+_CATCH_UP_S = 120.0
+_POLL_S = 0.2
+
+
+@dataclass(slots=True)
+class Drill:
+    """The kill -9 of the leader: which node, at which message, and how long puts stood still."""
+
+    victim: str = ""
+    at: int = 0
+    failover_s: float = 0.0
+
+
+def why_not() -> str | None:
+    """Return why the act cannot be shown on this machine; None: it can."""
+    for library in ("pyspark", "pyarrow", "matplotlib"):
+        if find_spec(library) is None:
+            return f"{library} is not installed: pip install -e '.[spark]'"
+    try:
+        find_java_home()
+    except NoJava as error:
+        return str(error)
+    return None if LOGS.is_dir() else f"the logs of {LOGS} are not here"
+
+
+def third_act(folder: Path, console: Console) -> bool:
+    """Show it; return whether every line is in the lake exactly once.
+
+    Raises:
+        DemoError, cluster.local_node.ClusterError, dledger.errors.DLedgerError: it cannot go on.
+    """
+    from pipeline.spark_session import SparkChoice, spark_session  # noqa: PLC0415  # only where it is installed
+
+    topics = {path.name.partition(".")[0]: _lines(path) for path in sorted(LOGS.glob("*.log.xz"))}
+    count = sum(map(len, topics.values()))
+    _say(console, f"{count:,} lines of {len(topics)} programs, a topic each: {', '.join(topics)}")
+    options = {"mapped_file_size_for_entry_data": _DATA_FILE_SIZE, **_INDEX}
+    brokers = LocalBrokers.create(folder / "lake-brokers", options=options)
+    (cluster,) = brokers.clusters.values()
+    lake = folder / "lake"
+    try:
+        with brokers, spark_session("demo", SparkChoice("local[2]")) as spark:
+            cluster.wait_for_leader()
+            _create_topics(cluster.endpoints, topics)
+            _say(console, "Spark follows the broker and writes Parquet; at half way the leader gets a kill -9")
+            query = _stream(spark, cluster.endpoints, list(topics), lake, folder)
+            drill = _send(topics, brokers, cluster, console)
+            cluster.start_node(drill.victim)
+            _wait(query, lake, count, console)
+            found = _counted(spark, lake)
+            brokers.stop()
+            _say(console, "The nodes have stopped. A report on the files of one of them")
+            _report(spark, cluster.directory_of("n0").parent)
+    except PipelineError as error:
+        raise DemoError(str(error)) from error
+    is_exact = _told(topics, found, console)
+    console.print(
+        f"{drill.victim} got its kill -9 at message {drill.at:,}; puts went on after {drill.failover_s:.2f} s. "
+        f"The report: {PAGE.absolute()}"
+    )
+    return is_exact
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(f"[bold cyan]>[/] {text}")
+
+
+def _lines(path: Path) -> list[bytes]:
+    return lzma.decompress(path.read_bytes()).splitlines()
+
+
+def _create_topics(endpoints: str, topics: Mapping[str, Sequence[bytes]]) -> None:
+    with BrokerCalls(endpoints, 30.0) as calls:
+        for name in topics:
+            topic = pb.Topic(name=name, read_queues=QUEUES, write_queues=QUEUES, permission=_PERMISSION_READ_WRITE)
+            request = pb.SetTopicRequest(topic=topic)
+            calls.ask(lambda stub: stub.SetTopic, request)
+
+
+# --------------------------------------------------------------------------------------------- putting, and kill -9
+
+
+def _send(
+    topics: Mapping[str, Sequence[bytes]], brokers: LocalBrokers, cluster: LocalCluster, console: Console
+) -> Drill:
+    """Put all lines, a batch of each topic in turn; the leader dies in the middle."""
+    batches = [
+        [OutgoingMessage(topic, line, keys=f"{topic}-{first + number}") for number, line in enumerate(part)]
+        for first in range(0, max(map(len, topics.values())), _BATCH)
+        for topic, lines in topics.items()
+        if (part := lines[first : first + _BATCH])
+    ]
+    drill, sent = Drill(), 0
+    columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        Producer(brokers.endpoints, compression=None, is_unknown_retried=True, deadline_s=60.0) as producer,
+        Progress(*columns, console=console) as progress,
+    ):
+        task = progress.add_task("lines", total=sum(map(len, batches)))
+        for number, batch in enumerate(batches):
+            if number == len(batches) // 2:
+                drill = Drill(cluster.wait_for_leader(), sent)
+                cluster.kill(drill.victim)
+                killed_at = time.monotonic()
+                progress.console.print(f"  [red]kill -9[/] of {drill.victim} at message {sent:,}")
+                producer.send_many(batch)
+                drill.failover_s = time.monotonic() - killed_at
+            else:
+                producer.send_many(batch)
+            sent += len(batch)
+            progress.update(task, completed=sent)
+    return drill
+
+
+# -------------------------------------------------------------------------------------------------------- the lake
+
+
+def _stream(spark: SparkSession, endpoints: str, topics: Sequence[str], lake: Path, folder: Path) -> StreamingQuery:
+    stream = spark.readStream.format("dledger").option("endpoints", endpoints).option("subscribe", ",".join(topics))
+    frame = stream.option("startingOffsets", "earliest").load()
+    writer = frame.writeStream.format("dledger-lake").option("path", str(lake))
+    return writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(processingTime="1 second").start()
+
+
+def _wait(query: StreamingQuery, lake: Path, count: int, console: Console) -> None:
+    """Wait until as many rows as there are lines are in the lake, and the query has nothing more to do."""
+    began = time.monotonic()
+    while _rows(lake) < count:
+        error = query.exception()
+        if error is not None:
+            raise DemoError(f"the query ended: {error}")
+        if time.monotonic() - began > _CATCH_UP_S:
+            raise DemoError(f"the lake has {_rows(lake):,} of {count:,} lines after {_CATCH_UP_S:.0f} s")
+        time.sleep(_POLL_S)
+    query.processAllAvailable()
+    batches = len({each["batchId"] for each in query.recentProgress if each["numInputRows"]})
+    query.stop()
+    _say(
+        console, f"The query has caught up, {time.monotonic() - began:.1f} s behind the last put, in {batches} batches"
+    )
+
+
+def _rows(lake: Path) -> int:
+    """Return how many rows are committed to the lake; without Spark, for it is asked for again and again."""
+    from pipeline.lake import Lake  # noqa: PLC0415  # only where Arrow is installed
+    from pipeline.lake_manifest import DamagedLake  # noqa: PLC0415
+
+    try:
+        return sum(file.rows for file in Lake.open(str(lake)).files())
+    except DamagedLake:
+        # The query has not made it yet.
+        return 0
+
+
+def _counted(spark: SparkSession, lake: Path) -> dict[str, Counter[bytes]]:
+    """Return how often each line of each topic is in the lake."""
+    found: dict[str, Counter[bytes]] = {}
+    for row in spark.read.format("dledger-lake").option("path", str(lake)).load().select("topic", "body").collect():
+        found.setdefault(row["topic"], Counter())[bytes(row["body"])] += 1
+    return found
+
+
+def _report(spark: SparkSession, store: Path) -> None:
+    from pipeline.report_page import write_report  # noqa: PLC0415  # only where it is installed
+    from pipeline.report_summary import summarise  # noqa: PLC0415
+    from pipeline.selection import EVERYTHING  # noqa: PLC0415
+    from pipeline.slices import plan  # noqa: PLC0415
+    from pipeline.spark_jobs import report_over  # noqa: PLC0415
+    from pipeline.stores import open_store  # noqa: PLC0415
+
+    with open_store(str(store)) as view:
+        slices = plan(view)
+    partial = report_over(spark, slices, EVERYTHING, keys_kept=1 << 20)
+    PAGE.parent.mkdir(exist_ok=True)
+    write_report(summarise(partial, "make demo: five programs' logs"), PAGE, None)
+
+
+def _told(topics: Mapping[str, Sequence[bytes]], found: Mapping[str, Counter[bytes]], console: Console) -> bool:
+    """Print how often the lines of each topic are in the lake; return whether all are there exactly once."""
+    table = Table(title="What the lake holds", title_justify="left")
+    for name in ("topic", "sent", "in the lake", "missing", "doubled or foreign"):
+        table.add_column(name, justify="left" if name == "topic" else "right")
+    is_exact = True
+    for topic, lines in topics.items():
+        sent, there = Counter(lines), found.get(topic, Counter())
+        missing, more = (sent - there).total(), (there - sent).total()
+        is_exact &= not missing and not more
+        table.add_row(topic, *(f"{number:,}" for number in (sent.total(), there.total(), missing, more)))
+    console.print(table)
+    return is_exact
+
+
+def main() -> int:
+    """Show this act alone."""
+    import tempfile  # noqa: PLC0415
+
+    console = Console(highlight=False, soft_wrap=True)
+    reason = why_not()
+    if reason is not None:
+        console.print(f"skipped: {reason}")
+        return 0
+    folder = Path(tempfile.mkdtemp(prefix="dledger-demo-"))
+    try:
+        return 0 if third_act(folder, console) else 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

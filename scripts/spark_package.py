@@ -1,0 +1,79 @@
+"""Packs what Spark's hosts need to run the pipeline: our modules as a zip, or a whole environment as an archive.
+
+    python scripts/spark_package.py zip dist/dledger.zip      for --py-files; hosts have numpy, pyarrow and the rest
+    python scripts/spark_package.py environment dist/env.tar.gz    for --archives; hosts have Python alone
+
+Native libraries (numpy, pyarrow) cannot be imported from a zip. Where the hosts do not have them, send an environment:
+it is this one, `.venv`, with our packages copied into it instead of linked, and its programs made independent of where
+it stands. The hosts need the Python that it was made with, at the same place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("store", "dledger", "commitlog", "cluster", "pipeline")
+MODULES = ("pyspark_dledger.py", "pyspark_dledger_lake.py")
+SUFFIXES = {".py", ".css", ".properties"}
+
+
+def main() -> int:
+    """Write the file that was asked for."""
+    parser = argparse.ArgumentParser(description="Pack the pipeline for Spark's hosts.")
+    parser.add_argument("kind", choices=("zip", "environment"))
+    parser.add_argument("file", type=Path)
+    arguments = parser.parse_args()
+    arguments.file.parent.mkdir(parents=True, exist_ok=True)
+    count = write_zip(arguments.file) if arguments.kind == "zip" else write_environment(arguments.file)
+    print(f"{arguments.file}: {count} files, {arguments.file.stat().st_size / 1e6:,.1f} MB")
+    return 0
+
+
+def sources() -> Iterator[tuple[Path, str]]:
+    """Give our files, and their names in a package."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*")):
+            if path.suffix in SUFFIXES:
+                yield path, str(path.relative_to(ROOT))
+    for module in MODULES:
+        if (ROOT / module).exists():
+            yield ROOT / module, module
+
+
+def write_zip(file: Path) -> int:
+    """Write our modules; return how many files there are."""
+    count = 0
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, name in sources():
+            archive.write(path, name)
+            count += 1
+    return count
+
+
+def write_environment(file: Path) -> int:
+    """Write this environment, and our modules into its libraries; return how many files there are."""
+    environment = Path(sys.prefix)
+    libraries = next(environment.glob("lib/python*/site-packages"))
+    count = 0
+    with tarfile.open(file, "w:gz", compresslevel=3) as archive:
+        for path in sorted(environment.rglob("*")):
+            # What links to the checkout, and what the hosts have with Spark itself.
+            is_left_out = path.name.startswith(("_editable_", "__editable__")) or "__pycache__" in path.parts
+            is_of_spark = libraries / "pyspark" / "jars" in path.parents
+            if not (is_left_out or is_of_spark or path.is_dir()):
+                archive.add(path, str(path.relative_to(environment)), recursive=False)
+                count += 1
+        for path, name in sources():
+            archive.add(path, str((libraries / name).relative_to(environment)))
+            count += 1
+    return count
+
+
+if __name__ == "__main__":
+    sys.exit(main())
