@@ -10,7 +10,7 @@ from typing import Final
 
 from pipeline.report_findings import Level, ReportFinding, find_unusual
 from pipeline.report_plots import draw_delays, draw_histogram, draw_names, draw_queues, draw_topics, draw_traffic
-from pipeline.report_summary import Percentiles, QueueSummary, Report, TopicSummary
+from pipeline.report_summary import NameCount, Percentiles, QueueSummary, Report, TopicSummary
 from pipeline.words import bytes_text, count_text, duration_text, share_text, short_count
 
 _STYLE_FILE: Final = Path(__file__).with_name("report_page.css")
@@ -63,12 +63,12 @@ def _cards(report: Report) -> str:
         _card("Topics", "Bytes in the log", draw_topics(report)),
         _card("Body sizes", "Of all messages", _histogram(report, is_time=False)),
         _card("Delay", "From a message's making to its storing, all messages", _histogram(report, is_time=True)),
-        _card("Tags", "The most frequent TAGS", draw_names("tags", "Most frequent tags", report.hot_tags, 5)),
+        _names_card("Tags", "TAGS", "tags", report.hot_tags, 5),
     )
     right = (
         _card("Queues", "Messages of each queue; an even topic is one shade", draw_queues(report)),
         _card("Delay by topic", "Within which so many of a topic's messages were stored", draw_delays(report)),
-        _card("Hot keys", "The most frequent KEYS", draw_names("keys", "Most frequent keys", report.hot_keys, 4)),
+        _names_card("Hot keys", "KEYS", "keys", report.hot_keys, 4),
     )
     return f'{traffic}<div class="cards"><div>{"".join(left)}</div><div>{"".join(right)}</div></div>\n'
 
@@ -116,6 +116,12 @@ def _findings(findings: Sequence[ReportFinding]) -> str:
 
 def _card(title: str, text: str, plot: str) -> str:
     return f'<section class="card"><h2>{escape(title)}</h2><p>{escape(text)}</p>{plot}</section>\n'
+
+
+def _names_card(title: str, property_name: str, name: str, counts: Sequence[NameCount], color: int) -> str:
+    if not counts:
+        return _card(title, f"None of the {property_name} comes more often than others.", "")
+    return _card(title, f"The most frequent {property_name}", draw_names(name, f"Most frequent {name}", counts, color))
 
 
 def _histogram(report: Report, *, is_time: bool) -> str:

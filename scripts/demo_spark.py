@@ -89,7 +89,7 @@ def third_act(folder: Path, console: Console) -> bool:
             _create_topics(cluster.endpoints, topics)
             _say(console, "Spark follows the broker and writes Parquet; at half way the leader gets a kill -9")
             query = _stream(spark, cluster.endpoints, list(topics), lake, folder)
-            drill = _send(topics, brokers, cluster, console)
+            drill = _send(topics, brokers, cluster, lake, console)
             cluster.start_node(drill.victim)
             _wait(query, lake, count, console)
             found = _counted(spark, lake)
@@ -126,9 +126,9 @@ def _create_topics(endpoints: str, topics: Mapping[str, Sequence[bytes]]) -> Non
 
 
 def _send(
-    topics: Mapping[str, Sequence[bytes]], brokers: LocalBrokers, cluster: LocalCluster, console: Console
+    topics: Mapping[str, Sequence[bytes]], brokers: LocalBrokers, cluster: LocalCluster, lake: Path, console: Console
 ) -> Drill:
-    """Put all lines, a batch of each topic in turn; the leader dies in the middle."""
+    """Put all lines, a batch of each topic in turn; the leader dies in the middle, while the query follows."""
     batches = [
         [OutgoingMessage(topic, line, keys=f"{topic}-{first + number}") for number, line in enumerate(part)]
         for first in range(0, max(map(len, topics.values())), _BATCH)
@@ -153,6 +153,9 @@ def _send(
             else:
                 producer.send_many(batch)
             sent += len(batch)
+            if number in {len(batches) // 4, 3 * len(batches) // 4}:
+                # Puts are so much quicker than Spark starts that the query would see all of it at once.
+                _wait_for_rows(lake, sent // 2)
             progress.update(task, completed=sent)
     return drill
 
@@ -183,6 +186,14 @@ def _wait(query: StreamingQuery, lake: Path, count: int, console: Console) -> No
     _say(
         console, f"The query has caught up, {time.monotonic() - began:.1f} s behind the last put, in {batches} batches"
     )
+
+
+def _wait_for_rows(lake: Path, count: int) -> None:
+    began = time.monotonic()
+    while _rows(lake) < count:
+        if time.monotonic() - began > _CATCH_UP_S:
+            raise DemoError(f"the lake has {_rows(lake):,} lines after {_CATCH_UP_S:.0f} s: the query does not go on")
+        time.sleep(_POLL_S)
 
 
 def _rows(lake: Path) -> int:
