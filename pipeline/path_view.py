@@ -16,13 +16,15 @@ from pipeline.slices import plan
 from pipeline.source_parts import Part
 from pipeline.source_view import Span, Spans, spans_of
 from store.dispatch_batch import Int32s, Int64s
-from store.log_order import QueueRange, Units, clamp, first_in_log, window_of
+from store.log_order import QueueRange, Units, Window, clamp, first_in_log, window_of
 from store.message import QueueKey
 from store.queue_unit import BLANK_SIZE
 from store.queue_view import QueueView
 
 # Parts smaller than this cost more in tasks than they save in time.
 _PART_BYTES_MIN: Final = 4 << 20
+# A share of the log up to which queues are read one by one, and not all of the stretch.
+_QUEUED_SHARE_MAX: Final = 0.3
 
 
 class PathView:
@@ -79,10 +81,14 @@ class PathView:
         self, selection: Selection, partitions_min: int | None, rows_max: int | None, *, fail_on_data_loss: bool
     ) -> list[Part]:
         """See `SourceView`."""
-        least = partitions_min or self._partitions_min(selection)
-        slices = plan(
-            self._store, selection, partitions_min=least, rows_max=rows_max, fail_on_data_loss=fail_on_data_loss
-        )
+        known = None if selection.queue_ranges is None else self._known_window(spans_of(selection.queue_ranges))
+        size = self._store.size if known is None else known.size_bytes
+        least = partitions_min or max(1, min(os.cpu_count() or 1, size // _PART_BYTES_MIN))
+        wanted = selection
+        if known is not None and known.size_bytes > _QUEUED_SHARE_MAX * (known.end - known.begin):
+            # The stretch is known: nothing has to be looked up once more.
+            wanted = Selection(offset_range=(self._store.entry_offset(known.begin), known.end))
+        slices = plan(self._store, wanted, partitions_min=least, rows_max=rows_max, fail_on_data_loss=fail_on_data_loss)
         # Whoever reads one queue needs no ranges of all the others.
         small = Selection(begin_ms=selection.begin_ms, end_ms=selection.end_ms, tags=selection.tags)
         return [Part(each, small if each.is_queue else selection) for each in slices]
@@ -91,11 +97,16 @@ class PathView:
         """See `SourceView`."""
         self._store.close()
 
-    def _partitions_min(self, selection: Selection) -> int:
-        size = self._store.size
-        if selection.queue_ranges is not None:
-            size = window_of(self._ranges(spans_of(selection.queue_ranges))).size_bytes
-        return max(1, min(os.cpu_count() or 1, size // _PART_BYTES_MIN))
+    def _known_window(self, spans: Spans) -> Window | None:
+        """Return the stretch of the log that holds these spans; None: units do not tell, for all of them."""
+        store = self._store
+        ranges = self._ranges(spans)
+        window = window_of(ranges)
+        if {each.key: (each.begin, each.end) for each in ranges} != {k: s for k, s in spans.items() if s[0] < s[1]}:
+            return None
+        # A program that runs has made its queues sound when it started; what a crash left is scanned.
+        is_sound = store.is_live or window.end <= store.certain_offset
+        return window if ranges and is_sound and window.begin >= store.begin_offset else None
 
     def _ranges(self, spans: Spans) -> list[QueueRange]:
         """Return what queues know of these spans."""

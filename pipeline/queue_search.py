@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from store.queue_unit import BLANK_SIZE
-from store.queue_view import QueueView
+from store.queue_view import QueueView, Unit
 
 # Blanks that are looked at together.
 _CHUNK = 4096
@@ -27,6 +27,11 @@ def first_where(queue: QueueView, begin: int, end: int, holds: Callable[[int, in
     It must be false up to some unit and true behind it.
     """
     last = end
+    # Mostly it is true of all units, or of none.
+    if begin < end and not _is_blank(unit := queue.unit(end - 1)) and not holds(unit.offset, unit.size):
+        return end
+    if begin < end and not _is_blank(unit := queue.unit(begin)) and holds(unit.offset, unit.size):
+        return begin
     while begin < end:
         middle = (begin + end) // 2
         real = _not_blank(queue, middle, end)
@@ -35,6 +40,10 @@ def first_where(queue: QueueView, begin: int, end: int, holds: Callable[[int, in
         else:
             end = middle
     return _not_blank(queue, begin, last)
+
+
+def _is_blank(unit: Unit) -> bool:
+    return unit.size == BLANK_SIZE
 
 
 def _not_blank(queue: QueueView, begin: int, end: int) -> int:

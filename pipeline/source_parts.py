@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from commitlog.record_scan import Stop, walk
-from pipeline.chunk_client import BrokerLog, Stretch
+from pipeline.chunk_client import BrokerLog, Chunk, Stretch
 from pipeline.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.plain_bodies import plain_bodies
 from pipeline.read_slice import decode_chunk, read_slice
@@ -76,17 +76,18 @@ class HowToRead:
         block = _Block()
         try:
             for chunk in log.read(stretch):
-                if block.data and (chunk.header_size != block.header_size or len(block.data) >= _BLOCK_BYTES):
-                    is_other = chunk.header_size != block.header_size
-                    yield from self._decode(block.take_all() if is_other else block.take_whole(), stretch, selection)
-                block.add(chunk.data, chunk.header_size, chunk.offset)
+                if block.size and chunk.header_size != block.header_size:
+                    yield from self._decode(block.take_all(), stretch, selection)
+                block.add(chunk)
+                if block.size >= _BLOCK_BYTES:
+                    yield from self._decode(block.take_whole(), stretch, selection)
             yield from self._decode(block.take_all(), stretch, selection)
         finally:
             log.close()
 
-    def _decode(self, block: _Block, stretch: Stretch, selection: Selection) -> Iterator[pa.RecordBatch]:
+    def _decode(self, block: _Taken, stretch: Stretch, selection: Selection) -> Iterator[pa.RecordBatch]:
         return decode_chunk(
-            bytes(block.data),
+            block.data,
             block.offset,
             self.columns,
             header_size=block.header_size,
@@ -97,45 +98,55 @@ class HowToRead:
         )
 
 
+class _Taken(NamedTuple):
+    """Bytes of a log, whole records, and where they stand."""
+
+    data: memoryview
+    offset: int
+    header_size: int
+
+
 class _Block:
     """Bytes of a log that were received and not decoded yet; a chunk may be cut anywhere."""
 
-    def __init__(self, data: bytearray | None = None, header_size: int = 0, offset: int = 0) -> None:
-        self.data = bytearray() if data is None else data
-        self.header_size = header_size
-        self.offset = offset
+    def __init__(self) -> None:
+        self.size = 0
+        self.header_size = 0
+        self._offset = 0
+        self._pieces: list[bytes | memoryview] = []
 
-    def add(self, data: bytes, header_size: int, offset: int) -> None:
-        if not self.data:
-            self.header_size, self.offset = header_size, offset
-        self.data += data
+    def add(self, chunk: Chunk) -> None:
+        if not self.size:
+            self.header_size, self._offset = chunk.header_size, chunk.offset
+        self._pieces.append(chunk.data)
+        self.size += len(chunk.data)
 
-    def take_all(self) -> _Block:
+    def take_all(self) -> _Taken:
         """Return everything, and hold nothing."""
-        taken = _Block(self.data, self.header_size, self.offset)
-        self.data = bytearray()
+        taken = _Taken(memoryview(b"".join(self._pieces)), self._offset, self.header_size)
+        self._pieces, self.size = [], 0
         return taken
 
-    def take_whole(self) -> _Block:
+    def take_whole(self) -> _Taken:
         """Return the whole records, and hold what is left of one that was cut.
 
         Where bytes hold no good record nothing tells where the next one begins: then all is held until more is here.
         """
-        position, view = 0, memoryview(self.data)
+        view, offset, header_size = self.take_all()
+        position = 0
         while position < len(view):
-            found = walk(view, position, len(view), header_size=self.header_size)
-            is_whole, position = found.stop is Stop.END, found.position
+            found = walk(view, position, len(view), header_size=header_size)
+            position = found.position
             if found.stop is Stop.BLANK:
-                behind = position + _blank_size(view, position, self.header_size)
-                is_whole, position = behind <= len(view), min(behind, len(view)) if behind <= len(view) else position
-            if not is_whole:
+                behind = position + _blank_size(view, position, header_size)
+                if behind > len(view):
+                    break
+                position = behind
+            elif found.stop is not Stop.END:
                 break
-        taken = _Block(bytearray(view[:position]), self.header_size, self.offset)
-        rest = bytearray(view[position:])
-        view.release()
-        self.offset += position
-        self.data = rest
-        return taken
+        if position < len(view):
+            self._pieces, self.size, self._offset = [view[position:]], len(view) - position, offset + position
+        return _Taken(view[:position], offset, header_size)
 
 
 def _blank_size(view: memoryview, position: int, header_size: int) -> int:

@@ -56,6 +56,7 @@ class StreamPlan:
         self._published: Mapping[QueueKey, int] | None = None
         self._waits_since_s: float | None = None
         self._looked_s: float | None = None
+        self._kept: tuple[SourceView, StreamOffset] | None = None
         # Anchors that were looked up, or that this object made: they need no second look.
         self._known_anchor: Anchor | None = None
 
@@ -97,10 +98,27 @@ class StreamPlan:
         view = self._source.view()
         try:
             found = self._latest(view, start, limits)
-        finally:
+        except BaseException:
             view.close()
+            raise
+        self._keep(view, found)
         self._looked_s = now if found is start else None
         return found
+
+    def _keep(self, view: SourceView, end: StreamOffset) -> None:
+        """Keep what a batch was planned with, to plan its parts."""
+        if self._kept is not None:
+            self._kept[0].close()
+        self._kept = view, end
+
+    def _view_for(self, end: StreamOffset) -> SourceView:
+        """Return what a batch was planned with; a new view when another run has planned it."""
+        kept, self._kept = self._kept, None
+        if kept is not None and kept[1] == end:
+            return kept[0]
+        if kept is not None:
+            kept[0].close()
+        return self._source.view()
 
     def _latest(self, view: SourceView, start: StreamOffset, limits: Limits) -> StreamOffset:
         spans = self._bounded(wanted_spans(self._options, view, is_checked=False))
@@ -128,7 +146,7 @@ class StreamPlan:
         spans = start.spans_to(end)
         if not spans:
             return []
-        options, view = self._options, self._source.view()
+        options, view = self._options, self._view_for(end)
         try:
             if not options.fail_on_data_loss:
                 spans = _within(spans, view.spans)
