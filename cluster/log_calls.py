@@ -133,7 +133,7 @@ class LogCalls:
     def _queue(self, key: QueueKey) -> ConsumeQueue:
         queue = self._core.replica.store.derived.queues.get(key)
         if queue is None:
-            raise RequestFailed(Reason.NO_MESSAGE, f"queue {key.queue_id} of topic {key.topic!r} holds no message")
+            raise _not_yet(f"queue {key.queue_id} of topic {key.topic!r}", 0)
         return queue
 
     # --------------------------------------------------------------------------------------------------- reading
@@ -184,14 +184,16 @@ class LogCalls:
             if request.end > queue.max_offset:
                 raise _not_yet(f"message {request.end - 1} of {key.topic}/{key.queue_id}", queue.max_offset)
             units = queue.units(begin, min(request.end - begin, _UNITS_MAX))
-            chunk, header_size, count = self._chunk(units.physical_offsets, units.sizes, size)
-            yield pb.ReadLogResponse(data=chunk, header_size=header_size, offset=begin, next_offset=begin + count)
-            begin += count
+            response = self._chunk(units.physical_offsets, units.sizes, size)
+            response.offset = begin
+            begin = response.next_offset = begin + response.next_offset
+            yield response
 
-    def _chunk(self, offsets: Int64s, sizes: Int32s, size_max: int) -> tuple[bytes, int, int]:
-        """Return messages back to back, what stands in front of each, and how many units they are."""
+    def _chunk(self, offsets: Int64s, sizes: Int32s, size_max: int) -> pb.ReadLogResponse:
+        """Return messages back to back; `next_offset` is how many units they are."""
         log = self._core.replica.store.log
         parts: list[memoryview] = []
+        places: list[tuple[int, int]] = []
         size, header_size, count = 0, -1, 0
         for offset, length in zip(offsets.tolist(), sizes.tolist(), strict=True):
             if length != BLANK_SIZE:
@@ -207,9 +209,16 @@ class LogCalls:
                     assert whole is not None
                     found = whole
                 parts.append(found.data)
+                places.append((offset, length))
                 size += len(found.data)
             count += 1
-        return b"".join(parts), max(header_size, 0), count
+        return pb.ReadLogResponse(
+            data=b"".join(parts),
+            header_size=max(header_size, 0),
+            next_offset=count,
+            physical_offsets=[offset for offset, _ in places],
+            sizes=[length for _, length in places],
+        )
 
     def _check_here(self, offset: int, end: int) -> None:
         log = self._core.replica.store.log

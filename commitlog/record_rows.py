@@ -141,7 +141,9 @@ def gather(data: Bytes, positions: Int64s, dtype: str) -> NDArray[Any]:
     return gathered
 
 
-def good_rows(data: Bytes, begins: Int64s, ends: Int64s, base_offset: int, *, has_headers: bool = False) -> RecordRows:
+def good_rows(
+    data: Bytes, begins: Int64s, ends: Int64s, base_offset: int | Int64s, *, has_headers: bool = False
+) -> RecordRows:
     """Return the rows up to the first that is no good record.
 
     Checked of each record are its magic, its lengths, and that its physical offset is its place; of an entry's header
@@ -151,7 +153,8 @@ def good_rows(data: Bytes, begins: Int64s, ends: Int64s, base_offset: int, *, ha
         data: the buffer that holds the records.
         begins: where each begins, ascending.
         ends: behind each; within the buffer.
-        base_offset: of the buffer's first byte in the log.
+        base_offset: of the buffer's first byte in the log; of records that were gathered: of each, how much
+            its physical offset is more than its place.
         has_headers: each is the body of an entry, whose header stands before it in the buffer and is to be looked at.
     """
     while True:
@@ -162,10 +165,11 @@ def good_rows(data: Bytes, begins: Int64s, ends: Int64s, base_offset: int, *, ha
         # What is found for a bad record may point anywhere, so all is done again without it.
         good = int(np.argmin(is_good))
         begins, ends = begins[:good], ends[:good]
+        base_offset = base_offset if isinstance(base_offset, int) else base_offset[:good]
 
 
 def _try_rows(
-    data: Bytes, begins: Int64s, ends: Int64s, base_offset: int, *, has_headers: bool
+    data: Bytes, begins: Int64s, ends: Int64s, base_offset: int | Int64s, *, has_headers: bool
 ) -> tuple[RecordRows | None, Bools]:
     """Return rows, if all are good, and which are good, as far as was looked; arguments as of `good_rows`."""
     if not len(begins):

@@ -38,8 +38,10 @@ _PASSING: Final = frozenset(
         Reason.WAIT_QUORUM_ACK_TIMEOUT,
     }
 )
-# What is missing or damaged on one node may be sound on another.
-_ELSEWHERE: Final = frozenset({Reason.NO_MESSAGE, Reason.CORRUPT_DATA, Reason.INTERNAL_ERROR, Reason.DISK_ERROR})
+# What is missing or damaged on one node, or what it has not heard of yet, another one may have.
+_ELSEWHERE: Final = frozenset(
+    {Reason.NO_MESSAGE, Reason.UNKNOWN_TOPIC, Reason.CORRUPT_DATA, Reason.INTERNAL_ERROR, Reason.DISK_ERROR}
+)
 
 
 class _Response(Protocol):

@@ -8,7 +8,7 @@ Not here: connections, and whom to ask when (`pipeline.broker_nodes`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import grpc
@@ -79,12 +79,15 @@ class Chunk(NamedTuple):
         header_size: what stands in front of each message.
         offset: of the first byte; of a queue: of the first message.
         next_offset: behind it.
+        physical_offsets, sizes: of a queue: of each message, without what stands in front of it.
     """
 
     data: bytes
     header_size: int
     offset: int
     next_offset: int
+    physical_offsets: Sequence[int] = ()
+    sizes: Sequence[int] = ()
 
 
 class BrokerLog:
@@ -200,7 +203,8 @@ class BrokerLog:
         try:
             for found in call:
                 check_answer(found.answer, address)
-                yield Chunk(found.data, found.header_size, found.offset, found.next_offset)
+                places = (found.physical_offsets, found.sizes)
+                yield Chunk(found.data, found.header_size, found.offset, found.next_offset, *places)
         except grpc.RpcError as error:
             raise failure(address, error) from error
         finally:

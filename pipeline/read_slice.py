@@ -85,8 +85,20 @@ def decode_chunk(
     Raises:
         pipeline.errors.UnknownColumn, pipeline.errors.CorruptRecord: as `read_slice`.
     """
-    reading = Reading(_decoding(columns), selection, verify_crc, on_corrupt, True, batch_rows)
+    reading = reading_of(columns, selection, verify_crc=verify_crc, on_corrupt=on_corrupt, batch_rows=batch_rows)
     return reading.walk(memoryview(data), offset, source, header_size)
+
+
+def reading_of(
+    columns: Sequence[str] = DEFAULT_NAMES,
+    selection: Selection = EVERYTHING,
+    *,
+    verify_crc: bool = False,
+    on_corrupt: CorruptPolicy = FAIL,
+    batch_rows: int = BATCH_ROWS,
+) -> Reading[pa.RecordBatch]:
+    """Return how bytes that came from elsewhere are read; arguments and errors as of `decode_chunk`."""
+    return Reading(_decoding(columns), selection, verify_crc, on_corrupt, True, batch_rows)
 
 
 def read_with(reading: Reading[T], part: Slice) -> Iterator[T]:

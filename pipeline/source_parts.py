@@ -5,6 +5,7 @@ A part is small and travels to its task; what is read of it depends on nothing e
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -14,10 +15,16 @@ import pyarrow as pa
 from commitlog.record_scan import Stop, walk
 from pipeline.chunk_client import BrokerLog, Chunk, Stretch
 from pipeline.corrupt_policy import FAIL, CorruptPolicy
+from pipeline.errors import DataLost
+from pipeline.log_reading import Reading
 from pipeline.plain_bodies import plain_bodies
-from pipeline.read_slice import decode_chunk, read_slice
+from pipeline.queue_chunks import gathered
+from pipeline.read_slice import read_slice, reading_of
 from pipeline.selection import Selection
 from pipeline.slice import Slice
+from store.message import QueueKey
+
+_log = logging.getLogger(__name__)
 
 # So many bytes that came over the network are decoded at once.
 _BLOCK_BYTES = 8 << 20
@@ -75,9 +82,17 @@ class HowToRead:
         log = BrokerLog(stretch.endpoints)
         block = _Block()
         try:
-            for chunk in log.read(stretch):
+            if stretch.topic:
+                for chunk in self._chunks(log, stretch):
+                    yield from gathered(chunk, stretch, self._reading(selection))
+                return
+            for chunk in self._chunks(log, stretch):
                 if block.size and chunk.header_size != block.header_size:
                     yield from self._decode(block.take_all(), stretch, selection)
+                elif block.size and chunk.offset != block.end_offset:
+                    # What lay between was deleted: what is left of a record that was cut goes with it.
+                    yield from self._decode(block.take_whole(), stretch, selection)
+                    block.take_all()
                 block.add(chunk)
                 if block.size >= _BLOCK_BYTES:
                     yield from self._decode(block.take_whole(), stretch, selection)
@@ -85,17 +100,34 @@ class HowToRead:
         finally:
             log.close()
 
+    def _chunks(self, log: BrokerLog, stretch: Stretch) -> Iterator[Chunk]:
+        """Yield a stretch; without what was deleted meanwhile, if that is allowed."""
+        begin = stretch.begin
+        while begin < stretch.end:
+            try:
+                for chunk in log.read(stretch._replace(begin=begin)):
+                    yield chunk
+                    begin = chunk.next_offset
+            except DataLost as lost:
+                if self.fail_on_data_loss:
+                    raise
+                _log.warning("left out, for failOnDataLoss is false: %s", lost)
+                begin = max(begin + 1, _first_kept(log, stretch))
+
     def _decode(self, block: _Taken, stretch: Stretch, selection: Selection) -> Iterator[pa.RecordBatch]:
-        return decode_chunk(
-            block.data,
-            block.offset,
-            self.columns,
-            header_size=block.header_size,
-            source=f"broker {stretch.endpoints}",
-            selection=selection,
-            verify_crc=self.verify_crc,
-            on_corrupt=self.on_corrupt,
-        )
+        reading = self._reading(selection)
+        return reading.walk(block.data, block.offset, f"broker {stretch.endpoints}", block.header_size)
+
+    def _reading(self, selection: Selection) -> Reading[pa.RecordBatch]:
+        return reading_of(self.columns, selection, verify_crc=self.verify_crc, on_corrupt=self.on_corrupt)
+
+
+def _first_kept(log: BrokerLog, stretch: Stretch) -> int:
+    """Return where the first message is that is still there; the stretch's end when none is."""
+    found = log.describe((stretch.topic,) if stretch.topic else ())
+    if not stretch.topic:
+        return found.begin_offset
+    return found.spans.get(QueueKey(stretch.topic, stretch.queue_id), (stretch.end, 0))[0]
 
 
 class _Taken(NamedTuple):
@@ -114,6 +146,11 @@ class _Block:
         self.header_size = 0
         self._offset = 0
         self._pieces: list[bytes | memoryview] = []
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last byte."""
+        return self._offset + self.size
 
     def add(self, chunk: Chunk) -> None:
         if not self.size:

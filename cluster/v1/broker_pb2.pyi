@@ -1061,6 +1061,8 @@ class ReadLogResponse(_message.Message):
     HEADER_SIZE_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    PHYSICAL_OFFSETS_FIELD_NUMBER: _builtins.int
+    SIZES_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
     """Of all messages: bytes of one file of the log, cut anywhere. Of one queue: whole messages back to back. In front of
     each stands what the log has there: the header of its entry, `header_size` bytes; 0 in a plain log.
@@ -1074,6 +1076,12 @@ class ReadLogResponse(_message.Message):
     def answer(self) -> _answer_pb2.Answer:
         """Anything but OK ends the stream."""
 
+    @_builtins.property
+    def physical_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of one queue, for each message: its physical offset, and its size without what stands in front of it."""
+
+    @_builtins.property
+    def sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -1082,10 +1090,12 @@ class ReadLogResponse(_message.Message):
         header_size: _builtins.int = ...,
         offset: _builtins.int = ...,
         next_offset: _builtins.int = ...,
+        physical_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        sizes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "data", b"data", "header_size", b"header_size", "next_offset", b"next_offset", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "data", b"data", "header_size", b"header_size", "next_offset", b"next_offset", "offset", b"offset", "physical_offsets", b"physical_offsets", "sizes", b"sizes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

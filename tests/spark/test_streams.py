@@ -14,9 +14,11 @@ from cluster.errors import RequestFailed
 from cluster.local_brokers import LocalBrokers
 from cluster.v1 import broker_pb2 as pb
 from pipeline.broker_nodes import Nodes
-from pipeline.chunk_client import BrokerLog
+from pipeline.chunk_client import BrokerLog, Stretch
 from pipeline.lake import Lake
 from pipeline.lake_upkeep import verify
+from pipeline.selection import EVERYTHING
+from pipeline.source_parts import HowToRead, Part
 from tests.broker_thread import running_broker
 from tests.unit.pipeline.test_stream_plan import put
 
@@ -201,6 +203,10 @@ def test_nothing_is_lost_or_doubled_while_leaders_and_queries_are_ended(spark, t
             until(lambda last=last: not last.isActive, "the end of the query")
         ends = {key.queue_id: end for key, (_, end) in BrokerLog(brokers.endpoints).describe(("orders",)).spans.items()}
         nodes.close()
+        for queue_id, end in ends.items():
+            part = Part(Stretch(brokers.endpoints, 0, end, "orders", queue_id), EVERYTHING)
+            batches = HowToRead(("queueOffset",), verify_crc=True).read(part)
+            assert list(range(end)) == [offset for batch in batches for offset in batch.column(0).to_pylist()]
 
     rows = spark.read.format("dledger-lake").load(str(tmp_path / "out")).collect()
     assert list(verify(Lake.open(str(tmp_path / "out")))) == []
