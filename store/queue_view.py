@@ -23,6 +23,8 @@ from store.read_only_files import OpenFiles, ReadOnlyFiles
 
 UNIT = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 NAME_DIGITS = 20
+# Looked at together in search of the last unit.
+_CHUNK_UNITS = 4096
 
 assert UNIT.itemsize == UNIT_SIZE
 
@@ -94,12 +96,15 @@ class QueueView:
             opened = self._open_files.get(file.path)
             for begin, end in reversed(opened.data_ranges(0)):
                 first, last = begin // UNIT_SIZE, min(-(-end // UNIT_SIZE), file.count)
-                content = np.frombuffer(opened.view(), np.uint8, (last - first) * UNIT_SIZE, first * UNIT_SIZE)
-                # Of a comparison, which is a copy: the bytes may change meanwhile.
-                used = np.flatnonzero(content != 0)
-                if len(used):
-                    self.end = file.begin + first + int(used[-1]) // UNIT_SIZE + 1
-                    return
+                # From behind, bit by bit: mostly the last units are close to the end of what has blocks.
+                while last > first:
+                    behind, last = last, max(first, last - _CHUNK_UNITS)
+                    content = np.frombuffer(opened.view(), np.uint8, (behind - last) * UNIT_SIZE, last * UNIT_SIZE)
+                    # Of a comparison, which is a copy: the bytes may change meanwhile.
+                    used = np.flatnonzero(content != 0)
+                    if len(used):
+                        self.end = file.begin + last + int(used[-1]) // UNIT_SIZE + 1
+                        return
         self.end = self.begin
 
     def units(self, begin: int, end: int) -> NDArray[np.void]:
