@@ -79,6 +79,9 @@ def log(
 ) -> None:
     """Keep one sequence of entries on three nodes; what is acknowledged survives the loss of any one.
 
+    The entries are lines, or messages in topics and queues, as in RocketMQ. Exit codes of all commands: 0 done; 1 not,
+    or not all, and the message says what to do; 2 wrong usage.
+
     Examples:
         dledger server --config n0.toml              run a node
         export DLEDGER_ENDPOINTS=127.0.0.1:40921     where the commands below find the nodes
@@ -87,6 +90,8 @@ def log(
         dledger tail -n 5 --follow                   read the end of the log, and what comes
         dledger broker --standalone data/store       run a broker of messages on this machine alone
         dledger produce orders < orders.txt          put messages, one line each; `consume` prints them
+        dledger consume orders --group billing -f    read them, go on where the group is, wait for more
+        dledger group disable billing                hold a group up; `offsets --group` shows how far it is
         dledger nameserver                           run a name server: brokers register, clients look topics up
         dledger members list                         who belongs to the group
         dledger inspect entries data/dledger-n0      look into the files of a node

@@ -45,14 +45,14 @@ def broker_statuses(endpoints: Iterable[str], timeout_s: float) -> dict[str, Bro
 
 
 def broker_table(statuses: BrokerStatuses) -> Table:
-    """Return the table: one row a node, in the order given."""
+    """Return the table: one row a node, in order of their ids."""
     first = next(iter(statuses.values()))
     table = Table(title=f"broker {first.broker}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("node", no_wrap=True)
     for name in ("topics", "groups", "queues", "divide", "log end", "undispatched"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("puts", overflow="fold")
-    for status in statuses.values():
+    for status in sorted(statuses.values(), key=lambda each: each.self_id):
         table.add_row(
             status.self_id,
             str(status.topics_count),

@@ -79,12 +79,20 @@ def drain(broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
     """Have clients put no more messages to a broker; they go on reading from it.
 
     It holds until `restore`, over restarts of the broker, but not over those of a name server.
+
+    Examples:
+        dledger brokers drain broker-a
+        dledger brokers list                  puts: no
     """
     _set_writable(broker, name_servers, is_writable=False)
 
 
 def restore(broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
-    """Have clients put messages to a broker again."""
+    """Have clients put messages to a broker again.
+
+    Examples:
+        dledger brokers restore broker-a
+    """
     _set_writable(broker, name_servers, is_writable=True)
 
 

@@ -18,8 +18,8 @@ def nameserver(
     """Run a name server until it is told to stop (Ctrl-C or SIGTERM).
 
     Brokers register with it, clients ask it where topics are. It keeps nothing on disk: after a restart the brokers
-    register again within half a minute. Run two or three, on different machines, and name all of them to brokers and
-    clients; they know nothing of each other.
+    register again within seconds, half a minute at most. Run two or three, on different machines, and name all of them
+    to brokers and clients; they know nothing of each other.
 
     Examples:
         dledger nameserver

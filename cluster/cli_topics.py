@@ -62,7 +62,12 @@ def create_topic(
 
 
 def list_topics(broker: Broker = DEFAULT_BROKER) -> None:
-    """Show all topics."""
+    """Show all topics, with their queues and what is permitted.
+
+    Examples:
+        dledger topic list
+        dledger topic list --broker 10.0.0.5:10911,10.0.0.6:10911
+    """
     from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
 
     with calls_to(broker) as calls:
@@ -76,7 +81,11 @@ def list_topics(broker: Broker = DEFAULT_BROKER) -> None:
 
 
 def delete_topic(topic: Topic, broker: Broker = DEFAULT_BROKER) -> None:
-    """Delete a topic, and what groups have consumed of it. Its messages go when they are old."""
+    """Delete a topic, and what groups have consumed of it. Its messages go when they are old.
+
+    Examples:
+        dledger topic delete orders
+    """
     from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
 
     with calls_to(broker) as calls:
@@ -165,7 +174,11 @@ def _set_group(calls: BrokerCalls, wanted: pb.Group) -> bool:
 
 
 def list_groups(broker: Broker = DEFAULT_BROKER) -> None:
-    """Show all groups, who is in them, and what they consume."""
+    """Show all groups, how many consumers are in them, whether they may consume, and what.
+
+    Examples:
+        dledger group list
+    """
     from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
 
     with calls_to(broker) as calls:
@@ -178,7 +191,11 @@ def list_groups(broker: Broker = DEFAULT_BROKER) -> None:
 
 
 def delete_group(group: GroupName, broker: Broker = DEFAULT_BROKER) -> None:
-    """Delete a group, and what it has consumed; its consumers must have ended."""
+    """Delete a group, and what it has consumed; its consumers must have ended.
+
+    Examples:
+        dledger group delete billing
+    """
     from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
 
     with calls_to(broker) as calls:
