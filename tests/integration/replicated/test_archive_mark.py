@@ -1,0 +1,40 @@
+"""A broker of a group deletes what is archived, and nothing else; archived while it serves."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.archive import Archive, run_here
+from pipeline.sink_options import LakeTarget
+from pipeline.stores import open_store
+from store.archive_mark import mark_path
+from tests.replicated_brokers import FILE_SIZE, STORE, configs_in, numbered, put, run, running_group, until
+
+
+@pytest.mark.slow
+def test_floor_of_a_node_follows_the_mark_of_a_live_archive(tmp_path):
+    lake = tmp_path / "lake"
+    store = replace(STORE, archive_mark=mark_path(str(lake), "broker-a"), archive_log="broker-a")
+
+    async def story():
+        async with running_group(configs_in(tmp_path, count=1, store=store, snapshot_threshold=100)) as group:
+            await group.start()
+            leader = await group.level()
+            for begin in range(0, 900, 100):
+                await put(leader, *numbered(range(begin, begin + 100)))
+            await group.level()
+            entries, floor = leader.parts.entries, leader.node._parts.retention._floor
+            await until(lambda: leader.parts.machine.retention_offset(leader.node.snapshot_index) > 3 * FILE_SIZE)
+            await until(lambda: leader.store.derived.durable_offset >= leader.parts.log.end_offset)
+
+            assert floor() == entries.begin_index
+
+            with open_store(str(tmp_path / "n0")) as view:
+                done = Archive(LakeTarget(str(lake)), "broker-a").run(view, run_here, piece_size_bytes=FILE_SIZE)
+                assert done.end == view.end_offset > 2 * FILE_SIZE
+            assert entries.position_of(floor()) > 2 * FILE_SIZE
+
+            (lake / "_archived/broker-a.json").write_bytes(b"damaged")
+            assert floor() == entries.begin_index
+
+    run(story())
