@@ -16,10 +16,11 @@ from commitlog.record import FIELDS_SIZE, BadRecord, decode
 from commitlog.record_resync import find_good
 from commitlog.store_directory import LogFile
 from dledger.entry import BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE
-from pipeline.entry_places import EntryPlaces
+from store.dispatch_batch import Skipped
 from store.read_only_files import OpenFiles
 
 NO_INDEX: Final = -1
+_STEP_BACK: Final = 16 << 10
 _WALK_SIZE: Final = 4 << 20
 
 
@@ -152,13 +153,21 @@ class LogPlaces:
         if number is None:
             return begin_offset
         walk = LogWalk(self._open_files, self._log_files, is_checked=is_checked, size_bytes_max=_WALK_SIZE)
-        end = start
+        end, last = start, None
         for walked in walk.batches(number, start - self._log_files[number].begin_offset):
             if len(walked.batch):
                 end = walk.end_offset
+                last = self.entry_at(int(walked.batch.physical_offsets[-1]) - walked.file.header_size)
+            if last is not None and any(self._is_left_over(last, skipped) for skipped in walked.batch.skipped):
+                break
         while (head := self.next_entry(end)) is not None and not head.is_client:
             end = head.end_offset
         return end
+
+    def _is_left_over(self, last: EntryHead, skipped: Skipped) -> bool:
+        """Return whether what follows a bad place was cut from the log: DLedger leaves such entries where they are."""
+        behind = self.next_entry(skipped.offset + skipped.size)
+        return behind is not None and (behind.term < last.term or behind.index <= last.index)
 
     def offset_at_time(self, store_timestamp_ms: int, begin: int, end: int) -> int:
         """Return where the first record (or its entry) of `[begin, end)` begins that was stored then or later.
@@ -196,18 +205,30 @@ class LogPlaces:
             return None
         return base + position, decode(view, position + header).store_timestamp
 
-    def entry_before(self, end: int, first: EntryHead, places: EntryPlaces | None) -> EntryHead | None:
-        """Return the last entry that ends at or before `end`, of a log that begins with `first`."""
-        head: EntryHead | None = first
-        if places is not None:
-            last_indexed = places.last()
-            index = None if last_indexed is None else places.index_at(end, first.index, last_indexed + 1)
-            place = None if index is None else places.place(index - 1)
-            known = None if place is None else self.entry_at(place.position)
-            head = known if known is not None and known.end_offset <= end else head
-        last = None
-        while head is not None and head.end_offset <= end:
-            last, head = head, self.next_entry(head.end_offset)
+    def entry_before(self, end: int, begin: int) -> EntryHead | None:
+        """Return the last entry of `[begin, end)`, found from behind; `end` is where an entry ends."""
+        number = self.file_at(end - 1)
+        while number is not None and number >= 0 and self._log_files[number].header_size:
+            file = self._log_files[number]
+            low, behind, step = max(file.begin_offset, begin), min(end, file.end_offset), _STEP_BACK
+            first = behind
+            while first > low:
+                first, step = max(behind - step, low), step * 4
+                found = self._last_from(self.view(file), first, behind, file.begin_offset)
+                if found is not None:
+                    return found
+            number = number - 1 if file.begin_offset > begin else None
+        return None
+
+    def _last_from(self, view: memoryview, first: int, behind: int, base: int) -> EntryHead | None:
+        """Return the last entry of `[first, behind)` of a file that is reached from a good one."""
+        head, last = None, None
+        while first < behind:
+            at = base + find_good(view, first - base, behind - base, base_offset=base, header_size=HEADER_SIZE)
+            head = self.entry_at(at) if at < behind else None
+            while head is not None and head.end_offset <= behind:
+                last, head = head, self.entry_at(head.end_offset)
+            first = behind if at >= behind or last is None else max(last.end_offset, at + 1)
         return last
 
     def _last_head(self, begin_offset: int) -> int:

@@ -136,7 +136,7 @@ def _set_indexes(view: StoreView) -> None:
     if first is None or first.offset >= view.end_offset:
         return
     view.begin_index = first.index
-    last = view.log.entry_before(view.end_offset, first, view.places)
+    last = view.log.entry_before(view.end_offset, begin)
     view.end_index = NO_INDEX if last is None else last.index + 1
 
 

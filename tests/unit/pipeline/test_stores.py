@@ -8,7 +8,7 @@ from commitlog.record import PHYSICAL_OFFSET_POSITION
 from commitlog.record_encoder import RecordEncoder
 from commitlog.system_records import MessageEntryCodec
 from dledger.entry_store import EntryStore, EntryStoreConfig
-from pipeline.errors import BadOption, NoStore
+from pipeline.errors import BadOption, CorruptRecord, NoStore
 from pipeline.read_slice import read_slice
 from pipeline.replicas import choose_replicas
 from pipeline.selection import EVERYTHING, Selection
@@ -90,6 +90,34 @@ def test_of_a_log_in_use_only_what_is_committed_is_read(tmp_path):
     for tail, count in ((Tail.AUTO, 105), (Tail.COMMITTED, 100), (Tail.ALL, 105)):
         with open_store(str(folder), tail=tail) as view:
             assert len(read(plan(view))) == count
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_entries_that_were_cut_and_left_behind_are_not_read(tmp_path, is_cut):
+    """Java overwrites what it cuts, as far as new entries reach; what stands behind is of an older term."""
+    folder = make_replicated(tmp_path / "s", 100)
+    with open_store(str(folder)) as view:
+        end, count = view.end_offset, view.end_index
+    append(folder, 6, 9)
+    (folder / "abort").write_bytes(b"1")
+    with open_store(str(folder)) as view:
+        places = [view.places.place(index).position for index in range(count, count + 6)]
+    path = folder / "dledger-n0/data" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    content[places[0] : places[0] + 60] = b"x" * 60
+    for place in places[1:] if is_cut else ():
+        content[place + 16 : place + 24] = (1).to_bytes(8, "big")
+    path.write_bytes(content)
+    (folder / "dledger-n0/checkpoint").unlink()
+    for index in folder.glob("dledger-n0/index/*"):
+        index.unlink()
+
+    with open_store(str(folder)) as view:
+        assert view.end_index == (count if is_cut else count + 6)
+        assert (view.end_offset == end) == is_cut
+        if not is_cut:
+            with pytest.raises(CorruptRecord):
+                read(plan(view))
 
 
 def test_terms_and_bounds_are_those_of_the_log(tmp_path):
