@@ -1,13 +1,16 @@
 """Planted bugs of the broker in a group: what RocketMQ gets wrong, and what is easily forgotten."""
 
+import cluster.client.route_finder
 import cluster.old_files_start
 import commitlog.dledger_commit_log
 import store.dedupe
+from cluster.registration import Registrar
 from cluster.replicated import ReplicatedReplica
 from cluster.replicated_upkeep import ReplicatedUpkeep
 from cluster.standalone import StandaloneReplica
 from commitlog.dledger_commit_log import DLedgerCommitLog
 from commitlog.leadership import Leadership
+from commitlog.old_config import find_config
 from commitlog.old_files import OldFilesFetch
 from store.dedupe import DedupeWindow
 from store.message_store import MessageStore
@@ -20,6 +23,10 @@ LOG = UNIT + "test_dledger_commit_log.py::"
 PUTS = UNIT + "test_puts.py::"
 GROUP = "tests/integration/replicated/"
 PACE = "tests/unit/store/test_dispatch_pace.py::"
+NAME_SERVER = "tests/integration/nameserver/test_name_server.py::"
+UNKNOWN_TOPIC = "test_put_to_a_topic_that_a_node_does_not_know_is_sent_to_the_leader_that_may_know_it"
+YOUNG = "test_a_topic_is_unknown_only_when_a_name_server_says_so_that_brokers_had_time_to_register_with"
+SETTLED = "test_what_was_said_is_settled_when_every_name_server_knows_it_that_can_be_reached"
 ROUND = GROUP + "test_queue_offsets.py::test_no_gap_and_no_reuse_when_the_lead_goes_round"
 CONFIRMED = GROUP + "test_three_nodes.py::test_what_was_acknowledged_is_read_on_every_node_after_a_confirmation"
 
@@ -132,6 +139,34 @@ def old_files_that_turn_up_later_are_taken(patch):
     patch.setattr(cluster.old_files_start._Start, "_check_present", lambda self, manifest: None)
 
 
+def configuration_that_a_crash_left_half_is_taken_for_the_nodes_own(patch):
+    def size(files, root, _node_directory):
+        return sum(file.size for file in find_config(files, root))
+
+    patch.setattr(cluster.old_files_start, "own_config_size", size)
+
+
+def topic_is_looked_for_before_the_leader(patch):
+    """A node that does not lead says that a topic is unknown which its leader has."""
+    patch.setattr(ReplicatedReplica, "check_serving_puts", lambda self: None)
+
+
+def topics_are_unknown_to_name_servers_that_have_just_started(patch):
+    looked_up = cluster.client.route_finder.LookedUp
+
+    def believed(routes, _may_lack_topics):
+        return looked_up(routes, may_lack_topics=False)
+
+    patch.setattr(cluster.client.route_finder, "LookedUp", believed)
+
+
+def creation_of_a_topic_is_answered_before_name_servers_know(patch):
+    async def settled(_self, _time_limit_s):
+        pass
+
+    patch.setattr(Registrar, "settled", settled)
+
+
 MUTANTS = (
     Mutant(
         messages_are_dispatched_before_they_are_committed,
@@ -221,5 +256,25 @@ MUTANTS = (
         retry_of_a_put_that_nobody_knew_of_is_never_answered,
         "a retry is answered",
         Tests(PUTS + "test_retry_of_a_put_that_nobody_knew_of_is_answered_when_it_was_dispatched_after_all"),
+    ),
+    Mutant(
+        configuration_that_a_crash_left_half_is_taken_for_the_nodes_own,
+        "what an old store knew is taken over whole",
+        Tests("tests/crashpoints/test_old_files_fetch.py"),
+    ),
+    Mutant(
+        topic_is_looked_for_before_the_leader,
+        "what a client is told is so",
+        Tests(GROUP + "test_three_nodes.py::" + UNKNOWN_TOPIC + "[refused]"),
+    ),
+    Mutant(
+        topics_are_unknown_to_name_servers_that_have_just_started,
+        "what a client is told is so",
+        Tests(NAME_SERVER + YOUNG),
+    ),
+    Mutant(
+        creation_of_a_topic_is_answered_before_name_servers_know,
+        "what a client is told is so",
+        Tests(NAME_SERVER + SETTLED),
     ),
 )
