@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from pipeline.report_plots import draw_delays, draw_histogram, draw_names, draw_
 from pipeline.report_summary import NameCount, Percentiles, QueueSummary, Report, TopicSummary
 from pipeline.words import bytes_text, count_text, duration_text, share_text, short_count
 
-_STYLE_FILE: Final = Path(__file__).with_name("report_page.css")
+_STYLE_NAME: Final = "report_page.css"
 _ROWS_MAX: Final = 200
 _GAPS_SHOWN: Final = 5
 _NO_VALUE: Final = "-"
@@ -50,11 +51,16 @@ def page_of(report: Report, findings: Sequence[ReportFinding]) -> str:
     return (
         "<!doctype html>\n"
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">\n'
-        f"<title>{escape(report.title)}: report</title>\n<style>\n{_STYLE_FILE.read_text()}</style></head>\n"
+        f"<title>{escape(report.title)}: report</title>\n<style>\n{_style()}</style></head>\n"
         '<body><label class="theme" title="light or dark"><input type="checkbox"><span>◐</span></label>\n<main>\n'
         f"{_head(report)}{_figures(report)}{_findings(findings)}"
         f"{cards}{_tables(report)}{_foot()}</main></body></html>\n"
     )
+
+
+def _style() -> str:
+    # Read so that it is found in a zip, too: `spark-submit --py-files` sends one.
+    return files("pipeline").joinpath(_STYLE_NAME).read_text("utf-8")
 
 
 def _cards(report: Report) -> str:

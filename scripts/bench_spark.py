@@ -134,7 +134,9 @@ def _measured(bench: Bench, part: object, runs: int) -> list[Figure]:
     wall_s, cpu_s, extra = best
     of = cpu_s if part.is_per_core else wall_s
     figures = [Figure(part.title, part.value(bench, of, extra), part.unit, part.target, part.is_at_most, wall_s, cpu_s)]
-    figures += [Figure(title, extra[name], unit, target, is_at_most=True) for name, title, unit, target in part.more]
+    figures += [
+        Figure(title, extra[name], unit, target, is_at_most) for name, title, unit, target, is_at_most in part.more
+    ]
     return figures
 
 

@@ -4,30 +4,46 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from cluster.broker_calls import BrokerCalls
+from cluster.local_node import choose_ports
+from cluster.local_process import LocalProcess
+from cluster.v1 import broker_pb2 as pb
 from commitlog.store_directory import LogFile, StoreDirectory, StoreMode
+from pipeline.archive import Archive
 from pipeline.audit_replica import open_replicas
 from pipeline.audit_run import run_audit
+from pipeline.index_builder import build_index, extract_keys
+from pipeline.queue_builder import build_queues, finish_queues
 from pipeline.read_slice import read_slice
 from pipeline.report_page import write_report
 from pipeline.report_summary import summarise
 from pipeline.schema import DEFAULT_NAMES
 from pipeline.selection import EVERYTHING
+from pipeline.sink_options import LakeTarget
 from pipeline.slices import plan
+from pipeline.spark_archive import SparkRunner
 from pipeline.spark_jobs import report_over, run_over, split
 from pipeline.stores import open_store
+from store.consume_queues import FILE_SIZE_BYTES as QUEUE_FILE_SIZE
+from store.index_file import IndexLayout
 
 _PRUNED = "topic,queueId,queueOffset,storeTimestamp,bodySize"
 _KEYS_KEPT = 1 << 22
 _MB = 1e6
 _TASKS = 64
 _TRIGGER_ROWS = 400_000
+_TOPIC = "bench"
+_SINK_ROWS = 200_000
+_START_S = 60.0
 
 Extra = dict[str, float]
 Run = Callable[[], Extra | None]
@@ -90,7 +106,7 @@ class Part:
         value: makes the figure of the seconds.
         is_per_core: processor time counts, not the clock.
         is_once: one run is enough.
-        more: further figures: (name in what is returned, title, unit, target as an upper bound).
+        more: further figures: (name in what is returned, title, unit, target, whether at most).
     """
 
     name: str
@@ -102,7 +118,7 @@ class Part:
     is_at_most: bool = False
     is_per_core: bool = False
     is_once: bool = False
-    more: list[tuple[str, str, str, float]] = field(default_factory=list)
+    more: list[tuple[str, str, str, float, bool]] = field(default_factory=list)
 
 
 # --------------------------------------------------------------------------------------------------- without Spark
@@ -220,6 +236,92 @@ def _audit(bench: Bench) -> Run:
     return run
 
 
+# ----------------------------------------------------------------------------------------------- builders and a lake
+
+
+def _queues(bench: Bench) -> Run:
+    def run() -> None:
+        target = bench.folder("queues")
+        built = run_over(
+            bench.spark,
+            split(bench.slices, _TASKS),
+            lambda group: [build_queues(part, str(target), QUEUE_FILE_SIZE) for part in group],
+        )
+        finish_queues(str(bench.store), str(target), built, QUEUE_FILE_SIZE)
+
+    return run
+
+
+def _index(bench: Bench) -> Run:
+    def run() -> Extra:
+        target = bench.folder("index")
+        keys = run_over(
+            bench.spark,
+            split(bench.slices, _TASKS),
+            lambda group: [extract_keys(part, str(target)) for part in group],
+        )
+        return {"keys": float(build_index(str(target), keys, IndexLayout()))}
+
+    return run
+
+
+def _keys_a_core(_bench: Bench, seconds: float, extra: Extra) -> float:
+    # The processor time of all; an index file's tables of 20 MB are written by one.
+    return extra["keys"] / seconds / 1e6
+
+
+def _archive(bench: Bench) -> Run:
+    def run() -> None:
+        lake = bench.folder("lake")
+        with open_store(str(bench.store)) as view:
+            Archive(LakeTarget(str(lake)), "bench").run(view, SparkRunner(bench.spark))
+
+    return run
+
+
+# ---------------------------------------------------------------------------------------------------------- a broker
+
+
+@contextmanager
+def _broker(bench: Bench) -> Iterator[str]:
+    """Give the address of a broker of one node with two topics."""
+    folder = bench.folder("broker")
+    (port,) = choose_ports(1, None)
+    address = f"127.0.0.1:{port}"
+    words = ["broker", "--standalone", str(folder / "store"), "--listen", address, "--set", "mapped_file_size=67108864"]
+    (folder / "store").mkdir()
+    broker = LocalProcess("the broker", words, folder / "broker.log")
+    broker.launch()
+    try:
+        broker.wait_ready(time.monotonic() + _START_S)
+        with BrokerCalls(address, 30.0) as calls:
+            topic = pb.Topic(name=_TOPIC, read_queues=4, write_queues=4, permission=6)
+            calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic))
+        yield address
+    finally:
+        broker.stop()
+
+
+def _sink_and_online(bench: Bench) -> Run:
+    """Write messages to a broker, then read them from there; both are timed apart."""
+
+    def run() -> Extra:
+        rows = bench.frame(columns="body,keys,tags").limit(_SINK_ROWS)
+        size = _SINK_ROWS * bench.size / bench.messages
+        with _broker(bench) as address:
+            began = time.perf_counter()
+            writer = rows.write.format("dledger").mode("append").options(endpoints=address, topic=_TOPIC)
+            writer.save()
+            sink_s = time.perf_counter() - began
+            began = time.perf_counter()
+            online = bench.spark.read.format("dledger").options(endpoints=address, subscribe=_TOPIC).load()
+            online.write.format("noop").mode("overwrite").save()
+            online_s = time.perf_counter() - began
+        return {"sink": _SINK_ROWS / sink_s, "online": size / online_s / _MB}
+
+    return run
+
+
 PARTS = [
     Part(
         "decode",
@@ -257,8 +359,20 @@ PARTS = [
         "MB/s",
         150,
         _stream,
-        more=[("overhead", "  of which a batch costs besides its work (median)", "s", 0.5)],
+        more=[("overhead", "  of which a batch costs besides its work (median)", "s", 0.5, True)],
     ),
     Part("audit", "audit of three replicas", "MB/s", 400, _audit, _own_mb),
     Part("report", "report, page included", "s/GB", 15, _report, _seconds_a_gb, is_at_most=True),
+    Part("archive", "archive to Parquet, zstd", "MB/s", 350, _archive),
+    Part("queues", "rebuild of consume queues", "MB/s", 600, _queues),
+    Part("index", "rebuild of the index, a core", "M keys/s", 0.5, _index, _keys_a_core, is_per_core=True),
+    Part(
+        "broker",
+        "sink to a broker",
+        "messages/s",
+        20_000,
+        _sink_and_online,
+        lambda _bench, _seconds, extra: extra["sink"],
+        more=[("online", "batch read from a broker, all columns", "MB/s", 150, False)],
+    ),
 ]
