@@ -55,7 +55,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "make: Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
 		echo "make: name another one, for example: make setup PYTHON=python3.12" >&2; exit 1; }
-	@echo "Setting up $(VENV) (a minute or so; only when pyproject.toml or constraints.txt has changed)"
+	@echo "Setting up $(VENV) (some minutes at first, for PySpark is large; only when pyproject.toml or constraints.txt has changed)"
 	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || { \
 		echo "make: '$(PYTHON) -m venv' failed; on Debian and Ubuntu the package python3-venv is needed." >&2; exit 1; }
 	@$(PIP_INSTALL) hatchling editables setuptools
