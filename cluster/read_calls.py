@@ -23,6 +23,7 @@ reader that does not read costs a few hundred kilobytes, and nobody waits for it
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
@@ -36,6 +37,8 @@ from dledger.errors import DLedgerError
 from dledger.v1.log_pb2 import ReadMode
 from store.errors import IllegalRequest, StoreError
 from store.get_message import GetResult, GetStatus
+
+logger = logging.getLogger(__name__)
 
 COUNT_MAX: Final = 32_767
 SIZE_BYTES_MAX: Final = 4 << 20
@@ -132,6 +135,17 @@ class ReadCalls:
         result = self._core.replica.store.get(
             want.topic, queue_id, offset, want.count_max, want.size_bytes_max, want.tags
         )
+        for each in result.skipped:
+            # The reader goes on behind it; somebody must hear of it all the same.
+            logger.error(
+                "damaged_message_skipped topic=%s queue_id=%d file=%s position=%d expected=%r found=%r",
+                want.topic,
+                queue_id,
+                each.path,
+                each.position,
+                each.expected,
+                each.found,
+            )
         if offset > 0 and result.status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, 0)
         return result
