@@ -26,7 +26,6 @@ class Source:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._log = BrokerLog(options.endpoints) if options.endpoints else None
-        self._endpoints = ""
 
     def view(self) -> SourceView:
         """Return what there is to read now; close it behind its use.
@@ -37,13 +36,9 @@ class Source:
         options = self._options
         if self._log is None:
             return PathView(options.paths)
-        if not self._endpoints:
-            self._endpoints = self._log.order(is_leader_first=options.read_mode == "leader")
-        return BrokerView(self._log, self._endpoints, options.named_topics)
-
-    def forget_order(self) -> None:
-        """Find out anew whom tasks ask first."""
-        self._endpoints = ""
+        # Who leads may have changed since the last look.
+        endpoints = self._log.order(is_leader_first=options.read_mode == "leader")
+        return BrokerView(self._log, endpoints, options.named_topics)
 
     def commit(self, group: str, offsets: Mapping[QueueKey, int]) -> None:
         """Publish what was consumed; see `BrokerLog.commit_offsets`."""
