@@ -20,11 +20,14 @@ def test_floor_of_a_node_follows_the_mark_of_a_live_archive(tmp_path):
         async with running_group(configs_in(tmp_path, count=1, store=store, snapshot_threshold=100)) as group:
             await group.start()
             leader = await group.level()
-            for begin in range(0, 900, 100):
-                await put(leader, *numbered(range(begin, begin + 100)))
-            await group.level()
             entries, floor = leader.parts.entries, leader.node._parts.retention._floor
-            await until(lambda: leader.parts.machine.retention_offset(leader.node.snapshot_index) > 3 * FILE_SIZE)
+            kept_from = lambda: leader.parts.machine.retention_offset(leader.node.snapshot_index)  # noqa: E731
+            # How many snapshots are made of what is put hangs on when each of them ends.
+            begins = iter(range(0, 20_000, 100))
+            while kept_from() <= 3 * FILE_SIZE:
+                begin = next(begins)
+                await put(leader, *numbered(range(begin, begin + 100)))
+                await group.level()
             await until(lambda: leader.store.derived.durable_offset >= leader.parts.log.end_offset)
 
             assert floor() == entries.begin_index

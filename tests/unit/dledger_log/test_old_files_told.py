@@ -102,7 +102,7 @@ def test_long_manifest_is_saved_and_loaded_and_a_changed_byte_of_it_is_found(tmp
 def test_long_manifest_travels_as_one_answer_to_a_node_that_asks(tmp_path):
     manifest = manifest_of(10_000)
     assert manifest_from_json(manifest_to_json(manifest)) == manifest
-    origin = OldFilesOrigin(OsFiles(), str(tmp_path), manifest)
+    origin = OldFilesOrigin(OsFiles(), f"{tmp_path}/commitlog", f"{tmp_path}/dledger-n0", manifest)
 
     answer = asyncio.run(origin.answer("n1", state_speech(NOTHING, is_question=True)))
 
