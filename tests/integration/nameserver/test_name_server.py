@@ -128,6 +128,17 @@ async def test_what_was_said_is_settled_when_every_name_server_knows_it_that_can
             await broker.settled(SOON_S)
             assert [await leader_of(each.address, f"t{sequence - 1}") for each in (first, second)] == ["n0", "n0"]
 
+    slow = SlowNameServer(clock_ms=lambda: 0)
+    async with serving(slow) as address, Registrar(address) as broker:
+        broker.say(REGISTRATION)
+        settled = asyncio.ensure_future(broker.settled(SOON_S))
+        async with asyncio.timeout(SOON_S):
+            await slow.is_asked.wait()
+            assert not settled.done()
+            slow.may_answer.set()
+            await settled
+        assert await leader_of(address) == "n0"
+
 
 @in_a_loop
 async def test_a_topic_is_found_that_only_one_of_the_name_servers_knows(name_server) -> None:
@@ -174,8 +185,28 @@ async def test_a_topic_is_unknown_only_when_a_name_server_says_so_that_brokers_h
 @asynccontextmanager
 async def served(clock_ms: Callable[[], int]) -> AsyncIterator[str]:
     """Serve a name server in this process; yield its address."""
+    async with serving(NameServer(clock_ms=clock_ms)) as address:
+        yield address
+
+
+class SlowNameServer(NameServer):
+    """Takes registrations only when it is let."""
+
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        super().__init__(clock_ms=clock_ms)
+        self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def Register(self, request: Any, context: Any) -> pb.RegisterResponse:  # noqa: N802  (gRPC's name)
+        self.is_asked.set()
+        await self.may_answer.wait()
+        return await super().Register(request, context)
+
+
+@asynccontextmanager
+async def serving(name_server: NameServer) -> AsyncIterator[str]:
+    """Serve it in this process; yield its address."""
     server = grpc.aio.server()
-    add_NameServerServicer_to_server(NameServer(clock_ms=clock_ms), server)
+    add_NameServerServicer_to_server(name_server, server)
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
     yield address
