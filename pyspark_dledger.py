@@ -3,6 +3,6 @@
 So `spark.read.format("dledger")` works without a word more, in SQL, Spark Connect and declarative pipelines too.
 """
 
-from pipeline.spark_source import DLedgerSource as DefaultSource
+from pipeline.spark.source import DLedgerSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -3,6 +3,6 @@
 So `format("dledger-lake")` works without a word more.
 """
 
-from pipeline.spark_lake import LakeSource as DefaultSource
+from pipeline.spark.lake import LakeSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cluster.client.producer import Producer
     from cluster.client.received import ReceivedMessage
     from cluster.errors import RequestFailed
+    from cluster.skipped_messages import SkippedMessages
 
 __all__ = [
     "AppendUnknown",
@@ -27,6 +28,7 @@ __all__ = [
     "ReceivedMessage",
     "RequestFailed",
     "SendsFailed",
+    "SkippedMessages",
 ]
 
 _MODULES = {
@@ -35,6 +37,7 @@ _MODULES = {
     "Producer": "cluster.client.producer",
     "ReceivedMessage": "cluster.client.received",
     "RequestFailed": "cluster.errors",
+    "SkippedMessages": "cluster.skipped_messages",
 }
 
 

@@ -7,8 +7,9 @@ It asks the leader, and again while there is none that is ready. Programs take `
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain, islice
 from typing import Any, Final, Self, TypeVar
 
 import grpc
@@ -19,6 +20,7 @@ from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from commitlog.record import Record, decode
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import CHANNEL_OPTIONS
+from dledger.client.reaching import PATIENCE_S, next_to_ask, reached_soon
 from dledger.client.retry import Backoff
 
 _SIZE_BYTES_MAX: Final = 16 << 20
@@ -42,6 +44,7 @@ class BrokerCalls:
         self._addresses = list(parse_endpoints(brokers))
         self._timeout_s = timeout_s
         self._channels: dict[str, grpc.Channel] = {}
+        self._answered: set[str] = set()
 
     def __enter__(self) -> Self:
         """Open nothing yet."""
@@ -80,12 +83,37 @@ class BrokerCalls:
         return response
 
     def subscribe(self, request: pb.SubscribeRequest) -> Iterator[pb.SubscribeResponse]:
-        """Yield what a subscription brings, for ever.
+        """Yield what a subscription brings, for ever: from the leader, whoever that becomes, and each message once.
 
         Raises:
-            RequestFailed: it ended; see its message.
+            RequestFailed: it ended, and nobody has gone on with it in time; see its message.
         """
-        address = self._addresses[0]
+        wanted = pb.SubscribeRequest()
+        wanted.CopyFrom(request)
+        row_of = {queue_id: row for row, queue_id in enumerate(wanted.queue_ids)}
+        lost_s, backoff = 0.0, Backoff()
+        while True:
+            try:
+                for response in self._try_each(lambda address: self._subscribed(address, wanted)):
+                    yield response
+                    wanted.offsets[row_of[response.queue_id]] = response.next_offset
+                    lost_s = 0.0
+                    backoff.reset()
+            except RequestFailed as failure:
+                lost_s = lost_s or time.monotonic()
+                pause_s = backoff.next_s()
+                if not failure.is_worth_repeating or time.monotonic() + pause_s >= lost_s + self._timeout_s:
+                    raise
+                time.sleep(pause_s)
+            else:
+                return
+
+    def _subscribed(self, address: str, request: pb.SubscribeRequest) -> Iterator[pb.SubscribeResponse]:
+        """Return the responses of one node, when the first of them is there: it says whether the node serves."""
+        responses = self._responses(address, request)
+        return chain(list(islice(responses, 1)), responses)
+
+    def _responses(self, address: str, request: pb.SubscribeRequest) -> Iterator[pb.SubscribeResponse]:
         stream = self._stub(address).Subscribe(request)
         try:
             for response in stream:
@@ -101,9 +129,10 @@ class BrokerCalls:
         tried: set[str] = set()
         waiting = list(self._addresses)
         while waiting:
-            address = waiting.pop(0)
-            if address in tried:
-                continue
+            address = self._next(waiting, has_answer=any(each.reason is Reason.NOT_LEADER for each in failures))
+            if address is None:
+                break
+            waiting = [each for each in waiting if each != address]
             tried.add(address)
             try:
                 result = work(address)
@@ -112,20 +141,35 @@ class BrokerCalls:
                 if failure.reason not in (Reason.NOT_LEADER, Reason.NOT_REACHED):
                     raise
                 failures.append(failure)
-                if failure.leader:
+                if failure.leader and failure.leader not in tried:
                     waiting.insert(0, failure.leader)
                 continue
             # Who has answered is asked first from now on.
+            self._answered.add(address)
             with suppress(ValueError):
                 self._addresses.remove(address)
             self._addresses.insert(0, address)
             return result
-        raise failures[-1]
+        # While one node answers that another one leads, an election may be all that is lacking.
+        raise next((each for each in failures if each.reason is not Reason.NOT_REACHED), failures[-1])
 
-    def _stub(self, address: str) -> Any:
+    def _next(self, waiting: Sequence[str], *, has_answer: bool) -> str | None:
+        """Return whom to ask; None: another node has answered, will soon know its leader, and these are silent."""
+        if waiting[0] in self._answered:
+            return waiting[0]
+        channels = {self._channel(address): address for address in waiting}
+        if has_answer:
+            reached = reached_soon([*channels], PATIENCE_S)
+            return None if reached is None else channels[reached]
+        return channels[next_to_ask([*channels])]
+
+    def _channel(self, address: str) -> grpc.Channel:
         if address not in self._channels:
             self._channels[address] = grpc.insecure_channel(address, options=_OPTIONS)
-        return BrokerServiceStub(self._channels[address])
+        return self._channels[address]
+
+    def _stub(self, address: str) -> Any:
+        return BrokerServiceStub(self._channel(address))
 
 
 def records_in(data: bytes) -> Iterator[Record]:

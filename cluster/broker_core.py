@@ -5,8 +5,9 @@ Not here: what a call does (`put_calls`, `read_calls`, `query_calls`, `group_cal
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
@@ -15,12 +16,18 @@ from cluster.broker_metrics import BrokerMetrics
 from cluster.broker_state import Applied
 from cluster.errors import Reason, RequestFailed, answer_of, failure_of
 from cluster.replica import Replica
+from cluster.skipped_messages import damaged_to_wire, skipped_to_wire
 from cluster.topic_config import DEFAULT_TOPIC_QUEUES, GroupConfig, TopicConfig
 from cluster.v1 import answer_pb2
+from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
 from dledger.v1.log_pb2 import LeaderHint, ReadMode
+from store.dispatch_batch import Skipped
 from store.errors import IllegalMessage, StoreError
-from store.topics import check_group, check_topic, is_system_topic
+from store.skipped_messages import Skip, SkipCause
+from store.topics import TOPIC_LENGTH_MAX, check_group, check_stored_topic, is_system_topic, is_topic_name
+
+logger = logging.getLogger(__name__)
 
 DONE: Final = answer_pb2.Answer(certainty=answer_pb2.CERTAINTY_DONE)
 _MS_PER_S: Final = 1000
@@ -90,6 +97,21 @@ class BrokerCore:
         standing = self.replica.standing()
         return LeaderHint(id=standing.leader_id, address=standing.leader_address)
 
+    def told_skipped(self, topic: str, queue_id: int, skips: Sequence[Skip]) -> list[pb.SkippedMessages]:
+        """Return what a reader is told of messages of a queue that it does not get; count them, log what is damaged."""
+        for each in skips:
+            self.metrics.count_skipped(each.cause, each.end - each.begin)
+            if each.record is not None:
+                _log_damaged(topic, queue_id, each.record)
+        return list(skipped_to_wire(queue_id, skips))
+
+    def told_damaged(self, topic: str, records: Sequence[Skipped]) -> list[pb.SkippedMessages]:
+        """Return what is told of damaged records that may be what was looked for; count and log them."""
+        for each in records:
+            self.metrics.count_skipped(SkipCause.DAMAGED, 1)
+            _log_damaged(topic, -1, each)
+        return list(damaged_to_wire(records))
+
     # ---------------------------------------------------------------------------------------------------- changes
 
     def check_leading(self) -> None:
@@ -148,8 +170,10 @@ class BrokerCore:
         topic = self.replica.state.topics.get(name)
         if topic is not None:
             return topic
-        check_topic(name)
+        check_stored_topic(name)
         create = f"`dledger topic create {name}` creates it"
+        if not is_topic_name(name):
+            create = f"its name is too long to be put to; `dledger topic create {name} --permission r` lets it be read"
         raise RequestFailed(Reason.UNKNOWN_TOPIC, f"broker {self.options.broker} has no topic {name!r}; {create}")
 
     def check_writable(self, topic: TopicConfig) -> None:
@@ -165,7 +189,7 @@ class BrokerCore:
 
     def topic_to_create(self, name: str) -> TopicConfig | None:
         """Return the topic that a put creates when `name` is not known; None: it creates none."""
-        if not self.options.auto_create_topic_enable or is_system_topic(name):
+        if not self.options.auto_create_topic_enable or is_system_topic(name) or not is_topic_name(name):
             return None
         count = self.options.default_topic_queue_nums
         return TopicConfig(name, count, count)
@@ -238,7 +262,21 @@ class BrokerCore:
 def _how_to_permit(topic: str, permission: str) -> str:
     if is_system_topic(topic):
         return "it is the broker's own: take another one"
-    return f"`dledger topic create {topic} --permission {permission}` (with its number of --queues) permits it"
+    if "w" in permission and not is_topic_name(topic):
+        return f"its name has more than {TOPIC_LENGTH_MAX} characters, so it is only read: take a shorter one"
+    return f"`dledger topic create {topic} --permission {permission}` permits it"
+
+
+def _log_damaged(topic: str, queue_id: int, record: Skipped) -> None:
+    logger.error(
+        "damaged_message_skipped topic=%s queue_id=%d file=%s position=%d expected=%r found=%r",
+        topic,
+        queue_id,
+        record.path,
+        record.position,
+        record.expected,
+        record.found,
+    )
 
 
 async def _at_once() -> None:

@@ -23,6 +23,12 @@ TABLE: Final = (
     Row("dledger_broker_gets", Kind.COUNTER, "Answers to Get, by status.", "status"),
     Row("dledger_broker_get_messages", Kind.COUNTER, "Messages delivered by Get and Subscribe."),
     Row("dledger_broker_get_bytes", Kind.COUNTER, "Bytes of records delivered by Get and Subscribe."),
+    Row(
+        "dledger_broker_skipped_messages",
+        Kind.COUNTER,
+        "Messages that readers were told of instead of getting them, by cause: once for each reading.",
+        "cause",
+    ),
     Row("dledger_broker_refusals", Kind.COUNTER, "Requests refused, by reason.", "reason"),
     Row("dledger_broker_put_latency_seconds", Kind.HISTOGRAM, "From taking a put in to its end."),
     Row("dledger_broker_put_batch_messages", Kind.HISTOGRAM, "Messages of one request to put."),
@@ -78,6 +84,7 @@ class _Counts:
     subscribe_streams: int = 0
     puts: dict[str, int] = field(default_factory=dict)
     gets: dict[str, int] = field(default_factory=dict)
+    skipped_messages: dict[str, int] = field(default_factory=dict)
     refusals: dict[str, int] = field(default_factory=dict)
 
 
@@ -114,6 +121,11 @@ class BrokerMetrics:
         """Count an answer to Get."""
         gets = self.counts.gets
         gets[status] = gets.get(status, 0) + 1
+
+    def count_skipped(self, cause: str, messages_count: int) -> None:
+        """Count messages that a reader was told of instead of getting them."""
+        skipped = self.counts.skipped_messages
+        skipped[cause] = skipped.get(cause, 0) + messages_count
 
     def count_refusal(self, reason: str) -> None:
         """Count a request that was refused."""

@@ -1,68 +1,24 @@
-"""The command `dledger`: puts the commands together. What they do is in `cli_*.py`, by subject."""
+"""The command `dledger`. What its commands do is in `cli_*.py`, by subject; `cli_loading` knows where each is."""
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points, version
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from cluster.cli_bench import bench
-from cluster.cli_bench_broker import bench_broker
-from cluster.cli_bench_store import bench_store
-from cluster.cli_broker import broker
-from cluster.cli_brokers import brokers_app
 from cluster.cli_common import help_of
-from cluster.cli_inspect import inspect_app
-from cluster.cli_log import append, get, tail
-from cluster.cli_members import members_app, transfer
-from cluster.cli_messages import export
-from cluster.cli_nameserver import nameserver
-from cluster.cli_produce import consume, produce
-from cluster.cli_query import query_app
-from cluster.cli_rebuild import rebuild
-from cluster.cli_server import server
-from cluster.cli_status import status
-from cluster.cli_topics import group_app, offsets, topic_app
-from cluster.cli_verify import verify
+from cluster.cli_loading import LoadingGroup
 
 app = typer.Typer(
     name="dledger",
+    cls=LoadingGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    server,
-    broker,
-    produce,
-    consume,
-    offsets,
-    nameserver,
-    append,
-    get,
-    tail,
-    status,
-    transfer,
-    bench,
-    bench_store,
-    bench_broker,
-    verify,
-    rebuild,
-    export,
-):
-    app.command(help=help_of(command))(command)
-app.add_typer(topic_app, name="topic")
-app.add_typer(group_app, name="group")
-app.add_typer(query_app, name="query")
-app.add_typer(members_app, name="members")
-app.add_typer(brokers_app, name="brokers")
-app.add_typer(inspect_app, name="inspect")
-# Groups of commands of packages that stand above this one; who they are is not known here.
-for entry in entry_points(group="dledger.commands"):
-    app.add_typer(entry.load(), name=entry.name)
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -14,12 +14,11 @@ from rich.table import Table
 from cluster.cli_common import EXIT_USAGE, fail, help_of, notes, output
 
 if TYPE_CHECKING:
-    from cluster.v1.nameserver_pb2 import ListBrokersResponse, RegisteredBroker
+    from cluster.v1.nameserver_pb2 import RegisteredBroker
     from cluster.v1.nameserver_pb2_grpc import NameServerStub
 
 Answer = TypeVar("Answer")
 
-_TIMEOUT_S = 3.0
 _DEFAULT = "127.0.0.1:9876"
 _MS_PER_S = 1000
 
@@ -56,12 +55,9 @@ def list_brokers(
         dledger brokers list --name-servers 10.0.0.5:9876,10.0.0.6:9876
         dledger brokers list --json | jq .leader
     """
-    from cluster.v1.nameserver_pb2 import ListBrokersRequest  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster import name_server_calls  # noqa: PLC0415  (gRPC is slow to load)
 
-    def ask(stub: NameServerStub) -> ListBrokersResponse:
-        return stub.ListBrokers(ListBrokersRequest(), timeout=_TIMEOUT_S)
-
-    answers = _ask_all(name_servers, ask)
+    answers = _ask_all(name_servers, name_server_calls.list_brokers)
     found = {address: answer.brokers for address, answer in answers.items() if not isinstance(answer, str)}
     if as_json:
         for address, brokers in found.items():
@@ -98,11 +94,12 @@ def restore(broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
 
 def _set_writable(broker: str, name_servers: str, *, is_writable: bool) -> None:
     from cluster.errors import check_answer  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.name_server_calls import TIMEOUT_S  # noqa: PLC0415
     from cluster.v1.nameserver_pb2 import SetWritableRequest  # noqa: PLC0415
 
     def ask(stub: NameServerStub) -> int:
         request = SetWritableRequest(broker=broker, is_writable=is_writable)
-        response = stub.SetWritable(request, timeout=_TIMEOUT_S)
+        response = stub.SetWritable(request, timeout=TIMEOUT_S)
         check_answer(response.answer)
         return response.topics_count
 
@@ -115,28 +112,14 @@ def _set_writable(broker: str, name_servers: str, *, is_writable: bool) -> None:
 
 def _ask_all(name_servers: str, ask: Callable[[NameServerStub], Answer]) -> dict[str, Answer | str]:
     """Ask each name server; return what it answered, or in words why it did not."""
-    import grpc  # noqa: PLC0415  (slow to load)
-
-    from cluster.errors import RequestFailed, failure_of_call  # noqa: PLC0415
-    from cluster.v1.nameserver_pb2_grpc import NameServerStub  # noqa: PLC0415
+    from cluster.name_server_calls import ask_each  # noqa: PLC0415  (gRPC is slow to load)
     from dledger.client.endpoints import parse_endpoints  # noqa: PLC0415
-    from dledger.client.failures import CHANNEL_OPTIONS  # noqa: PLC0415
 
-    answers: dict[str, Answer | str] = {}
     try:
         addresses = parse_endpoints(name_servers)
     except ValueError as error:
         fail(f"--name-servers: {error}", EXIT_USAGE)
-    for address in addresses:
-        with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
-            try:
-                answers[address] = ask(NameServerStub(channel))
-            except grpc.RpcError as error:
-                failure = failure_of_call(address, error.code(), error.details() or "", "NameServer")
-                answers[address] = failure.message
-            except RequestFailed as failure:
-                answers[address] = f"{address}: {failure.message}"
-    return answers
+    return ask_each(addresses, ask)
 
 
 def _fail_on_silence(answers: dict[str, Answer | str]) -> None:

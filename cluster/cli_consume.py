@@ -1,31 +1,57 @@
-"""What `dledger consume` reads: where it begins in each queue, what comes, how far it has come."""
+"""What `dledger consume` reads of one broker: where it begins in each queue, what comes, how far it has come."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.broker_calls import BrokerCalls, records_in
+from cluster.skipped_messages import skipped_of
 from cluster.v1 import broker_pb2 as pb
-from commitlog.message_filter import parse_bound
+from commitlog.message_filter import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from cluster.skipped_messages import SkippedMessages
     from commitlog.record import Record
+
+_GOES_ON = (pb.GET_STATUS_FOUND, pb.GET_STATUS_NO_MATCHED_MESSAGE, pb.GET_STATUS_MESSAGE_WAS_REMOVING)
+
+
+class Step(NamedTuple):
+    """One step in one queue.
+
+    Attributes:
+        consumption: that made it.
+        queue_id: the queue.
+        next_offset: behind what was read.
+        record: the message; None when there was only something to tell.
+        skipped: what is not to be had on the way there.
+    """
+
+    consumption: Consumption
+    queue_id: int
+    next_offset: int
+    record: Record | None = None
+    skipped: Sequence[SkippedMessages] = ()
 
 
 class Consumption:
-    """One reading of a topic by one consumer.
+    """One reading of a topic of one broker by one consumer.
+
+    Steps may be read in another thread than the one that says which of them are done with.
 
     Args:
         calls: to the broker.
+        broker: its name, for people; may be empty.
         topic: it.
         group: whose offsets are gone by and kept; empty: nobody's.
         tags: which messages.
     """
 
-    def __init__(self, calls: BrokerCalls, topic: str, group: str, tags: str) -> None:
+    def __init__(self, calls: BrokerCalls, broker: str, topic: str, group: str, tags: str) -> None:
         self._calls = calls
+        self._broker = broker
         self._topic = topic
         self._group = group
         self._tags = tags
@@ -47,10 +73,10 @@ class Consumption:
         """
         request = pb.OffsetsRequest(topic=self._topic, queue_ids=queues)
         if where not in ("begin", "end"):
-            bound = parse_bound(where)
-            if not bound.is_time:
-                raise ValueError(f"--from {where}: expected begin, end or a time such as 2026-11-21T09:00:00")
-            request.timestamp_ms = bound.value
+            try:
+                request.timestamp_ms = parse_time(where)
+            except ValueError as error:
+                raise ValueError(f"--from {where}: expected begin, end or a time; {error}") from None
         found = self._calls.ask(lambda stub: stub.Offsets, request)
         begins = {"begin": found.min_offsets, "end": found.max_offsets}.get(where, found.offsets_by_time)
         self._offsets = dict(zip(found.queue_ids, begins, strict=True))
@@ -64,44 +90,52 @@ class Consumption:
             }
             self._offsets |= self._kept
 
-    def messages(self, *, is_following: bool) -> Iterator[Record]:
-        """Yield messages up to the ends as they were at the beginning; or without end.
+    def steps(self, *, is_following: bool) -> Iterator[Step]:
+        """Yield what comes, up to the ends as they were at the beginning; or without end.
 
         Raises:
             RequestFailed: the broker refuses, or is gone.
             ValueError: a queue has nothing where it should be read on.
         """
-        waiting = {queue for queue, offset in self._offsets.items() if is_following or offset < self._ends[queue]}
-        if not waiting:
+        offsets = {queue: each for queue, each in self._offsets.items() if is_following or each < self._ends[queue]}
+        if not offsets:
             return
-        queues = sorted(waiting)
+        queues = sorted(offsets)
         request = pb.SubscribeRequest(
             topic=self._topic,
             queue_ids=queues,
-            offsets=[self._offsets[queue] for queue in queues],
+            offsets=[offsets[queue] for queue in queues],
             tags=self._tags,
             form=pb.MESSAGE_FORM_RECORDS,
             group=self._group,
         )
         for response in self._calls.subscribe(request):
             queue = response.queue_id
-            if response.status not in (pb.GET_STATUS_FOUND, pb.GET_STATUS_NO_MATCHED_MESSAGE):
+            if queue not in offsets:
+                continue
+            if response.status not in _GOES_ON:
                 raise ValueError(
-                    f"queue {queue}: nothing is at offset {self._offsets[queue]}; it holds {response.min_offset} to "
+                    f"queue {queue}: nothing is at offset {offsets[queue]}; it holds {response.min_offset} to "
                     f"{response.max_offset}. `dledger group reset` sets where a group goes on"
                 )
+            end = response.next_offset if is_following else min(response.next_offset, self._ends[queue])
+            skipped = [each for each in skipped_of(response.skipped, self._topic, self._broker) if each.begin < end]
+            if skipped:
+                yield Step(self, queue, offsets[queue], skipped=skipped)
             for record in records_in(response.records):
-                if is_following or record.queue_offset < self._ends[queue]:
-                    yield record
-            self._offsets[queue] = max(self._offsets[queue], response.next_offset)
-            if response.next_offset >= self._ends[queue] and not is_following:
-                waiting.discard(queue)
-                if not waiting:
+                if record.queue_offset < end:
+                    yield Step(self, queue, record.queue_offset + 1, record)
+            if end > offsets[queue]:
+                offsets[queue] = end
+                yield Step(self, queue, end)
+            if not is_following and end >= self._ends[queue]:
+                del offsets[queue]
+                if not offsets:
                     return
 
-    def done(self, record: Record) -> None:
-        """Note that a message was dealt with."""
-        self._offsets[record.queue_id] = record.queue_offset + 1
+    def done(self, step: Step) -> None:
+        """Note that a step was dealt with."""
+        self._offsets[step.queue_id] = max(self._offsets[step.queue_id], step.next_offset)
 
     def commit(self) -> None:
         """Keep how far the group has come, if there is one.

@@ -16,7 +16,8 @@ from cluster.cli_common import EXIT_USAGE, fail
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cluster.broker_calls import BrokerCalls
+    from cluster.cli_targets import Targets
+    from cluster.skipped_messages import SkippedMessages
     from commitlog.record import Record
 
 DEFAULT_BROKER = "127.0.0.1:10911"
@@ -25,8 +26,9 @@ _MS_PER_S = 1000
 _NEXT_STEPS = {
     "UNKNOWN_TOPIC": "`dledger topic list` shows the topics.",
     "UNKNOWN_GROUP": "`dledger group list` shows the groups.",
-    "NOT_REACHED": "Is the broker running? Name it with --broker or DLEDGER_BROKER; "
-    "`dledger broker --standalone DIR` starts one.",
+    "NOT_REACHED": "Is the broker running? Name it with --broker or DLEDGER_BROKER, or its name servers with "
+    "--name-servers or DLEDGER_NAME_SERVERS;"
+    " `dledger broker --standalone DIR` starts one.",
 }
 
 Broker = Annotated[
@@ -37,7 +39,27 @@ Broker = Annotated[
         envvar="DLEDGER_BROKER",
         metavar="HOST:PORT,...",
         help="Where the broker, or one of its nodes, is.",
+        show_default=DEFAULT_BROKER,
     ),
+]
+NameServers = Annotated[
+    str,
+    typer.Option(
+        "--name-servers",
+        "--name-server",
+        envvar="DLEDGER_NAME_SERVERS",
+        metavar="HOST:PORT,...",
+        help="Instead of --broker: the name servers, which know all brokers.",
+    ),
+]
+BrokerNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--broker-name", metavar="NAME", help="With --name-servers: only this broker; may be given several times."
+    ),
+]
+Cluster = Annotated[
+    str, typer.Option("--cluster", "-c", metavar="NAME", help="With --name-servers: only the brokers of this cluster.")
 ]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 
@@ -55,21 +77,56 @@ FormatOption = Annotated[
 
 
 @contextmanager
-def calls_to(broker: str) -> Iterator[BrokerCalls]:
-    """Return a client of the broker; what it meets becomes a message that says what to do next."""
-    from cluster.broker_calls import BrokerCalls  # noqa: PLC0415  (gRPC is slow to load)
-    from cluster.errors import RequestFailed  # noqa: PLC0415
+def targets_of(context: typer.Context, broker: str, name_servers: str) -> Iterator[Targets]:
+    """Return the brokers that the command asks; what it meets becomes a message that says what to do next.
+
+    Which of the two was typed counts; then which stands in the environment, a broker before name servers.
+    """
+    from cluster.cli_targets import Targets  # noqa: PLC0415  (gRPC is slow to load)
+
+    typed = {name for name in ("broker", "name_servers") if _is_typed(context, name)}
+    if len(typed) > 1:
+        fail("--broker and --name-servers: take one of the two", EXIT_USAGE)
+    if "name_servers" in typed:
+        broker = ""
+    elif broker:
+        name_servers = ""
+    elif not name_servers:
+        broker = DEFAULT_BROKER
+    with _told_failures(), Targets(broker, name_servers, _TIMEOUT_S) as targets:
+        yield targets
+
+
+def _is_typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+@contextmanager
+def _told_failures() -> Iterator[None]:
+    from cluster.errors import RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
     from store.errors import StoreError  # noqa: PLC0415
 
     try:
-        with BrokerCalls(broker, _TIMEOUT_S) as calls:
-            yield calls
+        yield
     except ValueError as error:
         fail(str(error), EXIT_USAGE)
     except RequestFailed as failure:
         fail(f"{failure.message}. {_NEXT_STEPS.get(failure.name, '')}".strip())
     except StoreError as error:
         fail(str(error))
+
+
+def tell_skipped(skipped: SkippedMessages) -> None:
+    """Tell, on standard error, of messages that are not to be had."""
+    sys.stderr.write(f"dledger: {skipped}\n")
+
+
+def fail_if_skipped(count: int) -> None:
+    """End the command with 1 when messages were not to be had; they were told one by one."""
+    if count:
+        what = "1 message is" if count == 1 else f"{count} messages are"
+        fail(f"{what} not to be had here, see above; `dledger verify` shows what is damaged, another node may have it")
 
 
 def print_message(record: Record, style: Format) -> None:

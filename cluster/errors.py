@@ -195,6 +195,11 @@ class RequestFailed(DLedgerError):
         is_passing = self.reason is not None and CAUSES[self.reason].is_passing
         return is_passing and self.certainty is Certainty.NOT_APPENDED
 
+    @property
+    def is_worth_repeating(self) -> bool:
+        """Whether a request that may be done twice is worth repeating, at the same node or another one."""
+        return self.is_worth_trying or self.reason in (Reason.ANSWER_LOST, Reason.ANSWER_LATE)
+
 
 def status_code(reason: Reason) -> int:
     """Return the number of the status that gRPC gives to a cause."""

@@ -6,8 +6,10 @@ Not here: processes and the cluster as a whole (`cluster.local_cluster`).
 from __future__ import annotations
 
 import json
+import os
 import random
 import socket
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 # Below the range that Linux takes ports of outgoing connections from, so that no dialling node takes another's port.
 _PORTS = range(15_000, 32_000)
 _PORT_TRIES_MAX = 1_000
+# Between the choice of a port and the node that listens on it lies a second, in which another process may choose. So
+# whoever chooses holds the datagram port of the same number, which nobody else needs, and asks for it first.
+_HOLDS_MAX = 256
+_holds: deque[int] = deque()
 
 Setting = str | int
 
@@ -67,7 +73,7 @@ def write_node(
 
 
 def choose_ports(count: int, base_port: int | None) -> list[int]:
-    """Return `count` ports of loopback that nobody listens on now.
+    """Return `count` ports of loopback that nobody listens on now, and no other process of ours has just chosen.
 
     Args:
         count: how many.
@@ -87,7 +93,8 @@ def choose_ports(count: int, base_port: int | None) -> list[int]:
     chosen: set[int] = set()
     for _ in range(_PORT_TRIES_MAX):
         port = draw.choice(_PORTS)
-        if port not in chosen and _is_free(port):
+        # In this order: whoever held it before and has ended by now has a node that listens on it.
+        if port not in chosen and _hold(port) and _is_free(port):
             chosen.add(port)
         if len(chosen) == count:
             return sorted(chosen)
@@ -101,4 +108,17 @@ def _is_free(port: int) -> bool:
             probe.bind(("127.0.0.1", port))
         except OSError:
             return False
+    return True
+
+
+def _hold(port: int) -> bool:
+    """Keep other choosers from a port, until this process ends or has chosen many more; False: another one does so."""
+    with socket.socket(type=socket.SOCK_DGRAM) as holder:
+        try:
+            holder.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        _holds.append(holder.detach())
+    while len(_holds) > _HOLDS_MAX:
+        os.close(_holds.popleft())
     return True

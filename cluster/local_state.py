@@ -15,9 +15,11 @@ from pathlib import Path
 
 from cluster.broker_commands import Command
 from cluster.broker_state import Applied, BrokerState, Verdict
+from cluster.errors import Reason, RequestFailed
 from cluster.rocketmq_config import import_config
 from commitlog.old_config import LOCAL_STATE_DIRECTORY
 from dledger.snapshot_store import SnapshotStore
+from store.commit_log import Certainty
 from store.errors import DiskFull, StoreError
 from store.files import Files
 from store.storage_thread import StorageThread
@@ -68,6 +70,8 @@ class LocalState:
         self._failure: asyncio.Future[Exception] = self._loop.create_future()
         self._waiting: list[asyncio.Future[None]] = []
         self._is_saving = False
+        # The last snapshot found no room: the state holds changes that none has.
+        self._is_unsaved = False
 
     @classmethod
     def open(cls, files: Files, root: str) -> LocalState:
@@ -108,16 +112,20 @@ class LocalState:
         """Change the state; return, when it is durable, what became of the command.
 
         Raises:
-            store.errors.DiskFull: it is changed, but may be lost with this process.
+            RequestFailed: DISK_FULL: it is changed, but may be lost with this process.
             store.errors.StorageFailed: whether it is durable is not known; the process must stop.
         """
         applied = self.state.apply_command(command)
         # What changed nothing may rest on a change that is not durable yet.
-        if applied.verdict is Verdict.CHANGED or self._is_saving:
+        if applied.verdict is Verdict.CHANGED or self._is_saving or self._is_unsaved:
             saved: asyncio.Future[None] = self._loop.create_future()
             self._waiting.append(saved)
             self._save_next()
-            await saved
+            try:
+                await saved
+            except DiskFull as error:
+                text = f"{error}: it is as you want it now, but not durable, and is lost when the broker crashes before"
+                raise RequestFailed(Reason.DISK_FULL, text, certainty=Certainty.UNKNOWN) from error
         return applied
 
     def _save_next(self) -> None:
@@ -133,6 +141,7 @@ class LocalState:
 
         def finished(error: Exception | None) -> None:
             self._is_saving = False
+            self._is_unsaved = error is not None
             if error is not None and not isinstance(error, DiskFull) and not self._failure.done():
                 logger.error("broker_state_failed error=%r", str(error))
                 self._failure.set_result(error)

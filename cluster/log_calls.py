@@ -9,9 +9,11 @@ What bad input gets (`cluster.errors` has the code of each; a read changes nothi
 | more than 65,536 queues, a queue that is named twice | ILLEGAL_REQUEST                               |
 | a stretch of the log, or of a queue, that is gone    | PlanLog cuts it; ReadLog: NO_MESSAGE          |
 | a stretch that this node does not have yet           | SERVICE_NOT_AVAILABLE                         |
+| a queue's messages go while they are looked at       | SERVICE_NOT_AVAILABLE                         |
 | too many streams                                     | TOO_MANY_WAITERS                              |
 
-A stream holds one chunk at a time, and other calls get their turn between two chunks.
+A stream holds one chunk at a time, and other calls get their turn between two chunks. What looks at many queues gives
+way every few milliseconds, so that a node that leads goes on to lead; what retention deletes meanwhile ends it.
 """
 
 from __future__ import annotations
@@ -23,12 +25,13 @@ from typing import Final
 from cluster.broker_core import BrokerCore
 from cluster.errors import Reason, RequestFailed
 from cluster.message_columns import check_lengths
+from cluster.turns import in_turns
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
 from store.consume_queue import ConsumeQueue
 from store.dispatch_batch import Int32s, Int64s
 from store.errors import CorruptData, IllegalRequest, StoreError
-from store.log_order import QueueRange, Units, clamp, first_in_log, split_points, window_of
+from store.log_order import QueueRange, Steps, Units, clamp, first_in_log, split_points, window_of
 from store.message import QueueKey
 from store.queue_unit import BLANK_SIZE
 from store.topics import is_system_topic
@@ -57,17 +60,14 @@ class LogCalls:
             StoreError, DLedgerError: see the module's table.
         """
         await self._core.confirm(request.mode)
-        store, log = self._core.replica.store, self._core.replica.store.log
+        log = self._core.replica.store.log
         readable = sorted(self._readable())
         wanted = [name for name in readable if name in set(request.topics)] if request.topics else readable
         spans = self._spans([key for name in wanted for key in self._queues_of(name)])
-        by_time = [
-            (key, (begin if request.timestamp_ms <= 0 else store.offset_by_time(*key, request.timestamp_ms), end))
-            for key, (begin, end) in spans
-        ]
+        by_time = await in_turns(self._by_time(spans, request.timestamp_ms)) if request.timestamp_ms else ()
         return pb.DescribeLogResponse(
             spans=_to_wire(spans),
-            by_time=_to_wire(by_time) if request.timestamp_ms else (),
+            by_time=_to_wire(by_time),
             topics=readable,
             begin_offset=log.begin_offset,
             end_offset=log.end_offset,
@@ -89,9 +89,9 @@ class LogCalls:
         for key, (least, most) in self._spans(wanted):
             begin, end = wanted[key]
             ranges.append(QueueRange(key, max(begin, least), max(min(end, most), begin, least), self._units(key)))
-        ends = first_in_log(ranges, request.max_messages or None, request.max_bytes or None)
+        ends = await in_turns(first_in_log(ranges, request.max_messages or None, request.max_bytes or None))
         taken = clamp(ranges, ends)
-        window = window_of(taken)
+        window = await in_turns(window_of(taken))
         splits = []
         for offset in split_points(taken, window, request.split_bytes) if request.split_bytes else ():
             splits.append(self._front_of(offset))
@@ -118,6 +118,16 @@ class LogCalls:
         store = self._core.replica.store
         return [(key, (store.min_offset(*key), store.max_offset(*key))) for key in keys]
 
+    def _by_time(
+        self, spans: Iterable[tuple[QueueKey, tuple[int, int]]], timestamp_ms: int
+    ) -> Steps[list[tuple[QueueKey, tuple[int, int]]]]:
+        """Return the spans from a time on."""
+        store, found = self._core.replica.store, []
+        for key, (begin, end) in spans:
+            yield
+            found.append((key, (begin if timestamp_ms < 0 else store.offset_by_time(*key, timestamp_ms), end)))
+        return found
+
     def _front_of(self, offset: int) -> int:
         """Return where that begins which the log has of a message: it, or its entry's header."""
         found = self._core.replica.store.log.raw(offset, offset + 1, 1)
@@ -126,6 +136,9 @@ class LogCalls:
     def _units(self, key: QueueKey) -> Units:
         def units(begin: int, end: int) -> tuple[Int64s, Int32s]:
             found = self._queue(key).units(begin, end - begin)
+            if len(found.sizes) < end - begin:
+                text = f"messages of {key.topic}/{key.queue_id} were deleted while they were looked at; ask again"
+                raise RequestFailed(Reason.SERVICE_NOT_AVAILABLE, text)
             return found.physical_offsets, found.sizes
 
         return units
@@ -167,8 +180,13 @@ class LogCalls:
             if found is None:
                 raise RequestFailed(Reason.NO_MESSAGE, f"offset {offset} of the log: no file holds it")
             behind = offset + len(found.data)
+            begins = log.begins_within(offset, behind)
             yield pb.ReadLogResponse(
-                data=bytes(found.data), header_size=found.header_size, offset=offset, next_offset=behind
+                data=bytes(found.data),
+                header_size=found.header_size,
+                offset=offset,
+                next_offset=behind,
+                begins=b"" if begins is None else (begins - offset).astype("<i4").tobytes(),
             )
             offset = behind
 

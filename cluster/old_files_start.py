@@ -42,12 +42,13 @@ from commitlog.old_files import (
     OldFilesDamaged,
     OldFilesDiffer,
     OldFilesFetch,
+    end_fetch,
     make_manifest,
 )
 from commitlog.old_files_origin import OldFilesAnswers, begin_of
 from commitlog.old_files_rule import NOTHING, Claim, Settlement, Statement, Waiting, decide
 from commitlog.plain_store import LOG_DIRECTORY
-from commitlog.settled_files import end_fetch, load_manifest, save_manifest
+from commitlog.settled_files import load_manifest, save_manifest
 from dledger.config import NodeConfig
 from dledger.entry_codec import EntryCodec
 from dledger.entry_store import EntryStoreConfig

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from cluster.broker_core import DONE, BrokerCore, wall_clock_ms
-from cluster.errors import RequestFailed, reason_of_put
+from cluster.errors import RequestFailed, failure_of, reason_of_put
 from cluster.message_columns import encode_host, messages_of
 from cluster.topic_config import TopicConfig
 from cluster.v1 import broker_pb2 as pb
@@ -112,7 +112,18 @@ class PutCalls:
             # Deleted again meanwhile: the next try creates it anew.
             self._core.known_topic(name)
         except (StoreError, DLedgerError) as error:
-            return _Put(None, error)
+            failure = failure_of(error)
+            # Whether the topic is there may not be known; that none of the messages is, is certain.
+            return _Put(
+                None,
+                RequestFailed(
+                    failure.reason or failure.name,
+                    failure.message,
+                    certainty=Certainty.NOT_APPENDED,
+                    code=failure.code,
+                    leader=failure.leader,
+                ),
+            )
         return await self._begin(born_host, request)
 
     def _check(self, topic: TopicConfig, request: pb.PutRequest) -> None:

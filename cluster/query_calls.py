@@ -10,10 +10,12 @@ from cluster.broker_core import BrokerCore
 from cluster.errors import Reason, RequestFailed
 from cluster.message_columns import columns_of, records_of
 from cluster.topic_config import TopicConfig
+from cluster.turns import in_turns
 from cluster.v1 import broker_pb2 as pb
 from store.consume_queue import Boundary
-from store.errors import IllegalRequest
+from store.errors import CorruptData, IllegalRequest
 from store.get_message import GetStatus
+from store.log_order import Steps
 from store.message import StoredMessage
 from store.message_query import FOREVER_MS
 from store.message_store import MessageStore
@@ -52,7 +54,10 @@ class QueryCalls:
         count = _count(request.max_messages, KEY_COUNT_MAX)
         end_ms = request.end_ms or FOREVER_MS
         result = self._store.query_by_key(request.topic, request.key, count, request.begin_ms, end_ms)
-        return _query_response(tuple(reversed(result.messages)), request.form, is_truncated=not result.is_complete)
+        response = _query_response(tuple(reversed(result.messages)), request.form)
+        response.is_truncated = not result.is_complete
+        response.skipped.extend(self._core.told_damaged(request.topic, result.damaged))
+        return response
 
     async def by_id(self, request: pb.QueryByIdRequest) -> pb.QueryResponse:
         """Return the message of an id.
@@ -66,6 +71,10 @@ class QueryCalls:
             result = self._store.query_by_unique_key(request.topic, request.unique_key, KEY_COUNT_MAX)
             messages: Sequence[StoredMessage] = tuple(reversed(result.messages))
             what = f"topic {request.topic!r} has no message with the UNIQ_KEY {request.unique_key!r}"
+            if result.damaged and not messages:
+                self._core.told_damaged(request.topic, result.damaged)
+                first = result.damaged[0]
+                raise CorruptData(first.path, first.position, first.expected, first.found)
         else:
             found = self._store.message_by_id(request.message_id)
             # Records of the broker's own are nobody else's business.
@@ -90,6 +99,7 @@ class QueryCalls:
         if not queue_ids:
             return pb.QueryByTimeResponse()
         queue_id, offset = _read_cursor(request.cursor, queue_ids)
+        response = pb.QueryByTimeResponse()
         found: list[StoredMessage] = []
         size_bytes, reads = 0, 0
         for number in range(queue_ids.index(queue_id), len(queue_ids)):
@@ -98,19 +108,21 @@ class QueryCalls:
                 offset = self._store.offset_by_time(request.topic, queue_id, request.begin_ms)
             while True:
                 if len(found) >= count or size_bytes >= _SIZE_BYTES_MAX or reads >= _READS_MAX:
-                    return _time_response(found, request.form, _CURSOR.pack(queue_id, offset))
+                    return _time_response(response, found, request.form, _CURSOR.pack(queue_id, offset))
                 room = _SIZE_BYTES_MAX - size_bytes
                 result = self._store.get(request.topic, queue_id, offset, count - len(found), room)
                 reads += 1
                 meant = [each for each in result.messages if request.begin_ms <= each.store_timestamp < end_ms]
                 found += meant
                 size_bytes += sum(each.size for each in meant)
+                # Their times are not known: they may be in the span.
+                response.skipped.extend(self._core.told_skipped(request.topic, queue_id, result.skipped))
                 is_at_end = result.next_begin_offset <= offset and result.status is not GetStatus.OFFSET_TOO_SMALL
                 offset = result.next_begin_offset
                 if is_at_end or any(each.store_timestamp >= end_ms for each in result.messages):
                     break
             offset = -1
-        return _time_response(found, request.form, b"")
+        return _time_response(response, found, request.form, b"")
 
     async def offsets(self, request: pb.OffsetsRequest) -> pb.OffsetsResponse:
         """Return where queues begin and end.
@@ -121,17 +133,22 @@ class QueryCalls:
         await self._core.confirm()
         queue_ids = self._queue_ids(self._core.known_topic(request.topic), request.queue_ids)
         topic, store = request.topic, self._store
-        by_time: list[int] = []
-        if request.timestamp_ms:
-            boundary = Boundary.UPPER if request.boundary == pb.TIME_BOUNDARY_UPPER else Boundary.LOWER
-            by_time = [store.offset_by_time(topic, each, request.timestamp_ms, boundary) for each in queue_ids]
-        return pb.OffsetsResponse(
-            queue_ids=queue_ids,
-            min_offsets=[store.min_offset(topic, each) for each in queue_ids],
-            max_offsets=[store.max_offset(topic, each) for each in queue_ids],
-            offsets_by_time=by_time,
-            earliest_timestamps=[store.earliest_message_time(topic, each) for each in queue_ids],
-        )
+        boundary = Boundary.UPPER if request.boundary == pb.TIME_BOUNDARY_UPPER else Boundary.LOWER
+        response = pb.OffsetsResponse(queue_ids=queue_ids)
+
+        def look() -> Steps[None]:
+            for each in queue_ids:
+                yield
+                if request.timestamp_ms:
+                    by_time = store.offset_by_time(topic, each, request.timestamp_ms, boundary)
+                    response.offsets_by_time.append(by_time)
+                response.min_offsets.append(store.min_offset(topic, each))
+                response.max_offsets.append(store.max_offset(topic, each))
+                response.earliest_timestamps.append(store.earliest_message_time(topic, each))
+
+        # A topic may have thousands, each of which is looked through.
+        await in_turns(look())
+        return response
 
     def _queue_ids(self, topic: TopicConfig, asked: Sequence[int]) -> list[int]:
         """Return the queues that a request means: those that it names, or all."""
@@ -158,13 +175,18 @@ def _read_cursor(cursor: bytes, queue_ids: Sequence[int]) -> tuple[int, int]:
     raise IllegalRequest("cursor", "what the last response said, with the same queues", cursor.hex()[:80])
 
 
-def _query_response(messages: Sequence[StoredMessage], form: int, *, is_truncated: bool = False) -> pb.QueryResponse:
+def _query_response(messages: Sequence[StoredMessage], form: int) -> pb.QueryResponse:
     if form == pb.MESSAGE_FORM_RECORDS:
-        return pb.QueryResponse(records=records_of(messages), is_truncated=is_truncated)
-    return pb.QueryResponse(columns=columns_of(messages), is_truncated=is_truncated)
+        return pb.QueryResponse(records=records_of(messages))
+    return pb.QueryResponse(columns=columns_of(messages))
 
 
-def _time_response(messages: Sequence[StoredMessage], form: int, cursor: bytes) -> pb.QueryByTimeResponse:
+def _time_response(
+    response: pb.QueryByTimeResponse, messages: Sequence[StoredMessage], form: int, cursor: bytes
+) -> pb.QueryByTimeResponse:
     if form == pb.MESSAGE_FORM_RECORDS:
-        return pb.QueryByTimeResponse(records=records_of(messages), cursor=cursor)
-    return pb.QueryByTimeResponse(columns=columns_of(messages), cursor=cursor)
+        response.records = records_of(messages)
+    else:
+        response.columns.CopyFrom(columns_of(messages))
+    response.cursor = cursor
+    return response

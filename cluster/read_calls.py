@@ -13,8 +13,10 @@ What bad input gets (`cluster.errors` has the code of each; a read changes nothi
 | an offset beyond the end by more than one            | status OFFSET_OVERFLOW_BADLY, at once         |
 | a count, size or waiting time above the most         | it counts as the most                         |
 | too many readers that wait, or streams               | TOO_MANY_WAITERS                              |
+| Subscribe, not LOCAL, at a node that follows         | NOT_LEADER                                    |
 
 Nothing is ever read at another offset than the one asked for: the status says where messages are, the reader decides.
+What is passed over on the way, because it is damaged or gone, is told in the same answer (`skipped`), and at once.
 
 A stream holds one response at a time. It is made when the one before has gone into the connection's buffers; so a
 reader that does not read costs a few hundred kilobytes, and nobody waits for it.
@@ -23,9 +25,8 @@ reader that does not read costs a few hundred kilobytes, and nobody waits for it
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Final, NamedTuple
 
 from cluster.broker_core import BrokerCore
@@ -37,8 +38,6 @@ from dledger.errors import DLedgerError
 from dledger.v1.log_pb2 import ReadMode
 from store.errors import IllegalRequest, StoreError
 from store.get_message import GetResult, GetStatus
-
-logger = logging.getLogger(__name__)
 
 COUNT_MAX: Final = 32_767
 SIZE_BYTES_MAX: Final = 4 << 20
@@ -102,6 +101,7 @@ class ReadCalls:
             next_offset=result.next_begin_offset,
             min_offset=result.min_offset,
             max_offset=result.max_offset,
+            skipped=self._skipped(want.topic, request.queue_id, result),
         )
         self._fill(response, result, request.form)
         return response
@@ -117,7 +117,7 @@ class ReadCalls:
         while True:
             result = self._read(want, queue_id, offset)
             left_s = deadline_s - time.monotonic()
-            if left_s <= 0:
+            if left_s <= 0 or result.skipped:
                 return result
             if result.status in _GOES_ON:
                 # Long stretches without the wanted tag are passed a bounded part at a time.
@@ -135,20 +135,13 @@ class ReadCalls:
         result = self._core.replica.store.get(
             want.topic, queue_id, offset, want.count_max, want.size_bytes_max, want.tags
         )
-        for each in result.skipped:
-            # The reader goes on behind it; somebody must hear of it all the same.
-            logger.error(
-                "damaged_message_skipped topic=%s queue_id=%d file=%s position=%d expected=%r found=%r",
-                want.topic,
-                queue_id,
-                each.path,
-                each.position,
-                each.expected,
-                each.found,
-            )
         if offset > 0 and result.status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, 0)
         return result
+
+    def _skipped(self, topic: str, queue_id: int, result: GetResult) -> Iterable[pb.SkippedMessages]:
+        """Return what the reader must hear that it does not get."""
+        return self._core.told_skipped(topic, queue_id, result.skipped) if result.skipped else ()
 
     def _fill(self, response: pb.GetResponse | pb.SubscribeResponse, result: GetResult, form: int) -> None:
         messages = result.messages
@@ -184,6 +177,7 @@ class ReadCalls:
 
     async def _subscribe(self, request: pb.SubscribeRequest) -> AsyncIterator[pb.SubscribeResponse]:
         await self._core.confirm(request.mode)
+        self._check_serving(request.mode)
         want, offsets = self._wanted(request)
         # An answer all the same: the reader learns that the subscription was accepted.
         yield pb.SubscribeResponse(queue_id=request.queue_ids[0], next_offset=request.offsets[0])
@@ -196,17 +190,17 @@ class ReadCalls:
                     result = self._read(want, queue_id, offsets[queue_id])
                     if result.status in _MAY_COME:
                         if queue_id in silent:
-                            yield self._subscribe_response(queue_id, silent.pop(queue_id), request.form)
+                            yield self._subscribe_response(want.topic, queue_id, silent.pop(queue_id), request.form)
                         watch.wait_for(queue_id, offsets[queue_id])
                         continue
                     offsets[queue_id] = result.next_begin_offset
-                    if result.status in _GOES_ON:
+                    if result.status in _GOES_ON and not result.skipped:
                         silent[queue_id] = result
                         watch.put_ready(queue_id)
                     else:
                         silent.pop(queue_id, None)
-                        yield self._subscribe_response(queue_id, result, request.form)
-                        if not result.messages:
+                        yield self._subscribe_response(want.topic, queue_id, result, request.form)
+                        if not result.messages and result.status not in _GOES_ON:
                             del offsets[queue_id]
                         elif result.next_begin_offset == result.max_offset:
                             watch.wait_for(queue_id, result.next_begin_offset)
@@ -217,10 +211,14 @@ class ReadCalls:
                 if offsets:
                     await watch.wait(_STREAM_WAIT_S)
                 self._core.check_consumer(request.group)
-                if request.mode != ReadMode.READ_MODE_LOCAL:
-                    self._core.check_leading()
+                self._check_serving(request.mode)
         finally:
             watch.end()
+
+    def _check_serving(self, mode: int) -> None:
+        """Raise NOT_LEADER on a node that follows: it may be late, and who reads without end would never know."""
+        if mode != ReadMode.READ_MODE_LOCAL:
+            self._core.check_leading()
 
     def _wanted(self, request: pb.SubscribeRequest) -> tuple[_Want, dict[int, int]]:
         """Check a subscription; return what it wants, and from which offset on in each queue.
@@ -247,13 +245,14 @@ class ReadCalls:
         for queue_id in request.queue_ids:
             core.check_queue(topic, queue_id, topic.read_queues)
 
-    def _subscribe_response(self, queue_id: int, result: GetResult, form: int) -> pb.SubscribeResponse:
+    def _subscribe_response(self, topic: str, queue_id: int, result: GetResult, form: int) -> pb.SubscribeResponse:
         response = pb.SubscribeResponse(
             queue_id=queue_id,
             status=_STATUS_TO_WIRE[result.status],
             next_offset=result.next_begin_offset,
             min_offset=result.min_offset,
             max_offset=result.max_offset,
+            skipped=self._skipped(topic, queue_id, result),
         )
         self._fill(response, result, form)
         return response

@@ -104,9 +104,9 @@ class _Reporter:
         self._wanted: Registration | None = None
         self._accepted: Registration | None = None
         self._changed = asyncio.Event()
-        # What was reported last, well or not; whoever waits for that is woken.
-        self._tried: Registration | None = None
-        self._waiting: list[asyncio.Future[None]] = []
+        # Set while what is wanted was reported, well or not.
+        self._settled = asyncio.Event()
+        self._settled.set()
         self._is_failing = False
         self._channel: grpc.aio.Channel | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -114,6 +114,7 @@ class _Reporter:
     def say(self, registration: Registration | None) -> None:
         if registration != self._wanted:
             self._wanted = registration
+            self._settled.clear()
             self._changed.set()
 
     async def run(self) -> None:
@@ -121,11 +122,8 @@ class _Reporter:
             self._changed.clear()
             wanted = self._wanted
             is_done = await self._report(wanted)
-            self._tried = wanted
-            waiting, self._waiting = self._waiting, []
-            for each in waiting:
-                if not each.done():
-                    each.set_result(None)
+            if self._wanted == wanted:
+                self._settled.set()
             pause_s = self._heartbeat_interval_s if is_done else self._retry_interval_s
             # Not `wait_for`, which forgets that it was cancelled when both come at once.
             with suppress(TimeoutError):
@@ -134,11 +132,7 @@ class _Reporter:
 
     async def settled(self) -> None:
         """Return when what is wanted now was reported, well or not."""
-        wanted = self._wanted
-        while self._tried != wanted and self._wanted == wanted:
-            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiting)
-            await waiting
+        await self._settled.wait()
 
     async def _watch(self, channel: grpc.aio.Channel) -> None:
         """Report anew whenever a connection has ended: who answers there next may know nothing."""

@@ -77,7 +77,7 @@ class ReplicatedReplica:
             parts.node,
             term_at=parts.entries.term_at,
             end_offset=lambda: log.end_offset,
-            dispatched_offset=lambda: messages.derived.dispatcher.offset,
+            dispatched_offset=lambda: parts.machine.trusted_offset(messages.derived.dispatcher.offset),
             is_idle=lambda: not parts.node.pending_appends_count,
             recover_queue_offsets=messages.recover_queue_offsets,
         )
@@ -85,7 +85,9 @@ class ReplicatedReplica:
             messages, log, parts.node, self._leadership, parts.machine, parts.keeper, config.store, self._looked
         )
         self._upkeep.failure.add_done_callback(self._part_failed)
-        self._import = StateImport(parts.old_state, parts.state, self._propose, self._import_ended)
+        self._import = StateImport(
+            parts.old_state, parts.state, self._propose, self._import_ended, config.node.max_pending_requests_num
+        )
         self._last_standing = self.standing()
 
     @classmethod

@@ -34,7 +34,6 @@ from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.metrics import NodeMetrics
 from dledger.node import Node
 from dledger.node_parts import Trace
-from store.archive_mark import ArchiveFloor
 from store.derived_data import Progress
 from store.files import Files
 from store.message_store import MessageStore
@@ -123,6 +122,10 @@ def open_parts(
     def queue_ends() -> QueueEnds:
         return messages.derived.queue_ends()
 
+    def needed_from() -> int:
+        """Return from where on the log is needed: by queues and index, or by a peer's state."""
+        return min(messages.derived.durable_offset, machine.retention_offset(node.snapshot))
+
     machine = ReplicatedState(state, queue_ends=queue_ends, applied_index=lambda: node.applied_index)
     codec = MessageEntryCodec(now_ms, config.log.store_host)
     with ExitStack() as on_failure:
@@ -132,7 +135,6 @@ def open_parts(
             root.distrust_derived()
         old_state = find_old_state(files, path)
         divided = divide_log(files, places, codec, LastExit(root.last.is_clean, root.synced_timestamp))
-        archive = ArchiveFloor(files, config.store.archive_mark, config.store.archive_log)
         node = Node(
             config.node,
             metrics,
@@ -140,9 +142,7 @@ def open_parts(
             codec=codec,
             origin=origin,
             state_machine=machine,
-            keep_from=lambda: log.retention_floor(
-                archive.lowered(_dispatched(messages, machine, node), log.begin_offset)
-            ),
+            keep_from=lambda: log.retention_floor(retention.archive.lowered(needed_from(), log.begin_offset)),
             trace=trace,
         )
         entries = node.open()
@@ -153,16 +153,15 @@ def open_parts(
         log.drop_stranded_files()
         messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
         on_failure.callback(messages.close)
-        retention = StoreRetention(messages, log, files, path, config.store, clocks)
+        retention = StoreRetention(messages, log, files, path, config.store, clocks, needed_from, _in_turns)
         keeper = DerivedKeeper(messages, root, retention)
         keeper.save_checkpoint()
         on_failure.pop_all()
     return ReplicatedParts(root, divided, codec, node, entries, state, machine, log, messages, keeper, old_state)
 
 
-def _dispatched(messages: MessageStore, machine: ReplicatedState, node: Node) -> int:
-    """Return below which offset nothing is needed of the log: not by queues and index, nor by a peer's state."""
-    return min(messages.derived.durable_offset, machine.retention_offset(node.snapshot_index))
+def _in_turns() -> None:
+    """Do nothing: queues follow the log in turns of their own (`cluster.replicated_upkeep`), whoever deleted files."""
 
 
 def _open_old(files: Files, places: LogPlaces, divide: int) -> OldLog | None:

@@ -24,7 +24,7 @@ from typing import Final
 from cluster.broker_state import Applied, BrokerState
 from cluster.compact_bytes import Reader, Writer
 from dledger.entry import Entry
-from dledger.types import NO_INDEX
+from dledger.types import NO_INDEX, SnapshotInfo
 from store.message import QueueKey
 from store.queue_ends import QueueEnds
 
@@ -53,7 +53,16 @@ class ReplicatedState:
         self._applied_index = applied_index
         # Place by index of the snapshot; of those that are not known to be good, or not yet.
         self._tried: dict[int, int] = {}
+        self._noted: SnapshotInfo | None = None
         self._good: list[tuple[int, int]] = []
+
+    def trusted_offset(self, dispatched_offset: int) -> int:
+        """Return up to which place in the log queues say which offset comes next.
+
+        As long as `loaded` waits, that is not so behind the place of which it tells, however far they are dispatched.
+        """
+        loaded = self.loaded
+        return dispatched_offset if loaded is None else min(dispatched_offset, loaded.offset)
 
     def apply(self, entries: Sequence[Entry]) -> list[Applied]:
         """See `BrokerState.apply`."""
@@ -61,7 +70,10 @@ class ReplicatedState:
 
     def snapshot_save(self) -> Iterator[bytes]:
         """Return state and queues, in chunks."""
-        queues = self._queue_ends()
+        # In this order: what is restored meanwhile is among the queues' own ends then.
+        loaded, queues = self.loaded, self._queue_ends()
+        if loaded is not None:
+            queues = queues.joined(loaded)
         self._tried[self._applied_index()] = queues.offset
         yield encode_queue_ends(queues)
         yield from self._state.snapshot_save()
@@ -79,30 +91,34 @@ class ReplicatedState:
         self._tried.clear()
         self._good = [(NO_INDEX, queues.offset)]
 
-    def note_snapshot(self, snapshot_index: int) -> None:
+    def note_snapshot(self, snapshot: SnapshotInfo | None) -> None:
         """Take note which snapshot is the newest good one; asked often, none is missed, nor one that failed counted.
 
         Args:
-            snapshot_index: of it; -1 without one.
+            snapshot: it; another object for each that was saved, also of the same entries, also with the same bytes.
         """
+        if snapshot is None or snapshot is self._noted:
+            # One of the same entries may be about to be saved anew: that one counts when it is there.
+            return
+        self._noted = snapshot
         # Copied at once: another thread may be about to save a snapshot.
-        tried = sorted(index for index in list(self._tried) if index <= snapshot_index)
-        if snapshot_index in tried:
+        tried = sorted(index for index in list(self._tried) if index <= snapshot.index)
+        if snapshot.index in tried:
             # Of several that came since, any may have been the first good one.
             first = [] if self._good else [(tried[0], self._tried[tried[0]])]
-            self._good = [*self._good, *first, (snapshot_index, self._tried[snapshot_index])][-2:]
+            self._good = [*self._good, *first, (snapshot.index, self._tried[snapshot.index])][-2:]
             for index in tried:
                 del self._tried[index]
 
-    def retention_offset(self, snapshot_index: int) -> int:
+    def retention_offset(self, snapshot: SnapshotInfo | None) -> int:
         """Return the place in the log behind which everything must be kept, for the sake of snapshots.
 
         It is that of the last but one: a follower may be getting that one just now.
 
         Args:
-            snapshot_index: as for `note_snapshot`.
+            snapshot: as for `note_snapshot`.
         """
-        self.note_snapshot(snapshot_index)
+        self.note_snapshot(snapshot)
         return self._good[0][1] if self._good else 0
 
 

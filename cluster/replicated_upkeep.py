@@ -1,23 +1,28 @@
 """Runs what follows a replicated log: dispatch behind each commit, readers that wait for it, when puts may be taken.
 
 The node runs the log itself: its syncs, its files, who leads. It says that there is news; all else is done in turns of
-the loop of their own: at once when roles change or somebody waits, else for some commits at a time. What the node's
-retention has deleted is gone from queues and index a moment later.
+the loop of their own: at once when roles change or a read must see it, else for some commits at a time. What the node's
+retention has deleted is gone from queues and index a moment later, some queues a turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import Final
 
 from cluster.replicated_state import ReplicatedState
 from commitlog.dledger_commit_log import DLedgerCommitLog
 from commitlog.leadership import Leadership, Readiness
 from dledger.node import Node
+from store.errors import StorageFailed, StoreStopped
 from store.message_store import MessageStore
 from store.queue_ends import QueueEnds
 from store.store_config import MessageStoreConfig
 from store.store_keeper import DerivedKeeper
 from store.store_upkeep import StoreUpkeep
+
+_EXPIRY_TURN_S: Final = 0.005
 
 
 class ReplicatedUpkeep(StoreUpkeep):
@@ -57,14 +62,44 @@ class ReplicatedUpkeep(StoreUpkeep):
         self._on_look = on_look
         self._prepared: QueueEnds | None = None
         self._begin_offset = log.begin_offset
+        self._snapshot_due_ms = 0
+        # What lets queues follow the log, while that is under way.
+        self._expiring: Iterator[None] | None = None
         node.when_changed(self.dispatch_soon)
 
     def _due(self, now_ms: int) -> None:
-        del now_ms
-        self._machine.note_snapshot(self._node.snapshot_index)
+        self._machine.note_snapshot(self._node.snapshot)
+        if now_ms >= self._snapshot_due_ms:
+            self._snapshot_due_ms = now_ms + self._config.clean_resource_interval_ms
+            self._bring_snapshot_forward()
         if self._log.begin_offset != self._begin_offset:
             self._begin_offset = self._log.begin_offset
-            self.store.expire()
+            is_under_way, self._expiring = self._expiring is not None, self.store.expire_in_steps()
+            if not is_under_way:
+                self._expire_some()
+
+    def _expire_some(self) -> None:
+        """Let some queues follow the log, and go on in the next turn: a leader must not be held up for all of them."""
+        if not self._is_running:
+            return
+        turn_end = monotonic() + _EXPIRY_TURN_S
+        try:
+            for _ in self._expiring or ():
+                if monotonic() >= turn_end:
+                    self._loop.call_soon(self._expire_some)
+                    return
+        except (StorageFailed, StoreStopped) as error:
+            self.fail(error)
+        self._expiring = None
+
+    def _bring_snapshot_forward(self) -> None:
+        """Have a snapshot saved if it is for want of one that files are kept: by itself it may come late, or never."""
+        retention, derived = self._keeper.retention, self.store.derived
+        if retention.is_held_back or self._node.is_retention_held_back:
+            kept = self._machine.retention_offset(self._node.snapshot)
+            if kept < retention.archive.lowered(derived.durable_offset, self._log.begin_offset):
+                # Also of the same entries: queues may have been behind them, and the last but one is kept, too.
+                self._node.ask_snapshot(anew=True)
 
     def prepare(self) -> None:
         """See `StoreUpkeep.prepare`: follow a log that was begun anew."""

@@ -33,8 +33,9 @@ from cluster.broker_commands import (
     check_command,
 )
 from cluster.fastjson import NotJson, parse_fastjson
-from cluster.topic_config import GroupConfig, TopicConfig
+from cluster.topic_config import PERMISSION_WRITE, GroupConfig, TopicConfig
 from store.errors import IllegalMessage, StoreError
+from store.topics import is_storable_topic, is_topic_name
 
 CONFIG_FOLDER: Final = "config"
 _SIZE_BYTES_MAX: Final = 256 << 20
@@ -216,11 +217,15 @@ class _Value:
 def _take_topics(found: ImportedConfig, top: _Value) -> None:
     defaults = TopicConfig("-")
     for name, value in top.get("topicConfigTable").members():
+        permission = value.get("perm").number(defaults.permission)
+        if permission & PERMISSION_WRITE and is_storable_topic(name) and not is_topic_name(name):
+            found.notes.append(f"{top.path}: topic {name} has too long a name to be put to: it is only read")
+            permission &= ~PERMISSION_WRITE
         topic = TopicConfig(
             name,
             value.get("readQueueNums").number(16),
             value.get("writeQueueNums").number(16),
-            value.get("perm").number(defaults.permission),
+            permission,
             value.get("order").truth(default=defaults.is_ordered),
             value.get("topicSysFlag").number(defaults.sys_flag),
             value.get("attributes").attributes(),

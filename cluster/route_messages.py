@@ -75,6 +75,7 @@ def _broker_route(route: BrokerRoute) -> pb.BrokerRoute:
         leader_id=registration.leader_id,
         nodes=_nodes(registration),
         queues=_queues(route.queues),
+        sequence=registration.sequence,
     )
 
 
@@ -82,7 +83,7 @@ def _broker_route_of(route: pb.BrokerRoute) -> BrokerRoute:
     queues = _queues_of(route.queues)
     nodes = tuple(BrokerNode(node.id, node.address) for node in route.nodes)
     return BrokerRoute(
-        Registration(route.broker, route.cluster, route.term, 0, route.leader_id, nodes, (queues,)), queues
+        Registration(route.broker, route.cluster, route.term, route.sequence, route.leader_id, nodes, (queues,)), queues
     )
 
 

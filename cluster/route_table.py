@@ -17,7 +17,7 @@ from typing import Final
 
 from cluster.topic_config import PERMISSION_INHERIT, PERMISSION_WRITE
 from dledger.errors import DLedgerError
-from store.topics import AUTO_CREATE_TOPIC, check_topic, is_system_topic, is_topic_name
+from store.topics import AUTO_CREATE_TOPIC, check_stored_topic, is_system_topic, is_topic_name
 
 SILENCE_MS_MAX: Final = 120_000
 SCAN_INTERVAL_MS: Final = 10_000
@@ -104,7 +104,7 @@ class Registration:
         if len(self.topics) > TOPICS_PER_BROKER_MAX:
             raise IllegalRegistration("topics", f"at most {TOPICS_PER_BROKER_MAX}", str(len(self.topics)))
         for queues in self.topics:
-            check_topic(queues.topic)
+            check_stored_topic(queues.topic)
             if queues.read_queues < 0 or queues.write_queues < 0:
                 found = f"{queues.read_queues} and {queues.write_queues}"
                 raise IllegalRegistration(f"queues of topic {queues.topic}", "at least 0", found)

@@ -3,7 +3,8 @@
 Such a store was RocketMQ's (`config/*.json`) or that of a broker without a group (`cluster.local_state`); the latter
 has taken over the former. The first leader that has something of it does it, before it serves anybody: commands that
 change nothing that the group has decided meanwhile, and last one that says that it is done. If it falls in between, the
-next one that has something begins again. A node that has nothing of it leaves it to others.
+next one that has something begins again. A node that has nothing of it leaves it to others: the offsets that a group's
+consumers commit meanwhile stay.
 """
 
 from __future__ import annotations
@@ -26,16 +27,20 @@ from cluster.broker_commands import (
     SetTopic,
 )
 from cluster.broker_state import Applied, BrokerState, Verdict
+from cluster.compact_bytes import Unreadable
 from cluster.local_state import load_state
 from cluster.rocketmq_config import UnreadableConfig, import_config
 from dledger.errors import DLedgerError
+from dledger.snapshot_store import SnapshotDamaged
 from store.errors import StoreError
 from store.files import Files
 
 logger = logging.getLogger(__name__)
 
 # Commands that are under way together.
-_BATCH: Final = 500
+_BATCH_MAX: Final = 500
+# Behind an import that was interrupted.
+_PAUSE_S: Final = 0.5
 # What was there before stays as it is.
 _HONEST: Final = frozenset({Verdict.TOPIC_EXISTS, Verdict.GROUP_EXISTS})
 
@@ -52,23 +57,22 @@ class OldState:
 
     commands: tuple[Command, ...] = ()
     notes: tuple[str, ...] = ()
-    error: UnreadableConfig | None = None
+    error: SnapshotDamaged | Unreadable | UnreadableConfig | None = None
 
 
 def find_old_state(files: Files, root: str) -> OldState:
     """Return what the store in `root` knew; nothing is changed.
 
     Raises:
-        dledger.snapshot_store.SnapshotDamaged, cluster.compact_bytes.Unreadable: see `LocalState.open`.
         store.errors.StorageFailed: it cannot be read.
     """
-    local = load_state(files, root)
-    if local is not None:
-        return OldState(tuple(map(_mild, _commands_of(local))))
     try:
+        local = load_state(files, root)
+        if local is not None:
+            return OldState(tuple(map(_mild, _commands_of(local))))
         found = import_config(Path(root))
-    except UnreadableConfig as error:
-        logger.warning("config_unreadable error=%r", str(error))
+    except (SnapshotDamaged, Unreadable, UnreadableConfig) as error:
+        logger.warning("old_state_unreadable error=%r", str(error))
         return OldState(error=error)
     return OldState(tuple(map(_mild, found.commands())), tuple(found.notes))
 
@@ -97,6 +101,7 @@ class StateImport:
         state: of the group, as far as this node has applied it.
         change: proposes a command.
         ended: is called when an import has ended, well or not; with the error after which the node must stop, if any.
+        pending_max: proposals that may be under way together.
     """
 
     def __init__(
@@ -105,11 +110,13 @@ class StateImport:
         state: BrokerState,
         change: Callable[[Command], Awaitable[Applied]],
         ended: Callable[[Exception | None], None],
+        pending_max: int,
     ) -> None:
         self._old = old
         self._state = state
         self._change = change
         self._ended = ended
+        self._batch_max = min(pending_max, _BATCH_MAX)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -136,19 +143,36 @@ class StateImport:
             logger.info("import_begins commands=%d", len(self._old.commands))
             for note in self._old.notes:
                 logger.warning("imported %s", note)
-            for begin in range(0, len(self._old.commands), _BATCH):
-                await self._take_over(self._old.commands[begin : begin + _BATCH])
+            settings = [command for command in self._old.commands if isinstance(command, SetTopic | SetGroup)]
+            await self._take_over(settings)
+            # Answered behind all that the log held before: now the state is what the group has decided meanwhile.
+            offsets = (command for command in self._old.commands if not isinstance(command, SetTopic | SetGroup))
+            await self._take_over([left for command in offsets if (left := self._undecided(command)) is not None])
             await self._change(FinishImport())
             logger.info("import_ends topics=%d groups=%d", len(self._state.topics), len(self._state.groups))
         except (DLedgerError, StoreError) as error:
             # Another node leads now: it begins again, or this one does when it leads again.
             logger.warning("import_interrupted error=%r", str(error))
+            # What interrupted it may last: a full disk, say.
+            await asyncio.sleep(_PAUSE_S)
         finally:
             self._task = None
             self._ended(failure)
 
+    def _undecided(self, command: Command) -> Command | None:
+        """Return a command without the offsets of queues of which the group has kept some; None: nothing is left."""
+        if not isinstance(command, ResetOffsets):
+            return command
+        state, group = self._state, command.group
+        left = tuple(each for each in command.offsets if state.offset(group, each.topic, each.queue_id) is None)
+        return replace(command, offsets=left) if left else None
+
     async def _take_over(self, commands: Sequence[Command]) -> None:
-        """Propose commands; they stand in the log in their order."""
+        """Propose commands, some at a time; they stand in the log in their order."""
+        for begin in range(0, len(commands), self._batch_max):
+            await self._propose(commands[begin : begin + self._batch_max])
+
+    async def _propose(self, commands: Sequence[Command]) -> None:
         answers = await asyncio.gather(*(self._change(command) for command in commands), return_exceptions=True)
         for command, answer in zip(commands, answers, strict=True):
             if isinstance(answer, BaseException):

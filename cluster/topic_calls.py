@@ -15,7 +15,7 @@ from cluster.topic_config import PERMISSION_INHERIT, PERMISSION_READ, PERMISSION
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import nameserver_pb2
 from store.errors import IllegalRequest
-from store.topics import AUTO_CREATE_TOPIC, is_system_topic, is_topic_name
+from store.topics import AUTO_CREATE_TOPIC, is_system_topic
 
 ROUTE_TOPICS_MAX: Final = 1_000
 
@@ -148,13 +148,14 @@ class TopicCalls:
         topics = self._core.replica.state.topics
         routes = {}
         for name in request.topics:
-            topic = topics.get(name) or (self._core.topic_to_create(name) if is_topic_name(name) else None)
+            topic = topics.get(name) or self._core.topic_to_create(name)
             if topic is not None and not is_system_topic(name):
                 queues = topic_queues(topic)
                 routes[name] = [BrokerRoute(self.registration((queues,)), queues)]
         response = route_response(routes)
-        response.broker = self._core.options.broker
-        response.may_lack_topics = not self._core.replica.standing().is_serving_puts
+        standing = self._core.replica.standing()
+        response.broker, response.term = self._core.options.broker, standing.term
+        response.may_lack_topics = not standing.is_serving_puts
         return response
 
     async def status(self, _request: pb.BrokerStatusRequest) -> pb.BrokerStatusResponse:

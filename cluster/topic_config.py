@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from store.errors import IllegalMessage
-from store.topics import check_group, check_topic
+from store.topics import TOPIC_LENGTH_MAX, check_group, check_stored_topic, is_topic_name
 
 PERMISSION_PRIORITY: Final = 8
 PERMISSION_READ: Final = 4
@@ -33,7 +33,8 @@ class TopicConfig:
     """One topic of a broker.
 
     Attributes:
-        name: letters, digits and % | _ -; at most 127.
+        name: letters, digits and % | _ -; at most 255. One that is longer than messages may be put to
+            (`store.topics`) is only read.
         read_queues: queues 0 to n - 1 are read.
         write_queues: queues 0 to n - 1 are written.
         permission: PERMISSION_… bits.
@@ -66,8 +67,11 @@ class TopicConfig:
         Raises:
             IllegalMessage: what is wrong.
         """
-        check_topic(self.name)
+        check_stored_topic(self.name)
         what = f"of topic {self.name}"
+        if self.is_writable and not is_topic_name(self.name):
+            expected = f"none to write: only names of at most {TOPIC_LENGTH_MAX} characters take messages"
+            raise IllegalMessage(f"permission {what}", expected, f"{self.permission}, a name of {len(self.name)}")
         _check_range(f"read queues {what}", self.read_queues, 0, QUEUES_MAX)
         _check_range(f"write queues {what}", self.write_queues, 0, QUEUES_MAX)
         _check_range(f"permission {what}", self.permission, 0, _PERMISSION_MAX)

@@ -28,8 +28,8 @@ from dledger.errors import ResponseCode
 from dledger.pending_appends import AppendResult
 from dledger.types import NO_INDEX
 from store.commit_log import Certainty, Outcome, PendingAppend, Place, RawLog
-from store.dispatch_batch import DispatchBatch
-from store.errors import IllegalMessage
+from store.dispatch_batch import DispatchBatch, Int64s
+from store.errors import CorruptData, IllegalMessage
 from store.message import LOOPBACK, Host, Message
 
 
@@ -216,6 +216,16 @@ class DLedgerCommitLog:
             return self._old_log.raw(offset, end, size_bytes_max)
         file = self._entries.data_file(offset)
         return raw_of(file, offset, min(end, self.end_offset), size_bytes_max, header_size=HEADER_SIZE)
+
+    def begins_within(self, begin: int, end: int) -> Int64s | None:
+        """See `store.commit_log.CommitLog.begins_within`: of entries, as their index tells; not of old files."""
+        if self._is_old(begin):
+            return None
+        try:
+            return self._entries.positions_within(begin, end)
+        except CorruptData:
+            # What is read can do without; the index is made anew when the node starts.
+            return None
 
     def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:
         """See `store.commit_log.CommitLog.store_timestamp_of`."""

@@ -4,7 +4,8 @@ Queue offsets are given out by the leader alone, from what its queues hold. So b
 
 1. its no-op must be committed: then everything before it is, and nothing else ever comes before it;
 2. queues must hold everything up to there: then each queue's next offset is its maximum;
-3. the table of next offsets is asked anew: as a follower, or as a leader of an earlier term, it may have been another.
+3. the state must be applied up to there: a topic that it does not know then does not exist;
+4. the table of next offsets is asked anew: as a follower, or as a leader of an earlier term, it may have been another.
 
 A put that is refused after its offsets were given out (no room on the disk, the leadership is being handed on) would
 leave a gap in its queue. Then the leader takes no puts until all it has taken in are decided, and begins at 2.
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dledger.entry_errors import EntryNotFound
-from dledger.types import NO_TERM
+from dledger.types import NO_INDEX, NO_TERM
 
 
 class LeadingNode(Protocol):
@@ -41,6 +42,11 @@ class LeadingNode(Protocol):
         """Last index known to be committed."""
         ...
 
+    @property
+    def applied_index(self) -> int:
+        """The last entry that the state machine has applied."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
@@ -53,6 +59,7 @@ class Readiness:
         dispatched_offset: queues hold everything of the log below.
         target_offset: what they must hold before the first put; -1 while that is not known.
         is_ready: puts may be taken.
+        unapplied_count: entries that the state must be applied to before the first put.
     """
 
     is_leader: bool
@@ -61,6 +68,7 @@ class Readiness:
     dispatched_offset: int
     target_offset: int
     is_ready: bool
+    unapplied_count: int = 0
 
     @property
     def behind_bytes(self) -> int:
@@ -78,7 +86,9 @@ class Readiness:
             return f"the leader of term {self.term} waits for a majority to have its first entry"
         if self.target_offset < 0:
             return "a put was refused when its queue offsets were given out; those before it must be decided first"
-        return f"the leader of term {self.term} has {self.behind_bytes} bytes of the log left to dispatch"
+        if self.behind_bytes:
+            return f"the leader of term {self.term} has {self.behind_bytes} bytes of the log left to dispatch"
+        return f"the leader of term {self.term} has {self.unapplied_count} entries left to apply to topics and groups"
 
 
 class Leadership:
@@ -88,7 +98,7 @@ class Leadership:
         node: the node.
         term_at: the term of an entry that is in its log; raises `EntryNotFound` for one that is not.
         end_offset: of what is committed.
-        dispatched_offset: queues hold everything of the log below.
+        dispatched_offset: queues hold everything of the log below, and say which offsets come next.
         is_idle: whether everything that was taken in is committed, refused or cut off.
         recover_queue_offsets: has queues asked anew for their next offsets.
     """
@@ -109,7 +119,8 @@ class Leadership:
         self._dispatched_offset = dispatched_offset
         self._is_idle = is_idle
         self._recover_queue_offsets = recover_queue_offsets
-        self._target = (NO_TERM, -1)
+        # Term; what must be dispatched; what must be applied.
+        self._target = (NO_TERM, -1, NO_INDEX)
         self._ready_term = NO_TERM
         self._is_distrusted = False
 
@@ -133,16 +144,21 @@ class Leadership:
             if not self._is_own_committed(term):
                 return Readiness(True, term, False, dispatched, -1, False)
             # What comes behind is this leader's own.
-            self._target, self._is_distrusted = (term, self._end_offset()), False
+            self._aim(term)
         if self._is_distrusted:
             if not self._is_idle():
                 return Readiness(True, term, True, dispatched, -1, False)
-            self._target, self._is_distrusted = (term, self._end_offset()), False
-        target = self._target[1]
-        if self._ready_term != term and dispatched >= target:
+            self._aim(term)
+        _, target, target_index = self._target
+        unapplied_count = max(target_index - node.applied_index, 0)
+        if self._ready_term != term and dispatched >= target and not unapplied_count:
             self._recover_queue_offsets()
             self._ready_term = term
-        return Readiness(True, term, True, dispatched, target, self._ready_term == term)
+        return Readiness(True, term, True, dispatched, target, self._ready_term == term, unapplied_count)
+
+    def _aim(self, term: int) -> None:
+        """Take note of what must be done before puts are taken: all that is committed now."""
+        self._target, self._is_distrusted = (term, self._end_offset(), self._node.commit_index), False
 
     def _is_own_committed(self, term: int) -> bool:
         try:

@@ -149,6 +149,9 @@ class LogReader:
         """See `store.commit_log.CommitLog.raw`."""
         return raw_of(self._queue.find(offset), offset, min(end, self.end_offset), size_bytes_max, header_size=0)
 
+    def begins_within(self, _begin: int, _end: int) -> None:
+        """See `store.commit_log.CommitLog.begins_within`: a plain log has no index."""
+
     # ------------------------------------------------------------------------------------------------------ times
 
     def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:

@@ -41,6 +41,8 @@ from store.mapped_file import MappedFile
 SECTOR_SIZE_BYTES: Final = 512
 # Of a record that begins so close to a sector's end, what stands in that sector is zero anyway: its size is small.
 _TELLING_SIZE: Final = 3
+_SIZE_SIZE: Final = 4
+_MAGIC_SIZE: Final = 4
 _PROPERTIES_LENGTH_SIZE: Final = 2
 # How many zeros a record can end with: the length of its properties; its topic is not empty.
 _RECORD_ZEROS_MAX: Final = _PROPERTIES_LENGTH_SIZE
@@ -241,7 +243,16 @@ def _begins_like_a_record(place: BadPlace) -> bool:
     if place.position + HEAD.size > len(view):
         return False
     magic = HEAD.unpack_from(view, place.position)[1]
-    return magic == 0 or magic in (*MAGICS, BLANK_MAGIC)
+    return magic == 0 or magic in (*MAGICS, BLANK_MAGIC) or _is_torn_magic(place)
+
+
+def _is_torn_magic(place: BadPlace) -> bool:
+    """Return whether the data end within a magic."""
+    behind_magic = place.offset + HEAD.size
+    if place.file.find_data_end(place.offset) > behind_magic:
+        return False
+    found = bytes(place.file.view()[place.position + _SIZE_SIZE : place.position + HEAD.size]).rstrip(b"\0")
+    return any(magic.to_bytes(_MAGIC_SIZE, "big", signed=True).startswith(found) for magic in (*MAGICS, BLANK_MAGIC))
 
 
 def _is_torn_blank(place: BadPlace, good: GoodRecord) -> bool:

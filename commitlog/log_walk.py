@@ -13,7 +13,7 @@ import numpy as np
 
 from commitlog.record import HEAD
 from commitlog.record_resync import resync
-from commitlog.record_scan import Stop, scan
+from commitlog.record_scan import Stop, blank_size, scan
 from commitlog.store_directory import LogFile
 from store.dispatch_batch import DispatchBatch, Skipped
 from store.read_only_files import OpenFiles
@@ -152,13 +152,12 @@ class LogWalk:
                     )
                 elif stop is Stop.BLANK:
                     behind = self._behind_blank(view, file, position)
-                position = max(behind, position + 1)
+                position = behind if stop is Stop.END else max(behind, position + 1)
         return False
 
     def _behind_blank(self, view: memoryview, file: LogFile, position: int) -> int:
         """Return where a blank ends, which is the end of its file; DLedger leaves one at a file's head, too."""
-        first, second = HEAD.unpack_from(view, position)
-        size, room = second if file.header_size else first, len(view) - position
+        size, room = blank_size(view, position, file.header_size), len(view) - position
         end = position + size if position == 0 and file.header_size and size < room else len(view)
         offset = file.begin_offset + position
         if end == len(view) and size != room:

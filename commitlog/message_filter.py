@@ -53,6 +53,22 @@ def parse_bound(text: str) -> Bound:
     return Bound(round(moment.timestamp() * 1000), is_time=True)
 
 
+def parse_time(text: str) -> int:
+    """Return a time, as `parse_bound` reads it, in milliseconds since 1970.
+
+    Raises:
+        ValueError: it is none.
+    """
+    what = f"a time is 2026-11-21T09:00:00 (UTC) or, in milliseconds, @1795227552330; found {text!r}"
+    try:
+        bound = parse_bound(text)
+    except ValueError:
+        raise ValueError(what) from None
+    if not bound.is_time:
+        raise ValueError(what)
+    return bound.value
+
+
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
     """What is wanted; None: everything.

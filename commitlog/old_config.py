@@ -96,14 +96,12 @@ def save_config(files: Files, root: str, node_directory: str, contents: Mapping[
         files.create_from(marker, [])
         files.sync_directory(node_directory)
     files.make_directory(directory)
-    for name in _names(files, directory):
-        if name not in contents:
-            files.remove(f"{directory}/{name}")
+    for path in (f"{directory}/{name}" for name in _names(files, directory) if name not in contents):
+        files.remove(path)
+        files.sync_directory(_folder_of(path))
     for name, content in contents.items():
-        parent = f"{directory}/{name}".rpartition("/")[0]
-        files.make_directory(parent)
-        _write(files, f"{directory}/{name}", content)
-        files.sync_directory(parent)
+        files.make_directory(_folder_of(f"{directory}/{name}"))
+        files.replace(f"{directory}/{name}", content)
     files.remove(marker)
     files.sync_directory(node_directory)
 
@@ -142,9 +140,5 @@ def _listed(files: Files, directory: str) -> list[str]:
     return files.list_directory(directory) if files.is_directory(directory) else []
 
 
-def _write(files: Files, path: str, content: bytes) -> None:
-    made = f"{path}.saving"
-    if files.exists(made):
-        files.remove(made)
-    files.create_from(made, [content])
-    files.rename(made, path)
+def _folder_of(path: str) -> str:
+    return path.rpartition("/")[0]

@@ -157,10 +157,17 @@ def is_fetching(files: Files, node_directory: str) -> bool:
     return files.exists(f"{node_directory}/{INCOMING_NAME}")
 
 
+def end_fetch(files: Files, node_directory: str) -> None:
+    """Note, durably, that all files are here, if a fetch was begun; then the log can be opened."""
+    if is_fetching(files, node_directory):
+        files.remove(f"{node_directory}/{INCOMING_NAME}")
+        files.sync_directory(node_directory)
+
+
 class OldFilesFetch:
     """Fetches the old files of another node; interrupted at any point, it goes on where it was.
 
-    Ask the other node for `next_request`, hand the answer to `take`, until there is none; then call `finish`.
+    Ask the other node for `next_request`, hand the answer to `take`, until there is none; then call `end_fetch`.
 
     Args:
         files: the file system.
@@ -245,12 +252,6 @@ class OldFilesFetch:
             self._synced = self._position
             self._save()
         return True
-
-    def finish(self) -> None:
-        """Note, durably, that all files are here; then the log can be opened."""
-        assert not self._wanted, self._wanted
-        self._files.remove(self._path)
-        self._files.sync_directory(self._path.rpartition("/")[0])
 
     def close(self) -> None:
         """Leave it as it is; a new one goes on."""

@@ -27,7 +27,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from commitlog.old_files import Manifest, OldFilesDiffer, first_difference, manifest_from_json, manifest_to_json
+from commitlog.old_files import Manifest, OldFilesDiffer, check_same, manifest_from_json, manifest_to_json
 
 
 class Claim(Enum):
@@ -114,7 +114,7 @@ def decide(
     if settled:
         manifest = max((each.manifest for each in settled.values()), key=lambda each: len(each.files))
         for peer, each in settled.items():
-            _check(peer, manifest, each.manifest)
+            check_same(peer, manifest, each.manifest)
             if own.claim is not Claim.NOTHING:
                 _check_part(peer, own.manifest, each.manifest)
         return Settlement(manifest, _sources(settled))
@@ -142,15 +142,9 @@ def _sources(statements: Mapping[str, Statement]) -> tuple[str, ...]:
     return tuple(sorted(having, key=lambda peer: (statements[peer].begin, peer)))
 
 
-def _check(peer: str, ours: Manifest, theirs: Manifest) -> None:
-    difference = first_difference(ours, theirs)
-    if difference is not None:
-        raise OldFilesDiffer(peer, difference)
-
-
 def _check_part(peer: str, ours: Manifest, theirs: Manifest) -> None:
     """Refuse files of ours that the group's manifest does not name."""
-    _check(peer, ours, theirs)
+    check_same(peer, ours, theirs)
     names = {file.name for file in theirs.files}
     unknown = next((file.name for file in ours.files if file.name not in names), None)
     if unknown is not None:
@@ -158,7 +152,7 @@ def _check_part(peer: str, ours: Manifest, theirs: Manifest) -> None:
 
 
 def _check_equal(peer: str, ours: Manifest, theirs: Manifest) -> None:
-    _check(peer, ours, theirs)
+    check_same(peer, ours, theirs)
     if ours != theirs:
         here, there = (each.files[0].name if each.files else "none" for each in (ours, theirs))
         raise OldFilesDiffer(peer, f"the oldest file is {here} here and {there} there")

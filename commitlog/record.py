@@ -72,10 +72,8 @@ RECORD_SIZE_MAX: Final = MAX_MESSAGE_SIZE + RECORD_SIZE_SLACK
 
 # The fields up to and with the body length; by the two bits of sys_flag that say IPv6.
 FIELDS: Final = {
-    0: struct.Struct(">iiiiiqqiq8sq8siqi"),
-    BORN_HOST_IPV6: struct.Struct(">iiiiiqqiq20sq8siqi"),
-    STORE_HOST_IPV6: struct.Struct(">iiiiiqqiq8sq20siqi"),
-    HOST_MASK: struct.Struct(">iiiiiqqiq20sq20siqi"),
+    bits: struct.Struct(f">iiiiiqqiq{20 if bits & BORN_HOST_IPV6 else 8}sq{20 if bits & STORE_HOST_IPV6 else 8}siqi")
+    for bits in (0, BORN_HOST_IPV6, STORE_HOST_IPV6, HOST_MASK)
 }
 _IPV4_FIELDS: Final = FIELDS[0]
 FIELDS_SIZE: Final = 88

@@ -14,55 +14,36 @@ from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from commitlog.properties import CRC_NAME, CRC_SIZE
-from commitlog.record import CRC_MASK, FIELDS_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, decode
-from dledger.entry import ENTRY_NORMAL, HEADER_SIZE
+from commitlog.record import CRC_MASK, FIELDS, FIELDS_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, decode
+from dledger.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
 from store.dispatch_batch import Bools, Int64s
-from store.sys_flag import BORN_HOST_IPV6, STORE_HOST_IPV6
+from store.struct_type import numpy_type
+from store.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
 
 Bytes = NDArray[np.uint8]
 
-# The fields of a record up to its body length, with IPv4 hosts; see `commitlog.record`.
-_FIELDS: Final = np.dtype(
-    [
-        ("size", ">i4"),
-        ("magic", ">i4"),
-        ("body_crc", ">i4"),
-        ("queue_id", ">i4"),
-        ("flag", ">i4"),
-        ("queue_offset", ">i8"),
-        ("physical_offset", ">i8"),
-        ("sys_flag", ">i4"),
-        ("born_timestamp", ">i8"),
-        ("born_host", "V8"),
-        ("store_timestamp", ">i8"),
-        ("store_host", "V8"),
-        ("reconsume_times", ">i4"),
-        ("prepared_transaction_offset", ">i8"),
-        ("body_size", ">i4"),
-    ]
+_FIELD_NAMES: Final = (
+    *("size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag"),
+    *("born_timestamp", "born_host", "store_timestamp", "store_host"),
+    *("reconsume_times", "prepared_transaction_offset", "body_size"),
 )
-# With the header of the entry before them; see `dledger.entry`.
-_ENTRY_FIELDS: Final = np.dtype(
-    [
-        ("entry_magic", ">i4"),
-        ("entry_size", ">i4"),
-        ("index", ">i8"),
-        ("term", ">i8"),
-        ("position", ">i8"),
-        ("channel", ">i4"),
-        ("chain_crc", ">u4"),
-        ("entry_crc", ">u4"),
-        ("entry_body_size", ">i4"),
-        *_FIELDS.descr,
-    ]
+# The fields of a record up to its body length, by the two bits of sys_flag that say IPv6; see `commitlog.record`.
+FIELD_TYPES: Final = {bits: numpy_type(layout, _FIELD_NAMES) for bits, layout in FIELDS.items()}
+_FIELDS: Final = FIELD_TYPES[0]
+# The header of an entry; see `dledger.entry`. Other names than those of the record's fields.
+HEADER_TYPE: Final = numpy_type(
+    HEADER,
+    (
+        *("entry_magic", "entry_size", "index", "term", "position", "channel"),
+        *("chain_crc", "entry_crc", "entry_body_size"),
+    ),
 )
+_ENTRY_FIELDS: Final = np.dtype([*HEADER_TYPE.descr, *_FIELDS.descr])
 _IPV6_EXTRA: Final = 12
 _PROPERTIES_LENGTH_SIZE: Final = 2
 # Behind which hosts a field stands.
 _BEHIND_BORN_HOST: Final = frozenset({"store_timestamp", "store_host"})
 _BEHIND_BOTH_HOSTS: Final = frozenset({"reconsume_times", "prepared_transaction_offset", "body_size"})
-assert _FIELDS.itemsize == FIELDS_SIZE
-assert _ENTRY_FIELDS.itemsize == HEADER_SIZE + FIELDS_SIZE
 
 
 @dataclass(slots=True)
@@ -96,7 +77,10 @@ class RecordRows:
         return self.topic_ends + _PROPERTIES_LENGTH_SIZE
 
     def select(self, rows: slice | Bools | Int64s) -> RecordRows:
-        """Return some of the rows."""
+        """Return some of the rows; of a mask those where it is true."""
+        if isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.all():
+            # Most often all of a batch are wanted: then nothing is copied.
+            return self
         born_extras, extras = self.born_extras, self.extras
         return RecordRows(
             self.fields[rows],
@@ -183,24 +167,24 @@ def _try_rows(
     else:
         fields = gather(data, begins, f"V{FIELDS_SIZE}").view(_FIELDS)
     sys_flags, is_v2 = fields["sys_flag"], fields["magic"] == MAGIC_V2
-    born_extras = np.where(sys_flags & BORN_HOST_IPV6, _IPV6_EXTRA, 0)
-    extras = born_extras + np.where(sys_flags & STORE_HOST_IPV6, _IPV6_EXTRA, 0)
+    has_ipv6, has_v2 = bool((sys_flags & HOST_MASK).any()), bool(is_v2.any())
+    born_extras = np.where(sys_flags & BORN_HOST_IPV6, _IPV6_EXTRA, 0) if has_ipv6 else 0
+    extras = born_extras + np.where(sys_flags & STORE_HOST_IPV6, _IPV6_EXTRA, 0) if has_ipv6 else 0
     is_good = (is_v2 | (fields["magic"] == MAGIC_V1)) & (fields["physical_offset"] == begins + base_offset)
     if has_headers:
         is_good &= _has_header(fields)
     is_good &= (fields["size"] == ends - begins) & (ends - begins >= RECORD_SIZE_MIN + extras + is_v2)
     if not is_good.all():
         return None, is_good
-    has_ipv6 = bool(extras.any())
     body_begins = begins + (FIELDS_SIZE + extras)
     body_sizes = gather(data, body_begins - 4, ">i4") if has_ipv6 else fields["body_size"]
     body_ends = body_begins + body_sizes
     is_good = (body_sizes >= 0) & (body_ends <= ends - 3 - is_v2)
     if not is_good.all():
         return None, is_good
-    # As a short, what V1 has in one byte is the higher half, sign included.
-    topic_sizes = gather(data, body_ends, ">i2").astype(np.int64)
-    topic_sizes = np.where(is_v2, topic_sizes, topic_sizes >> 8)
+    topic_sizes = data.view(np.int8)[body_ends].astype(np.int64)
+    if has_v2:
+        topic_sizes = np.where(is_v2, gather(data, body_ends, ">i2"), topic_sizes)
     topic_begins = body_ends + 1 + is_v2
     topic_ends = topic_begins + topic_sizes
     is_good = (topic_sizes >= 0) & (topic_ends <= ends - _PROPERTIES_LENGTH_SIZE)

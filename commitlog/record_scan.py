@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from commitlog.record import (
@@ -42,8 +43,9 @@ _KIND: Final = struct.Struct(">ii24xi")
 class Stop(StrEnum):
     """Why a walk ended.
 
-    END: the end, or the number of records, was reached. BLANK: the rest of the file is filler. ZEROS: nothing was ever
-    written there. BAD: what stands there is no record.
+    END: the end, or the number of records, was reached; or somebody finished a record there after the walk had come to
+    it: walk on. BLANK: the rest of the file is filler. ZEROS: nothing was ever written there. BAD: what stands there is
+    no record.
     """
 
     END = "end"
@@ -129,6 +131,7 @@ def scan(
 
     At a bad record it stops looking for meaning: the batch then tells in `skipped` what is left out, and its
     `next_offset` is where the next good record begins, or `end` when there is none. `Stop.BAD` is returned only then.
+    A record that somebody finishes while this looks is not called bad: the batch ends before it, with `Stop.END`.
 
     Args:
         view: of one file.
@@ -143,15 +146,15 @@ def scan(
         levels_ms: how long a message of each delay level waits.
     """
     walked = walk(view, position, end, header_size=header_size, size_bytes_max=size_bytes_max)
-    batch = columns(
+    meaning_of = partial(
+        columns,
         view,
-        walked.starts,
-        walked.sizes,
         base_offset=base_offset,
         is_body_checked=is_body_checked,
         is_property_crc_checked=is_property_crc_checked,
         levels_ms=levels_ms,
     )
+    batch = meaning_of(walked.starts, walked.sizes)
     begin_offset, next_offset = base_offset + position, base_offset + walked.position
     if len(batch) == len(walked.starts) and walked.stop != Stop.BAD:
         return replace(batch, begin_offset=begin_offset, next_offset=next_offset), walked.stop
@@ -165,6 +168,10 @@ def scan(
         header_size=header_size,
         is_property_crc_checked=is_property_crc_checked,
     )
+    if skipped is None:
+        start, size = walked.starts[len(batch)], walked.sizes[len(batch)]
+        assert len(meaning_of([start], [size])), (path, start)
+        return replace(batch, begin_offset=begin_offset, next_offset=base_offset + start - header_size), Stop.END
     next_offset = skipped.offset + skipped.size
     return replace(batch, begin_offset=begin_offset, next_offset=next_offset, skipped=(skipped,)), Stop.BAD
 
@@ -179,8 +186,10 @@ def skipped_at(
     path: str,
     header_size: int = 0,
     is_property_crc_checked: bool = False,
-) -> Skipped:
+) -> Skipped | None:
     """Return what is wrong with the first record of a walk that is not good, and where reading goes on behind it.
+
+    None: nothing any more, for somebody has finished it since; read it again.
 
     Args:
         view: of one file.
@@ -203,9 +212,20 @@ def skipped_at(
             physical_offset=base_offset + start,
             is_property_crc_checked=is_property_crc_checked,
         )
-    assert fault is not None, (path, bad)
+    if fault is None:
+        return None
     behind = resync(view, bad, end, base_offset=base_offset, header_size=header_size)
     return Skipped(path, bad, base_offset + bad, behind - bad, fault.expected, fault.found)
+
+
+def blank_size(view: memoryview, position: int, header_size: int) -> int:
+    """Return how many bytes the blank at `position` says that it has: in the plain log (size, magic), else the reverse.
+
+    A blank fills the rest of its file; only in the replicated log a shorter one may stand at a file's head.
+    """
+    first, second = HEAD.unpack_from(view, position)
+    size: int = second if header_size else first
+    return size
 
 
 def _why_stopped(view: memoryview, position: int, end: int, header_size: int) -> tuple[Stop, Fault | None]:
@@ -221,15 +241,22 @@ def _why_stopped(view: memoryview, position: int, end: int, header_size: int) ->
     size, magic = (second, first) if header_size else (first, second)
     if magic == (ENTRY_BLANK_MAGIC if header_size else BLANK_MAGIC) and size >= HEAD.size:
         return Stop.BLANK, None
-    return Stop.BAD, _entry_fault(view, position, end) if header_size else _record_fault(view, position, end)
+    if not header_size:
+        fault = _record_fault(view, position, end)
+    elif _system_entry_size(view, position, end, end):
+        fault = None  # finished since
+    else:
+        fault = _entry_fault(view, position, end)
+    return (Stop.END, None) if fault is None else (Stop.BAD, fault)
 
 
-def _record_fault(view: memoryview, position: int, end: int) -> Fault:
+def _record_fault(view: memoryview, position: int, end: int) -> Fault | None:
+    """Return what is wrong at `position`; None: nothing any more, the record was finished since it was looked at."""
     try:
-        record = decode(view, position, end)
+        decode(view, position, end)
     except BadRecord as error:
         return error.fault
-    raise AssertionError((position, record.size))
+    return None
 
 
 def _walk_entries(
@@ -266,7 +293,8 @@ def _system_entry_size(view: memoryview, position: int, end: int, limit: int) ->
     return size if HEADER_SIZE <= size <= end - position else 0
 
 
-def _entry_fault(view: memoryview, position: int, end: int) -> Fault:
+def _entry_fault(view: memoryview, position: int, end: int) -> Fault | None:
+    """Return what is wrong at `position`; None: nothing any more, the entry was finished since it was looked at."""
     magic, size, channel = _KIND.unpack_from(view[position:end].tobytes().ljust(_KIND.size, b"\0"))
     if magic not in ENTRY_MAGICS:
         return Fault(position, "an entry of magic 1, 2 or 3", f"magic {magic}")
@@ -278,4 +306,6 @@ def _entry_fault(view: memoryview, position: int, end: int) -> Fault:
         record = decode(view, position + HEADER_SIZE, position + size)
     except BadRecord as error:
         return error.fault
+    if size == HEADER_SIZE + record.size:
+        return None
     return Fault(position + 4, f"an entry of {HEADER_SIZE + record.size} bytes, as its record says", f"{size}")

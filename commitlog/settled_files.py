@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from commitlog.old_files import INCOMING_NAME, Manifest, manifest_from_json, manifest_to_json
+from commitlog.old_files import Manifest, end_fetch, manifest_from_json, manifest_to_json
 from dledger.properties import format_checked, parse_checked
 from store.errors import CorruptData, StoreError
 from store.files import Files
@@ -77,11 +77,3 @@ def save_manifest(files: Files, node_directory: str, manifest: Manifest, *, is_s
     files.replace(f"{node_directory}/{FILE_NAME}", format_checked(lines))
     if is_settled:
         end_fetch(files, node_directory)
-
-
-def end_fetch(files: Files, node_directory: str) -> None:
-    """Remove what the fetch of the files kept; a crash may have left it."""
-    path = f"{node_directory}/{INCOMING_NAME}"
-    if files.exists(path):
-        files.remove(path)
-        files.sync_directory(node_directory)

@@ -111,14 +111,15 @@ class StoreParts:
         )
 
     def _load_queues(self) -> dict[QueueKey, QueueView]:
-        queues, findings = load_queues(self.files, self.open_files, self.directory.queues_path)
+        path = self.directory.queues_path
+        queues, findings = load_queues(self.files, self.open_files, path, is_live=self.is_live)
         self.findings += findings
         return queues
 
     def _look_again(self) -> Mapping[QueueKey, QueueView]:
         time.sleep(_LOOK_PAUSE_S)
         self.open_files.close_all()
-        return load_queues(self.files, self.open_files, self.directory.queues_path)[0]
+        return load_queues(self.files, self.open_files, self.directory.queues_path, is_live=True)[0]
 
     def _load_index(self) -> list[IndexView]:
         directory = self.directory.index_path
@@ -126,7 +127,10 @@ class StoreParts:
         for name in self.files.list_directory(directory):
             path = f"{directory}/{name}"
             if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
-                found[path] = self.files.open(path).view()
+                view = self.files.open(path).view()
+                # An empty one of a store in use is being made.
+                if view or not self.is_live:
+                    found[path] = view
             else:
                 self._note_foreign(path)
         slot_counts = list(filter(None, map(find_slot_count, found.values())))
@@ -152,7 +156,7 @@ class StoreParts:
         self.findings.append(Finding(Area.FILES, path, 0, expected, f"{size} bytes", meaning, remedy))
 
     def _until_now(self, directory: StoreDirectory) -> StoreDirectory:
-        """Return the store with a log that ends where it ends now."""
+        """Return the store with a log that ends where it ends now; an unfinished file is one that is being made."""
         log_files = list(directory.log_files)
         while len(log_files) > 1 and not self._walk_end([log_files[-1]])[1]:
             log_files.pop()
@@ -160,7 +164,8 @@ class StoreParts:
             end, _ = self._walk_end([log_files[-1]])
             log_files[-1] = replace(log_files[-1], size=end - log_files[-1].begin_offset)
         self.open_files.close_all()
-        return replace(directory, log_files=log_files)
+        findings = [finding for finding in directory.findings if not finding.is_unfinished]
+        return replace(directory, log_files=log_files, findings=findings)
 
     def _walk_end(self, log_files: list[LogFile]) -> tuple[int, int]:
         """Return (behind the last good record, how many there are) of some files."""

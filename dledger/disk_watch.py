@@ -34,6 +34,10 @@ class DiskWatch:
 
     def is_sick(self, now_ms: int) -> bool:
         """Say whether a sync stalls, or one did a short while ago."""
-        if self._begun_ms is not None and now_ms - self._begun_ms >= self._limit_ms:
+        if self.is_stalling(now_ms):
             self._sick_until_ms = now_ms + _CONVALESCENCE * self._limit_ms
         return now_ms < self._sick_until_ms
+
+    def is_stalling(self, now_ms: int) -> bool:
+        """Say whether a sync stalls now."""
+        return self._begun_ms is not None and now_ms - self._begun_ms >= self._limit_ms

@@ -50,6 +50,7 @@ from dledger.core.events import (
 from dledger.core.messages import (
     Message,
     Push,
+    ResetLog,
     SnapshotChunk,
 )
 from dledger.core.raft import Raft
@@ -128,9 +129,9 @@ class Driver:
             self.begin_sync()
 
     def _tick(self, tick: Tick) -> None:
-        is_sick = self._disk.is_sick(tick.now_ms)
-        if is_sick != self.raft.is_disk_sick:
-            self._step(DiskHealth(is_sick))
+        health = DiskHealth(self._disk.is_sick(tick.now_ms), self._disk.is_stalling(tick.now_ms))
+        if health != DiskHealth(self.raft.is_disk_sick, self.raft.is_disk_stalling):
+            self._step(health)
         if self.raft.has_company or self._admission.can_lead():
             # The tick may have waited in the inbox while the clock went on.
             self._step(Tick(max(tick.now_ms, self.raft.now_ms)))
@@ -253,7 +254,7 @@ class Driver:
                 self._snapshot_bytes = self._snapshots.write_chunk(chunk.snapshot, chunk.offset, chunk.payload)
             case ResetStore():
                 self._last_read = None
-                self._store.reset(effect.begin_index, effect.begin_position, effect.prev_term)
+                self._store.reset(effect.begin_index, effect.begin_position, effect.prev_term, effect.prev_chain_crc)
                 self._observer.on_reset(effect.begin_index, effect.snapshot_index)
 
     def _finish_snapshot(self, chunk: SnapshotChunk) -> None:
@@ -303,6 +304,9 @@ class Driver:
             if payload is None:
                 return
             message = replace(message, payload=payload)
+        elif isinstance(message, ResetLog):
+            assert message.begin_index == self._store.begin_index, (message, self._store.begin_index)
+            message = replace(message, prev_chain_crc=self._store.begin_chain_crc)
         self._transport.send(peer, message)
 
     def _read(self, span: Span) -> bytes:

@@ -14,21 +14,20 @@ from numpy.typing import NDArray
 
 from dledger.entry import INDEX_UNIT, INDEX_UNIT_SIZE
 from store.errors import CorruptData
+from store.struct_type import numpy_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from store.mapped_file_queue import MappedFileQueue
 
-UNIT_TYPE = np.dtype([("magic", ">i4"), ("position", ">i8"), ("size", ">i4"), ("index", ">i8"), ("term", ">i8")])
+UNIT_TYPE = numpy_type(INDEX_UNIT, ("magic", "position", "size", "index", "term"))
 # Units compared at once: bounds the memory of the check (1 MiB a column).
 _CHECK_COUNT = 1 << 15
 
 # magic, position, size, index, term
 _Fields = tuple[int, int, int, int, int]
 _NONE: _Fields = (0, 0, 0, -1, 0)
-
-assert UNIT_TYPE.itemsize == INDEX_UNIT_SIZE
 
 
 @dataclass(frozen=True, slots=True)

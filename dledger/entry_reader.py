@@ -13,12 +13,12 @@ import numpy as np
 from dledger.entry import CHANNEL_OFFSET, HEADER, HEADER_SIZE, Entry, decode
 from dledger.entry_errors import EntryNotFound
 from dledger.entry_push import Predecessor
-from dledger.entry_walk import WalkState, chain_before, describe_fault, walk
+from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
 from dledger.types import LogState, Span, TermRun
 from store.errors import CorruptData
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from numpy.typing import NDArray
 
     from dledger.entry_codec import EntryCodec
     from dledger.entry_index import EntryIndex, IndexUnit
@@ -40,6 +40,7 @@ class EntryReader:
         begin_index: the first entry, or the one that an empty log will begin with.
         begin_position: where that stands, or will.
         begin_prev_term: term of the entry before; -1 when there is none or it is not known.
+        begin_chain_crc: what the first entry's chain starts from; UNKNOWN (-1) when that is gone.
         last_index: the last entry; `begin_index - 1` when there is none.
         codec: tells a leader's own entries from those of clients.
     """
@@ -52,6 +53,7 @@ class EntryReader:
         self.begin_index = log.begin_index
         self.begin_position = log.begin_position
         self.begin_prev_term = log.begin_prev_term
+        self.begin_chain_crc = log.begin_chain_crc
         self.last_index = log.last_index
 
     def unit(self, index: int) -> IndexUnit:
@@ -213,13 +215,20 @@ class EntryReader:
         """Bytes of each data file."""
         return self._file_size
 
-    def data_files(self) -> Sequence[MappedFile]:
-        """Return all data files, oldest first, also a last one that holds nothing yet."""
-        return self._data.mapped_files
-
     def index_before(self, position: int) -> int:
         """Return the last entry that begins before `position`; `begin_index - 1` when there is none."""
         return self._index.last_where(self.begin_index, self.last_index, lambda unit: unit.position < position)
+
+    def positions_within(self, begin: int, end: int) -> NDArray[np.int64]:
+        """Return the positions in `[begin, end)` at which entries begin.
+
+        Raises:
+            store.errors.CorruptData: the index files do not hold them; opening the store again rebuilds them.
+        """
+        first_index, last_index = self.index_before(begin) + 1, self.index_before(end)
+        if first_index > last_index:
+            return np.empty(0, np.int64)
+        return self._index.positions(first_index, last_index)
 
     def old_files(self, count_max: int) -> list[tuple[str, int]]:
         """Return (path, end index) of the oldest data files, at most so many: all entries of a file are below its end.
@@ -256,11 +265,19 @@ class EntryReader:
     def chain_crc_before(self, index: int) -> int:
         """Return the chain checksum that entry `index` starts from; UNKNOWN (-1) when the entry before was deleted."""
         if index <= self.begin_index:
-            return chain_before(index)
+            return self.begin_chain_crc
         position = self._index.unit(index - 1).position
         file = self._file_with(index - 1, position, HEADER_SIZE)
         chain_crc: int = HEADER.unpack_from(file.view(), position - file.begin_offset)[6]
         return chain_crc
+
+    def proven_chain_before(self, index: int) -> int:
+        """Return what the chain of an entry starts from, if that fits the entry; UNKNOWN (-1) if either is damaged."""
+        try:
+            self.get(index)
+        except CorruptData:
+            return UNKNOWN
+        return self.chain_crc_before(index)
 
     def _check_held(self, index: int) -> None:
         if not self.begin_index <= index <= self.last_index:

@@ -45,6 +45,7 @@ class RecoveredLog:
         begin_index: the first entry, or the one that an empty log will begin with.
         begin_position: where that stands, or will.
         begin_prev_term: term of the entry before; -1 when there is none or it is not known.
+        begin_chain_crc: what the first entry's chain starts from; UNKNOWN (-1) when that is gone.
         last_index: the last entry; `begin_index - 1` when there is none.
         last_term: its term; -1 when there is none.
         end_position: behind it.
@@ -55,6 +56,7 @@ class RecoveredLog:
     begin_index: int
     begin_position: int
     begin_prev_term: int
+    begin_chain_crc: int
     last_index: int
     last_term: int
     end_position: int
@@ -106,7 +108,7 @@ def recover(
         if checkpoint.end_index != NO_INDEX:
             raise CorruptData(data.directory, 0, f"entries up to {checkpoint.end_index}, durable here", "no entries")
         index.queue.remove_all()
-        return RecoveredLog(0, begin.end_position, NO_TERM, NO_INDEX, NO_TERM, begin.end_position, NO_CHAIN)
+        return RecoveredLog(0, begin.end_position, NO_TERM, NO_CHAIN, NO_INDEX, NO_TERM, begin.end_position, NO_CHAIN)
     first = _entry_at(data, begin, codec)
     begin_index = max(begin.state.index, 0) if first is None else first.index
     if not index.queue.begin_offset <= begin_index * INDEX_UNIT.size <= index.queue.end_offset:
@@ -121,14 +123,16 @@ def recover(
     index.queue.sync_all()
     last_index = max(end.state.index, begin_index) - 1
     is_head_right = head is not None and head.begin_index == begin_index
+    begin_chain_crc = head.chain_crc if head is not None and is_head_right else chain_before(begin_index)
     return RecoveredLog(
         begin_index=begin_index,
         begin_position=begin.end_position,
         begin_prev_term=head.prev_term if head is not None and is_head_right else NO_TERM,
+        begin_chain_crc=begin_chain_crc,
         last_index=last_index,
         last_term=end.state.term if last_index >= begin_index else NO_TERM,
         end_position=end.end_position,
-        chain_crc=chain_before(begin_index) if last_index < begin_index else end.state.chain_crc,
+        chain_crc=begin_chain_crc if last_index < begin_index else end.state.chain_crc,
     )
 
 
@@ -146,7 +150,7 @@ def _find_begin(data: MappedFileQueue, head: LogHead | None, codec: EntryCodec) 
         first = _entry_at(data, begin, codec)
         if first is not None and first.index != head.begin_index:
             return begin
-    state = WalkState(head.begin_index, max(head.prev_term, 0), chain_before(head.begin_index))
+    state = WalkState(head.begin_index, max(head.prev_term, 0), head.chain_crc)
     return _Cursor(0, offset, state, head.begin_position)
 
 

@@ -25,7 +25,6 @@ from dledger.entry_push import CheckedPush, Predecessor, check_follows, check_pa
 from dledger.entry_reader import EntryReader
 from dledger.entry_store_config import EntryStoreConfig
 from dledger.entry_store_open import OpenLog, open_log
-from dledger.entry_walk import chain_before
 from dledger.log_head import LogHead, begin_anew
 from dledger.types import NO_INDEX, NO_TERM, MembershipEntry, Span
 from store.errors import DiskFull
@@ -316,20 +315,21 @@ class EntryStore(EntryReader):
         begin_index = self.index_at_position(begin_position)
         if begin_index == self.begin_index:  # the first entry did not fit into the first file, which holds none
             return
-        head = LogHead(begin_index, begin_position, self.term_at(begin_index - 1))
+        chain_crc = self.proven_chain_before(begin_index)
+        head = LogHead(begin_index, begin_position, self.term_at(begin_index - 1), prev_chain_crc=chain_crc)
         self._parts.head_file.save(head)
         self._begin_at(head)
         self._data.remove_before(begin_position)
         self._index.queue.remove_before(begin_index * INDEX_UNIT_SIZE)
 
-    def reset(self, begin_index: int, begin_position: int, prev_term: int) -> None:
+    def reset(self, begin_index: int, begin_position: int, prev_term: int, prev_chain_crc: int = -1) -> None:
         """Drop all entries, durably, and begin an empty log.
 
         Args:
             begin_index: of its first entry.
-            begin_position: where that will stand, as on the node that has it: at the head of a data file, or behind
-                at least one entry's room, which a blank fills.
+            begin_position: where that will stand: at the head of a data file, or behind an entry's room and a blank.
             prev_term: of the entry before; -1 when it is not known.
+            prev_chain_crc: of it; -1 when it is not known.
 
         Raises:
             store.errors.DiskFull: nothing was dropped, or (when somebody else took the room that the old files gave
@@ -340,7 +340,7 @@ class EntryStore(EntryReader):
         offset = begin_position % self._file_size
         assert offset == 0 or HEADER_SIZE <= offset <= self._file_size - BLANK_SIZE_MIN, begin_position
         self._parts.checkpoint_file.withdraw(0)
-        head = LogHead(begin_index, begin_position, prev_term)
+        head = LogHead(begin_index, begin_position, prev_term, prev_chain_crc=prev_chain_crc)
         is_without_files, head_file = not self._data.mapped_files, self._parts.head_file
         old_head = head_file.load()
         try:
@@ -355,7 +355,7 @@ class EntryStore(EntryReader):
         self._committed_index = self.last_index = begin_index - 1
         self._last_term = NO_TERM
         self._end_position = begin_position
-        self._chain_crc = chain_before(begin_index)
+        self._chain_crc = self.begin_chain_crc
         self._checked = None
 
     def _term_before(self, index: int) -> int | None:
@@ -366,7 +366,7 @@ class EntryStore(EntryReader):
 
     def _begin_at(self, head: LogHead) -> None:
         self.begin_index, self.begin_position = head.begin_index, head.begin_position
-        self.begin_prev_term = head.prev_term
+        self.begin_prev_term, self.begin_chain_crc = head.prev_term, head.chain_crc
 
     def read_span(self, span: Span) -> bytes:
         """Return a span as `read_checked`; what was written a moment ago, and is not durable yet, is not checked."""

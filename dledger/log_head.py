@@ -3,12 +3,14 @@
     beginIndex=1000
     beginPosition=1073741824
     prevTerm=7
+    prevChainCrc=305419896
 
 Entries below `beginIndex` are no part of the log, whatever files are left of them; its first entry stands at
 `beginPosition`, or will, or at the head of the next data file if it did not fit there. `prevTerm` is the term of the
-entry before (-1: not known), which nothing else tells once that entry is gone. `isReset=true` stands there while the
-whole log is dropped. The lines are checked (`dledger.properties`). No file: the data files tell where the log begins,
-as DLedger's do.
+entry before (-1: not known) and `prevChainCrc` its chain checksum (no such line: not known), which nothing else tells
+once that entry is gone: without them nobody could tell whether the header of the first entry is what was written.
+`isReset=true` stands there while the whole log is dropped. The lines are checked (`dledger.properties`). No file: the
+data files tell where the log begins, as DLedger's do.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from dledger.entry import BLANK_SIZE_MIN, INDEX_UNIT_SIZE, encode_blank
+from dledger.entry_walk import UNKNOWN, chain_before
 from dledger.properties import format_checked, parse_checked
 from dledger.types import NO_TERM
 from store.errors import CorruptData, StoreError
@@ -27,6 +30,7 @@ FILE_NAME = "loghead"
 _INDEX_KEY = "beginIndex"
 _POSITION_KEY = "beginPosition"
 _TERM_KEY = "prevTerm"
+_CHAIN_KEY = "prevChainCrc"
 _RESET_KEY = "isReset"
 
 
@@ -51,6 +55,12 @@ class LogHead:
     begin_position: int
     prev_term: int = NO_TERM
     is_reset: bool = False
+    prev_chain_crc: int = UNKNOWN
+
+    @property
+    def chain_crc(self) -> int:
+        """What the chain of the first entry starts from; UNKNOWN (-1) when that is gone."""
+        return chain_before(self.begin_index) if self.prev_chain_crc == UNKNOWN else self.prev_chain_crc
 
 
 class LogHeadFile:
@@ -90,6 +100,7 @@ class LogHeadFile:
                 begin_position=int(properties[_POSITION_KEY]),
                 prev_term=int(properties[_TERM_KEY]),
                 is_reset=_RESET_KEY in properties,
+                prev_chain_crc=int(properties.get(_CHAIN_KEY, UNKNOWN)),
             )
         except (ValueError, KeyError) as error:
             raise LogHeadUnreadable(self._path, repr(error)) from error
@@ -181,6 +192,8 @@ def _content_of(head: LogHead) -> bytes:
         _POSITION_KEY: str(head.begin_position),
         _TERM_KEY: str(head.prev_term),
     }
+    if head.prev_chain_crc != UNKNOWN:
+        lines[_CHAIN_KEY] = str(head.prev_chain_crc)
     if head.is_reset:
         lines[_RESET_KEY] = "true"
     return format_checked(lines)

@@ -38,7 +38,7 @@ from dledger.pending_appends import AppendResult, PendingAppend
 from dledger.pending_reads import RequestRefused
 from dledger.pending_requests import RequestResult
 from dledger.state_machine import StateMachine
-from dledger.types import NO_INDEX, NO_TERM, Role
+from dledger.types import NO_INDEX, NO_TERM, Role, SnapshotInfo
 from store.errors import StoreError
 from store.files import Files
 from store.os_files import OsFiles
@@ -66,8 +66,7 @@ class Node:
         trace: gets a line of JSON for every event of the core (`dledger.trace`).
 
     Attributes:
-        config: all settings.
-        metrics: where the node counts.
+        config, metrics: as they were given.
         failed: resolves with the error that stopped the node; never, while it runs or after a clean stop. There from
             `start` on, as is `reader`.
         reader: finds where a read of committed entries begins.
@@ -108,7 +107,10 @@ class Node:
         # The store is open and must be closed.
         self._is_open = False
         self._gate = AppendGate(
-            config, self._waiters.appends, not_leading=self._not_leading, is_disk_full=self._is_disk_full
+            config,
+            self._waiters.appends,
+            not_leading=self._not_leading,
+            is_disk_full=lambda: self._parts.retention.is_disk_full,
         )
 
     # ---------------------------------------------------------------------------------------------- life and death
@@ -255,9 +257,6 @@ class Node:
         self._turns.propose(Proposal(bodies, stamp_at, channel, pending), size_bytes)
         return future
 
-    def _is_disk_full(self) -> bool:
-        return self._parts.retention.is_disk_full
-
     def _not_leading(self) -> str | None:
         if self._raft.role is Role.LEADER:
             return None
@@ -340,9 +339,19 @@ class Node:
         return self._parts.applied_index if self._has_joined else NO_INDEX
 
     @property
-    def snapshot_index(self) -> int:
-        """The last entry in its newest good snapshot; -1 likewise."""
-        return self._parts.snapshot_index if self._has_joined else NO_INDEX
+    def snapshot(self) -> SnapshotInfo | None:
+        """Its newest good snapshot, another object for each that was saved; None likewise."""
+        return self._parts.snapshot if self._has_joined else None
+
+    @property
+    def is_retention_held_back(self) -> bool:
+        """Whether old entries would go, but for something that needs them; only while the node runs."""
+        return self._parts.retention.is_held_back
+
+    def ask_snapshot(self, *, anew: bool = False) -> None:
+        """Have a snapshot saved soon; see `Applier.ask_snapshot`. On a full disk ask again."""
+        if self._is_running and self._parts.machine is not None:
+            self._parts.machine.ask_snapshot(anew=anew)
 
     @property
     def pending_appends_count(self) -> int:
@@ -367,19 +376,14 @@ class Node:
     def leader(self) -> Leader:
         """Return where clients find the leader, as far as it is known here."""
         leader_id = self._raft.leader_id or ""
-        if leader_id == self.config.self_id:
-            return Leader(leader_id, str(self.config.client_address)) if self._is_running else Leader()
+        if leader_id == self.config.self_id and not self._is_running:
+            return Leader()
         return Leader(leader_id, self._transport.client_address_of(leader_id))
 
     def client_addresses(self) -> dict[str, str]:
         """Return where clients find each member, by id, as far as it is known here; only while the node runs."""
-        addresses = {}
-        for member in self._raft.membership.members:
-            is_self = member.id == self.config.self_id
-            address = str(self.config.client_address) if is_self else self._transport.client_address_of(member.id)
-            if address:
-                addresses[member.id] = address
-        return addresses
+        address_of = self._transport.client_address_of
+        return {member.id: address for member in self._raft.membership.members if (address := address_of(member.id))}
 
     def status(self) -> NodeStatus:
         """Return how the node stands; only while it runs."""

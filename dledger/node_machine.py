@@ -113,8 +113,17 @@ class NodeMachine:
 
     # -------------------------------------------------------------------------------------------------------- turns
 
+    def ask_snapshot(self, *, anew: bool = False) -> None:
+        """Have a snapshot saved soon; see `Applier.ask_snapshot`. On a full disk ask again."""
+        self._applier.ask_snapshot(anew=anew)
+        self._step_soon()
+
     def _ask_step(self) -> None:
-        if self._applier.is_behind and not self._is_step_due and self._is_saved.is_set():
+        if self._applier.is_behind:
+            self._step_soon()
+
+    def _step_soon(self) -> None:
+        if not self._is_step_due and self._is_saved.is_set():
             self._is_step_due = True
             self._soon(self._step)
 

@@ -5,7 +5,6 @@ Not here: when they begin and end (`dledger.node`).
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from dledger.node_machine import NodeMachine
 from dledger.node_observer import NodeObserver
 from dledger.node_retention import NodeRetention, retention_settings
 from dledger.node_status import Leader
-from dledger.node_turns import NodeTurns
+from dledger.node_turns import NodeTurns, core_ms
 from dledger.node_waiters import Waiters
 from dledger.origin import Origin
 from dledger.peer_transport import PeerTransport
@@ -30,7 +29,7 @@ from dledger.pending_appends import PendingAppends
 from dledger.state_machine import Applier, StateMachine
 from dledger.syncer import GroupSyncer
 from dledger.trace import TracedRaft
-from dledger.types import NO_INDEX, Role
+from dledger.types import NO_INDEX, Role, SnapshotInfo
 from store.files import Files
 from store.retention import RetentionPolicy
 from store.storage_thread import StorageThread
@@ -63,6 +62,11 @@ class NodeParts:
     def applied_index(self) -> int:
         """Last entry that the state machine has applied; -1 without one."""
         return NO_INDEX if self.machine is None else self.machine.applied_index
+
+    @property
+    def snapshot(self) -> SnapshotInfo | None:
+        """Its newest good snapshot."""
+        return None if self.machine is None else self.machine.snapshot
 
     @property
     def snapshot_index(self) -> int:
@@ -133,6 +137,7 @@ def compose(
         floor=partial(_retention_floor, raft, machine, keep_from),
         is_disk_sick=lambda: raft.is_disk_sick,
         soon=turns.soon,
+        held_back=partial(_bring_snapshot_forward, raft, machine, keep_from),
     )
     return NodeParts(opened, thread, group, observer, turns, syncer, transport, machine, raft, retention, driver)
 
@@ -166,7 +171,7 @@ def _raft_of(opened: NodeFiles, config: NodeConfig, machine: NodeMachine | None,
         log_state=opened.store.log_state(),
         fit=opened.store.fit,
         draw=random.Random().randrange,
-        now_ms=int(asyncio.get_running_loop().time() * 1000),
+        now_ms=core_ms(),
         snapshot=None if machine is None else machine.snapshot,
         incoming=None if machine is None else machine.incoming,
     )
@@ -176,6 +181,12 @@ def _retention_floor(raft: Raft, machine: NodeMachine | None, keep_from: Callabl
     """Return the first index that must be kept: the group needs it, the state machine after a restart, or the owner."""
     floor = raft.retention_floor if machine is None else min(raft.retention_floor, machine.snapshot_index + 1)
     return floor if keep_from is None else min(floor, keep_from())
+
+
+def _bring_snapshot_forward(raft: Raft, machine: NodeMachine | None, keep_from: Callable[[], int] | None) -> None:
+    """Have a snapshot saved if it is for want of one that files are kept; where appends find no room none is due."""
+    if machine is not None and machine.snapshot_index + 1 == _retention_floor(raft, machine, keep_from):
+        machine.ask_snapshot()
 
 
 def gauges_of(parts: NodeParts, appends: PendingAppends) -> NodeGauges:

@@ -36,6 +36,7 @@ class NodeRetention:
         floor: entries from this index on must stay.
         is_disk_sick: while it says so nothing is deleted, for that would hold up the event loop.
         soon: runs something in a turn of its own; an error of it stops the node.
+        held_back: is called when something would go, but for the floor.
         clocks: the machine's, unless a test brings others.
 
     Attributes:
@@ -49,6 +50,7 @@ class NodeRetention:
         floor: Callable[[], int],
         is_disk_sick: Callable[[], bool],
         soon: Callable[[Callable[[Driver], None]], None],
+        held_back: Callable[[], None],
         clocks: Callable[[], ClockReading] = read_clocks,
     ) -> None:
         self.deleted_files_count = 0
@@ -56,6 +58,7 @@ class NodeRetention:
         self._floor = floor
         self._is_disk_sick = is_disk_sick
         self._soon = soon
+        self._held_back = held_back
         self._clocks = clocks
         self._going: list[int] = []
         policy.read_clocks(clocks())
@@ -70,6 +73,11 @@ class NodeRetention:
         """Whether appends are refused until there is more room."""
         return self._policy.is_disk_full
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether something would go, but for the floor, as the last look found."""
+        return self._policy.is_held_back
+
     def look(self) -> None:
         """See what may go, and begin to delete it.
 
@@ -83,6 +91,8 @@ class NodeRetention:
                 logger.warning("disk used=%.2f is_full=%s", self.used_ratio, self.is_disk_full)
             if self._going:
                 self._soon(self._delete)
+            elif self.is_held_back:
+                self._held_back()
 
     def _delete(self, driver: Driver) -> None:
         index = self._going.pop(0)

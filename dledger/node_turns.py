@@ -35,6 +35,11 @@ _LIGHT_SIZE_BYTES_MAX = 256 * 1024
 _DISK_CHECK_S = 1.0
 
 
+def core_ms() -> int:
+    """Return what a core takes for now: milliseconds of the loop's clock."""
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
 class NodeTurns:
     """Inbox, timers and turns of one node. Construct it in the event loop; `begin` starts it.
 
@@ -143,7 +148,7 @@ class NodeTurns:
     def on_synced(self, ticket: FlushTicket, duration_s: float) -> None:
         """Report a finished sync to the driver."""
         self._metrics.fsync_latency_s.observe(duration_s)
-        self._run(lambda driver: driver.synced(ticket, self._now_ms()))
+        self._run(lambda driver: driver.synced(ticket, core_ms()))
         if self._proposals:
             # A commit may have let them go.
             self.ask_turn()
@@ -163,7 +168,7 @@ class NodeTurns:
         self._inbox += self._reads.next_questions(perf_counter())
         if self._inbox:
             events, self._inbox = self._inbox, []
-            driver.process(events, self._now_ms())
+            driver.process(events, core_ms())
         batch, size_bytes = self._proposals.take(driver.raft.commit_index)
         if batch:
             driver.propose(batch)
@@ -194,13 +199,10 @@ class NodeTurns:
         self._appends.expire(now_s)
         self._reads.expire(now_s)
         self._group.expire(now_s)
-        self._inbox.append(Tick(self._now_ms()))
+        self._inbox.append(Tick(core_ms()))
         # Whatever became of the batches in flight, nothing waits for them longer than a tick.
         self._proposals.forget_in_flight()
         self._turn()
-
-    def _now_ms(self) -> int:
-        return int(self._loop.time() * 1000)
 
     def _look_for_room(self) -> None:
         """See whether what was refused for want of room would be taken now; keep the room if so."""

@@ -188,6 +188,7 @@ def _reset_log(term: int, message: peer_pb2.PeerMessage) -> ResetLog:
         prev_term=reset.prev_term,
         membership=MembershipEntry(reset.membership_index, _membership(reset)),
         snapshot_index=snapshot_index,
+        prev_chain_crc=reset.prev_chain_crc if reset.HasField("prev_chain_crc") else -1,
     )
 
 

@@ -158,6 +158,7 @@ def _reset_log(message: ResetLog) -> peer_pb2.PeerMessage:
         members=members,
         membership_index=message.membership.index,
         snapshot_index=None if message.snapshot_index < 0 else message.snapshot_index,
+        prev_chain_crc=None if message.prev_chain_crc < 0 else message.prev_chain_crc,
     )
     return peer_pb2.PeerMessage(term=message.term, reset_log=reset)
 

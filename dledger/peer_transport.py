@@ -202,9 +202,11 @@ class PeerTransport:
             link.is_reported_unreachable = True
             self._loop.call_soon(self._report_unreachable, peer)
 
-    def client_address_of(self, peer: str) -> str:
-        """Return host:port of the peer's LogService; empty while it has not told us."""
-        link = self._links.get(peer)
+    def client_address_of(self, node_id: str) -> str:
+        """Return host:port of a node's LogService, also of this one's; empty while a peer has not told us."""
+        if node_id == self._config.self_id:
+            return str(self._config.client_address)
+        link = self._links.get(node_id)
         return link.client_address if link else ""
 
     def is_connected_to(self, peer: str) -> bool:

@@ -281,6 +281,9 @@ class SnapshotStore:
         for damaged in self._damaged:
             if damaged.path != self._path_of(info.index):
                 self._remove(damaged.path.rpartition("/")[2])
+        # Who is getting one that was saved anew begins with the new one.
+        for sent in [sent for sent in self._sending if sent.index == info.index]:
+            self._sending.pop(sent).close()
         others = [other for other in self._snapshots if other.index != info.index]
         self._snapshots = sorted([info, *others], key=lambda other: other.index, reverse=True)
         for old in self._snapshots[SNAPSHOTS_MAX:]:

@@ -99,6 +99,7 @@ class Applier:
         self._commit_index = NO_INDEX
         self._snapshot: SnapshotInfo | None = None
         self._next_snapshot_at = snapshot_threshold - 1
+        self._is_asked_anew = False
         self._results: dict[int, Any] = {}
         self._load_newest(log.begin_index)
 
@@ -183,17 +184,27 @@ class Applier:
         """Whether so much was applied since the last snapshot that another one should be saved, or that one is lost."""
         return self._applied_index >= self._next_snapshot_at or self._is_snapshot_lost()
 
+    def ask_snapshot(self, *, anew: bool = False) -> None:
+        """Have a snapshot due now, if anything was applied since the last one; `anew`: else in place of that."""
+        self._next_snapshot_at = min(self._next_snapshot_at, self._applied_index)
+        self._is_asked_anew |= anew
+
     def save_snapshot(self) -> SnapshotInfo | None:
         """Save the state as it is, durably; None: nothing was applied since the last one, or the disk is full.
 
-        After a full disk the next attempt comes `snapshot_threshold` entries later.
+        One that was lost, or is asked for anew, is saved again. After a full disk the next attempt comes
+        `snapshot_threshold` entries later.
 
         Raises:
             StateMachineFailed, store.errors.StorageFailed: the node must stop.
         """
-        index = self._applied_index
-        self._next_snapshot_at = index + self._threshold
-        if index == (NO_INDEX if self._snapshot is None else self._snapshot.index) and not self._is_snapshot_lost():
+        index, is_asked_anew = self._applied_index, self._is_asked_anew
+        self._next_snapshot_at, self._is_asked_anew = index + self._threshold, False
+        if self._snapshot is None:
+            is_news = index != NO_INDEX
+        else:
+            is_news = index != self._snapshot.index or is_asked_anew or self._is_snapshot_lost()
+        if not is_news:
             return None
         try:
             self._snapshot = self._snapshots.save(index, self._applied_term, self._chunks(index))

@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from pathlib import Path
 
-import psutil
-from bench_spark_parts import PARTS, Bench
-from rich import box
+from bench_spark_parts import PARTS, Bench, Part
+from cpu_clock import CpuClock
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from pipeline.sample_store import SampleConfig, make_sample_store
-from pipeline.spark_session import SparkChoice, spark_session
+from cluster.cli_bench_output import empty_table, show_figures
+from pipeline.log.sample_store import SampleConfig, make_sample_store
+from pipeline.spark.session import SparkChoice, spark_session
 from store.errors import StoreError
 
 MIB = 1 << 20
@@ -73,19 +70,19 @@ def main() -> int:
     _make_store(store, arguments.size, console)
     parts = [part for part in PARTS if not arguments.only or part.name in arguments.only]
     figures: list[Figure] = []
-    with spark_session("bench", SparkChoice(f"local[{arguments.cores}]")) as spark:
-        bench = Bench(spark, store, folder / "spark-scratch")
+    with (
+        spark_session("bench", SparkChoice(f"local[{arguments.cores}]")) as spark,
+        CpuClock() as clock,
+        closing(Bench(spark, store, folder / "spark-scratch")) as bench,
+    ):
         bench.warm_up()
         for part in parts:
-            found = _measured(bench, part, arguments.runs)
+            found = _measured(bench, clock, part, arguments.runs)
             figures += found
             for figure in found:
                 console.print(f"  {figure.name}: {_value(figure)}", highlight=False, markup=False)
-        bench.close()
-    console.print(_table(figures, arguments))
-    file = arguments.json or folder / f"spark-{datetime.now().astimezone():%Y-%m-%dT%H-%M-%S}.json"
-    file.write_text("".join(json.dumps(asdict(figure) | {"met": figure.is_met}) + "\n" for figure in figures))
-    console.print(f"the same as JSON, one object a line: {file}", highlight=False)
+    objects = [asdict(figure) | {"met": figure.is_met} for figure in figures]
+    show_figures(_table(figures, arguments), objects, folder, arguments.json, "spark-")
     return 0
 
 
@@ -113,19 +110,16 @@ def _make_store(store: Path, size_mib: int, console: Console) -> None:
     (store / DONE).write_text("whole\n")
 
 
-def _measured(bench: Bench, part: object, runs: int) -> list[Figure]:
+def _measured(bench: Bench, clock: CpuClock, part: Part, runs: int) -> list[Figure]:
     """Return the figures of one part: those of its best run."""
-    from bench_spark_parts import Part  # noqa: PLC0415  # for the type alone
-
-    assert isinstance(part, Part)
     best: tuple[float, float, dict[str, float]] | None = None
     try:
         prepared = part.prepare(bench)
         for _ in range(1 if part.is_once else runs):
             gc.collect()
-            cpu_s, began = _cpu_s(), time.perf_counter()
+            cpu_s, began = clock.seconds(), time.perf_counter()
             extra = prepared() or {}
-            wall_s, cpu_s = time.perf_counter() - began, _cpu_s() - cpu_s
+            wall_s, cpu_s = time.perf_counter() - began, clock.seconds() - cpu_s
             if best is None or wall_s < best[0]:
                 best = wall_s, cpu_s, extra
     except (StoreError, ImportError) as error:
@@ -140,43 +134,26 @@ def _measured(bench: Bench, part: object, runs: int) -> list[Figure]:
     return figures
 
 
-def _cpu_s() -> float:
-    """Return the processor time of this process and all below it, those that have ended included."""
-    own = psutil.Process()
-    total = 0.0
-    for process in (own, *own.children(recursive=True)):
-        with _gone_is_nothing():
-            times = process.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
-
-
-@contextmanager
-def _gone_is_nothing() -> Iterator[None]:
-    try:
-        yield
-    except psutil.Error:
-        return
-
-
 def _value(figure: Figure) -> str:
     if figure.value is None:
         return f"not measured: {figure.note}"
-    text = f"{figure.value:,.2f}" if figure.value < 10 else f"{figure.value:,.0f}"
-    return f"{text} {figure.unit}"
+    return f"{_number(figure.value)} {figure.unit}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.2f}" if value < 10 else f"{value:,.0f}"
 
 
 def _table(figures: list[Figure], arguments: argparse.Namespace) -> Table:
     title = f"The pipeline on {arguments.cores} cores, {arguments.size} MiB of log"
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
-    for name in ("figure", "measured", "target", "", "wall s", "CPU s"):
-        table.add_column(name, justify="left" if name == "figure" else "right")
+    table = empty_table(title, "figure", ("measured", "target", "met", "wall s", "CPU s"))
+    table.columns[0].no_wrap = False
     for figure in figures:
-        sign = "<=" if figure.is_at_most else ">="
-        verdict = {True: "[green]met[/]", False: "[red]missed[/]", None: ""}[figure.is_met]
-        target = "" if figure.target is None else f"{sign} {figure.target:,g} {figure.unit}"
+        verdict = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}[figure.is_met]
+        target = "" if figure.target is None else f"{'≤' if figure.is_at_most else '≥'} {figure.target:,g}"
         times = [f"{seconds:.2f}" if seconds else "" for seconds in (figure.wall_s, figure.cpu_s)]
-        table.add_row(figure.name, "-" if figure.value is None else _value(figure), target, verdict, *times)
+        value = "-" if figure.value is None else _number(figure.value)
+        table.add_row(f"{figure.name}, {figure.unit}", value, target, verdict, *times)
     return table
 
 

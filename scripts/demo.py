@@ -28,9 +28,9 @@ from demo_check import NodeResult, check_node, wait_caught_up
 from demo_corpus import Corpus, CorpusError, open_corpus
 from demo_messages import second_act
 from demo_spark import third_act, why_not
+from demo_stage import counting_bar, say
 from demo_writer import BATCH_LINES_MAX, DemoError, Writer, batches, expected_entries
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from cluster.local_cluster import LocalCluster
@@ -96,22 +96,21 @@ def _run(corpus: Corpus, folder: Path) -> int:
 
 
 def _first_act(corpus: Corpus, folder: Path) -> bool:
-    _say(f"Input: {corpus.name}: {corpus.line_count:,} lines, {_mib(corpus.size_bytes)}")
+    say(console, f"Input: {corpus.name}: {corpus.line_count:,} lines, {_mib(corpus.size_bytes)}")
     cluster = LocalCluster.create(folder / "cluster")
-    _say(f"Starting three nodes in {folder} (fsync before every acknowledgement)")
+    say(console, f"Starting three nodes in {folder} (fsync before every acknowledgement)")
     with cluster, LogClient(cluster.endpoints) as client:
-        _say(f"{cluster.wait_for_leader()} leads. Appending over gRPC, a line an entry; at half way it gets a kill -9")
+        say(
+            console,
+            f"{cluster.wait_for_leader()} leads. Appending over gRPC, a line an entry; at half way it gets a kill -9",
+        )
         writer = Writer(client)
         started = time.monotonic()
         drill = _append_all(corpus, cluster, writer)
         elapsed_s = time.monotonic() - started
-        _say("Reading everything back from every node and comparing it byte for byte")
+        say(console, "Reading everything back from every node and comparing it byte for byte")
         results = [_check(corpus, cluster, writer, node_id) for node_id in cluster.node_ids]
     return _report(corpus, writer, drill, elapsed_s, results)
-
-
-def _say(text: str) -> None:
-    console.print(f"[bold cyan]>[/] {text}")
 
 
 def _mib(size_bytes: int) -> str:
@@ -148,7 +147,7 @@ def _append_all(corpus: Corpus, cluster: LocalCluster, writer: Writer) -> Drill:
     line_count_max = max(1, min(BATCH_LINES_MAX, corpus.line_count // _BATCHES_MIN))
     drill: Drill | None = None
     restart: Future[None] | None = None
-    with ThreadPoolExecutor(1) as other_thread, _progress() as progress:
+    with ThreadPoolExecutor(1) as other_thread, counting_bar(console, "lines") as progress:
         task = progress.add_task("appending", total=corpus.line_count)
         for batch in batches(corpus.lines(), line_count_max):
             if drill is None and writer.lines_done + len(batch) > corpus.line_count // 2:
@@ -173,17 +172,6 @@ def _append_all(corpus: Corpus, cluster: LocalCluster, writer: Writer) -> Drill:
         restart.result()
         progress.console.print(f"  {drill.victim} is back on its old files")
     return drill
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("  {task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("lines"),
-        TimeElapsedColumn(),
-        console=console,
-    )
 
 
 def _choose_victim(cluster: LocalCluster, writer: Writer) -> Drill:

@@ -14,34 +14,27 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from broker_topics import create_topics
 from demo_corpus import Corpus
+from demo_stage import BROKER_OPTIONS, DATA_FILE_SIZE, INDEX_OPTIONS, counting_bar, say
 from demo_store_check import LAG_S, StoreResult, check_store, status_of, wait_level
 from demo_writer import DemoError
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from cluster import Appended, OutgoingMessage, Producer
-from cluster.broker_calls import BrokerCalls
 from cluster.client.producer import BlockingProducer
 from cluster.local_brokers import LocalBrokers
 from cluster.local_cluster import LocalCluster
 from cluster.local_node import choose_ports
 from cluster.local_process import LocalProcess
-from cluster.v1 import broker_pb2 as pb
 
 TOPIC = "lines"
-QUEUES = 4
 _MESSAGES_MAX = 20_000
 _BATCH_MAX = 200
 _BATCH_SIZE_BYTES_MAX = 512 * 1024
 _START_S = 60.0
 _POLL_S = 0.02
-_PERMISSION_READ_WRITE = 6
-_MIB = 1 << 20
-# The files of a plain store are those of the log that goes on from it: they have one size.
-_DATA_FILE_SIZE = 4 * _MIB
-_INDEX = {"max_hash_slot_num": 250_000, "max_index_num": 1_000_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +73,17 @@ def second_act(corpus: Corpus, folder: Path, console: Console) -> bool:
     # A single line is told twice: there must be an old message, and a new one.
     lines = lines if len(lines) > 1 else lines * 2
     half = len(lines) // 2
-    options = {"mapped_file_size_for_entry_data": _DATA_FILE_SIZE, **_INDEX}
-    brokers = LocalBrokers.create(folder / "brokers", options=options)
+    brokers = LocalBrokers.create(folder / "brokers", options=BROKER_OPTIONS)
     (cluster,) = brokers.clusters.values()
     store = cluster.directory_of("n0").parent
-    _say(console, f"A broker of one machine writes {half:,} lines as messages into a plain store, {store}")
+    say(console, f"A broker of one machine writes {half:,} lines as messages into a plain store, {store}")
     old = _write_plain_store(lines[:half], store, folder / "standalone.log", console)
-    _say(console, "It has ended. Three nodes start, the first on that very directory, the others empty")
+    say(console, "It has ended. Three nodes start, the first on that very directory, the others empty")
     with brokers:
         conversion = _converted(cluster, brokers, console)
         new = _send_more(lines[half:], half, brokers, cluster, conversion, console)
         cluster.start_node(conversion.victim)
-        _say(console, f"{conversion.victim} is back. Reading old and new messages from every node, and comparing them")
+        say(console, f"{conversion.victim} is back. Reading old and new messages from every node, and comparing them")
         wait_level({node_id: cluster.endpoint_of(node_id) for node_id in cluster.node_ids}, LAG_S)
         results = [
             check_store(
@@ -108,10 +100,6 @@ def second_act(corpus: Corpus, folder: Path, console: Console) -> bool:
     return is_exact
 
 
-def _say(console: Console, text: str) -> None:
-    console.print(f"[bold cyan]>[/] {text}")
-
-
 # ---------------------------------------------------------------------------------------------- old messages, and new
 
 
@@ -119,14 +107,15 @@ def _write_plain_store(lines: Sequence[bytes], store: Path, log: Path, console: 
     store.mkdir(parents=True)
     (port,) = choose_ports(1, None)
     address = f"127.0.0.1:{port}"
-    settings = {"mapped_file_size": _DATA_FILE_SIZE, **_INDEX}
+    # The files of a plain store are those of the log that goes on from it: they have one size.
+    settings = {"mapped_file_size": DATA_FILE_SIZE, **INDEX_OPTIONS}
     flags = [text for name, value in settings.items() for text in ("--set", f"{name}={value}")]
     broker = LocalProcess("the broker", ["broker", "--standalone", str(store), "--listen", address, *flags], log)
     broker.launch()
     try:
         broker.wait_ready(time.monotonic() + _START_S)
-        _create_topic(address)
-        with Producer(address, compression=None) as producer, _progress(console) as progress:
+        create_topics(address, [TOPIC])
+        with Producer(address, compression=None) as producer, counting_bar(console) as progress:
             task = progress.add_task("old messages", total=len(lines))
             sent: list[Sent] = []
             for batch in _batches(lines, 0):
@@ -150,7 +139,7 @@ def _converted(cluster: LocalCluster, brokers: LocalBrokers, console: Console) -
             raise DemoError(f"no node takes messages within {_START_S:.0f} s; look at {brokers.folder}")
         time.sleep(_POLL_S)
     conversion = Conversion(leader.divided_offset, time.monotonic() - began)
-    _say(console, f"{leader.self_id} leads; old files end at offset {leader.divided_offset:,}, and entries begin there")
+    say(console, f"{leader.self_id} leads; old files end at offset {leader.divided_offset:,}, and entries begin there")
     return conversion
 
 
@@ -163,12 +152,12 @@ def _send_more(
     console: Console,
 ) -> list[Sent]:
     """Send the rest; the leader dies while the batch in the middle is under way."""
-    _create_topic(cluster.endpoints)
+    create_topics(cluster.endpoints, [TOPIC])
     sent: list[Sent] = []
     with (
         ThreadPoolExecutor(1) as other_thread,
         Producer(brokers.endpoints, compression=None, is_unknown_retried=True, deadline_s=30.0) as producer,
-        _progress(console) as progress,
+        counting_bar(console) as progress,
     ):
         task = progress.add_task("new messages", total=len(lines))
         for batch in _batches(lines, first):
@@ -208,22 +197,6 @@ def _batches(lines: Sequence[bytes], first: int) -> Iterator[list[tuple[str, byt
         batch.append((f"line-{number}", line))
         size_bytes += len(line)
     yield batch
-
-
-def _create_topic(endpoints: str) -> None:
-    topic = pb.Topic(name=TOPIC, read_queues=QUEUES, write_queues=QUEUES, permission=_PERMISSION_READ_WRITE)
-    with BrokerCalls(endpoints, 10.0) as calls:
-        calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic))
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("  {task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-    )
 
 
 def _table(results: Sequence[StoreResult], old: int, new: int) -> Table:

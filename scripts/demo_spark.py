@@ -18,18 +18,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from broker_topics import create_topics
+from demo_stage import BROKER_OPTIONS, counting_bar, say
 from demo_writer import DemoError
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from cluster import OutgoingMessage, Producer
-from cluster.broker_calls import BrokerCalls
 from cluster.local_brokers import LocalBrokers
 from cluster.local_cluster import LocalCluster
-from cluster.v1 import broker_pb2 as pb
-from pipeline.errors import PipelineError
-from pipeline.java_home import NoJava, find_java_home
+from pipeline.common.errors import PipelineError
+from pipeline.common.java_home import NoJava, find_java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,11 +36,7 @@ if TYPE_CHECKING:
 
 LOGS = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "loghub"
 PAGE = Path("dist") / "demo-report.html"
-QUEUES = 4
 _BATCH = 100
-_DATA_FILE_SIZE = 4 << 20
-_INDEX = {"max_hash_slot_num": 250_000, "max_index_num": 1_000_000}
-_PERMISSION_READ_WRITE = 6
 _START_S = 60.0
 _CATCH_UP_S = 120.0
 _POLL_S = 0.2
@@ -74,27 +69,26 @@ def third_act(folder: Path, console: Console) -> bool:
     Raises:
         DemoError, cluster.local_node.ClusterError, dledger.errors.DLedgerError: it cannot go on.
     """
-    from pipeline.spark_session import SparkChoice, spark_session  # noqa: PLC0415  # only where it is installed
+    from pipeline.spark.session import SparkChoice, spark_session  # noqa: PLC0415  # only where it is installed
 
     topics = {path.name.partition(".")[0]: _lines(path) for path in sorted(LOGS.glob("*.log.xz"))}
     count = sum(map(len, topics.values()))
-    _say(console, f"{count:,} lines of {len(topics)} programs, a topic each: {', '.join(topics)}")
-    options = {"mapped_file_size_for_entry_data": _DATA_FILE_SIZE, **_INDEX}
-    brokers = LocalBrokers.create(folder / "lake-brokers", options=options)
+    say(console, f"{count:,} lines of {len(topics)} programs, a topic each: {', '.join(topics)}")
+    brokers = LocalBrokers.create(folder / "lake-brokers", options=BROKER_OPTIONS)
     (cluster,) = brokers.clusters.values()
     lake = folder / "lake"
     try:
         with brokers, spark_session("demo", SparkChoice("local[2]")) as spark:
             cluster.wait_for_leader()
-            _create_topics(cluster.endpoints, topics)
-            _say(console, "Spark follows the broker and writes Parquet; at half way the leader gets a kill -9")
+            create_topics(cluster.endpoints, topics)
+            say(console, "Spark follows the broker and writes Parquet; at half way the leader gets a kill -9")
             query = _stream(spark, cluster.endpoints, list(topics), lake, folder)
             drill = _send(topics, brokers, cluster, lake, console)
             cluster.start_node(drill.victim)
             _wait(query, lake, count, console)
             found = _counted(spark, lake)
             brokers.stop()
-            _say(console, "The nodes have stopped. A report on the files of one of them")
+            say(console, "The nodes have stopped. A report on the files of one of them")
             _report(spark, cluster.directory_of("n0").parent)
     except PipelineError as error:
         raise DemoError(str(error)) from error
@@ -106,20 +100,8 @@ def third_act(folder: Path, console: Console) -> bool:
     return is_exact
 
 
-def _say(console: Console, text: str) -> None:
-    console.print(f"[bold cyan]>[/] {text}")
-
-
 def _lines(path: Path) -> list[bytes]:
     return lzma.decompress(path.read_bytes()).splitlines()
-
-
-def _create_topics(endpoints: str, topics: Mapping[str, Sequence[bytes]]) -> None:
-    with BrokerCalls(endpoints, 30.0) as calls:
-        for name in topics:
-            topic = pb.Topic(name=name, read_queues=QUEUES, write_queues=QUEUES, permission=_PERMISSION_READ_WRITE)
-            request = pb.SetTopicRequest(topic=topic)
-            calls.ask(lambda stub: stub.SetTopic, request)
 
 
 # --------------------------------------------------------------------------------------------- putting, and kill -9
@@ -136,10 +118,9 @@ def _send(
         if (part := lines[first : first + _BATCH])
     ]
     drill, sent = Drill(), 0
-    columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
         Producer(brokers.endpoints, compression=None, is_unknown_retried=True, deadline_s=60.0) as producer,
-        Progress(*columns, console=console) as progress,
+        counting_bar(console) as progress,
     ):
         task = progress.add_task("lines", total=sum(map(len, batches)))
         for number, batch in enumerate(batches):
@@ -183,9 +164,7 @@ def _wait(query: StreamingQuery, lake: Path, count: int, console: Console) -> No
     query.processAllAvailable()
     batches = len({each["batchId"] for each in query.recentProgress if each["numInputRows"]})
     query.stop()
-    _say(
-        console, f"The query has caught up, {time.monotonic() - began:.1f} s behind the last put, in {batches} batches"
-    )
+    say(console, f"The query has caught up, {time.monotonic() - began:.1f} s behind the last put, in {batches} batches")
 
 
 def _wait_for_rows(lake: Path, count: int) -> None:
@@ -198,8 +177,8 @@ def _wait_for_rows(lake: Path, count: int) -> None:
 
 def _rows(lake: Path) -> int:
     """Return how many rows are committed to the lake; without Spark, for it is asked for again and again."""
-    from pipeline.lake import Lake  # noqa: PLC0415  # only where Arrow is installed
-    from pipeline.lake_manifest import DamagedLake  # noqa: PLC0415
+    from pipeline.lake.lake import Lake  # noqa: PLC0415  # only where Arrow is installed
+    from pipeline.lake.manifest import DamagedLake  # noqa: PLC0415
 
     try:
         return sum(file.rows for file in Lake.open(str(lake)).files())
@@ -217,16 +196,17 @@ def _counted(spark: SparkSession, lake: Path) -> dict[str, Counter[bytes]]:
 
 
 def _report(spark: SparkSession, store: Path) -> None:
-    from pipeline.report_page import write_report  # noqa: PLC0415  # only where it is installed
-    from pipeline.report_summary import summarise  # noqa: PLC0415
-    from pipeline.selection import EVERYTHING  # noqa: PLC0415
-    from pipeline.slices import plan  # noqa: PLC0415
-    from pipeline.spark_jobs import report_over  # noqa: PLC0415
-    from pipeline.stores import open_store  # noqa: PLC0415
+    from pipeline.log.selection import EVERYTHING  # noqa: PLC0415
+    from pipeline.log.slices import plan  # noqa: PLC0415
+    from pipeline.log.stores import open_store  # noqa: PLC0415
+    from pipeline.report.page import write_report  # noqa: PLC0415  # only where it is installed
+    from pipeline.report.summary import summarise  # noqa: PLC0415
+    from pipeline.source.parts import Part  # noqa: PLC0415
+    from pipeline.spark.jobs import report_over  # noqa: PLC0415
 
     with open_store(str(store)) as view:
         slices = plan(view)
-    partial = report_over(spark, slices, EVERYTHING, keys_kept=1 << 20)
+    partial = report_over(spark, [Part(part, EVERYTHING) for part in slices], keys_kept=1 << 20)
     PAGE.parent.mkdir(exist_ok=True)
     write_report(summarise(partial, "make demo: five programs' logs"), PAGE, None)
 

@@ -66,7 +66,9 @@ def write_environment(file: Path) -> int:
             # What links to the checkout, and what the hosts have with Spark itself.
             is_left_out = path.name.startswith(("_editable_", "__editable__")) or "__pycache__" in path.parts
             is_of_spark = libraries / "pyspark" / "jars" in path.parents
-            if not (is_left_out or is_of_spark or path.is_dir()):
+            # What declarative pipelines need, and nothing that is sent to hosts (see Makefile).
+            is_apart = environment / "pandas" in path.parents
+            if not (is_left_out or is_of_spark or is_apart or path.is_dir()):
                 archive.add(path, str(path.relative_to(environment)), recursive=False)
                 count += 1
         for path, name in sources():

@@ -9,32 +9,41 @@
 # yarn: hosts need nothing but Python: an environment is packed and sent along (--archives).
 # kubernetes: DLEDGER_IMAGE names an image with Spark and the extra; our modules are sent along.
 #
-# All hosts must see the directories under the same names. SPARK_ARGS is handed on: SPARK_ARGS="--executor-memory 4g".
+# Hosts that keep a replica each may read it (-o localPath=...); else all must see the directories under the same names.
+# SPARK_ARGS is handed on: SPARK_ARGS="--executor-memory 4g". DRY_RUN=1 packs and runs nothing: it prints, a line for a
+# word, the settings of the environment and the command that would run.
 set -eu
 kind=${1:?standalone, yarn or kubernetes}; master=${2:?address of the master, - for yarn}; shift 2
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=$root/.venv/bin/python
+package=$root/dist/dledger.zip
+environment=$root/dist/environment.tar.gz
 submit=$root/.venv/bin/spark-submit
-mkdir -p "$root/dist"
-"$python" "$root/scripts/spark_package.py" zip "$root/dist/dledger.zip" >&2
-program=$root/pipeline/spark_submit.py
-utc="--conf spark.sql.session.timeZone=UTC"
+
+pack() {
+    [ -n "${DRY_RUN:-}" ] || "$python" "$root/scripts/spark_package.py" "$@" >&2
+}
+
+# shellcheck disable=SC2086
+set -- --conf spark.sql.session.timeZone=UTC ${SPARK_ARGS:-} "$root/pipeline/cli/spark_submit.py" "$@"
 case $kind in
 standalone)
-    # shellcheck disable=SC2086
-    PYSPARK_PYTHON=${PYSPARK_PYTHON:-$python} exec "$submit" --master "$master" $utc \
-        --py-files "$root/dist/dledger.zip" ${SPARK_ARGS:-} "$program" "$@" ;;
+    pack zip "$package"
+    set -- PYSPARK_PYTHON="${PYSPARK_PYTHON:-$python}" "$submit" --master "$master" --py-files "$package" "$@" ;;
 yarn)
-    "$python" "$root/scripts/spark_package.py" environment "$root/dist/environment.tar.gz" >&2
-    # shellcheck disable=SC2086
-    PYSPARK_DRIVER_PYTHON=$python PYSPARK_PYTHON=./environment/bin/python exec "$submit" --master yarn $utc \
-        --archives "$root/dist/environment.tar.gz#environment" ${SPARK_ARGS:-} "$program" "$@" ;;
+    pack environment "$environment"
+    set -- PYSPARK_DRIVER_PYTHON="$python" PYSPARK_PYTHON=./environment/bin/python \
+        "$submit" --master yarn --archives "$environment#environment" "$@" ;;
 kubernetes)
-    # shellcheck disable=SC2086
-    PYSPARK_DRIVER_PYTHON=$python exec "$submit" --master "$master" $utc \
-        --conf "spark.kubernetes.container.image=${DLEDGER_IMAGE:?an image with Spark, numpy and pyarrow}" \
-        --conf spark.kubernetes.pyspark.pythonVersion=3 \
-        --py-files "$root/dist/dledger.zip" ${SPARK_ARGS:-} "$program" "$@" ;;
+    image=${DLEDGER_IMAGE:?an image with Spark, numpy and pyarrow}
+    pack zip "$package"
+    set -- PYSPARK_DRIVER_PYTHON="$python" \
+        "$submit" --master "$master" --conf "spark.kubernetes.container.image=$image" --py-files "$package" "$@" ;;
 *)
     echo "spark_submit.sh: standalone, yarn or kubernetes, not $kind" >&2; exit 2 ;;
 esac
+if [ -n "${DRY_RUN:-}" ]; then
+    printf '%s\n' "$@"
+else
+    exec env "$@"
+fi

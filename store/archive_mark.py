@@ -1,22 +1,21 @@
 """The archive mark: a small file that says up to where a log is archived, and so what a broker may delete.
 
-`{"format":1,"log":"n0","begin":0,"end":123,"crc32c":456}`: all messages of the log `log` at physical offsets of
-[begin, end) are in an archive, durably. Who archives writes it (`pipeline.archive`); a broker whose option
-`archive_mark` names it deletes only files that end at or before `end`.
+`{"format":1,"log":"n0","begin":0,"end":123,"crc32c":456}` (`store.sealed_json`): all messages of the log `log` at
+physical offsets of [begin, end) are in an archive, durably. Who archives writes it (`pipeline.archive.archive`); a
+broker whose option `archive_mark` names it deletes only files that end at or before `end`.
 
-A mark that is missing, damaged, or of a log that is not the broker's deletes nothing: the disk may fill up, and then
-puts are refused, but nothing is lost that was to be kept.
+A mark that is missing, damaged, on a disk that cannot be read, or of a log that is not the broker's deletes nothing:
+the broker's disk may fill up, and then puts are refused, but nothing is lost that was to be kept.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from store.errors import StorageFailed
 from store.files import Files
+from store.sealed_json import seal, unseal
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +42,7 @@ def mark_path(root: str, log: str) -> str:
 
 def encode_mark(mark: ArchiveMark) -> bytes:
     """Return the content of a mark's file."""
-    text = json.dumps({"format": _FORMAT, **mark._asdict()}, separators=(",", ":"))
-    return f'{text[:-1]},"crc32c":{crc32c(text.encode())}}}\n'.encode()
+    return seal({"format": _FORMAT, **mark._asdict()})
 
 
 def decode_mark(raw: bytes) -> ArchiveMark:
@@ -53,11 +51,10 @@ def decode_mark(raw: bytes) -> ArchiveMark:
     Raises:
         UnreadableMark: it is not what was written.
     """
-    body, _, tail = raw.decode("utf-8", "replace").rpartition(',"crc32c":')
-    digits = tail.strip().removesuffix("}")
-    if not digits.isdigit() or crc32c(f"{body}}}".encode()) != int(digits):
-        raise UnreadableMark("its checksum does not fit")
-    found = json.loads(f"{body}}}")
+    try:
+        found = unseal(raw)
+    except ValueError as error:
+        raise UnreadableMark(str(error)) from error
     if found.get("format") != _FORMAT:
         raise UnreadableMark(f"expected format {_FORMAT}, found {found.get('format')}")
     return ArchiveMark(found["log"], found["begin"], found["end"])
@@ -108,12 +105,17 @@ class ArchiveFloor:
         return floor if archived is None else min(floor, archived)
 
     def _read_mark(self, begin: int) -> ArchiveMark:
-        raw = self._files.read_bytes(self._path)
+        try:
+            raw = self._files.read_bytes(self._path)
+        except StorageFailed as error:
+            # It may be on another disk than the store, or on another machine's: that one fails, and not the store.
+            raise UnreadableMark(f"it cannot be read ({error.reason})") from error
         if raw is None:
             raise UnreadableMark("no such file yet")
         mark = decode_mark(raw)
         if mark.log != self._log:
             raise UnreadableMark(f"expected the mark of the log {self._log!r}, found that of {mark.log!r}")
         if mark.begin > begin:
-            raise UnreadableMark(f"it begins at {mark.begin}, behind the log, which begins at {begin}")
+            found = f"it begins at {mark.begin}, behind the log, which begins at {begin}"
+            raise UnreadableMark(f"{found}: what this node has in front of it is in no archive")
         return mark

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from store.dispatch_batch import DispatchBatch
+from store.dispatch_batch import DispatchBatch, Int64s
 from store.message import Host, Message, StoredMessage
 
 
@@ -198,5 +198,12 @@ class CommitLog(Protocol):
             offset: anywhere in the log.
             end: behind the last byte wanted.
             size_bytes_max: fewer are returned at a file's end, and at the end of what may be read.
+        """
+        ...
+
+    def begins_within(self, begin: int, end: int) -> Int64s | None:
+        """Return where in `[begin, end)` begins what the log has of each record; None when no index tells.
+
+        In the replicated log that is an entry's header; a leader's own entries are among them.
         """
         ...

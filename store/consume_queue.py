@@ -197,6 +197,8 @@ class ConsumeQueue:
             store.errors.DiskFull: as `append`.
         """
         assert not self._queue.mapped_files, self.key
+        # Also where nothing becomes blank there is a file: it says how far the queue has come.
+        self._queue.reserve(queue_offset * UNIT_SIZE, (queue_offset + 1) * UNIT_SIZE)
         units_a_file = self._queue.file_size // UNIT_SIZE
         self.max_offset = self.min_offset = queue_offset - queue_offset % units_a_file
         self.fill_gap(queue_offset)

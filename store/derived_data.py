@@ -6,7 +6,7 @@ Not here: by what their certain part is told (`store.derived_recovery`), and how
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Self
 
@@ -97,10 +97,9 @@ class DerivedData:
         recovery.find_headless(lost_queues)
         recovery.cut(last)
         recovery.catch_up(lost_queues)
-        queues.expire(log.begin_offset)
-        if index is not None:
-            index.expire(log.begin_offset)
         derived = cls(queues, index, dispatcher, log, [*notes, *recovery.notes])
+        for _ in derived.expire_in_steps():
+            continue
         derived.flush()
         for note in derived.notes:
             logger.info("opened note=%r", note)
@@ -159,15 +158,16 @@ class DerivedData:
         """
         flush_all(self)
 
-    def expire(self) -> None:
-        """Let queues and index follow the log's begin.
+    def expire_in_steps(self) -> Iterator[None]:
+        """Let queues and index follow the log's begin as it is now, one queue a step.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
         """
-        self.queues.expire(self._log.begin_offset)
+        begin_offset = self._log.begin_offset
         if self.index is not None:
-            self.index.expire(self._log.begin_offset)
+            self.index.expire(begin_offset)
+        yield from self.queues.expire_in_steps(begin_offset)
 
     # ------------------------------------------------------------------------------------------- how far queues come
 

@@ -16,7 +16,8 @@ It stops behind 800 units (`max_filter_message_size`), or as many as messages ar
 message too many; and, but for the first message, before one whose bytes would be too many. Two pairs of limits count:
 the caller's, and the store's for what is likely in memory, or not.
 
-Blank units, and units of records that cannot be read any more, are passed over.
+Blank units, and units of records that cannot be read any more, are passed over and told (`store.skipped_messages`): the
+reader decides what that means. A read that passed over many separate skips ends behind them.
 
 Source: RocketMQ `DefaultMessageStore.getMessage`, `isTheBatchFull`.
 """
@@ -32,10 +33,10 @@ import numpy as np
 
 from store.commit_log import CommitLog
 from store.consume_queue import ConsumeQueue
-from store.dispatch_batch import Skipped
 from store.errors import CorruptData, IllegalRequest
 from store.message import StoredMessage
 from store.queue_unit import BLANK_SIZE, UNIT_SIZE, Units
+from store.skipped_messages import Skip, SkipCause, SkipNotes, damaged_record
 from store.store_config import MessageStoreConfig
 from store.tag_filter import EVERYTHING, TagFilter
 
@@ -68,7 +69,7 @@ class GetResult:
         min_offset: of the queue.
         max_offset: behind the last message of the queue.
         messages: found ones, in order; each is valid as long as the file that it stands in is mapped.
-        skipped: records that could not be read.
+        skipped: what was passed over on the way, in order; the filter would have let it through, as far as is known.
     """
 
     status: GetStatus
@@ -76,7 +77,7 @@ class GetResult:
     min_offset: int = 0
     max_offset: int = 0
     messages: Sequence[StoredMessage] = ()
-    skipped: Sequence[Skipped] = ()
+    skipped: Sequence[Skip] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +116,8 @@ class _Limits(NamedTuple):
 @dataclass(slots=True)
 class _Found:
     messages: list[StoredMessage] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: SkipNotes = field(default_factory=SkipNotes)
     size: int = 0
-    is_removed: bool = False
 
 
 class MessageReader:
@@ -149,11 +149,13 @@ class MessageReader:
         next_offset = self._collect(queue, request, min(offset + units_max, high), found)
         if next_offset == offset:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, max(low, offset), low, high)
+        skipped = found.skipped.skips
         if found.messages:
             status = GetStatus.FOUND
         else:
-            status = GetStatus.MESSAGE_WAS_REMOVING if found.is_removed else GetStatus.NO_MATCHED_MESSAGE
-        return GetResult(status, next_offset, low, high, found.messages, found.skipped)
+            is_removed = any(each.cause is SkipCause.REMOVED for each in skipped)
+            status = GetStatus.MESSAGE_WAS_REMOVING if is_removed else GetStatus.NO_MATCHED_MESSAGE
+        return GetResult(status, next_offset, low, high, found.messages, skipped)
 
     def _collect(self, queue: ConsumeQueue, request: GetRequest, end: int, found: _Found) -> int:
         """Add what matches of the units up to `end`; return the offset behind the last unit examined."""
@@ -165,41 +167,45 @@ class MessageReader:
             count = len(units.sizes)
             if not count:
                 break
-            examined = self._collect_units(request, units, found)
+            examined = self._collect_units(request, offset, units, found)
             offset += examined
-            if examined < count or len(found.messages) >= request.count_max:
+            if examined < count or len(found.messages) >= request.count_max or found.skipped.is_full:
                 break
         return offset
 
-    def _collect_units(self, request: GetRequest, units: Units, found: _Found) -> int:
-        """Add what matches of some units; return how many were examined."""
+    def _collect_units(self, request: GetRequest, offset: int, units: Units, found: _Found) -> int:
+        """Add what matches of the units from an offset on; return how many were examined."""
         tag_filter = request.tag_filter
         takes_all = tag_filter.is_everything
         places, sizes = units.physical_offsets, units.sizes
         begin_offset = self._log.begin_offset
-        is_here = places >= begin_offset
-        is_message = sizes != BLANK_SIZE
-        is_wanted = is_here & is_message
-        found.is_removed |= bool((is_message & ~is_here).any())
-        if not takes_all:
-            is_wanted &= tag_filter.may_match(units.tags_codes)
-        rows = np.flatnonzero(is_wanted)
-        messages, read = found.messages, self._log.read
+        if takes_all:
+            rows = np.arange(len(places))
+        else:
+            # Of a blank unit nobody knows the tags; one whose record is gone has them still.
+            rows = np.flatnonzero((sizes == BLANK_SIZE) | tag_filter.may_match(units.tags_codes))
+        messages, skipped, read = found.messages, found.skipped, self._log.read
         near, far = self._limits(request)
         # What lies before is likely not in memory any more.
         near_begin = self._log.end_offset - self._in_memory_bytes
         for row, place, size in zip(rows.tolist(), places[rows].tolist(), sizes[rows].tolist(), strict=True):
-            if messages:
-                limits = near if place >= near_begin else far
-                if len(messages) >= limits.messages or found.size + size > limits.size_bytes:
-                    return int(row)
-            try:
-                message = read(place, size)
-            except CorruptData as error:
-                found.skipped.append(Skipped(error.path, error.position, place, size, error.expected, error.found))
-                continue
+            message = None
+            if begin_offset <= place and size != BLANK_SIZE:
+                if messages:
+                    limits = near if place >= near_begin else far
+                    if len(messages) >= limits.messages or found.size + size > limits.size_bytes:
+                        return row
+                try:
+                    message = read(place, size)
+                except CorruptData as error:
+                    skipped.damaged(offset + row, damaged_record(place, size, error))
+                    if skipped.is_full:
+                        return row + 1
+                    continue
             if message is None:
-                found.is_removed = True
+                skipped.gone(offset + row, SkipCause.ABSENT if size == BLANK_SIZE else SkipCause.REMOVED)
+                if skipped.is_full:
+                    return row + 1
             elif takes_all or tag_filter.matches(message):
                 messages.append(message)
                 found.size += size

@@ -37,11 +37,12 @@ from store.dispatch_batch import Bools, Int32s, Int64s
 from store.errors import CorruptData
 from store.files import File
 from store.index_chains import link, time_difference, time_differences
+from store.struct_type import numpy_type
 
 SLOT_OFFSET = HEADER_SIZE = 40
 SLOT_SIZE = 4
 ITEM_SIZE = 20
-_HEADER = struct.Struct(
+HEADER = struct.Struct(
     ">"
     "q"  # begin_timestamp
     "q"  # end_timestamp
@@ -50,17 +51,16 @@ _HEADER = struct.Struct(
     "i"  # used_slots
     "i"  # next_item
 )
-_ITEM = struct.Struct(
+ITEM = struct.Struct(
     ">"
     "i"  # key_hash
     "q"  # physical_offset
     "i"  # time_difference
     "i"  # previous
 )
-_SLOT = struct.Struct(">i")
-_ITEM_TYPE = np.dtype(
-    [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_difference", ">i4"), ("previous", ">i4")]
-)
+SLOT = struct.Struct(">i")
+ITEM_TYPE = numpy_type(ITEM, ("key_hash", "physical_offset", "time_difference", "previous"))
+SLOT_TYPE = np.dtype(">i4")
 _PAGE_SIZE_BYTES = 4096
 _ALLOCATE_AHEAD_BYTES = 1 << 20
 # Up to here items are appended one by one.
@@ -70,8 +70,8 @@ CHUNK_ITEMS = 1 << 16
 # Steps of one query in one file: a third of a second. Only a key that a million messages share needs more.
 _STEPS_MAX = 1 << 20
 
-assert _HEADER.size == HEADER_SIZE
-assert _ITEM.size == ITEM_SIZE == _ITEM_TYPE.itemsize
+assert HEADER.size == HEADER_SIZE
+assert ITEM.size == ITEM_SIZE
 
 
 class IndexLayout(NamedTuple):
@@ -151,7 +151,7 @@ class IndexFile:
         self._slots: Int32s | None = None
         self._dirty_pages: Bools = np.zeros(0, np.bool_)
         if header is None:
-            header = Header._make(_HEADER.unpack_from(file.view()))
+            header = Header._make(HEADER.unpack_from(file.view()))
             header = header._replace(next_item=max(1, header.next_item))
             if header.next_item > layout.items:
                 raise CorruptData(file.path, 36, f"at most item {layout.items}", f"{header.next_item}")
@@ -170,7 +170,7 @@ class IndexFile:
     def items(self, begin: int, end: int) -> Items:
         """Return the items `[begin, end)` by number, as columns of their own."""
         position = self._layout.items_begin + ITEM_SIZE * begin
-        items = np.frombuffer(self.file.view(), _ITEM_TYPE, max(0, end - begin), position)
+        items = np.frombuffer(self.file.view(), ITEM_TYPE, max(0, end - begin), position)
         return Items(
             items["key_hash"].astype(np.int32),
             items["physical_offset"].astype(np.int64),
@@ -189,7 +189,7 @@ class IndexFile:
 
     def first_physical_offset(self) -> int:
         """Return the message of item 1, which must be there."""
-        offset: int = _ITEM.unpack_from(self.file.view(), self.item_position(1))[1]
+        offset: int = ITEM.unpack_from(self.file.view(), self.item_position(1))[1]
         return offset
 
     # -------------------------------------------------------------------------------------------------- appending
@@ -229,7 +229,7 @@ class IndexFile:
         """Return the bytes of items to append, and how many slots led nowhere before; the slots lead to them now."""
         count = len(key_hashes)
         previous, changed, fresh_count = link(slots, key_hashes, self.header.next_item)
-        items: NDArray[np.void] = np.empty(count, _ITEM_TYPE)
+        items: NDArray[np.void] = np.empty(count, ITEM_TYPE)
         items["key_hash"] = key_hashes
         items["physical_offset"] = physical_offsets
         # RocketMQ counts the first one from the end of the file before, and only then sets the new begin.
@@ -252,7 +252,7 @@ class IndexFile:
             previous = int(slots[slot])
             slots[slot] = number
             fresh_count += not previous
-            items.append(_ITEM.pack(key_hash, physical_offset, time_difference(timestamp, begin), previous))
+            items.append(ITEM.pack(key_hash, physical_offset, time_difference(timestamp, begin), previous))
             begin = timestamp if number == 1 else begin
             self._dirty_pages[(slot * SLOT_SIZE + HEADER_SIZE) // _PAGE_SIZE_BYTES] = True
         return b"".join(items), fresh_count
@@ -281,7 +281,7 @@ class IndexFile:
 
     def slots_on_disk(self) -> Int32s:
         """Return a copy of the slots as the file has them."""
-        return np.frombuffer(self.file.view(), ">i4", self._layout.slots, HEADER_SIZE).astype(np.int32)
+        return np.frombuffer(self.file.view(), SLOT_TYPE, self._layout.slots, HEADER_SIZE).astype(np.int32)
 
     # --------------------------------------------------------------------------------------------------- flushing
 
@@ -294,14 +294,14 @@ class IndexFile:
             begin = max(int(run[0]) * _PAGE_SIZE_BYTES, HEADER_SIZE)
             end = min((int(run[-1]) + 1) * _PAGE_SIZE_BYTES, self._layout.items_begin)
             changed = self._slots[(begin - HEADER_SIZE) // SLOT_SIZE : (end - HEADER_SIZE) // SLOT_SIZE]
-            self.file.write(changed.astype(">i4").tobytes(), begin)
+            self.file.write(changed.astype(SLOT_TYPE).tobytes(), begin)
         self._dirty_pages[:] = False
         if self.is_full:
             self._slots = None
 
     def write_header(self, header: Header) -> None:
         """Write a header whose items and slots are durable, into the page cache."""
-        self.file.write(_HEADER.pack(*header), 0)
+        self.file.write(HEADER.pack(*header), 0)
 
     # ---------------------------------------------------------------------------------------------------- cutting
 
@@ -355,11 +355,11 @@ class IndexFile:
             end: inclusive.
             count_max: stop after so many.
         """
-        view, unpack, items_begin = self.file.view(), _ITEM.unpack_from, self._layout.items_begin
+        view, unpack, items_begin = self.file.view(), ITEM.unpack_from, self._layout.items_begin
         header = self.header
         slot = key_hash % self._layout.slots
         position = HEADER_SIZE + SLOT_SIZE * slot
-        number: int = _SLOT.unpack_from(view, position)[0] if self._slots is None else int(self._slots[slot])
+        number: int = SLOT.unpack_from(view, position)[0] if self._slots is None else int(self._slots[slot])
         found: list[int] = []
         # An older item has a smaller number; so whatever damage may have made of the chain, it has an end.
         newer, steps_left = header.next_item, _STEPS_MAX

@@ -168,8 +168,8 @@ class IndexMatch:
                 columns.append(
                     (
                         found["key_hash"].astype(np.int32),
-                        found["offset"].astype(np.int64),
-                        found["seconds"].astype(np.int32),
+                        found["physical_offset"].astype(np.int64),
+                        found["time_difference"].astype(np.int32),
                         np.full(end - item, number, np.int32),
                         np.arange(item, end, dtype=np.int32),
                     )

@@ -14,20 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from store.index_file import HEADER_SIZE, ITEM_SIZE, SLOT_SIZE
+from store.index_file import HEADER, HEADER_SIZE, ITEM, ITEM_SIZE, ITEM_TYPE, SLOT, SLOT_SIZE, SLOT_TYPE
 
 NAME_DIGITS = 17
 
-# key hash, offset of the message, seconds behind the file's begin timestamp, the item before it in its slot
-ITEM = np.dtype([("key_hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
-SLOT = np.dtype(">i4")
-_HEADER = struct.Struct(">qqqqii")
-_ITEM = struct.Struct(">iqii")
 _OFFSET = struct.Struct(">q")
-_SLOT = struct.Struct(">i")
-
-assert ITEM.itemsize == _ITEM.size == ITEM_SIZE
-assert _HEADER.size == HEADER_SIZE
 
 # RocketMQ's defaults, and most test stores: four items a slot.
 _USUAL_ITEMS_PER_SLOT = 4
@@ -105,25 +96,25 @@ class IndexView:
 
     def item(self, number: int) -> Item:
         """Return one item."""
-        return Item(*_ITEM.unpack_from(self.view, self.item_position(number)))
+        return Item(*ITEM.unpack_from(self.view, self.item_position(number)))
 
     def items(self, begin: int, end: int) -> NDArray[np.void]:
-        """Return the items `[begin, end)`, live, as columns `key_hash`, `offset`, `seconds`, `previous`."""
-        return np.frombuffer(self.view, ITEM, end - begin, self.item_position(begin))
+        """Return the items `[begin, end)`, live, as columns (`store.index_file.ITEM_TYPE`)."""
+        return np.frombuffer(self.view, ITEM_TYPE, end - begin, self.item_position(begin))
 
     def slots(self) -> NDArray[np.int32]:
         """Return what all slots hold: the number of the newest item of each; 0: none."""
-        return np.frombuffer(self.view, SLOT, self.slot_count, HEADER_SIZE)
+        return np.frombuffer(self.view, SLOT_TYPE, self.slot_count, HEADER_SIZE)
 
     def slot(self, number: int) -> int:
         """Return what one slot holds."""
-        found: int = _SLOT.unpack_from(self.view, HEADER_SIZE + number * SLOT_SIZE)[0]
+        found: int = SLOT.unpack_from(self.view, HEADER_SIZE + number * SLOT_SIZE)[0]
         return found
 
 
 def header_of(view: memoryview) -> IndexHeader:
     """Return the header of a file."""
-    return IndexHeader(*_HEADER.unpack_from(view, 0))
+    return IndexHeader(*HEADER.unpack_from(view, 0))
 
 
 def find_slot_count(view: memoryview) -> int | None:

@@ -3,13 +3,16 @@
 A queue's units ascend along the log. So up to any place of the log each queue has a number of messages, and both a most
 of messages and a most of bytes choose one place. What lies before it in the queues lies close together in the log,
 however different the queues are in length.
+
+A thousand queues take a while. So the work comes as steps, each of which looks at one queue: who has an event loop
+takes turns with others between them; `at_once` is for everybody else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,8 +26,12 @@ Units = Callable[[int, int], tuple[Int64s, Int32s]]
 _ROWS_MAX: Final = 1 << 19
 # Of so many messages at a range's begin the sizes are looked at.
 _SAMPLE_MAX: Final = 1 << 10
-# So many messages are sorted to find the last ones exactly.
-_SORTED_MAX: Final = 1 << 12
+# So many messages are sorted to find the last ones exactly: that is soon done, and each look at all queues takes long.
+_SORTED_MAX: Final = 1 << 17
+
+Result = TypeVar("Result")
+# Returns a result when it is driven to its end.
+Steps = Generator[None, None, Result]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +70,19 @@ class Window(NamedTuple):
     messages: int
 
 
+def at_once(steps: Steps[Result]) -> Result:
+    """Do all steps; return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
 def first_in_log(
     ranges: Sequence[QueueRange], count_max: int | None = None, size_bytes_max: int | None = None
-) -> dict[QueueKey, int]:
+) -> Steps[dict[QueueKey, int]]:
     """Return where each range ends when only the messages that come first in the log are taken.
 
     Args:
@@ -76,16 +93,19 @@ def first_in_log(
     ranges = [each for each in ranges if len(each) > 0]
     total = sum(map(len, ranges))
     count_max = min(total, count_max or total, total if size_bytes_max is None else _ROWS_MAX)
-    ends = [each.end for each in ranges] if count_max == total else _up_to_count(ranges, count_max)
+    ends = [each.end for each in ranges]
+    if count_max < total:
+        ends = yield from _up_to_count(ranges, count_max)
     if size_bytes_max is not None:
-        ends = _up_to_size(ranges, ends, size_bytes_max)
+        ends = yield from _up_to_size(ranges, ends, size_bytes_max)
     return {each.key: end for each, end in zip(ranges, ends, strict=True)}
 
 
-def window_of(ranges: Sequence[QueueRange]) -> Window:
+def window_of(ranges: Sequence[QueueRange]) -> Steps[Window]:
     """Return where the messages of these ranges stand; all zeros when there are none. Few units are looked at."""
     begin, end, size = None, 0, 0
     for each in ranges:
+        yield
         first, last = _first_real(each), _last_real(each)
         if first is not None and last is not None:
             begin = first if begin is None else min(begin, first)
@@ -115,11 +135,14 @@ def split_points(ranges: Sequence[QueueRange], window: Window, size_bytes: int) 
                 before = offset
 
 
-def _up_to_count(ranges: Sequence[QueueRange], count_max: int) -> list[int]:
+def _up_to_count(ranges: Sequence[QueueRange], count_max: int) -> Steps[list[int]]:
     """Return the ends of the first `count_max` messages, fewer than there are: a place of the log is bracketed."""
     lows, highs = [each.begin for each in ranges], [each.end for each in ranges]
-    low = min(_unit(each, each.begin)[0] for each in ranges)
-    high = max(_unit(each, each.end - 1)[0] for each in ranges) + 1
+    borders: list[int] = []
+    for each in ranges:
+        yield
+        borders += _unit(each, each.begin)[0], _unit(each, each.end - 1)[0]
+    low, high = min(borders), max(borders) + 1
     low_count, high_count = 0, sum(map(len, ranges))
     is_guessed = True
     while high_count - low_count > _SORTED_MAX and high - low > 1:
@@ -127,26 +150,35 @@ def _up_to_count(ranges: Sequence[QueueRange], count_max: int) -> list[int]:
         share = (count_max - low_count) / (high_count - low_count) if is_guessed else 0.5
         place = min(max(low + round((high - low) * share), low + 1), high - 1)
         is_guessed = not is_guessed
-        ends = [_bisect(each, begin, end, place) for each, begin, end in zip(ranges, lows, highs, strict=True)]
+        ends = []
+        for each, begin, end in zip(ranges, lows, highs, strict=True):
+            yield
+            ends.append(_bisect(each, begin, end, place))
         count = sum(ends) - sum(each.begin for each in ranges)
         if count <= count_max:
             low, lows, low_count = place, ends, count
         else:
             high, highs, high_count = place, ends, count
-    return _exactly(ranges, lows, highs, count_max - low_count)
+    return (yield from _exactly(ranges, lows, highs, count_max - low_count))
 
 
-def _exactly(ranges: Sequence[QueueRange], lows: list[int], highs: list[int], count: int) -> list[int]:
+def _exactly(ranges: Sequence[QueueRange], lows: list[int], highs: list[int], count: int) -> Steps[list[int]]:
     """Return the ends of the `count` messages of `[low, high)` that come first."""
     owners = np.repeat(np.arange(len(ranges)), [high - low for low, high in zip(lows, highs, strict=True)])
-    offsets = [each.units(low, high)[0] for each, low, high in zip(ranges, lows, highs, strict=True)]
+    offsets = []
+    for each, low, high in zip(ranges, lows, highs, strict=True):
+        yield
+        offsets.append(each.units(low, high)[0])
     taken = owners[np.argsort(np.concatenate(offsets), kind="stable")[:count]]
     return [low + int(more) for low, more in zip(lows, np.bincount(taken, minlength=len(ranges)), strict=True)]
 
 
-def _up_to_size(ranges: Sequence[QueueRange], ends: list[int], size_bytes_max: int) -> list[int]:
+def _up_to_size(ranges: Sequence[QueueRange], ends: list[int], size_bytes_max: int) -> Steps[list[int]]:
     owners = np.repeat(np.arange(len(ranges)), [end - each.begin for each, end in zip(ranges, ends, strict=True)])
-    units = [each.units(each.begin, end) for each, end in zip(ranges, ends, strict=True)]
+    units = []
+    for each, end in zip(ranges, ends, strict=True):
+        yield
+        units.append(each.units(each.begin, end))
     if not units:
         return ends
     offsets, sizes = (np.concatenate(column) for column in zip(*units, strict=True))

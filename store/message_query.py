@@ -13,15 +13,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from store.commit_log import CommitLog
+from store.dispatch_batch import Skipped
 from store.errors import CorruptData, IllegalMessage, IllegalRequest
 from store.java_hash import key_hash
 from store.key_index import KeyIndex
 from store.message import KEYS, UNIQUE_KEY, StoredMessage
 from store.message_id import decode_message_id
+from store.skipped_messages import damaged_record
 
 FOREVER_MS = (1 << 63) - 1
 # Candidates of one query. Keys that share a hash are rare, but a wrong index must not make a query endless.
 _CANDIDATES_MAX = 4096
+# Damaged records that one query tells of.
+DAMAGED_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +35,12 @@ class QueryResult:
     Attributes:
         messages: in the order of the log; the newest ones, if there are more than were asked for.
         is_complete: False: there may be more.
+        damaged: records that cannot be read; each may be a message that has the key. At most `DAMAGED_MAX`.
     """
 
     messages: Sequence[StoredMessage]
     is_complete: bool
+    damaged: Sequence[Skipped] = ()
 
 
 class MessageQuery:
@@ -76,11 +82,12 @@ class MessageQuery:
         if self._index is None or not key or " " in key:
             return QueryResult((), is_complete=True)
         found: dict[int, StoredMessage] = {}
+        damaged: list[Skipped] = []
         offsets = self._index.query(key_hash(topic, key), begin_ms, end_ms, _CANDIDATES_MAX).physical_offsets
         for offset in offsets:
             if offset in found:
                 continue
-            message = self._readable(offset)
+            message = self._readable(offset, damaged)
             if (
                 message is not None
                 and message.topic == topic
@@ -88,15 +95,17 @@ class MessageQuery:
                 and is_meant(message, key)
             ):
                 if len(found) == count_max:
-                    return QueryResult(_ascending(found), is_complete=False)
+                    return QueryResult(_ascending(found), is_complete=False, damaged=damaged)
                 found[offset] = message
-        return QueryResult(_ascending(found), is_complete=len(offsets) < _CANDIDATES_MAX)
+        return QueryResult(_ascending(found), is_complete=len(offsets) < _CANDIDATES_MAX, damaged=damaged)
 
-    def _readable(self, physical_offset: int) -> StoredMessage | None:
-        """Return a record that the index points to; None when it is gone, or damaged: `verify` tells of those."""
+    def _readable(self, physical_offset: int, damaged: list[Skipped]) -> StoredMessage | None:
+        """Return a record that the index points to; None when it is gone, or damaged, which is noted."""
         try:
             return self._log.find(physical_offset)
-        except CorruptData:
+        except CorruptData as error:
+            if len(damaged) < DAMAGED_MAX:
+                damaged.append(damaged_record(physical_offset, 0, error))
             return None
 
     def by_message_id(self, message_id: str) -> StoredMessage | None:

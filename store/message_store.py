@@ -341,8 +341,13 @@ class MessageStore:
 
     def expire(self) -> None:
         """Let queues and index follow the log's begin."""
+        for _ in self.expire_in_steps():
+            continue
+
+    def expire_in_steps(self) -> Iterator[None]:
+        """Do the same, one queue a step; nobody goes on when the store has stopped."""
         with self._stopping():
-            self._derived.expire()
+            yield from self._derived.expire_in_steps()
 
     def stop(self, reason: str) -> None:
         """Put no more and tell all who wait, for good: a write or a sync has failed."""

@@ -1,13 +1,15 @@
 """Work that is done in turns of the event loop, each of which serves everybody who asked before it.
 
 A turn costs nearly as much for one who asks as for ten. So whoever has time asks for one `later`, and shares it with
-all who ask meanwhile; somebody who waits has it `at_once`, and takes them along.
+all who ask meanwhile; who must not wait has it `at_once`, and takes them along. In between are those who wait but come
+in crowds: the first has his turn at once, those who follow share one a moment behind it (`soon`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 
 
 class PacedTurn:
@@ -16,36 +18,48 @@ class PacedTurn:
     Args:
         work: done in each turn; it may ask for the next one.
         pace_s: whoever asks for a turn later has it within so many seconds.
+        gap_s: so many seconds lie between two turns that were asked for soon.
     """
 
-    __slots__ = ("_is_next", "_loop", "_pace_s", "_turn", "_work")
+    __slots__ = ("_due_s", "_gap_s", "_last_s", "_loop", "_pace_s", "_turn", "_work")
 
-    def __init__(self, work: Callable[[], None], pace_s: float) -> None:
+    def __init__(self, work: Callable[[], None], pace_s: float, gap_s: float = 0.0) -> None:
         self._loop = asyncio.get_running_loop()
         self._work = work
         self._pace_s = pace_s
+        self._gap_s = gap_s
         self._turn: asyncio.Handle | None = None
-        self._is_next = False
+        self._due_s = self._last_s = -inf
 
     def at_once(self) -> None:
         """Have the next turn of the loop."""
-        if self._is_next:
-            return
-        self.cancel()
-        self._is_next = True
-        self._turn = self._loop.call_soon(self._take)
+        self._have(-inf)
+
+    def soon(self) -> None:
+        """Have the next turn of the loop, or when the gap behind the last one is over."""
+        self._have(self._last_s + self._gap_s)
 
     def later(self) -> None:
         """Have the turn that is due, or one when the pace is over."""
         if self._turn is None:
-            self._turn = self._loop.call_later(self._pace_s, self._take)
+            self._have(self._loop.time() + self._pace_s)
 
     def cancel(self) -> None:
         """Have no turn."""
         if self._turn is not None:
             self._turn.cancel()
-        self._turn, self._is_next = None, False
+            self._turn = None
+
+    def _have(self, due_s: float) -> None:
+        """Have a turn at that time of the loop's clock, unless an earlier one is due."""
+        if self._turn is not None and self._due_s <= due_s:
+            return
+        self.cancel()
+        is_next = due_s <= self._loop.time()
+        self._due_s = -inf if is_next else due_s
+        self._turn = self._loop.call_soon(self._take) if is_next else self._loop.call_at(due_s, self._take)
 
     def _take(self) -> None:
-        self._turn, self._is_next = None, False
+        self._turn = None
+        self._last_s = self._loop.time()
         self._work()

@@ -18,3 +18,8 @@ class QueueEnds(NamedTuple):
 
     offset: int
     next_offsets: Mapping[QueueKey, int]
+
+    def joined(self, other: QueueEnds) -> QueueEnds:
+        """Return what two stores of the same log say together: the furthest of each queue, as of the further place."""
+        further = {key: max(end, other.next_offsets.get(key, 0)) for key, end in self.next_offsets.items()}
+        return QueueEnds(max(self.offset, other.offset), {**other.next_offsets, **further})

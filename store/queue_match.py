@@ -14,8 +14,8 @@ import numpy as np
 from store.dispatch_batch import Bools, DispatchBatch, Int64s
 from store.finding import Area, Finding
 from store.message import QueueKey
-from store.queue_unit import BLANK_SIZE
-from store.queue_view import UNIT, QueueView
+from store.queue_unit import BLANK_SIZE, UNIT_TYPE
+from store.queue_view import QueueView
 
 REBUILD = "`dledger rebuild` makes the queues anew from the log"
 NEXT_START_ADDS = "The next start of the store adds them"
@@ -135,8 +135,8 @@ class QueueMatch:
     # ---------------------------------------------------------------------------------------------- message by message
 
     def _compare(self, batch: DispatchBatch) -> Bools:
-        expected = np.empty(len(batch), UNIT)
-        expected["offset"], expected["size"] = batch.physical_offsets, batch.sizes
+        expected = np.empty(len(batch), UNIT_TYPE)
+        expected["physical_offset"], expected["size"] = batch.physical_offsets, batch.sizes
         expected["tags_code"] = batch.tags_codes
         is_found = np.zeros(len(batch), np.bool_)
         for key, rows in _by_queue(batch):
@@ -266,7 +266,7 @@ class QueueMatch:
         """Report units that no message of the log has, run by run."""
         log_begin, log_end = log
         for _, first, units in queue.stretches(max(begin, queue.begin), min(end, queue.end)):
-            offsets, sizes = units["offset"].astype(np.int64), units["size"].astype(np.int64)
+            offsets, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
             is_nothing = (sizes == 0) & (offsets == 0) & (units["tags_code"] == 0)
             is_blank = (sizes == BLANK_SIZE) & (offsets == 0) & (units["tags_code"] == 0)
             is_expired = (sizes > 0) & (offsets >= 0) & (offsets < log_begin)
@@ -303,7 +303,7 @@ class QueueMatch:
             path,
             position,
             f"no unit {queue_offset} in {_text(queue.key)}, for the log has no such message",
-            _unit_text(int(unit["offset"]), int(unit["size"]), int(unit["tags_code"])),
+            _unit_text(int(unit["physical_offset"]), int(unit["size"]), int(unit["tags_code"])),
             "a consumer gets a message of another place, or none",
             REBUILD,
         )
@@ -316,7 +316,9 @@ def _first_place(queue: QueueView | None, offset: int, queue_offset: int) -> int
     if queue.unit(queue_offset).offset == offset:
         return queue_offset
     for _, first, units in queue.stretches(queue.begin, queue.end):
-        found = np.flatnonzero((units["offset"] == offset) & (units["size"] != BLANK_SIZE) & (units["size"] != 0))
+        found = np.flatnonzero(
+            (units["physical_offset"] == offset) & (units["size"] != BLANK_SIZE) & (units["size"] != 0)
+        )
         if len(found):
             return first + int(found[0])
     return queue_offset

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store.dispatch_batch import Bools, Int32s, Int64s
+from store.struct_type import numpy_type
 
 UNIT = struct.Struct(
     ">"
@@ -31,9 +32,9 @@ UNIT = struct.Struct(
 UNIT_SIZE = 20
 BLANK_SIZE = 0x7FFFFFFF
 BLANK = UNIT.pack(0, BLANK_SIZE, 0)
-_UNIT_TYPE = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+UNIT_TYPE = numpy_type(UNIT, ("physical_offset", "size", "tags_code"))
 
-assert UNIT.size == UNIT_SIZE == _UNIT_TYPE.itemsize
+assert UNIT.size == UNIT_SIZE
 
 
 class Units(NamedTuple):
@@ -64,7 +65,7 @@ class Units(NamedTuple):
 
 def encode_units(physical_offsets: Int64s, sizes: Int32s, tags_codes: Int64s) -> bytes:
     """Return the bytes of consecutive units."""
-    units: NDArray[np.void] = np.empty(len(sizes), _UNIT_TYPE)
+    units: NDArray[np.void] = np.empty(len(sizes), UNIT_TYPE)
     units["physical_offset"] = physical_offsets
     units["size"] = sizes
     units["tags_code"] = tags_codes
@@ -73,7 +74,7 @@ def encode_units(physical_offsets: Int64s, sizes: Int32s, tags_codes: Int64s) ->
 
 def decode_units(buffer: memoryview, position: int, count: int) -> Units:
     """Return `count` units from `position` of `buffer` on, as columns of their own."""
-    units = np.frombuffer(buffer, _UNIT_TYPE, count, position)
+    units = np.frombuffer(buffer, UNIT_TYPE, count, position)
     return Units(
         units["physical_offset"].astype(np.int64),
         units["size"].astype(np.int32),

@@ -18,15 +18,12 @@ from numpy.typing import NDArray
 
 from store.finding import Area, Finding
 from store.message import QueueKey
-from store.queue_unit import BLANK_SIZE, UNIT_SIZE
+from store.queue_unit import BLANK_SIZE, UNIT_SIZE, UNIT_TYPE
 from store.read_only_files import OpenFiles, ReadOnlyFiles
 
-UNIT = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 NAME_DIGITS = 20
 # Looked at together in search of the last unit.
 _CHUNK_UNITS = 4096
-
-assert UNIT.itemsize == UNIT_SIZE
 
 
 class Unit(NamedTuple):
@@ -110,7 +107,7 @@ class QueueView:
     def units(self, begin: int, end: int) -> NDArray[np.void]:
         """Return the units `[begin, end)`, as they stand now; zeros where there is no file."""
         parts = [part for _, _, part in self.stretches(begin, end)]
-        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, UNIT), *parts])
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, UNIT_TYPE), *parts])
 
     def stretches(self, begin: int, end: int) -> Iterator[tuple[QueueFile | None, int, NDArray[np.void]]]:
         """Yield (file, queue offset of the first, units) for `[begin, end)`; without a file, zeros."""
@@ -119,11 +116,11 @@ class QueueView:
             if file is None:
                 behind = [other.begin for other in self.queue_files if other.begin > begin]
                 stop = min([end, *behind])
-                yield None, begin, np.zeros(stop - begin, UNIT)
+                yield None, begin, np.zeros(stop - begin, UNIT_TYPE)
             else:
                 stop = min(end, file.begin + file.count)
                 view = self._open_files.get(file.path).view()
-                yield file, begin, np.frombuffer(view, UNIT, stop - begin, (begin - file.begin) * UNIT_SIZE)
+                yield file, begin, np.frombuffer(view, UNIT_TYPE, stop - begin, (begin - file.begin) * UNIT_SIZE)
             begin = stop
 
     def file_of(self, queue_offset: int) -> QueueFile | None:
@@ -141,13 +138,19 @@ class QueueView:
     def unit(self, queue_offset: int) -> Unit:
         """Return one unit."""
         found = self.units(queue_offset, queue_offset + 1)[0]
-        return Unit(queue_offset, int(found["offset"]), int(found["size"]), int(found["tags_code"]))
+        return Unit(queue_offset, int(found["physical_offset"]), int(found["size"]), int(found["tags_code"]))
 
 
 def load_queues(
-    files: ReadOnlyFiles, open_files: OpenFiles, root: str
+    files: ReadOnlyFiles, open_files: OpenFiles, root: str, *, is_live: bool = False
 ) -> tuple[dict[QueueKey, QueueView], list[Finding]]:
     """Return all queues below `root` (`consumequeue`), and what does not belong there.
+
+    Args:
+        files: the file system.
+        open_files: opens the queues' files.
+        root: the directory of all queues.
+        is_live: somebody writes them; an empty file is then one that is being made.
 
     Raises:
         store.errors.StorageFailed: a directory or a file cannot be read.
@@ -162,7 +165,7 @@ def load_queues(
                 findings.append(_foreign(directory, "a directory named by a queue id"))
                 continue
             key = QueueKey(topic, int(name))
-            queue_files = load_queue_files(files, open_files, directory, findings)
+            queue_files = load_queue_files(files, open_files, directory, findings, is_live=is_live)
             queues[key] = QueueView(open_files, key, directory, queue_files)
     return queues, findings
 
@@ -175,13 +178,15 @@ def _listed(files: ReadOnlyFiles, directory: str, findings: list[Finding]) -> li
 
 
 def load_queue_files(
-    files: ReadOnlyFiles, open_files: OpenFiles, directory: str, findings: list[Finding]
+    files: ReadOnlyFiles, open_files: OpenFiles, directory: str, findings: list[Finding], *, is_live: bool = False
 ) -> list[QueueFile]:
     """Return the files of a queue; those of another size than most are left out."""
     sizes: dict[str, int] = {}
     for name in _listed(files, directory, findings):
         if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
-            sizes[name] = open_files.get(f"{directory}/{name}").size
+            found = open_files.get(f"{directory}/{name}").size
+            if found or not is_live:
+                sizes[name] = found
         else:
             findings.append(_foreign(f"{directory}/{name}", f"a name of {NAME_DIGITS} digits"))
     if not sizes:

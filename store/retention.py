@@ -173,6 +173,7 @@ class RetentionPolicy:
 
     Attributes:
         is_disk_full: whether appends are to be refused with DISK_FULL, as the last look found.
+        is_held_back: whether a file would go, but for the floor, as the last look found.
     """
 
     def __init__(self, rules: RetentionRules, files: Files, directory: str, log: ExpiringLog, found_end: int) -> None:
@@ -182,7 +183,7 @@ class RetentionPolicy:
         self._log = log
         self._clock = ClockWatch(rules.reserved_s)
         self._used_ratio = 0.0
-        self.is_disk_full = False
+        self.is_disk_full = self.is_held_back = False
         self._is_clock_trusted = True
         self._found_end = found_end
         self._began_s: float | None = None
@@ -222,7 +223,13 @@ class RetentionPolicy:
         self.is_disk_full = self._used_ratio > self._rules.full_ratio
         self.read_clocks(now)
         old_files = [OldFile(end, self._written_s(now, path, end)) for path, end in self._log.old_files(FILES_MAX)]
-        return decide(old_files, now, self._used_ratio, floor, self._rules, is_clock_trusted=self._is_clock_trusted)
+
+        def decided(floor: int) -> tuple[int, ...]:
+            return decide(old_files, now, self._used_ratio, floor, self._rules, is_clock_trusted=self._is_clock_trusted)
+
+        chosen = decided(floor)
+        self.is_held_back = bool(old_files and not chosen and decided(old_files[0].end))
+        return chosen
 
     def _written_s(self, now: ClockReading, path: str, end: int) -> float:
         """Return when a file was last written, by the wall clock."""

@@ -58,6 +58,9 @@ class StorageThread:
 
     def _finish(self, finished: Finished, error: Exception | None) -> None:
         self._jobs_count -= 1
-        finished(error)
-        if not self._jobs_count and self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+        try:
+            finished(error)
+        finally:
+            # Whatever the owner made of it: who stops must not wait for ever.
+            if not self._jobs_count and self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)

@@ -87,6 +87,8 @@ class StoreRetention:
         directory: on the disk that is looked at.
         config: the numbers.
         clocks: the machine's, unless a test brings others.
+        floor: returns from where on the log is needed; None: what queues and index do not hold durably.
+        expire: has queues and index follow the log; None: that is done at once.
 
     Attributes:
         deleted_files_count: since the store was opened.
@@ -101,9 +103,13 @@ class StoreRetention:
         directory: str,
         config: MessageStoreConfig,
         clocks: Callable[[], ClockReading] = read_clocks,
+        floor: Callable[[], int] | None = None,
+        expire: Callable[[], None] | None = None,
     ) -> None:
         self._store = store
         self._log = log
+        self._floor = floor or (lambda: store.derived.durable_offset)
+        self._expire = expire or store.expire
         self._batch_max = config.delete_file_batch_max
         self._clocks = clocks
         self._policy = RetentionPolicy(config.retention_rules, files, directory, log, found_end=log.end_offset)
@@ -121,6 +127,11 @@ class StoreRetention:
     def is_disk_full(self) -> bool:
         """Whether puts are refused until there is more room."""
         return self._policy.is_disk_full
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether a file would go, but for something that needs it, as the last look found."""
+        return self._policy.is_held_back
 
     @property
     def is_clock_trusted(self) -> bool:
@@ -148,7 +159,7 @@ class StoreRetention:
             store.errors.StorageFailed: the store must stop.
         """
         was_full = self.is_disk_full
-        floor = self.archive.lowered(self._store.derived.durable_offset, self._log.begin_offset)
+        floor = self.archive.lowered(self._floor(), self._log.begin_offset)
         chosen = self._policy.look(self._clocks(), floor)
         if self.is_disk_full != was_full:
             logger.warning("disk used=%.2f is_full=%s", self.used_ratio, self.is_disk_full)
@@ -157,7 +168,7 @@ class StoreRetention:
         if not chosen or self._round_count >= self._batch_max:
             return False
         self._log.delete_before(chosen[0])
-        self._store.expire()
+        self._expire()
         self._round_count += 1
         self.deleted_files_count += 1
         logger.info("deleted_file begin_offset=%d disk_used=%.2f", self._log.begin_offset, self.used_ratio)

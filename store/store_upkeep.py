@@ -2,8 +2,9 @@
 
 | what                 | when                                                  | where the work is done |
 | -------------------- | ----------------------------------------------------- | ---------------------- |
-| dispatch             | when the log may be read further: at once while a     | loop                   |
-|                      | reader waits, else within 10 ms; a part a turn        |                        |
+| dispatch             | when the log may be read further: at once for a read  | loop                   |
+|                      | that must see it, within 2 ms while a reader waits,   |                        |
+|                      | else after 100 ms, or 1 MiB; a part a turn            |                        |
 | flush of queues      | every second from 2 pages on                          | other thread           |
 | thorough flush       | of queues and index: after 60 s, or 256 MiB of log    | other thread           |
 | checkpoint           | behind each thorough flush; every second, if news     | other thread           |
@@ -33,8 +34,12 @@ from store.store_keeper import DerivedKeeper
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.05
-# So long what nobody waits for is left to gather: dispatching it in many pieces would take as long as all else.
-_DISPATCH_PACE_S = 0.01
+# So long, and so much of it, what nobody waits for is left to gather: a turn of dispatch costs a millisecond, and in
+# small pieces it would take as long as all else. Reads that confirm what they see have it dispatched themselves.
+_DISPATCH_PACE_S = 0.1
+_DISPATCH_GATHER_SIZE_BYTES = 1 << 20
+# Readers that wait get what came in so short a time together.
+_DISPATCH_GAP_S = 0.002
 _MS_PER_S = 1000
 _STOPPING = "the node is stopping; try another one"
 
@@ -60,9 +65,11 @@ class StoreUpkeep:
         self._failure: asyncio.Future[Exception] = self._loop.create_future()
         self._is_running = False
         self._is_flushing_derived = False
-        self._dispatching = PacedTurn(self._dispatch, _DISPATCH_PACE_S)
-        # (place in the log, who waits until so much is dispatched).
-        self._awaited: list[tuple[int, asyncio.Future[None]]] = []
+        # Dispatch finds no room on the disk.
+        self._is_held_up = False
+        self._dispatching = PacedTurn(self._dispatch, _DISPATCH_PACE_S, _DISPATCH_GAP_S)
+        # Who waits, and until so much of the log is dispatched.
+        self._awaited: dict[asyncio.Future[None], int] = {}
         store.when_awaited(self._reader_waits)
         now_ms = monotonic_ms()
         self._queue_policy = FlushPolicy(
@@ -109,8 +116,7 @@ class StoreUpkeep:
 
     def _give_up(self, reason: str) -> None:
         """Tell who waits for dispatch that it has ended."""
-        awaited, self._awaited = self._awaited, []
-        for _, told in awaited:
+        for told in self._awaited:
             if not told.done():
                 told.set_exception(StoreStopped(reason))
 
@@ -137,8 +143,8 @@ class StoreUpkeep:
         """Take note that some of the log, or none, was dispatched."""
 
     def _is_dispatch_urgent(self) -> bool:
-        """Return whether somebody waits for what may be read further."""
-        return bool(self._awaited or self.store.waiters_count)
+        """Return whether somebody must not wait for what may be read further."""
+        return bool(self._awaited)
 
     # ----------------------------------------------------------------------------------------------------- waiting
 
@@ -172,9 +178,13 @@ class StoreUpkeep:
         if not self._is_running:
             raise StoreStopped(self.store.stop_reason or _STOPPING)
         told: asyncio.Future[None] = self._loop.create_future()
-        self._awaited.append((offset, told))
-        self.dispatch_soon()
-        await told
+        self._awaited[told] = offset
+        try:
+            self.dispatch_soon()
+            await told
+        finally:
+            # Who gives up must not be dispatched for any more: while a disk is full many do.
+            self._awaited.pop(told, None)
 
     def _reader_waits(self) -> None:
         """Bring forward what may be what a reader waits for."""
@@ -186,9 +196,8 @@ class StoreUpkeep:
         if not self._awaited:
             return
         offset = self.store.derived.dispatcher.offset
-        ready = [told for place, told in self._awaited if place <= offset]
-        self._awaited = [(place, told) for place, told in self._awaited if place > offset]
-        for told in ready:
+        for told in [told for told, place in self._awaited.items() if place <= offset]:
+            del self._awaited[told]
             if not told.done():
                 told.set_result(None)
 
@@ -214,13 +223,18 @@ class StoreUpkeep:
         self.dispatch_soon()
 
     def dispatch_soon(self) -> None:
-        """Have what may be read further dispatched: in the next turn while somebody waits for it, else within 10 ms."""
+        """Have what may be read further dispatched; the module's table says when."""
         if not self._is_running:
             return
         if self._is_dispatch_urgent():
             self._dispatching.at_once()
+        elif not self._is_held_up and (self.store.waiters_count or self._is_much_behind()):
+            self._dispatching.soon()
         else:
             self._dispatching.later()
+
+    def _is_much_behind(self) -> bool:
+        return self.store.derived.dispatcher.behind_bytes >= _DISPATCH_GATHER_SIZE_BYTES
 
     def _dispatch(self) -> None:
         """Dispatch a bounded part, and go on in the next turn if there is more."""
@@ -233,9 +247,14 @@ class StoreUpkeep:
             self._tell_awaiting()
             if is_more:
                 self._dispatching.at_once()
+            if self._is_held_up:
+                self._is_held_up = False
+                logger.info("dispatching_again")
         except DiskFull as error:
             # The next tick tries again; nothing is lost meanwhile, for what is not dispatched is not deleted.
-            logger.warning("cannot_dispatch error=%r", str(error))
+            if not self._is_held_up:
+                self._is_held_up = True
+                logger.warning("cannot_dispatch error=%r", str(error))
         except (StorageFailed, StoreStopped) as error:
             self.fail(error)
 

@@ -99,6 +99,18 @@ def is_storable_topic(topic: str) -> bool:
     return len(topic) <= RETRY_TOPIC_LENGTH_MAX and _NAME.fullmatch(topic) is not None
 
 
+def check_stored_topic(topic: str) -> None:
+    """Raise unless messages that are stored already may be read under this name; see `is_storable_topic`.
+
+    Raises:
+        IllegalMessage: it is empty, longer than the longest, holds other characters than letters, digits and % | _ -,
+            or is the replicated log's own.
+    """
+    if topic == DLEDGER_TOPIC:
+        check_topic(topic)
+    _check_name("topic", topic, RETRY_TOPIC_LENGTH_MAX)
+
+
 def check_group(group: str) -> None:
     """Raise unless `group` is the name of a group.
 

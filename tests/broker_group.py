@@ -1,6 +1,5 @@
 """A broker of several real processes for tests: who takes puts, when all hold the same, where their files are."""
 
-import time
 from pathlib import Path
 
 import grpc
@@ -8,6 +7,7 @@ import grpc
 from cluster.local_cluster import LocalCluster
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from tests.waiting import PATIENCE_S, wait_until
 
 BROKER = "broker-a"
 SETTINGS = {
@@ -19,8 +19,6 @@ SETTINGS = {
     "max_index_num": 4_000,
     "snapshot_threshold": 200,
 }
-_PATIENCE_S = 30.0
-_POLL_S = 0.02
 
 
 class BrokerGroup:
@@ -51,29 +49,31 @@ class BrokerGroup:
     def status(self, node_id):
         """Return what a node says of itself."""
         with grpc.insecure_channel(self.cluster.endpoint_of(node_id)) as channel:
-            return BrokerServiceStub(channel).Status(pb.BrokerStatusRequest(), timeout=_PATIENCE_S)
+            return BrokerServiceStub(channel).Status(pb.BrokerStatusRequest(), timeout=PATIENCE_S)
 
     def leader(self):
         """Wait for a node that takes puts; return (its id, its term)."""
-        deadline = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline:
+
+        def serving():
             for node_id in self.cluster.running_ids:
                 status = self.status(node_id)
                 if status.is_serving_puts:
                     return node_id, status.term
-            time.sleep(_POLL_S)
-        raise AssertionError("no node takes puts")
+            return None
+
+        return wait_until(serving, "a node takes puts")
 
     def wait_equal(self):
         """Wait until all nodes have dispatched as much of the log, which grows no more."""
-        deadline = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < deadline:
-            found = [self.status(node_id) for node_id in self.ids]
+
+        found = []
+
+        def is_equal():
+            found[:] = [self.status(node_id) for node_id in self.ids]
             ends = {end for each in found for end in (each.max_physical_offset, each.dispatched_physical_offset)}
-            if len(ends) == 1:
-                return
-            time.sleep(_POLL_S)
-        raise AssertionError(f"the nodes do not come to hold the same: {found}")
+            return len(ends) == 1
+
+        wait_until(is_equal, lambda: f"all nodes hold the same: {found}")
 
     def kill(self, *node_ids):
         """End nodes by SIGKILL, all unless some are named."""

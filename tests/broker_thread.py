@@ -1,7 +1,6 @@
 """A broker without a group in a thread of its own, for tests whose clients block."""
 
 import asyncio
-import time
 from contextlib import contextmanager
 
 import grpc.aio
@@ -19,6 +18,7 @@ from dledger.config import Address
 from store.message import UNIQUE_KEY
 from store.os_files import OsFiles
 from store.store_config import MessageStoreConfig
+from tests.waiting import wait_until
 
 
 class BrokerThread:
@@ -66,14 +66,16 @@ class BrokerThread:
 
         return self._thread.run(ask())
 
+    def wait_dispatched(self):
+        """Wait until queues and index hold all messages; where nobody waits for them that takes 0.1 s."""
+        store = self.replica.store
+        wait_until(lambda: store.derived.dispatcher.offset >= store.log.end_offset, "all is dispatched")
+
     def messages(self, topic):
         """Return the records of each queue, in order."""
         found = {}
         store = self.replica.store
-        deadline = time.monotonic() + 20
-        while store.derived.dispatcher.offset < store.log.end_offset:  # dispatch follows within milliseconds
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        self.wait_dispatched()
         for name, queue_id in sorted(store.derived.queues):
             if name == topic:
                 offset = store.min_offset(topic, queue_id)

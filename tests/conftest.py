@@ -1,7 +1,21 @@
 """What holds for all tests."""
 
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 # A busy machine is no failure; where time is the claim, a test measures it itself.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+# They serve, or run real processes.
+SLOW = ("chaos", "integration/broker", "integration/brokers", "integration/cluster", "integration/nameserver")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all tests of some folders as slow."""
+    folders = {Path(__file__).parent / folder for folder in SLOW}
+    for item in items:
+        if not folders.isdisjoint(item.path.parents):
+            item.add_marker(pytest.mark.slow)

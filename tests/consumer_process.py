@@ -17,6 +17,7 @@ from typing import Any
 
 from cluster import Consumer
 from cluster.client import group_member
+from tests.waiting import PATIENCE_S
 
 
 class ConsumerProcess:
@@ -60,7 +61,7 @@ class ConsumerProcess:
     def end(self) -> None:
         """End it in order."""
         self._process.terminate()
-        assert self._process.wait(20) == 0
+        assert self._process.wait(PATIENCE_S) == 0
 
     def kill(self) -> None:
         """End it as a crash would; harmless when it has ended."""

@@ -1,6 +1,8 @@
 """The real file system, made to fail: full, with syncs that fail or stall, as full as a test says."""
 
+import math
 import threading
+from collections import Counter
 
 from store.errors import DiskFull, StorageFailed
 from store.os_files import OsFiles
@@ -17,6 +19,7 @@ class FaultyFile:
         return getattr(self._file, name)
 
     def sync(self):
+        self._disk.counts["sync"] += 1
         if self._disk.is_broken and self._disk.broken_part in self._file.path:
             raise StorageFailed(self._file.path, "fdatasync", OSError(5, "Input/output error"))
         assert self._disk.is_going.wait(60)
@@ -27,17 +30,21 @@ class FaultyDisk:
     """The real file system; it can be full (no new files), broken (no sync succeeds) or stalled (none returns).
 
     Attributes:
-        is_full: no new files.
+        files_left: so many files may still be created whose path has `full_part` in it; endless at first.
         is_broken: no sync succeeds of files whose path has `broken_part` in it.
         is_going: cleared, no sync returns.
         used_ratio: when given, what it says of how full it is.
+        counts: how often files were created, refused for want of room, and synced.
         removed: paths of what was removed, in order.
     """
 
     def __init__(self):
-        self.is_full = self.is_broken = False
+        self.files_left = math.inf
+        self.full_part = ""
+        self.is_broken = False
         self.broken_part = ""
         self.used_ratio = None
+        self.counts = Counter()
         self.removed = []
         self.is_going = threading.Event()
         self.is_going.set()
@@ -46,13 +53,34 @@ class FaultyDisk:
     def __getattr__(self, name):
         return getattr(self._files, name)
 
+    @property
+    def is_full(self):
+        """Whether no file may be created any more; settable."""
+        return self.files_left == 0
+
+    @is_full.setter
+    def is_full(self, is_full):
+        self.files_left = 0 if is_full else math.inf
+
     def disk_used_ratio(self, path):
         return self._files.disk_used_ratio(path) if self.used_ratio is None else self.used_ratio
 
     def create(self, path, size, *, is_sparse=False):
-        if self.is_full:
-            raise DiskFull(path, size)
+        self._take_room(path, size)
         return FaultyFile(self, self._files.create(path, size, is_sparse=is_sparse))
+
+    def create_from(self, path, chunks):
+        content = b"".join(chunks)
+        self._take_room(path, len(content))
+        self._files.create_from(path, [content])
+
+    def _take_room(self, path, size):
+        if self.full_part in path:
+            if self.is_full:
+                self.counts["refused"] += 1
+                raise DiskFull(path, size)
+            self.files_left -= 1
+        self.counts["create"] += 1
 
     def open(self, path):
         return FaultyFile(self, self._files.open(path))

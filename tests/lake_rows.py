@@ -4,8 +4,8 @@ import numpy as np
 
 from commitlog.record_encoder import RecordEncoder
 from commitlog.record_rows import good_rows
-from pipeline.decoder import decode_rows
-from pipeline.schema import ALL_NAMES
+from pipeline.columns.decoder import decode_rows
+from pipeline.columns.schema import ALL_NAMES
 from store.message import Host, Message
 
 HOST = Host(b"\x7f\0\0\1", 10911)

@@ -7,7 +7,6 @@ killed. All that is drawn follows from one seed.
 import asyncio
 import itertools
 import random
-import time
 from contextlib import asynccontextmanager
 
 from cluster import Consumer, OutgoingMessage, Producer
@@ -20,11 +19,11 @@ from commitlog.record import decode
 from dledger.v1.log_pb2 import ReadMode
 from store.commit_log import Certainty
 from tests.message_history import Fate, History, Place, Seen, Sent
+from tests.waiting import PATIENCE_S, until
 
 TOPIC = "load"
 QUEUES = 4
 GROUP = "billing"
-_PATIENCE_S = 30.0
 _BODY_SIZE_MAX = 600
 _BATCH_MAX = 30
 _BURST = 40
@@ -78,30 +77,31 @@ class MixedLoad:
         ]
         self._tasks = [asyncio.create_task(each) for each in work]
 
-    async def wait(self, count, timeout_s=60.0):
+    async def wait(self, count, timeout_s=PATIENCE_S):
         """Return when so many messages more are acknowledged."""
         goal = self.acknowledged + count
         await self.until(f"{count} more messages acknowledged", lambda: self.acknowledged >= goal, timeout_s)
 
-    async def until(self, claim, condition, timeout_s=60.0):
+    async def until(self, claim, condition, timeout_s=PATIENCE_S):
         """Return when `condition` holds; raise what a client raises meanwhile."""
-        deadline = time.monotonic() + timeout_s
-        while not condition():
+
+        def holds():
             for task in self._tasks:
                 if task.done():
                     task.result()
-            assert time.monotonic() < deadline, f"not within {timeout_s} s: {claim} ({self.history.told()})"
-            await asyncio.sleep(0.01)
+            return condition()
+
+        await until(holds, lambda: f"{claim} ({self.history.told()})", timeout_s)
 
     async def settle(self):
         """Send no more; let readers and consumers come to the end of all queues, and end."""
         self._is_stopping = True
         senders = self._tasks[:4]
-        await asyncio.wait_for(asyncio.gather(*senders), 2 * _PATIENCE_S)
+        await asyncio.wait_for(asyncio.gather(*senders), 2 * PATIENCE_S)
         self._ends = await self._max_offsets()
         await self.until("readers and consumers at the end", self._are_at_the_end)
         self._is_read_to_the_end = True
-        await asyncio.wait_for(asyncio.gather(*self._tasks), _PATIENCE_S)
+        await asyncio.wait_for(asyncio.gather(*self._tasks), PATIENCE_S)
 
     async def stop(self):
         """End, however it stands."""
@@ -139,7 +139,7 @@ class MixedLoad:
     async def _send_again(self):
         """One after the other; what is unknown is sent until it is known, and some of what is known is sent again."""
         draw = random.Random(self._draw.random())
-        async with Producer(self._endpoints, is_unknown_retried=True, deadline_s=_PATIENCE_S) as producer:
+        async with Producer(self._endpoints, is_unknown_retried=True, deadline_s=PATIENCE_S) as producer:
             for number in self._numbers():
                 messages = [self._message(f"retrying-{number}-{place}") for place in range(draw.randint(1, 3))]
                 queue_id = draw.randrange(QUEUES)
@@ -209,7 +209,7 @@ class MixedLoad:
             if address:
                 response = await self._nodes.call_node(address, method, request, 3.0)
             else:
-                response = await self._nodes.call(self._broker, method, request, _PATIENCE_S)
+                response = await self._nodes.call(self._broker, method, request, PATIENCE_S)
         except RequestFailed:
             assert address, "the leader must answer in the end"
             return []
@@ -258,13 +258,13 @@ class MixedLoad:
     async def _set_topic(self, name, *, is_new=False):
         topic = pb.Topic(name=name, read_queues=QUEUES, write_queues=QUEUES, permission=6)
         request = pb.SetTopicRequest(topic=topic, is_new=is_new)
-        await self._nodes.call(self._broker, lambda stub: stub.SetTopic, request, _PATIENCE_S)
+        await self._nodes.call(self._broker, lambda stub: stub.SetTopic, request, PATIENCE_S)
 
     # ----------------------------------------------------------------------------------------------------- the end
 
     async def _max_offsets(self):
         request = pb.OffsetsRequest(topic=TOPIC)
-        answer = await self._nodes.call(self._broker, lambda stub: stub.Offsets, request, _PATIENCE_S)
+        answer = await self._nodes.call(self._broker, lambda stub: stub.Offsets, request, PATIENCE_S)
         return dict(zip(answer.queue_ids, answer.max_offsets, strict=True))
 
     def _are_at_the_end(self):

@@ -1,6 +1,7 @@
 """Nodes of a broker that settle their old files in this process: stores on the disk, real sockets."""
 
 import asyncio
+import shutil
 from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
@@ -93,3 +94,10 @@ async def group_with_old_files(tmp_path, **settings):
     write_plain(old_root(configs[0].node))
     await settle_all([config.node for config in configs])
     return configs
+
+
+async def source_and_newcomer(tmp_path):
+    """Settle three nodes on an old store; return the settings of one, and of another one that has lost everything."""
+    source, newcomer, _ = await group_with_old_files(tmp_path)
+    shutil.rmtree(newcomer.node.store_base_dir)
+    return source.node, newcomer.node

@@ -67,4 +67,16 @@ def make_replicated(root, count, *, batch=5, file_size=65536, **shape):
     return root
 
 
+def append_uncommitted(folder, count, term, committed=None):
+    """Append entries to a node's log, as a leader of this term that nobody followed."""
+    codec = MessageEntryCodec(lambda: 0)
+    node = EntryStore.open(OsFiles(), f"{folder}/dledger-n0", EntryStoreConfig(65536, 32 * 512), codec)
+    records = RecordEncoder(Host(b"\x0a\0\0\1", 10911)).prepare([message(number) for number in range(count)])
+    bodies = records.encode_each(range(1000, 1000 + count), 1_800_000_000_000)
+    node.append(bodies, node.last_index + 1, term, stamp_at=PHYSICAL_OFFSET_POSITION)
+    last = node.last_index
+    node.close(last - count if committed is None else committed)
+    return last
+
+
 MAKERS = {"plain": make_plain, "replicated": make_replicated}

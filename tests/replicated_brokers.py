@@ -1,20 +1,19 @@
 """Brokers of one Raft group in this process, over loopback: opened, started, stopped; for tests of all kinds."""
 
 import asyncio
-import socket
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
 from cluster.errors import RequestFailed, failure_of, reason_of_put
+from cluster.local_node import choose_ports
 from cluster.old_files_start import settle_alone
 from cluster.replicated import ReplicatedConfig, ReplicatedReplica
 from commitlog.system_records import MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 from dledger.errors import DLedgerError
-from dledger.event_loop import new_event_loop
 from dledger.metrics import NodeMetrics
 from store.commit_log import Certainty
 from store.errors import StoreError
@@ -22,6 +21,7 @@ from store.message import Message, QueueKey
 from store.os_files import OsFiles
 from store.retention import ClockReading
 from store.store_config import MessageStoreConfig
+from tests.waiting import PATIENCE_S, until
 
 FILE_SIZE = 1 << 16
 INDEX_FILE_SIZE = 32 << 12
@@ -34,14 +34,13 @@ STORE = MessageStoreConfig(
     checkpoint_interval_ms=20,
     clean_resource_interval_ms=50,
 )
+# What takes long on a busy machine is not given up, and so nothing is left open that a test would have to look for.
+WAIT_ACK_MS = int(1000 * PATIENCE_S)
 RAFT = RaftConfig(heart_beat_time_interval_ms=50, min_election_timeout_ms=300, max_election_timeout_ms=600)
-LIMIT_S = 60
 
 
 def free_port():
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return Address("127.0.0.1", holder.getsockname()[1])
+    return Address("127.0.0.1", choose_ports(1, None)[0])
 
 
 class WallClock:
@@ -62,6 +61,7 @@ def configs_in(root, count=3, store=STORE, **node_settings):
         "mapped_file_size_for_entry_data": FILE_SIZE,
         "mapped_file_size_for_entry_index": INDEX_FILE_SIZE,
         "checkpoint_interval_ms": 50,
+        "max_wait_ack_time_ms": WAIT_ACK_MS,
         "raft": RAFT,
         **node_settings,
     }
@@ -115,8 +115,7 @@ class Group:
     async def leader(self):
         """Return the replica that takes puts, when there is one."""
         serving = lambda: [each for each in self.open.values() if each.standing().is_serving_puts]  # noqa: E731
-        await until(serving)
-        return serving()[0]
+        return (await until(serving, "a node takes puts"))[0]
 
     def name_of(self, replica):
         return next(name for name, each in self.open.items() if each is replica)
@@ -125,7 +124,7 @@ class Group:
         leader = await self.leader()
         return [each for each in self.open.values() if each is not leader]
 
-    async def of_leader(self, ask, limit_s=20):
+    async def of_leader(self, ask, limit_s=PATIENCE_S):
         """Return (who leads, what it answers to `ask`); a leader that is none any more is looked for anew.
 
         One that lost its quorum just now still believes that it leads.
@@ -150,7 +149,7 @@ class Group:
 
     async def lead(self, name):
         """Have a node lead and take puts; who leads is asked to hand over until it is so."""
-        replica, deadline = self.open[name], asyncio.get_running_loop().time() + 20
+        replica, deadline = self.open[name], asyncio.get_running_loop().time() + PATIENCE_S
         while (leader := await self.leader()) is not replica:
             assert asyncio.get_running_loop().time() < deadline, f"{name} did not get the lead in time"
             await leader.node.transfer_leadership(name)
@@ -177,6 +176,16 @@ class Group:
         await until(is_level)
         return leader
 
+    async def durable(self):
+        """Wait until all that are open have dispatched the same, and hold queues and index of all messages durably.
+
+        Behind the last message the log may have entries of its own, of a new leader: of these there is nothing to hold.
+        """
+        await self.level()
+        for each in self.open.values():
+            derived = each.store.derived
+            await until(lambda derived=derived: derived.durable_offset >= derived.queues.max_physical_offset)
+
 
 @asynccontextmanager
 async def running_group(configs, **options):
@@ -189,13 +198,6 @@ async def running_group(configs, **options):
             replica = group.open.pop(name)
             if not replica.failure.done():
                 await replica.stop()
-
-
-async def until(condition, limit_s=20):
-    deadline = asyncio.get_running_loop().time() + limit_s
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 async def put(replica, *messages):
@@ -237,14 +239,3 @@ def units_of(replica):
         queue = queues.get(key)
         found[QueueKey(*key)] = (queue.min_offset, queue.unit_tuples(queue.min_offset, queue.max_offset))
     return found
-
-
-def run(story):
-    """Run a coroutine in the event loop that ships, for a minute at most."""
-
-    async def limited():
-        async with asyncio.timeout(LIMIT_S):
-            return await story
-
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(limited())

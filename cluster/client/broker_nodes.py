@@ -38,7 +38,6 @@ _LEADS_NO_LONGER = frozenset(
         Reason.UNSUPPORTED,
     }
 )
-_ANSWER_MISSING = frozenset({Reason.ANSWER_LOST, Reason.ANSWER_LATE})
 
 
 class _Response(Protocol):
@@ -93,6 +92,11 @@ class BrokerNodes:
             raise RequestFailed(Reason.UNKNOWN_BROKER, f"no route names a broker {name!r}")
         return broker.leader
 
+    def addresses(self, name: str) -> tuple[str, ...]:
+        """Return the addresses of all nodes of a broker that are known."""
+        broker = self._brokers.get(name)
+        return () if broker is None else broker.addresses
+
     def judge(self, name: str, address: str, failure: RequestFailed) -> bool:
         """Learn from a failure; return whether somebody else should be asked at once, because he was named."""
         broker = self._brokers.get(name)
@@ -118,7 +122,7 @@ class BrokerNodes:
             self._stubs[address] = BrokerServiceStub(channel)
         return self._stubs[address]
 
-    async def reach(self, address: str) -> None:
+    async def reach(self, address: str, timeout_s: float = _REACH_TIMEOUT_S) -> None:
         """Return when there is a connection to `address`, so that what is sent next can only be lost on the way.
 
         Raises:
@@ -126,7 +130,7 @@ class BrokerNodes:
         """
         self.stub(address)
         channel = self._channels[address]
-        deadline = time.monotonic() + _REACH_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while True:
             state = channel.get_state(try_to_connect=True)
             if state is grpc.ChannelConnectivity.READY:
@@ -156,10 +160,11 @@ class BrokerNodes:
         while True:
             address = self.leader(name)
             try:
+                await self.reach(address, min(_REACH_TIMEOUT_S, deadline - time.monotonic()))
                 return await self.call_node(address, method, request, min(CALL_TIMEOUT_S, deadline - time.monotonic()))
             except RequestFailed as failure:
                 is_named = self.judge(name, address, failure)
-                if not failure.is_worth_trying and failure.reason not in _ANSWER_MISSING:
+                if not failure.is_worth_repeating:
                     raise
                 hops += 1
                 pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s()

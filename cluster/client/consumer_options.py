@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from cluster.client.allocation import ALLOCATIONS, AllocationName
+from cluster.skipped_messages import SkippedMessages
 
 Start = Literal["first", "last"] | int
 Mode = Literal["cluster", "broadcast"]
@@ -28,6 +30,10 @@ class ConsumerOptions:
         prefetch_size_bytes: bytes of one queue that may wait in the client.
         commit_interval_s: how often offsets are committed.
         rebalance_interval_s: how often queues are shared out anew, if nothing calls for it before.
+        on_skipped: hears of messages that this consumer does not get: damaged ones, and those that were deleted by age
+            before it read them. Called in the consumer's event loop (the blocking face has one of its own), ahead of
+            the messages behind them, and again when they are read again. What it raises ends the reading of that queue,
+            and comes out of `poll`. Without it they are logged.
     """
 
     mode: Mode = "cluster"
@@ -39,6 +45,7 @@ class ConsumerOptions:
     prefetch_size_bytes: int = 8 << 20
     commit_interval_s: float = 5.0
     rebalance_interval_s: float = 20.0
+    on_skipped: Callable[[SkippedMessages], None] | None = None
 
     def __post_init__(self) -> None:
         """Check that all of it can be.

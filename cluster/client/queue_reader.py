@@ -19,18 +19,30 @@ import grpc.aio
 from cluster.client.broker_nodes import BrokerNodes
 from cluster.client.progress import QueueProgress
 from cluster.client.queue_choice import BrokerQueue
+from cluster.client.read_elsewhere import OtherNodes
 from cluster.client.received import ReceivedMessage, messages_of
 from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.skipped_messages import SkippedMessages, skipped_of
 from cluster.v1 import broker_pb2
 from cluster.v1.broker_pb2 import SubscribeRequest, SubscribeResponse
 from dledger.client.retry import HOPS_MAX, Backoff
 from dledger.client.stream_end import StreamEnded, next_response
 from dledger.v1 import log_pb2
 from store.errors import CorruptData
+from store.skipped_messages import SkipCause
+from store.tag_filter import TagFilter
 
 logger = logging.getLogger(__name__)
 
 _PASSING = frozenset({Reason.ANSWER_LOST, Reason.ANSWER_LATE, Reason.UNKNOWN_TOPIC})
+
+_GOES_ON = frozenset(
+    {
+        broker_pb2.GET_STATUS_FOUND,
+        broker_pb2.GET_STATUS_NO_MATCHED_MESSAGE,
+        broker_pb2.GET_STATUS_MESSAGE_WAS_REMOVING,
+    }
+)
 
 _RESPONSE_SIZE_BYTES_MAX = 1 << 20
 # A place that cannot be read just now (no such queue yet, or a file that is being removed) is tried again so late.
@@ -46,6 +58,7 @@ class ReaderRules(NamedTuple):
         prefetch_size_bytes: bytes that may wait in the buffer.
         is_locked: messages are handed out only while the broker's lock of the queue holds.
         is_member: the consumer was let into its group; one that is disabled since then is waited for.
+        on_skipped: hears of messages that the consumer does not get.
     """
 
     group: str
@@ -53,6 +66,7 @@ class ReaderRules(NamedTuple):
     prefetch_size_bytes: int
     is_locked: bool
     is_member: bool
+    on_skipped: Callable[[SkippedMessages], None]
 
 
 class _Fetched(NamedTuple):
@@ -222,7 +236,7 @@ class QueueReader:
                 self._heard_at = time.monotonic()
                 check_answer(response.answer, address)
                 self._was_served, self._is_held_up = True, False
-                if not self._take_in(response, address):
+                if not await self._take_in(response, address):
                     return _PAUSE_S
         except StreamEnded as end:
             raise failure_of_call(address, end.code, end.details, "BrokerService") from None
@@ -231,23 +245,18 @@ class QueueReader:
             self.address = ""
             call.cancel()
 
-    def _take_in(self, response: SubscribeResponse, address: str) -> bool:
+    async def _take_in(self, response: SubscribeResponse, address: str) -> bool:
         """Keep what came; return whether the stream goes on with this queue."""
         status = response.status
+        messages = self._messages_of(response.records, address) if response.records else []
+        others = OtherNodes(self, self._nodes, address)
+        for skipped in skipped_of(response.skipped, self.queue.topic, self.queue.broker):
+            before = [message for message in messages if message.queue_offset < skipped.begin]
+            messages = messages[len(before) :]
+            self._keep(before, skipped.begin)
+            await self._pass_by(skipped, others)
         if response.records:
-            try:
-                messages = messages_of(response.records, self, f"{address}: {self.queue.topic}")
-            except CorruptData as error:
-                raise RequestFailed(Reason.CORRUPT_DATA, str(error)) from error
-            if messages[0].queue_offset < self.next_offset:
-                text = f"{address} sent offset {messages[0].queue_offset}, expected {self.next_offset} or more"
-                raise RequestFailed(Reason.INTERNAL_ERROR, text)
-            size_bytes = len(response.records)
-            self._fetched.append(_Fetched(messages, size_bytes, response.next_offset))
-            self._count += len(messages)
-            self._size_bytes += size_bytes
-            self.next_offset = response.next_offset
-            self._on_ready(self)
+            self._keep(messages, response.next_offset)
             return True
         if status == broker_pb2.GET_STATUS_OFFSET_OVERFLOW_BADLY:
             text = (
@@ -257,14 +266,55 @@ class QueueReader:
             self._fail(RequestFailed(Reason.OFFSET_BEYOND_END, text))
             return False
         if status == broker_pb2.GET_STATUS_OFFSET_TOO_SMALL:
-            logger.warning(
-                "messages_expired queue=%s from=%d to=%d: they were deleted before this group read them",
-                self._name(),
-                self.next_offset,
-                response.next_offset,
+            queue = self.queue
+            end = response.next_offset
+            self._rules.on_skipped(
+                SkippedMessages(queue.topic, queue.broker, queue.queue_id, self.next_offset, end, SkipCause.REMOVED)
             )
         self._skip_to(response.next_offset)
-        return status in (broker_pb2.GET_STATUS_FOUND, broker_pb2.GET_STATUS_NO_MATCHED_MESSAGE)
+        return status in _GOES_ON
+
+    def _messages_of(self, records: bytes, address: str) -> list[ReceivedMessage]:
+        try:
+            messages = messages_of(records, self, f"{address}: {self.queue.topic}")
+        except CorruptData as error:
+            raise RequestFailed(Reason.CORRUPT_DATA, str(error)) from error
+        if messages[0].queue_offset < self.next_offset:
+            text = f"{address} sent offset {messages[0].queue_offset}, expected {self.next_offset} or more"
+            raise RequestFailed(Reason.INTERNAL_ERROR, text)
+        return messages
+
+    def _keep(self, messages: list[ReceivedMessage], next_offset: int) -> None:
+        """Buffer messages; `next_offset` is behind all that was looked at."""
+        if not messages:
+            self._skip_to(next_offset)
+            return
+        size_bytes = sum(message.record.size for message in messages)
+        self._fetched.append(_Fetched(messages, size_bytes, next_offset))
+        self._count += len(messages)
+        self._size_bytes += size_bytes
+        self.next_offset = next_offset
+        self._on_ready(self)
+
+    async def _pass_by(self, skipped: SkippedMessages, others: OtherNodes) -> None:
+        """Get what one node has damaged from another one; tell of what no node has."""
+        offset = lost = skipped.begin
+        tag_filter = TagFilter.parse(self.tags)
+        while skipped.cause is SkipCause.DAMAGED and others.are_there and offset < skipped.end:
+            await self._wait_room()
+            found = await others.read(offset, skipped.end)
+            if found:
+                self._tell(skipped, lost, offset)
+                wanted = [message for message in found if tag_filter.matches(message.record)]
+                lost = offset + len(found)
+                self._keep(wanted, lost)
+            offset += max(len(found), 1)
+        self._tell(skipped, lost, skipped.end)
+
+    def _tell(self, skipped: SkippedMessages, begin: int, end: int) -> None:
+        if begin < end:
+            self._rules.on_skipped(skipped._replace(begin=begin, end=end))
+            self._skip_to(end)
 
     def _skip_to(self, offset: int) -> None:
         """Go on behind messages that did not match or are gone; with nothing in the buffer that is progress, too."""

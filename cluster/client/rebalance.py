@@ -22,7 +22,9 @@ from cluster.client.group_offsets import GroupOffsets, QueueLocks
 from cluster.client.queue_choice import BrokerQueue, readable_queues
 from cluster.client.queue_reader import QueueReader, ReaderRules
 from cluster.errors import Reason, RequestFailed
+from cluster.skipped_messages import SkippedMessages
 from cluster.v1.broker_pb2 import JoinGroupRequest, Subscription
+from store.skipped_messages import SkipCause
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +95,7 @@ class Rebalancer:
             options.prefetch_size_bytes,
             is_locked=options.is_orderly,
             is_member=self._is_shared,
+            on_skipped=options.on_skipped or _log_skipped,
         )
 
     # ------------------------------------------------------------------------------------------------------- sharing
@@ -289,3 +292,9 @@ class Rebalancer:
         await self._locks.unlock(self._asked_locks)
         for member in self._members.values():
             await member.stop()
+
+
+def _log_skipped(skipped: SkippedMessages) -> None:
+    """Have it heard by somebody where the program does not ask for it."""
+    level = logging.ERROR if skipped.cause is SkipCause.DAMAGED else logging.WARNING
+    logger.log(level, "messages_skipped %s", skipped)

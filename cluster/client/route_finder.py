@@ -1,8 +1,9 @@
 """Asks name servers for routes and keeps the cache fresh.
 
 One that answers is enough, where it knows the topics. They are asked in an order of the client's own, drawn at random,
-so that clients spread over them; one that fails is asked last from then on. A topic that one does not know is asked of
-the others, and believed to be unknown only if one of those that answer has run for long enough to know.
+so that clients spread over them; one that fails, or is not reached soon, is asked last from then on. A topic that one
+does not know is asked of the others, and believed to be unknown only if one of those that answer has run for long
+enough to know.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, Self
 
@@ -25,6 +26,7 @@ from cluster.v1 import nameserver_pb2
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import CHANNEL_OPTIONS
+from dledger.client.reaching import next_to_ask_soon
 
 _CALL_TIMEOUT_S: Final = 3.0
 _CHECK_INTERVAL_S: Final = 1.0
@@ -39,10 +41,12 @@ class LookedUp(NamedTuple):
     Attributes:
         routes: by topic; a topic that nobody has is left out.
         may_lack_topics: a topic that is left out may exist all the same.
+        hearsay: the brokers of which no leader has spoken.
     """
 
     routes: Mapping[str, Routes]
     may_lack_topics: bool
+    hearsay: Collection[str] = ()
 
 
 class RouteFinder:
@@ -89,7 +93,7 @@ class RouteFinder:
         if routes:
             return routes
         looked = await self._look_up([topic])
-        self.cache.update([topic], looked.routes, _now_ms())
+        self.cache.update([topic], looked.routes, _now_ms(), looked.hearsay)
         routes = self.cache.get(topic)
         if routes:
             return routes
@@ -105,7 +109,7 @@ class RouteFinder:
             RequestFailed: no name server answers; what was known is still known.
         """
         looked = await self._look_up(topics)
-        return self.cache.update(topics, looked.routes, _now_ms())
+        return self.cache.update(topics, looked.routes, _now_ms(), looked.hearsay)
 
     async def _look_up(self, topics: Sequence[str]) -> LookedUp:
         """Ask name servers, until one knows what is not known yet.
@@ -116,14 +120,17 @@ class RouteFinder:
         failures: list[str] = []
         routes: dict[str, Routes] = {}
         missing, answers_count, may_lack_topics = topics, 0, True
-        for address in tuple(self._addresses):
+        waiting = list(self._addresses)
+        while waiting:
+            first, address = waiting[0], await self._next(waiting)
+            waiting.remove(address)
+            if address != first:
+                self._ask_last(first)
             try:
                 response = await self._ask(address, missing)
             except RequestFailed as failure:
                 failures.append(failure.message)
-                # Asked last from now on.
-                self._addresses.remove(address)
-                self._addresses.append(address)
+                self._ask_last(address)
                 continue
             answers_count += 1
             may_lack_topics = may_lack_topics and response.may_lack_topics
@@ -135,10 +142,22 @@ class RouteFinder:
             raise RequestFailed(Reason.NOT_REACHED, "no name server answers: " + "; ".join(failures))
         return LookedUp(routes, may_lack_topics)
 
-    async def _ask(self, address: str, topics: Sequence[str]) -> nameserver_pb2.RouteResponse:
+    async def _next(self, waiting: Sequence[str]) -> str:
+        channels = {self._channel(address): address for address in waiting}
+        return channels[await next_to_ask_soon([*channels])]
+
+    def _ask_last(self, address: str) -> None:
+        """Move an address to the end of the order, from now on."""
+        self._addresses.remove(address)
+        self._addresses.append(address)
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
             self._channels[address] = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        stub = NameServerStub(self._channels[address])
+        return self._channels[address]
+
+    async def _ask(self, address: str, topics: Sequence[str]) -> nameserver_pb2.RouteResponse:
+        stub = NameServerStub(self._channel(address))
         try:
             response = await stub.Route(nameserver_pb2.RouteRequest(topics=topics), timeout=_CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:

@@ -122,6 +122,30 @@ GET_STATUS_NO_MATCHED_LOGIC_QUEUE: GetStatus.ValueType  # 7
 GET_STATUS_NO_MESSAGE_IN_QUEUE: GetStatus.ValueType  # 8
 Global___GetStatus: _TypeAlias = GetStatus  # noqa: Y015
 
+class _SkipCause:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SkipCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SkipCause.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SKIP_CAUSE_DAMAGED: _SkipCause.ValueType  # 0
+    """The record is not what was stored; this node cannot give it out."""
+    SKIP_CAUSE_ABSENT: _SkipCause.ValueType  # 1
+    """The queue has a blank there: the log had no readable record for the offset when the queue was built."""
+    SKIP_CAUSE_REMOVED: _SkipCause.ValueType  # 2
+    """Deleted by age while it was read."""
+
+class SkipCause(_SkipCause, metaclass=_SkipCauseEnumTypeWrapper):
+    """Why messages were passed over."""
+
+SKIP_CAUSE_DAMAGED: SkipCause.ValueType  # 0
+"""The record is not what was stored; this node cannot give it out."""
+SKIP_CAUSE_ABSENT: SkipCause.ValueType  # 1
+"""The queue has a blank there: the log had no readable record for the offset when the queue was built."""
+SKIP_CAUSE_REMOVED: SkipCause.ValueType  # 2
+"""Deleted by age while it was read."""
+Global___SkipCause: _TypeAlias = SkipCause  # noqa: Y015
+
 class _TimeBoundary:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -424,6 +448,55 @@ class GetRequest(_message.Message):
 Global___GetRequest: _TypeAlias = GetRequest  # noqa: Y015
 
 @_typing.final
+class SkippedMessages(_message.Message):
+    """Messages that were passed over although they may have been wanted. Reading goes on behind them; what they mean is the
+    reader's to decide.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    BEGIN_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    EXPECTED_FIELD_NUMBER: _builtins.int
+    FOUND_FIELD_NUMBER: _builtins.int
+    queue_id: _builtins.int
+    """The queue, and its offsets, half open; -1 each where an answer does not follow a queue."""
+    begin_offset: _builtins.int
+    end_offset: _builtins.int
+    cause: Global___SkipCause.ValueType
+    physical_offset: _builtins.int
+    """Of damaged ones, the first: its physical offset, the file and the place in it, what is wrong there."""
+    file: _builtins.str
+    position: _builtins.int
+    expected: _builtins.str
+    found: _builtins.str
+    def __init__(
+        self,
+        *,
+        queue_id: _builtins.int = ...,
+        begin_offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+        cause: Global___SkipCause.ValueType = ...,
+        physical_offset: _builtins.int = ...,
+        file: _builtins.str = ...,
+        position: _builtins.int = ...,
+        expected: _builtins.str = ...,
+        found: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_offset", b"begin_offset", "cause", b"cause", "end_offset", b"end_offset", "expected", b"expected", "file", b"file", "found", b"found", "physical_offset", b"physical_offset", "position", b"position", "queue_id", b"queue_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SkippedMessages: _TypeAlias = SkippedMessages  # noqa: Y015
+
+@_typing.final
 class GetResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -434,6 +507,7 @@ class GetResponse(_message.Message):
     MAX_OFFSET_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
     status: Global___GetStatus.ValueType
     next_offset: _builtins.int
     """Where to read on."""
@@ -445,6 +519,10 @@ class GetResponse(_message.Message):
     def answer(self) -> _answer_pb2.Answer: ...
     @_builtins.property
     def columns(self) -> Global___MessageColumns: ...
+    @_builtins.property
+    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkippedMessages]:
+        """Passed over before `next_offset`; in order, at most 64 of them and a few more."""
+
     def __init__(
         self,
         *,
@@ -455,10 +533,11 @@ class GetResponse(_message.Message):
         max_offset: _builtins.int = ...,
         columns: Global___MessageColumns | None = ...,
         records: _builtins.bytes = ...,
+        skipped: _abc.Iterable[Global___SkippedMessages] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "columns", b"columns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "columns", b"columns", "max_offset", b"max_offset", "min_offset", b"min_offset", "next_offset", b"next_offset", "records", b"records", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "columns", b"columns", "max_offset", b"max_offset", "min_offset", b"min_offset", "next_offset", b"next_offset", "records", b"records", "skipped", b"skipped", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -522,6 +601,7 @@ class SubscribeResponse(_message.Message):
     MAX_OFFSET_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
     queue_id: _builtins.int
     """All messages of one response are of one queue."""
     status: Global___GetStatus.ValueType
@@ -538,6 +618,10 @@ class SubscribeResponse(_message.Message):
 
     @_builtins.property
     def columns(self) -> Global___MessageColumns: ...
+    @_builtins.property
+    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkippedMessages]:
+        """As in GetResponse."""
+
     def __init__(
         self,
         *,
@@ -549,10 +633,11 @@ class SubscribeResponse(_message.Message):
         max_offset: _builtins.int = ...,
         columns: Global___MessageColumns | None = ...,
         records: _builtins.bytes = ...,
+        skipped: _abc.Iterable[Global___SkippedMessages] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "columns", b"columns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "columns", b"columns", "max_offset", b"max_offset", "min_offset", b"min_offset", "next_offset", b"next_offset", "queue_id", b"queue_id", "records", b"records", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "columns", b"columns", "max_offset", b"max_offset", "min_offset", b"min_offset", "next_offset", b"next_offset", "queue_id", b"queue_id", "records", b"records", "skipped", b"skipped", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -635,6 +720,7 @@ class QueryResponse(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     IS_TRUNCATED_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
     records: _builtins.bytes
     is_truncated: _builtins.bool
     """Whether there are more."""
@@ -644,6 +730,10 @@ class QueryResponse(_message.Message):
     def columns(self) -> Global___MessageColumns:
         """Newest first."""
 
+    @_builtins.property
+    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkippedMessages]:
+        """Damaged records that the index names: each may be a message that was looked for. At most 64."""
+
     def __init__(
         self,
         *,
@@ -651,10 +741,11 @@ class QueryResponse(_message.Message):
         columns: Global___MessageColumns | None = ...,
         records: _builtins.bytes = ...,
         is_truncated: _builtins.bool = ...,
+        skipped: _abc.Iterable[Global___SkippedMessages] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "columns", b"columns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "columns", b"columns", "is_truncated", b"is_truncated", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "columns", b"columns", "is_truncated", b"is_truncated", "records", b"records", "skipped", b"skipped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -711,6 +802,7 @@ class QueryByTimeResponse(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
     records: _builtins.bytes
     cursor: _builtins.bytes
     """For the next request; empty at the end."""
@@ -718,6 +810,10 @@ class QueryByTimeResponse(_message.Message):
     def answer(self) -> _answer_pb2.Answer: ...
     @_builtins.property
     def columns(self) -> Global___MessageColumns: ...
+    @_builtins.property
+    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkippedMessages]:
+        """As in GetResponse; of all queues that were read."""
+
     def __init__(
         self,
         *,
@@ -725,10 +821,11 @@ class QueryByTimeResponse(_message.Message):
         columns: Global___MessageColumns | None = ...,
         records: _builtins.bytes = ...,
         cursor: _builtins.bytes = ...,
+        skipped: _abc.Iterable[Global___SkippedMessages] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "columns", b"columns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "columns", b"columns", "cursor", b"cursor", "records", b"records"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "columns", b"columns", "cursor", b"cursor", "records", b"records", "skipped", b"skipped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1063,6 +1160,7 @@ class ReadLogResponse(_message.Message):
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
     PHYSICAL_OFFSETS_FIELD_NUMBER: _builtins.int
     SIZES_FIELD_NUMBER: _builtins.int
+    BEGINS_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
     """Of all messages: bytes of one file of the log, cut anywhere. Of one queue: whole messages back to back. In front of
     each stands what the log has there: the header of its entry, `header_size` bytes; 0 in a plain log.
@@ -1072,6 +1170,10 @@ class ReadLogResponse(_message.Message):
     """Physical offset of the first byte, or the queue offset of the first message."""
     next_offset: _builtins.int
     """Where to read on when the stream breaks."""
+    begins: _builtins.bytes
+    """Of all messages, in a log of entries: where in `data` entries begin, their headers included, ascending, each as a
+    32-bit little-endian number. Spares who reads to go from entry to entry; empty where the broker cannot tell.
+    """
     @_builtins.property
     def answer(self) -> _answer_pb2.Answer:
         """Anything but OK ends the stream."""
@@ -1092,10 +1194,11 @@ class ReadLogResponse(_message.Message):
         next_offset: _builtins.int = ...,
         physical_offsets: _abc.Iterable[_builtins.int] | None = ...,
         sizes: _abc.Iterable[_builtins.int] | None = ...,
+        begins: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "data", b"data", "header_size", b"header_size", "next_offset", b"next_offset", "offset", b"offset", "physical_offsets", b"physical_offsets", "sizes", b"sizes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "begins", b"begins", "data", b"data", "header_size", b"header_size", "next_offset", b"next_offset", "offset", b"offset", "physical_offsets", b"physical_offsets", "sizes", b"sizes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -167,7 +167,9 @@ class BrokerServiceServicer:
 
     def Put(self, request, context):
         """------------------------------------------------------------------------------------------------------- messages
-        Puts all messages of the request behind each other, all or none; answers when they are committed.
+        Puts all messages of the request behind each other, all or none; answers when they are committed. Only where the
+        answer leaves it open may the first ones be there without the rest, when a leader has died; the same request with the
+        same UNIQ_KEYs puts what is missing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

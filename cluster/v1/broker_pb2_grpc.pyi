@@ -46,7 +46,9 @@ class BrokerServiceStub:
     def __new__(cls, channel: _aio.Channel) -> BrokerServiceAsyncStub: ...
     Put: _grpc.UnaryUnaryMultiCallable[_broker_pb2.PutRequest, _broker_pb2.PutResponse]
     """------------------------------------------------------------------------------------------------------- messages
-    Puts all messages of the request behind each other, all or none; answers when they are committed.
+    Puts all messages of the request behind each other, all or none; answers when they are committed. Only where the
+    answer leaves it open may the first ones be there without the rest, when a leader has died; the same request with the
+    same UNIQ_KEYs puts what is missing.
     """
     PutStream: _grpc.StreamStreamMultiCallable[_broker_pb2.PutRequest, _broker_pb2.PutResponse]
     """The same, pipelined: many requests in flight on one stream, each answered once, matched by request_id. Responses may
@@ -120,7 +122,9 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Put: _aio.UnaryUnaryMultiCallable[_broker_pb2.PutRequest, _broker_pb2.PutResponse]  # type: ignore[assignment]
     """------------------------------------------------------------------------------------------------------- messages
-    Puts all messages of the request behind each other, all or none; answers when they are committed.
+    Puts all messages of the request behind each other, all or none; answers when they are committed. Only where the
+    answer leaves it open may the first ones be there without the rest, when a leader has died; the same request with the
+    same UNIQ_KEYs puts what is missing.
     """
     PutStream: _aio.StreamStreamMultiCallable[_broker_pb2.PutRequest, _broker_pb2.PutResponse]  # type: ignore[assignment]
     """The same, pipelined: many requests in flight on one stream, each answered once, matched by request_id. Responses may
@@ -197,7 +201,9 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.PutResponse, _abc.Awaitable[_broker_pb2.PutResponse]]:
         """------------------------------------------------------------------------------------------------------- messages
-        Puts all messages of the request behind each other, all or none; answers when they are committed.
+        Puts all messages of the request behind each other, all or none; answers when they are committed. Only where the
+        answer leaves it open may the first ones be there without the rest, when a leader has died; the same request with the
+        same UNIQ_KEYs puts what is missing.
         """
 
     @_abc_1.abstractmethod

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from cluster.v1 import answer_pb2 as cluster_dot_v1_dot_answer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63luster/v1/nameserver.proto\x12\ncluster.v1\x1a\x17\x63luster/v1/answer.proto\")\n\nBrokerNode\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"o\n\x0bTopicQueues\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x13\n\x0bread_queues\x18\x02 \x01(\x05\x12\x14\n\x0cwrite_queues\x18\x03 \x01(\x05\x12\x12\n\npermission\x18\x04 \x01(\x05\x12\x12\n\nis_ordered\x18\x05 \x01(\x08\"\xb5\x01\n\x0fRegisterRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x03\x12\x10\n\x08sequence\x18\x04 \x01(\x04\x12\x11\n\tleader_id\x18\x05 \x01(\t\x12%\n\x05nodes\x18\x06 \x03(\x0b\x32\x16.cluster.v1.BrokerNode\x12\'\n\x06topics\x18\x07 \x03(\x0b\x32\x17.cluster.v1.TopicQueues\"6\n\x10RegisterResponse\x12\"\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x12.cluster.v1.Answer\"B\n\x10HeartbeatRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"N\n\x11HeartbeatResponse\x12\"\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x12.cluster.v1.Answer\x12\x15\n\ris_registered\x18\x02 \x01(\x08\"1\n\x11UnregisterRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x03\"8\n\x12UnregisterResponse\x12\"\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x12.cluster.v1.Answer\"\x1e\n\x0cRouteRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\"\x9f\x01\n\x0b\x42rokerRoute\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x03\x12\x11\n\tleader_id\x18\x04 \x01(\t\x12%\n\x05nodes\x18\x05 \x03(\x0b\x32\x16.cluster.v1.BrokerNode\x12\'\n\x06queues\x18\x06 \x01(\x0b\x32\x17.cluster.v1.TopicQueues\"E\n\nTopicRoute\x12\r\n\x05topic\x18\x01 \x01(\t\x12(\n\x07\x62rokers\x18\x02 \x03(\x0b\x32\x17.cluster.v1.BrokerRoute\"\x84\x01\n\rRouteResponse\x12\"\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x12.cluster.v1.Answer\x12&\n\x06routes\x18\x02 \x03(\x0b\x32\x16.cluster.v1.TopicRoute\x12\x17\n\x0fmay_lack_topics\x18\x03 \x01(\x08\x12\x0e\n\x06\x62roker\x18\x04 \x01(\t\"\x1d\n\x1bListRegisteredTopicsRequest\"R\n\x1cListRegisteredTopicsResponse\x12\"\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x12.cluster.v1.Answer\x12\x0e\n\x06topics\x18\x02 \x03(\t\"\x14\n\x12ListBrokersRequest\"\xb9\x01\n\x10RegisteredBroker\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x03\x12\x11\n\tleader_id\x18\x04 \x01(\t\x12%\n\x05nodes\x18\x05 \x03(\x0b\x32\x16.cluster.v1.BrokerNode\x12\x14\n\x0ctopics_count\x18\x06 \x01(\x05\x12\x11\n\tsilent_ms\x18\x07 \x01(\x03\x12\x13\n\x0bis_writable\x18\x08 \x01(\x08\"h\n\x13ListBrokersResponse\x12\"\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x12.cluster.v1.Answer\x12-\n\x07\x62rokers\x18\x02 \x03(\x0b\x32\x1c.cluster.v1.RegisteredBroker\"9\n\x12SetWritableRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x13\n\x0bis_writable\x18\x02 \x01(\x08\"O\n\x13SetWritableResponse\x12\"\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x12.cluster.v1.Answer\x12\x14\n\x0ctopics_count\x18\x02 \x01(\x05\x32\xa9\x04\n\nNameServer\x12\x45\n\x08Register\x12\x1b.cluster.v1.RegisterRequest\x1a\x1c.cluster.v1.RegisterResponse\x12H\n\tHeartbeat\x12\x1c.cluster.v1.HeartbeatRequest\x1a\x1d.cluster.v1.HeartbeatResponse\x12K\n\nUnregister\x12\x1d.cluster.v1.UnregisterRequest\x1a\x1e.cluster.v1.UnregisterResponse\x12<\n\x05Route\x12\x18.cluster.v1.RouteRequest\x1a\x19.cluster.v1.RouteResponse\x12_\n\nListTopics\x12\'.cluster.v1.ListRegisteredTopicsRequest\x1a(.cluster.v1.ListRegisteredTopicsResponse\x12N\n\x0bListBrokers\x12\x1e.cluster.v1.ListBrokersRequest\x1a\x1f.cluster.v1.ListBrokersResponse\x12N\n\x0bSetWritable\x12\x1e.cluster.v1.SetWritableRequest\x1a\x1f.cluster.v1.SetWritableResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63luster/v1/nameserver.proto\x12\ncluster.v1\x1a\x17\x63luster/v1/answer.proto\")\n\nBrokerNode\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"o\n\x0bTopicQueues\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x13\n\x0bread_queues\x18\x02 \x01(\x05\x12\x14\n\x0cwrite_queues\x18\x03 \x01(\x05\x12\x12\n\npermission\x18\x04 \x01(\x05\x12\x12\n\nis_ordered\x18\x05 \x01(\x08\"\xb5\x01\n\x0fRegisterRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x03\x12\x10\n\x08sequence\x18\x04 \x01(\x04\x12\x11\n\tleader_id\x18\x05 \x01(\t\x12%\n\x05nodes\x18\x06 \x03(\x0b\x32\x16.cluster.v1.BrokerNode\x12\'\n\x06topics\x18\x07 \x03(\x0b\x32\x17.cluster.v1.TopicQueues\"6\n\x10RegisterResponse\x12\"\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x12.cluster.v1.Answer\"B\n\x10HeartbeatRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"N\n\x11HeartbeatResponse\x12\"\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x12.cluster.v1.Answer\x12\x15\n\ris_registered\x18\x02 \x01(\x08\"1\n\x11UnregisterRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x03\"8\n\x12UnregisterResponse\x12\"\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x12.cluster.v1.Answer\"\x1e\n\x0cRouteRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\"\xb1\x01\n\x0b\x42rokerRoute\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x03\x12\x11\n\tleader_id\x18\x04 \x01(\t\x12%\n\x05nodes\x18\x05 \x03(\x0b\x32\x16.cluster.v1.BrokerNode\x12\'\n\x06queues\x18\x06 \x01(\x0b\x32\x17.cluster.v1.TopicQueues\x12\x10\n\x08sequence\x18\x07 \x01(\x04\"E\n\nTopicRoute\x12\r\n\x05topic\x18\x01 \x01(\t\x12(\n\x07\x62rokers\x18\x02 \x03(\x0b\x32\x17.cluster.v1.BrokerRoute\"\x92\x01\n\rRouteResponse\x12\"\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x12.cluster.v1.Answer\x12&\n\x06routes\x18\x02 \x03(\x0b\x32\x16.cluster.v1.TopicRoute\x12\x17\n\x0fmay_lack_topics\x18\x03 \x01(\x08\x12\x0e\n\x06\x62roker\x18\x04 \x01(\t\x12\x0c\n\x04term\x18\x05 \x01(\x03\"\x1d\n\x1bListRegisteredTopicsRequest\"R\n\x1cListRegisteredTopicsResponse\x12\"\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x12.cluster.v1.Answer\x12\x0e\n\x06topics\x18\x02 \x03(\t\"\x14\n\x12ListBrokersRequest\"\xb9\x01\n\x10RegisteredBroker\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x0c\n\x04term\x18\x03 \x01(\x03\x12\x11\n\tleader_id\x18\x04 \x01(\t\x12%\n\x05nodes\x18\x05 \x03(\x0b\x32\x16.cluster.v1.BrokerNode\x12\x14\n\x0ctopics_count\x18\x06 \x01(\x05\x12\x11\n\tsilent_ms\x18\x07 \x01(\x03\x12\x13\n\x0bis_writable\x18\x08 \x01(\x08\"h\n\x13ListBrokersResponse\x12\"\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x12.cluster.v1.Answer\x12-\n\x07\x62rokers\x18\x02 \x03(\x0b\x32\x1c.cluster.v1.RegisteredBroker\"9\n\x12SetWritableRequest\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x13\n\x0bis_writable\x18\x02 \x01(\x08\"O\n\x13SetWritableResponse\x12\"\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x12.cluster.v1.Answer\x12\x14\n\x0ctopics_count\x18\x02 \x01(\x05\x32\xa9\x04\n\nNameServer\x12\x45\n\x08Register\x12\x1b.cluster.v1.RegisterRequest\x1a\x1c.cluster.v1.RegisterResponse\x12H\n\tHeartbeat\x12\x1c.cluster.v1.HeartbeatRequest\x1a\x1d.cluster.v1.HeartbeatResponse\x12K\n\nUnregister\x12\x1d.cluster.v1.UnregisterRequest\x1a\x1e.cluster.v1.UnregisterResponse\x12<\n\x05Route\x12\x18.cluster.v1.RouteRequest\x1a\x19.cluster.v1.RouteResponse\x12_\n\nListTopics\x12\'.cluster.v1.ListRegisteredTopicsRequest\x1a(.cluster.v1.ListRegisteredTopicsResponse\x12N\n\x0bListBrokers\x12\x1e.cluster.v1.ListBrokersRequest\x1a\x1f.cluster.v1.ListBrokersResponse\x12N\n\x0bSetWritable\x12\x1e.cluster.v1.SetWritableRequest\x1a\x1f.cluster.v1.SetWritableResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,25 +51,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ROUTEREQUEST']._serialized_start=721
   _globals['_ROUTEREQUEST']._serialized_end=751
   _globals['_BROKERROUTE']._serialized_start=754
-  _globals['_BROKERROUTE']._serialized_end=913
-  _globals['_TOPICROUTE']._serialized_start=915
-  _globals['_TOPICROUTE']._serialized_end=984
-  _globals['_ROUTERESPONSE']._serialized_start=987
-  _globals['_ROUTERESPONSE']._serialized_end=1119
-  _globals['_LISTREGISTEREDTOPICSREQUEST']._serialized_start=1121
-  _globals['_LISTREGISTEREDTOPICSREQUEST']._serialized_end=1150
-  _globals['_LISTREGISTEREDTOPICSRESPONSE']._serialized_start=1152
-  _globals['_LISTREGISTEREDTOPICSRESPONSE']._serialized_end=1234
-  _globals['_LISTBROKERSREQUEST']._serialized_start=1236
-  _globals['_LISTBROKERSREQUEST']._serialized_end=1256
-  _globals['_REGISTEREDBROKER']._serialized_start=1259
-  _globals['_REGISTEREDBROKER']._serialized_end=1444
-  _globals['_LISTBROKERSRESPONSE']._serialized_start=1446
-  _globals['_LISTBROKERSRESPONSE']._serialized_end=1550
-  _globals['_SETWRITABLEREQUEST']._serialized_start=1552
-  _globals['_SETWRITABLEREQUEST']._serialized_end=1609
-  _globals['_SETWRITABLERESPONSE']._serialized_start=1611
-  _globals['_SETWRITABLERESPONSE']._serialized_end=1690
-  _globals['_NAMESERVER']._serialized_start=1693
-  _globals['_NAMESERVER']._serialized_end=2246
+  _globals['_BROKERROUTE']._serialized_end=931
+  _globals['_TOPICROUTE']._serialized_start=933
+  _globals['_TOPICROUTE']._serialized_end=1002
+  _globals['_ROUTERESPONSE']._serialized_start=1005
+  _globals['_ROUTERESPONSE']._serialized_end=1151
+  _globals['_LISTREGISTEREDTOPICSREQUEST']._serialized_start=1153
+  _globals['_LISTREGISTEREDTOPICSREQUEST']._serialized_end=1182
+  _globals['_LISTREGISTEREDTOPICSRESPONSE']._serialized_start=1184
+  _globals['_LISTREGISTEREDTOPICSRESPONSE']._serialized_end=1266
+  _globals['_LISTBROKERSREQUEST']._serialized_start=1268
+  _globals['_LISTBROKERSREQUEST']._serialized_end=1288
+  _globals['_REGISTEREDBROKER']._serialized_start=1291
+  _globals['_REGISTEREDBROKER']._serialized_end=1476
+  _globals['_LISTBROKERSRESPONSE']._serialized_start=1478
+  _globals['_LISTBROKERSRESPONSE']._serialized_end=1582
+  _globals['_SETWRITABLEREQUEST']._serialized_start=1584
+  _globals['_SETWRITABLEREQUEST']._serialized_end=1641
+  _globals['_SETWRITABLERESPONSE']._serialized_start=1643
+  _globals['_SETWRITABLERESPONSE']._serialized_end=1722
+  _globals['_NAMESERVER']._serialized_start=1725
+  _globals['_NAMESERVER']._serialized_end=2278
 # @@protoc_insertion_point(module_scope)

@@ -278,11 +278,16 @@ class BrokerRoute(_message.Message):
     LEADER_ID_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
     broker: _builtins.str
     cluster: _builtins.str
     term: _builtins.int
     """Of two routes that name different leaders of a broker, the one of the higher term is newer."""
     leader_id: _builtins.str
+    sequence: _builtins.int
+    """How often the broker's topics had been changed; of two routes that leaders gave, the one of the higher term, and
+    within it of the higher sequence, has the newer queues.
+    """
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerNode]: ...
     @_builtins.property
@@ -296,10 +301,11 @@ class BrokerRoute(_message.Message):
         leader_id: _builtins.str = ...,
         nodes: _abc.Iterable[Global___BrokerNode] | None = ...,
         queues: Global___TopicQueues | None = ...,
+        sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["queues", b"queues"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "cluster", b"cluster", "leader_id", b"leader_id", "nodes", b"nodes", "queues", b"queues", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "cluster", b"cluster", "leader_id", b"leader_id", "nodes", b"nodes", "queues", b"queues", "sequence", b"sequence", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -338,12 +344,16 @@ class RouteResponse(_message.Message):
     ROUTES_FIELD_NUMBER: _builtins.int
     MAY_LACK_TOPICS_FIELD_NUMBER: _builtins.int
     BROKER_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
     may_lack_topics: _builtins.bool
     """True: a topic that is left out may exist all the same, so ask again. A name server says so that was started just
     now, or that no broker has registered with; a broker's node, while it does not take puts.
     """
     broker: _builtins.str
-    """Of a broker's node: the broker that it is a node of."""
+    """Of a broker's node: the broker that it is a node of, and the term in which it is. Its queues are the leader's word
+    while `may_lack_topics` is false; else they may be old, and count only for who knows nothing better.
+    """
+    term: _builtins.int
     @_builtins.property
     def answer(self) -> _answer_pb2.Answer: ...
     @_builtins.property
@@ -357,10 +367,11 @@ class RouteResponse(_message.Message):
         routes: _abc.Iterable[Global___TopicRoute] | None = ...,
         may_lack_topics: _builtins.bool = ...,
         broker: _builtins.str = ...,
+        term: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "broker", b"broker", "may_lack_topics", b"may_lack_topics", "routes", b"routes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "broker", b"broker", "may_lack_topics", b"may_lack_topics", "routes", b"routes", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

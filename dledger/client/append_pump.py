@@ -19,7 +19,7 @@ from dledger.client.append_stream import AppendStream, Batch, Item
 from dledger.client.failures import failure_of_append
 from dledger.client.limits import BATCH_ENTRIES_MAX, QUEUE_ENTRIES_MAX, QUEUE_SIZE_BYTES_MAX
 from dledger.client.outcomes import AppendUnknown, NotAppended, Refused, places_of, raise_outcome
-from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.client.retry import HOPS_MAX, LAST_TRY_S, Backoff
 from dledger.client.sync_nodes import STATUS_TIMEOUT_S
 from dledger.errors import ResponseCode
 
@@ -101,7 +101,7 @@ class AppendPump:
         if self._task is None or self._is_closed:
             self._start()
         future: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
-        self._queue.append(Item(bodies, size_bytes, future, deadline))
+        self._queue.append(Item(bodies, size_bytes, future, deadline, last_try=deadline))
         self._queued_entries += len(bodies)
         self._queued_bytes += size_bytes
         self._wakeup.set()
@@ -173,8 +173,8 @@ class AppendPump:
         await asyncio.sleep(self._backoff.next_s())
 
     def _take_items(self) -> list[Item]:
-        """Take items from the queue's head, up to the size of a batch; leave out those whose caller has gone."""
-        queue = self._queue
+        """Take items from the queue's head, up to the size of a batch; leave out who is late or has gone."""
+        queue, now = self._queue, time.monotonic()
         items: list[Item] = []
         entries = size_bytes = 0
         while queue:
@@ -184,6 +184,8 @@ class AppendPump:
             if items and (entries > BATCH_ENTRIES_MAX or size_bytes > FULL_SIZE_BYTES):
                 break
             self._pop()
+            if item.last_try <= now:
+                self._fail_late(item)
             if item.future.done():
                 entries -= len(item.bodies)
                 size_bytes -= item.size_bytes
@@ -200,7 +202,7 @@ class AppendPump:
 
     def _put_back(self, batch: Batch) -> None:
         for item in reversed(batch.items):
-            self._queue.appendleft(item)
+            self._queue.appendleft(item._replace(last_try=item.deadline - LAST_TRY_S))
             self._queued_entries += len(item.bodies)
             self._queued_bytes += item.size_bytes
 
@@ -268,9 +270,8 @@ class AppendPump:
     def _sweep(self) -> None:
         """End what is late, in the queue and under way; come again while there is anything to watch."""
         now = time.monotonic()
-        while self._queue and self._queue[0].deadline <= now:
-            text = f"the deadline passed before the append could be sent; {self._trouble}"
-            _fail_item(self._pop(), NotAppended(ResponseCode.NETWORK_ERROR, text))
+        while self._queue and self._queue[0].last_try <= now:
+            self._fail_late(self._pop())
         for stream in list(self._streams):
             self._sweep_stream(stream, now)
         self._sweeper = None
@@ -287,6 +288,10 @@ class AppendPump:
                     text = "the deadline passed while the append was under way"
                     _fail_item(item, AppendUnknown(ResponseCode.NETWORK_ERROR, text))
 
+    def _fail_late(self, item: Item) -> None:
+        text = f"the deadline passed before the append could be sent; {self._trouble}"
+        _fail_item(item, NotAppended(ResponseCode.NETWORK_ERROR, text))
+
     def _refuse_queue(self, code: int, message: str) -> None:
         while self._queue:
             _fail_item(self._pop(), NotAppended(code, message))
@@ -296,7 +301,7 @@ def _resolve(batch: Batch, response: AppendResponse) -> None:
     """Give every caller the places of its entries."""
     places = places_of(response.first_index, response.term, response.positions)
     begin = 0
-    for bodies, _, future, _ in batch.items:
+    for bodies, _, future, *_ in batch.items:
         end = begin + len(bodies)
         # Not so when the caller was cancelled or its deadline passed.
         if not future.done():

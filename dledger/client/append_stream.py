@@ -23,12 +23,14 @@ class Item(NamedTuple):
         size_bytes: their sum.
         future: takes the places, or an outcome as exception.
         deadline: on the monotonic clock.
+        last_try: from then on it is not sent any more; before `deadline` once it was refused.
     """
 
     bodies: Sequence[bytes]
     size_bytes: int
     future: asyncio.Future[list[Appended]]
     deadline: float
+    last_try: float
 
 
 class Batch:

@@ -34,8 +34,10 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.service_config_disable_resolution", 1),
     # A node that was down must be found again soon after it is back (the defaults are 1 s up to 2 minutes).
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
+    # How long one attempt may take, whatever the name says: it does not delay the next one after a refusal. A busy
+    # machine, or one far away, answers in a second; one that is off is given up after this, and others are asked.
+    ("grpc.min_reconnect_backoff_ms", 3_000),
     # Nodes of a cluster are not reached through a web proxy.
     ("grpc.enable_http_proxy", 0),
     # Every client has connections of its own.

@@ -14,6 +14,9 @@ from dledger.client.outcomes import Refused
 # long that a new leader waits noticeably for its first append.
 _PAUSES = wait_exponential(multiplier=0.015, max=0.1) + wait_random(0, 0.02)
 
+# A try that begins later before the deadline could hardly be answered, and would leave doubt where there is none.
+LAST_TRY_S = 0.1
+
 # A refusal that names another leader is followed at once, so many times in a row; then there is a pause, for nodes
 # that do not agree yet send a client in circles.
 HOPS_MAX = 2
@@ -25,11 +28,14 @@ def is_worth_trying(error: BaseException) -> bool:
 
 
 def retrying(remaining_s: float) -> Retrying:
-    """Return tenacity's loop for one request of which `remaining_s` seconds are left; the last error is raised."""
+    """Return tenacity's loop for one request that has `remaining_s` seconds; the last error is raised.
+
+    Tries begin up to `LAST_TRY_S` before the end; the first one is always made.
+    """
     return Retrying(
         retry=retry_if_exception(is_worth_trying),
         wait=_PAUSES,
-        stop=stop_before_delay(max(remaining_s, 0.0)),
+        stop=stop_before_delay(max(remaining_s - LAST_TRY_S, 0.0)),
         reraise=True,
     )
 

@@ -138,7 +138,15 @@ def on_reset(state: State, sender: str, message: ResetLog) -> None:
         state.log = LogTail(LogState(message.begin_index, message.prev_term, end))
         state.written_index = state.persisted_index = end
         membership.replace(state, message.membership)
-        state.emit(ResetStore(message.begin_index, message.begin_position, message.prev_term, message.snapshot_index))
+        state.emit(
+            ResetStore(
+                message.begin_index,
+                message.begin_position,
+                message.prev_term,
+                message.snapshot_index,
+                message.prev_chain_crc,
+            )
+        )
         advance_commit(state, end)
         if message.snapshot_index != NO_INDEX:
             # The next follower that lacks what we lack, too, needs it of us, should we lead.

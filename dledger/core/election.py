@@ -16,6 +16,7 @@ def tick(state: State) -> None:
     if membership.may_stand(state):
         start_pre_vote(state)
     else:
+        state.turns_left_to_others += not state.is_disk_stalling
         become_follower(state, state.term, None)
         reset_election_deadline(state)
 
@@ -139,11 +140,17 @@ def on_vote_response(state: State, sender: str, response: VoteResponse) -> None:
         _count_vote(state, sender, is_founding=response.is_founding)
 
 
-def on_disk_health(state: State, *, is_sick: bool) -> None:
-    """Lead no longer, and do not stand, while the disk stalls: what we acknowledge would come late or never."""
-    state.is_disk_sick = is_sick
-    if is_sick and state.role is Role.LEADER:
+def on_disk_health(state: State, *, is_sick: bool, is_stalling: bool) -> None:
+    """Lead no longer, and do not stand, while the disk stalls: what we acknowledge would come late or never.
+
+    Who was elected although its disk stalled a short while ago leads on until that stalls again.
+    """
+    has_stalled = is_stalling or (is_sick and not state.is_disk_sick)
+    state.is_disk_sick, state.is_disk_stalling = is_sick, is_stalling
+    if not has_stalled:
+        return
+    state.turns_left_to_others = 0
+    if state.role is Role.LEADER:
         transfer.hand_over(state)
-        become_follower(state, state.term, None)
-    elif is_sick and state.role is Role.CANDIDATE:
+    if state.role is not Role.FOLLOWER:
         become_follower(state, state.term, None)

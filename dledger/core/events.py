@@ -108,9 +108,15 @@ class ChangeMembership:
 
 @dataclass(frozen=True, slots=True)
 class DiskHealth:
-    """The disk stalls, or does its work again."""
+    """The disk stalls, or does its work again.
+
+    Attributes:
+        is_sick: a sync stalls, or one did a short while ago.
+        is_stalling: one stalls now.
+    """
 
     is_sick: bool
+    is_stalling: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,13 +272,15 @@ class WriteSnapshotChunk:
 class ResetStore:
     """Drop the whole log, durably, and begin anew.
 
-    The state machine goes on from the snapshot up to `snapshot_index`; -1: there is none.
+    The state machine goes on from the snapshot up to `snapshot_index`; -1: there is none. `prev_chain_crc` is as in
+    `ResetLog`.
     """
 
     begin_index: int
     begin_position: int
     prev_term: int
     snapshot_index: int
+    prev_chain_crc: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,16 @@ promised what the new one forgot.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from dledger.core.events import SaveMemberships
 from dledger.core.progress import Progress
 from dledger.core.quorum import majority_value
 from dledger.core.state import State
 from dledger.types import NO_INDEX, MembershipEntry
+
+# Elections that a node whose disk stalled a short while ago leaves to the others.
+TURNS_LEFT_TO_OTHERS: Final = 3
 
 
 def refresh(state: State) -> None:
@@ -78,12 +82,17 @@ def may_stand(state: State) -> bool:
 
     One that a membership removes which is not known to be committed may be the only one that can win: it stands, and
     does not count its own vote (dissertation §4.2.2).
+
+    One whose disk stalled a short while ago leaves the first turns to the others; as nobody takes them, it stands, for
+    what stalled may have been the disk of all.
     """
     known = state.incarnations.get(state.self_id)
     if known is None and is_changing(state):
         settled = state.memberships[0].membership.get(state.self_id)
         known = settled.incarnation if settled is not None and settled.is_voter else None
-    if state.is_disk_sick or known is None:
+    if state.is_disk_stalling or known is None:
+        return False
+    if state.is_disk_sick and state.turns_left_to_others < TURNS_LEFT_TO_OTHERS:
         return False
     return state.is_founding or known == state.incarnation
 

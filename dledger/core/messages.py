@@ -181,6 +181,9 @@ class ResetLog:
         membership: the newest one that the leader knows to be committed, and the index of its entry; the entry may
             stand in the log that follows.
         snapshot_index: last entry in the snapshot that was sent before; -1 without one.
+        prev_chain_crc: chain checksum of the entry before, so that the header of the first entry is proven like any
+            other; -1 when the leader no longer knows it. In a `Send` effect it is -1, and the driver takes it from the
+            store.
     """
 
     term: int
@@ -189,6 +192,7 @@ class ResetLog:
     prev_term: int
     membership: MembershipEntry
     snapshot_index: int = -1
+    prev_chain_crc: int = -1
 
 
 Message = (

@@ -153,7 +153,7 @@ class Raft:
             case ChangeMembership():
                 changes.on_change(state, event)
             case DiskHealth():
-                election.on_disk_health(state, is_sick=event.is_sick)
+                election.on_disk_health(state, is_sick=event.is_sick, is_stalling=event.is_stalling)
             case HeadDeleted():
                 state.log.drop_head(event.begin_index, event.prev_term)
             case SnapshotSaved():
@@ -358,8 +358,13 @@ class Raft:
 
     @property
     def is_disk_sick(self) -> bool:
-        """Whether the disk stalls."""
+        """Whether the disk stalls, or did a short while ago."""
         return self.state.is_disk_sick
+
+    @property
+    def is_disk_stalling(self) -> bool:
+        """Whether the disk stalls now."""
+        return self.state.is_disk_stalling
 
     @property
     def retention_floor(self) -> int:

@@ -74,7 +74,9 @@ class State:
         persisted_index: last index that is durable here.
         now_ms: time of the last tick.
         quiet_until_ms: we do not vote before: we have just started and may have heard a leader moments ago.
-        is_disk_sick: the disk stalls.
+        is_disk_sick: the disk stalls, or did a short while ago.
+        is_disk_stalling: it stalls now.
+        turns_left_to_others: how often a node with a sick disk could have stood, since it last heard of a leader.
         election_deadline_ms: when a follower or candidate stands (again) for election.
         leader_contact_ms: when the known leader last showed itself; meaningless while `leader_id` is None.
         matched_index: follower: our log equals the leader's up to here.
@@ -118,6 +120,8 @@ class State:
     now_ms: int = 0
     quiet_until_ms: int = 0
     is_disk_sick: bool = False
+    is_disk_stalling: bool = False
+    turns_left_to_others: int = 0
     election_deadline_ms: int = 0
     leader_contact_ms: int = 0
     matched_index: int = NO_INDEX

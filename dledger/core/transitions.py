@@ -30,6 +30,7 @@ def become_follower(state: State, term: int, leader_id: str | None) -> None:
     state.matched_index = state.commit_index
     state.owes_acknowledgement = False
     if leader_id is not None:
+        state.turns_left_to_others = 0
         settle_transfer(state, leader_id)
     reset_election_deadline(state)
 

@@ -565,6 +565,7 @@ class ResetLog(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     MEMBERSHIP_INDEX_FIELD_NUMBER: _builtins.int
     SNAPSHOT_INDEX_FIELD_NUMBER: _builtins.int
+    PREV_CHAIN_CRC_FIELD_NUMBER: _builtins.int
     begin_index: _builtins.int
     begin_position: _builtins.int
     prev_term: _builtins.int
@@ -572,6 +573,8 @@ class ResetLog(_message.Message):
     membership_index: _builtins.int
     snapshot_index: _builtins.int
     """Last entry in the snapshot that was sent before; absent without one."""
+    prev_chain_crc: _builtins.int
+    """Chain checksum of the entry before begin_index; absent when it is not known."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[_member_pb2.Member]:
         """The newest membership that is known to be committed, and the index of its entry (-1: the settings gave it); the
@@ -587,13 +590,19 @@ class ResetLog(_message.Message):
         members: _abc.Iterable[_member_pb2.Member] | None = ...,
         membership_index: _builtins.int = ...,
         snapshot_index: _builtins.int | None = ...,
+        prev_chain_crc: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_snapshot_index", b"_snapshot_index", "snapshot_index", b"snapshot_index"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_prev_chain_crc", b"_prev_chain_crc", "_snapshot_index", b"_snapshot_index", "prev_chain_crc", b"prev_chain_crc", "snapshot_index", b"snapshot_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_snapshot_index", b"_snapshot_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "members", b"members", "membership_index", b"membership_index", "prev_term", b"prev_term", "snapshot_index", b"snapshot_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_prev_chain_crc", b"_prev_chain_crc", "_snapshot_index", b"_snapshot_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "members", b"members", "membership_index", b"membership_index", "prev_chain_crc", b"prev_chain_crc", "prev_term", b"prev_term", "snapshot_index", b"snapshot_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__prev_chain_crc: _TypeAlias = _typing.Literal["prev_chain_crc"]  # noqa: Y015
+    _WhichOneofArgType__prev_chain_crc: _TypeAlias = _typing.Literal["_prev_chain_crc", b"_prev_chain_crc"]  # noqa: Y015
     _WhichOneofReturnType__snapshot_index: _TypeAlias = _typing.Literal["snapshot_index"]  # noqa: Y015
     _WhichOneofArgType__snapshot_index: _TypeAlias = _typing.Literal["_snapshot_index", b"_snapshot_index"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prev_chain_crc) -> _WhichOneofReturnType__prev_chain_crc | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__snapshot_index) -> _WhichOneofReturnType__snapshot_index | None: ...
 
 Global___ResetLog: _TypeAlias = ResetLog  # noqa: Y015

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,22 +17,14 @@ import pytest
 
 from cluster.local_cluster import LocalCluster
 from dledger import Appended, AppendUnknown, LogClient, NotAppended
+from tests.waiting import wait_until
 
 # index, term, magic, body: all that must be equal on all nodes.
 LogEntry = tuple[int, int, int, bytes]
 
-_POLL_S = 0.02
 _LOG_TAIL_LINES = 30
 _BODY_ENTRIES_MAX = 40
 _BODY_SIZE_BYTES_MAX = 700
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this folder as slow: they run real processes."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.slow)
 
 
 class Fate(Enum):
@@ -133,14 +124,15 @@ class Harness:
         for writer in self.writers:
             writer.finish()
 
-    def wait(self, claim: str, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-        """Wait until `condition` holds."""
-        deadline = time.monotonic() + timeout_s
-        while not condition():
+    def wait(self, claim: str, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` holds; raise what a writer died of meanwhile."""
+
+        def holds() -> bool:
             for writer in self.writers:
                 assert writer.error is None, writer.error
-            assert time.monotonic() < deadline, f"not within {timeout_s} s: {claim}"
-            time.sleep(_POLL_S)
+            return condition()
+
+        wait_until(holds, claim)
 
     def wait_load(self, entries: int) -> None:
         """Wait until so many more entries are acknowledged."""

@@ -9,14 +9,13 @@ import time
 
 import pytest
 
-from dledger.event_loop import new_event_loop
 from tests.broker_group import BROKER, BrokerGroup
 from tests.message_history import Fate, everything_is_delivered, judge
 from tests.message_load import TOPIC, mixed_load
 from tests.stored_files import check_closed, check_states
+from tests.waiting import STORY_S, run
 
 KILLS = int(os.environ.get("DLEDGER_BROKER_KILLS", "10"))
-PATIENCE_S = 150.0
 
 
 @pytest.fixture
@@ -36,8 +35,7 @@ def run_load(group, story):
             await load.settle()
             return load.history
 
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(asyncio.wait_for(main(), PATIENCE_S + 10 * KILLS))
+    return run(main(), STORY_S + 10 * KILLS)
 
 
 def check(group, history, copy):

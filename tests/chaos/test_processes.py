@@ -11,6 +11,7 @@ from collections.abc import Callable
 from cluster.local_cluster import LocalCluster
 from dledger import LogClient, ReadFailed
 from dledger.errors import ResponseCode
+from tests.waiting import PATIENCE_S
 
 KILLS = 10
 END = b"the last entry of the test"
@@ -132,7 +133,7 @@ def test_leader_that_was_frozen_serves_no_stale_read(harness) -> None:
         client.append(b"before")
     cluster.pause(old)
     others = ",".join(cluster.endpoint_of(node_id) for node_id in cluster.node_ids if node_id != old)
-    with LogClient(others, deadline_s=20) as client:
+    with LogClient(others, deadline_s=PATIENCE_S) as client:
         done = client.append(b"after")
     cluster.resume(old)
 

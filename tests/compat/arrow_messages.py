@@ -41,7 +41,7 @@ def expected(message):
 
 
 def rows_of(batch, *, has_entries=None):
-    """Return the rows of a batch: times in microseconds, properties as dicts, without index and term."""
+    """Return the rows of a batch or table: times in microseconds, properties as dicts, without index and term."""
     for name in ("bornTimestamp", "storeTimestamp"):
         place = batch.schema.get_field_index(name)
         if place >= 0:

@@ -4,12 +4,12 @@ import shutil
 
 from commitlog.commit_log import CommitLogConfig
 from commitlog.record import decode
-from pipeline.archive import Archive, run_here
-from pipeline.archived_rows import lake_rows, store_rows
-from pipeline.lake import Lake
-from pipeline.restore_store import restore_store
-from pipeline.sink_options import LakeTarget
-from pipeline.stores import open_store
+from pipeline.archive.archive import Archive, run_here
+from pipeline.archive.archived_rows import lake_rows, store_rows
+from pipeline.archive.restore_store import restore_store
+from pipeline.lake.lake import Lake
+from pipeline.log.stores import open_store
+from pipeline.sink.options import LakeTarget
 from tests.message_stores import SMALL, open_small, queued, with_log
 
 FILE_SIZE = 65536

@@ -4,9 +4,9 @@ import numpy as np
 
 from commitlog.record_rows import good_rows
 from commitlog.record_scan import walk
-from pipeline.decoder import decode_rows
-from pipeline.record_builder import build_records
-from pipeline.schema import ALL_NAMES, arrow_schema
+from pipeline.columns.decoder import decode_rows
+from pipeline.columns.record_builder import build_records
+from pipeline.columns.schema import ALL_NAMES, arrow_schema
 from tests.compat.arrow_messages import expected, rows_of
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from pipeline.read_slice import read_slice
-from pipeline.schema import ALL_NAMES
-from pipeline.selection import EVERYTHING, Selection
-from pipeline.slices import plan
-from pipeline.stores import open_store
+from pipeline.columns.schema import ALL_NAMES
+from pipeline.log.selection import EVERYTHING, Selection
+from pipeline.log.slices import plan
+from pipeline.log.stores import open_store
+from pipeline.reading.read_slice import read_slice
 from tests.compat.arrow_messages import expected, rows_of
 
 

@@ -7,10 +7,10 @@ import pytest
 from commitlog.store_directory import find_store
 from commitlog.store_rebuild import Layout, Rebuild
 from commitlog.store_verify import StoreParts
-from pipeline.index_builder import build_index, extract_keys
-from pipeline.queue_builder import build_queues, finish_queues
-from pipeline.slices import plan
-from pipeline.stores import open_store
+from pipeline.log.slices import plan
+from pipeline.log.stores import open_store
+from pipeline.rebuild.index_builder import build_index, extract_keys
+from pipeline.rebuild.queue_builder import build_queues, finish_queues
 from store.index_file import IndexLayout
 from store.os_files import OsFiles
 from store.read_only_files import ReadOnlyFiles

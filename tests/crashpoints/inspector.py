@@ -1,7 +1,5 @@
 """Opens every disk that a crash may leave, and compares what is found with what was promised."""
 
-import os
-from collections import Counter
 from functools import partial
 
 from commitlog.system_records import MEMBERSHIP_CHANNEL
@@ -11,16 +9,11 @@ from dledger.entry_store import EntryStore
 from dledger.hard_state import HardStateFile
 from dledger.membership_file import MembershipFile, drop_unheld
 from dledger.types import MembershipEntry
-from tests.crashpoints.images import crash_images, killed
+from tests.crashpoints.crashes import IS_LONG, Crashes
 from tests.crashpoints.workload import CONFIG, DIRECTORY, Log, files_on, unstamped
 
-IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
 # One in so many images is also crashed within its recovery.
 SECOND_CRASH_STRIDE = 5 if IS_LONG else 17
-
-
-def nothing(_number):
-    """Hear of an operation."""
 
 
 class Inspector:
@@ -28,28 +21,13 @@ class Inspector:
 
     def __init__(self, codec=RAW_ENTRY_CODEC):
         self.codec = codec
-        self.counts = Counter()
+        self.crashes = Crashes(SECOND_CRASH_STRIDE)
+        self.counts = self.crashes.counts
 
     def see(self, place, disk, promises):
-        self.counts["operations"] += 1
-        for image in crash_images(disk, is_every_byte=IS_LONG):
-            self._try(f"{place}: {image.label}", image.disk, promises)
-        self._try(f"{place}: process killed", killed(disk).disk, promises)
+        self.crashes.see(place, disk, partial(self.open, promises))
 
-    def _try(self, place, disk, promises):
-        self.counts["images"] += 1
-        is_crashed_again = self.counts["images"] % SECOND_CRASH_STRIDE == 0
-        try:
-            self.open(disk, promises, partial(self._crash_again, disk, promises) if is_crashed_again else nothing)
-        except Exception as error:
-            raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
-
-    def _crash_again(self, disk, promises, _number):
-        for image in crash_images(disk):
-            self.counts["images of a second crash"] += 1
-            self.open(image.disk, promises)
-
-    def open(self, disk, promises, before_operation=nothing):
+    def open(self, promises, disk, before_operation):
         files = files_on(disk, before_operation)
         store = EntryStore.open(files, DIRECTORY, CONFIG, self.codec)
         found = []

@@ -154,7 +154,6 @@ def is_pushed(store, index, log):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600 if IS_LONG else 300)
 @pytest.mark.parametrize(
     ("kind", "codec"),
     [
@@ -206,7 +205,6 @@ def judge(opened, small):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600 if IS_LONG else 300)
 @pytest.mark.parametrize(
     ("kind", "codec"),
     [

@@ -140,7 +140,6 @@ def places(disk, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200 if IS_LONG else 300)
 @pytest.mark.parametrize("kind", ["data", "index", "currterm", "checkpoint", "membership"])
 def test_nothing_acknowledged_is_lost_by_one_changed_byte_of_one_node(past, kind, capsys):
     disks, entries, victims = past
@@ -158,7 +157,6 @@ def test_nothing_acknowledged_is_lost_by_one_changed_byte_of_one_node(past, kind
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200 if IS_LONG else 300)
 @pytest.mark.parametrize("past", ["n3 lags"], indirect=True)
 def test_leader_whose_disk_changes_a_byte_stops_before_it_pushes_it(past, capsys):
     disks, entries, _ = past

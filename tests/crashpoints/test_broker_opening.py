@@ -4,8 +4,6 @@ opening ends in the same state as one that was never interrupted, and holds all 
 The three cases of `commitlog.divide`: entries, a plain store to go on from, nothing.
 """
 
-import os
-from collections import Counter
 from copy import deepcopy
 from random import Random
 
@@ -14,14 +12,13 @@ import pytest
 from commitlog.divide import CASES, OpeningCase, has_entries, was_written_by_java
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
-from tests.crashpoints.images import crash_images, killed
+from tests.crashpoints.crashes import IS_LONG, Crashes
 from tests.crashpoints.opening import CONFIG, OpenedBroker, check_queues, contents, write_plain
 from tests.crashpoints.workload import files_on
 from tests.message_stores import Clock, numbered
 
-IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
 # One in so many of these crashes again while it is opened.
-SECOND_CRASH_STRIDE = 29 if IS_LONG else 61
+SECOND_CRASH_STRIDE = 29 if IS_LONG else 23
 
 
 def nothing(disk, clock):
@@ -115,13 +112,11 @@ class Opening:
     """Opens one store, and every disk that a crash meanwhile may leave.
 
     Attributes:
-        counts: of what was looked at.
         acknowledged: messages that every image must give.
     """
 
     def __init__(self, write, stride):
-        self.counts = Counter()
-        self._stride = stride
+        self.crashes = Crashes(SECOND_CRASH_STRIDE, stride=stride, second_stride=37 if IS_LONG else max(7, stride))
         self.clock = Clock()
         self.disk = SimDisk(Random(1), FaultCounts())
         self.acknowledged = write(self.disk, self.clock)
@@ -135,30 +130,10 @@ class Opening:
         self.see(0)
 
     def see(self, number):
-        self.counts["operations"] += 1
-        for at, image in enumerate((*crash_images(self.disk, is_every_byte=IS_LONG), killed(self.disk))):
-            if number == 0 or (at + self.counts["operations"]) % self._stride == 0:
-                self._try(f"operation {number}: {image.label}", image.disk)
+        self.crashes.see(f"operation {number}", self.disk, self.judge, is_end=number == 0)
 
-    def _try(self, place, disk):
-        self.counts["images"] += 1
-        is_crashed_again = self.counts["images"] % SECOND_CRASH_STRIDE == 0
-        try:
-            assert self.finish(disk, self._crash_again(disk) if is_crashed_again else lambda _: None) == self.expected
-        except Exception as error:
-            raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
-
-    def _crash_again(self, disk):
-        seen = Counter()
-
-        def see(_number):
-            seen["operations"] += 1
-            for at, image in enumerate(crash_images(disk)):
-                if (at + seen["operations"]) % 37 == 0:
-                    self.counts["images of a second crash"] += 1
-                    assert self.finish(image.disk) == self.expected
-
-        return see
+    def judge(self, disk, before_operation):
+        assert self.finish(disk, before_operation) == self.expected
 
     def finish(self, disk, before_operation=lambda _: None):
         """Open a disk, look at what it gives, go on, end in order; return what is on it then."""
@@ -179,7 +154,6 @@ class Opening:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200 if IS_LONG else 300)
 @pytest.mark.parametrize("name", STORES)
 def test_opening_that_was_interrupted_anywhere_ends_in_the_same_state(name, capsys):
     write, _, stride = STORES[name]
@@ -187,8 +161,8 @@ def test_opening_that_was_interrupted_anywhere_ends_in_the_same_state(name, caps
     opening.run()
 
     with capsys.disabled():
-        print(f"\ncrash points of opening a broker, {name}: {dict(opening.counts)}")
-    assert opening.counts["images"] > 0
+        print(f"\ncrash points of opening a broker, {name}: {dict(opening.crashes.counts)}")
+    assert opening.crashes.counts["images of a second crash"] > 0
 
 
 @pytest.mark.parametrize("name", STORES)

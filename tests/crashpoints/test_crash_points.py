@@ -8,14 +8,13 @@ import pytest
 
 from commitlog.system_records import MessageEntryCodec
 from dledger.entry_codec import RAW_ENTRY_CODEC
-from tests.crashpoints.inspector import IS_LONG, Inspector
+from tests.crashpoints.inspector import Inspector
 from tests.crashpoints.workload import WORKLOADS, Workload
 
 CODEC = MessageEntryCodec(clock=lambda: 1_700_000_000_000)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200 if IS_LONG else 300)
 @pytest.mark.parametrize(
     ("name", "codec"),
     [

@@ -1,9 +1,6 @@
 """A plain log becomes a replicated one: after every operation on files and every class of lost writes it opens again,
 holds every message of the plain log and all that was appended behind, and ends at the same divide."""
 
-import os
-from collections import Counter
-from functools import partial
 from random import Random
 
 import pytest
@@ -14,11 +11,10 @@ from dledger.entry_store import EntryStoreConfig
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
 from store.message import Message
-from tests.crashpoints.images import crash_images, killed
+from tests.crashpoints.crashes import IS_LONG, Crashes
 from tests.crashpoints.workload import files_on
 from tests.unit.dledger_log.conftest import Clock, Opened
 
-IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
 SECOND_CRASH_STRIDE = 3 if IS_LONG else 11
 FILE_SIZE = 2048
 SIZES = EntryStoreConfig(FILE_SIZE, 32 * 8)
@@ -34,10 +30,10 @@ SHAPES = {
 
 
 class Conversion:
-    """One plain log on its way; counts what was looked at."""
+    """One plain log on its way."""
 
     def __init__(self, sizes, is_flushed, is_next_made):
-        self.counts = Counter()
+        self.crashes = Crashes(SECOND_CRASH_STRIDE)
         self.cases = set()
         self.disk = SimDisk(Random(1), FaultCounts())
         clock = Clock(NOW)
@@ -82,22 +78,7 @@ class Conversion:
         return Opened("/node", files, Clock(NOW), SIZES)
 
     def see(self, number):
-        for image in crash_images(self.disk, is_every_byte=IS_LONG):
-            self._try(f"operation {number}: {image.label}", image.disk)
-        self._try(f"operation {number}: process killed", killed(self.disk).disk)
-
-    def _try(self, place, disk):
-        self.counts["images"] += 1
-        is_crashed_again = self.counts["images"] % SECOND_CRASH_STRIDE == 0
-        try:
-            self._check(disk, partial(self._crash_again, disk) if is_crashed_again else lambda _: None)
-        except Exception as error:
-            raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
-
-    def _crash_again(self, disk, _number):
-        for image in crash_images(disk):
-            self.counts["images of a second crash"] += 1
-            self._check(image.disk, lambda _: None)
+        self.crashes.see(f"operation {number}", self.disk, self._check)
 
     def _check(self, disk, before_operation):
         opened = self.open(files_on(disk, before_operation))
@@ -123,6 +104,6 @@ def test_no_message_is_lost_wherever_the_conversion_is_interrupted(shape, capsys
     conversion.run()
 
     with capsys.disabled():
-        print(f"\ncrash points of a plain log {shape}: {dict(conversion.counts)}")
+        print(f"\ncrash points of a plain log {shape}: {dict(conversion.crashes.counts)}")
     assert conversion.cases == {OpeningCase.OLD_FILES, OpeningCase.ENTRIES}
-    assert conversion.counts["images of a second crash"] > 0
+    assert conversion.crashes.counts["images of a second crash"] > 0

@@ -4,7 +4,6 @@ Whatever is found, queues and index are those that are built from the log alone,
 get the next queue offsets.
 """
 
-import os
 from collections import Counter
 from dataclasses import replace
 from random import Random
@@ -17,11 +16,10 @@ from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import Directory, SimDisk
 from store.store_config import MessageStoreConfig
 from store.sys_flag import has_queue_offset
-from tests.crashpoints.images import crash_images, killed
+from tests.crashpoints.crashes import IS_LONG, Crashes
 from tests.crashpoints.workload import files_on
 from tests.message_stores import Clock, numbered
 
-IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
 ROOT = "/s"
 CONFIG = PlainStoreConfig(
     log=CommitLogConfig(mapped_file_size=2048),
@@ -44,7 +42,7 @@ class Workload:
     """
 
     def __init__(self):
-        self.counts = Counter()
+        self.crashes = Crashes(SECOND_CRASH_STRIDE, stride=STRIDE, second_stride=37)
         self.disk = SimDisk(Random(1), FaultCounts())
         self.clock = Clock()
         self.puts = []
@@ -116,32 +114,9 @@ class Workload:
     # ------------------------------------------------------------------------------------------------- what is seen
 
     def see(self, number):
-        self.counts["operations"] += 1
-        for at, image in enumerate((*crash_images(self.disk, is_every_byte=IS_LONG), killed(self.disk))):
-            if number == 0 or (at + self.counts["operations"]) % STRIDE == 0:
-                self.try_image(f"{self.step}, operation {number}: {image.label}", image.disk)
+        self.crashes.see(f"{self.step}, operation {number}", self.disk, self.inspect, is_end=number == 0)
 
-    def try_image(self, place, disk):
-        self.counts["images"] += 1
-        is_crashed_again = self.counts["images"] % SECOND_CRASH_STRIDE == 0
-        try:
-            self.inspect(disk, self.crash_again(disk) if is_crashed_again else lambda _: None)
-        except Exception as error:
-            raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
-
-    def crash_again(self, disk):
-        seen = Counter()
-
-        def see(_number):
-            seen["operations"] += 1
-            for at, image in enumerate(crash_images(disk)):
-                if (at + seen["operations"]) % 37 == 0:
-                    self.counts["images of a second crash"] += 1
-                    self.inspect(image.disk)
-
-        return see
-
-    def inspect(self, disk, before_operation=lambda _: None):
+    def inspect(self, disk, before_operation):
         """Open a disk; compare what is found with what was put."""
         files = files_on(disk, before_operation)
         store = open_plain_store(files, ROOT, CONFIG, process_id=1, clocks=self.clock)
@@ -280,7 +255,6 @@ WORKLOADS = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200 if IS_LONG else 300)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_nothing_flushed_is_missing_after_a_crash(name, capsys):
     work = Workload()
@@ -288,5 +262,5 @@ def test_nothing_flushed_is_missing_after_a_crash(name, capsys):
     work.end()
 
     with capsys.disabled():
-        print(f"\ncrash points of the message store, {name}: {dict(work.counts)}")
-    assert work.counts["images"] > work.counts["operations"]
+        print(f"\ncrash points of the message store, {name}: {dict(work.crashes.counts)}")
+    assert work.crashes.counts["images"] > work.crashes.counts["operations"]

@@ -5,7 +5,6 @@ All that ships runs but the network: questions are answered by a settled node wi
 """
 
 import asyncio
-import os
 from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,12 +23,12 @@ from dledger.config import Address, Peer
 from dledger.snapshot_store import SnapshotStore
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
-from tests.crashpoints.images import crash_images, killed
+from tests.crashpoints.crashes import IS_LONG, Crashes, nothing
+from tests.crashpoints.images import crash_images
 from tests.crashpoints.opening import NODE, ROOT, OpenedBroker, check_queues, contents, write_plain
 from tests.crashpoints.workload import files_on
 from tests.message_stores import Clock
 
-IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
 STRIDE = 1 if IS_LONG else 5
 SECOND_CRASH_STRIDE = 7 if IS_LONG else 31
 # Several to a file.
@@ -110,7 +109,9 @@ class Newcomer:
     """Starts a node without files, and again on every disk that a crash meanwhile may leave."""
 
     def __init__(self, source_disk, messages):
-        self.counts = Counter()
+        self.crashes = Crashes(SECOND_CRASH_STRIDE, stride=STRIDE, second_stride=37)
+        # Starts by how many bytes they fetched.
+        self.fetched = Counter()
         self.config = replace(NODE, peers=(*NODE.peers, Peer("n1", Address("127.0.0.1", 3))))
         self.old_files = {path: data for path, data in contents(source_disk).items() if "/commitlog/" in path}
         self.config_files = config_in(contents(source_disk))
@@ -129,35 +130,15 @@ class Newcomer:
         self.see(0)
 
     def see(self, number):
-        self.counts["operations"] += 1
-        for at, image in enumerate((*crash_images(self.disk, is_every_byte=IS_LONG), killed(self.disk))):
-            if number == 0 or (at + self.counts["operations"]) % STRIDE == 0:
-                self._try(f"operation {number}: {image.label}", image.disk)
+        self.crashes.see(f"operation {number}", self.disk, self.judge, is_end=number == 0)
 
-    def _try(self, place, disk):
-        self.counts["images"] += 1
-        is_crashed_again = self.counts["images"] % SECOND_CRASH_STRIDE == 0
-        try:
-            assert self.finish(disk, self._crash_again(disk) if is_crashed_again else lambda _: None) == self.expected
-        except Exception as error:
-            raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
+    def judge(self, disk, before_operation):
+        assert self.finish(disk, before_operation) == self.expected
 
-    def _crash_again(self, disk):
-        seen = Counter()
-
-        def see(_number):
-            seen["operations"] += 1
-            for at, image in enumerate(crash_images(disk)):
-                if (at + seen["operations"]) % 37 == 0:
-                    self.counts["images of a second crash"] += 1
-                    assert self.finish(image.disk) == self.expected
-
-        return see
-
-    def finish(self, disk, before_operation=lambda _: None):
+    def finish(self, disk, before_operation=nothing):
         """Start on a disk; return what is on it when the node has opened its store and ended in order."""
         settled = self.settle(files_on(disk, before_operation))
-        self.counts["bytes fetched", settled.fetched_bytes] += 1
+        self.fetched[settled.fetched_bytes] += 1
         assert (
             settled.divided.divide
             == settled.manifest.divide
@@ -175,15 +156,28 @@ class Newcomer:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200 if IS_LONG else 300)
 def test_fetch_of_old_files_that_was_interrupted_anywhere_ends_in_the_same_state(source, capsys):
     newcomer = Newcomer(*source)
     newcomer.run()
 
     with capsys.disabled():
-        print(f"\ncrash points of a fetch of old files: {dict(newcomer.counts)}")
+        counts = newcomer.crashes.counts | newcomer.fetched
+        print(f"\ncrash points of a fetch of old files, and by bytes fetched: {dict(counts)}")
     total = sum(map(len, newcomer.old_files.values()))
-    fetched = [key[1] for key in newcomer.counts if isinstance(key, tuple)]
     # It went on where it was: of some disks little was fetched, and of none more than there is.
-    assert (min(fetched), max(fetched)) == (0, total)
-    assert len(fetched) > total // CHUNK // 2
+    assert (min(newcomer.fetched), max(newcomer.fetched)) == (0, total)
+    assert len(newcomer.fetched) > total // CHUNK // 2
+
+
+def test_configuration_that_an_earlier_fetch_had_left_never_comes_back():
+    disk = SimDisk(Random(1), FaultCounts())
+    files = files_on(disk)
+    write_config(files)
+    fetched = {"topics.json": b"those of the group"}
+    old_config.save_config(files, ROOT, ROOT, fetched)
+    count = 0
+    for image in crash_images(disk):
+        count += 1
+        found = config_in(contents(image.disk))
+        assert set(found.values()) == set(fetched.values()), image.label
+    assert count

@@ -1,7 +1,5 @@
 """After every operation on files and every class of lost writes, the plain log opens and holds all that was flushed."""
 
-import os
-from collections import Counter
 from random import Random
 
 import pytest
@@ -11,10 +9,9 @@ from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
 from store.commit_log import Certainty
 from store.message import Message
-from tests.crashpoints.images import crash_images, killed
+from tests.crashpoints.crashes import IS_LONG, Crashes, nothing
 from tests.crashpoints.workload import files_on
 
-IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
 DIRECTORY = "/n0/commitlog"
 CONFIG = CommitLogConfig(mapped_file_size=2048)
 # One in so many images is also crashed within its recovery.
@@ -26,11 +23,11 @@ class Workload:
 
     Attributes:
         bodies: of the messages that the log holds, oldest first: what a crash may leave is a beginning of these.
-        counts: of what was looked at.
     """
 
     def __init__(self):
-        self.counts = Counter()
+        self.crashes = Crashes(SECOND_CRASH_STRIDE)
+        self.counts = self.crashes.counts
         self.disk = SimDisk(Random(1), FaultCounts())
         self.bodies = []
         # What is promised: so many messages, and, while something is cut, also fewer.
@@ -126,26 +123,7 @@ class Workload:
     # -------------------------------------------------------------------------------------------- looking at it
 
     def see(self, number):
-        self.counts["operations"] += 1
-        for image in crash_images(self.disk, is_every_byte=IS_LONG):
-            self._try(f"{self._step}, operation {number}: {image.label}", image.disk)
-        self._try(f"{self._step}, operation {number}: process killed", killed(self.disk).disk)
-
-    def _try(self, place, disk):
-        self.counts["images"] += 1
-        is_crashed_again = self.counts["images"] % SECOND_CRASH_STRIDE == 0
-        try:
-            self._open_image(disk, self._crash_again(disk) if is_crashed_again else nothing)
-        except Exception as error:
-            raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
-
-    def _crash_again(self, disk):
-        def crash(_number):
-            for image in crash_images(disk):
-                self.counts["images of a second crash"] += 1
-                self._open_image(image.disk, nothing)
-
-        return crash
+        self.crashes.see(f"{self._step}, operation {number}", self.disk, self._open_image)
 
     def _open_image(self, disk, before_operation):
         files = files_on(disk, before_operation)
@@ -179,10 +157,6 @@ class Workload:
         ticket.sync()
         log.end_flush(ticket)
         assert [body for _, body in scanned(log)] == [*found, b"again" * 60]
-
-
-def nothing(_number):
-    """Hear of an operation."""
 
 
 def scanned(log):
@@ -297,7 +271,6 @@ WORKLOADS += (delete_old_files,)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200 if IS_LONG else 300)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_nothing_flushed_is_missing_after_a_crash(workload, capsys):
     work = Workload()

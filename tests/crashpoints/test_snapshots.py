@@ -4,6 +4,7 @@ And with any byte changed: a damaged snapshot is never loaded, never sent; the o
 """
 
 from collections import Counter
+from functools import partial
 from random import Random
 
 import pytest
@@ -12,8 +13,9 @@ import dledger.snapshot_store
 from dledger.snapshot_store import SnapshotDamaged, SnapshotStore
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
-from tests.crashpoints.images import crash_images, killed
-from tests.crashpoints.inspector import IS_LONG, SECOND_CRASH_STRIDE
+from tests.crashpoints.crashes import IS_LONG, Crashes, nothing
+from tests.crashpoints.images import killed
+from tests.crashpoints.inspector import SECOND_CRASH_STRIDE
 from tests.crashpoints.workload import DIRECTORY, files_on
 
 CHUNK_SIZE = 300
@@ -101,33 +103,21 @@ class Inspector:
     """Opens what a crash left."""
 
     def __init__(self):
-        self.counts = Counter()
+        self.crashes = Crashes(SECOND_CRASH_STRIDE)
+        self.counts = self.crashes.counts
 
     def see(self, place, work):
-        self.counts["operations"] += 1
-        for image in [*crash_images(work.disk, is_every_byte=IS_LONG), killed(work.disk)]:
-            self.counts["images"] += 1
-            try:
-                self.look(image.disk, work)
-            except Exception as error:
-                raise AssertionError(f"{place}: {image.label}: {type(error).__name__}: {error}") from error
+        self.crashes.see(place, work.disk, partial(self.look, work))
 
-    def look(self, disk, work, *, is_second=False):
-        def crash_again(_number):
-            for image in crash_images(disk):
-                self.counts["images of a second crash"] += 1
-                self.look(image.disk, work, is_second=True)
-
-        is_crashed_again = not is_second and self.counts["images"] % SECOND_CRASH_STRIDE == 0
-        files = files_on(disk, crash_again) if is_crashed_again else files_on(disk)
-        store = SnapshotStore.open(files, DIRECTORY)
+    def look(self, work, disk, before_operation):
+        store = SnapshotStore.open(files_on(disk, before_operation), DIRECTORY)
         newest = store.latest()
         assert (-1 if newest is None else newest.index) >= work.promised
         for info in store.snapshots:
             assert store.load(info) == work.contents[info.index]
         assert store.damaged == ()
         incoming = store.incoming()
-        if incoming is not None and not is_crashed_again:
+        if incoming is not None and before_operation is nothing:
             self.counts["transfers gone on with"] += 1
             info, received = incoming
             assert info == work.coming.info

@@ -5,7 +5,6 @@ any of them may be the one that somebody goes back to RocketMQ with.
 """
 
 import base64
-import time
 import zlib
 from collections import defaultdict
 from typing import NamedTuple
@@ -24,10 +23,10 @@ from store.topics import DLEDGER_TOPIC
 from tests.interop.java_program import Sizes
 from tests.interop.ours import Clock, OurStore
 from tests.interop.puts import lines_of, puts_of_every_kind
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
-FAR_S = 30.0
 # A file of the replicated log holds the largest request of a producer.
 SIZES = Sizes(log_file=1 << 18, queue_file=1000, index_slots=100, index_items=400)
 OPTIONS = {
@@ -82,7 +81,7 @@ def send(producer, first, count):
 
 
 def create_topics(cluster):
-    with BrokerCalls(cluster.endpoints, FAR_S) as calls:
+    with BrokerCalls(cluster.endpoints, PATIENCE_S) as calls:
         for topic, queues in TOPICS.items():
             wanted = pb.Topic(name=topic, read_queues=queues, write_queues=queues, permission=6)
             calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted))
@@ -94,7 +93,7 @@ def live_through_a_failover(brokers):
     brokers.start()
     cluster.wait_for_leader()
     create_topics(cluster)
-    with Producer(cluster.endpoints, is_unknown_retried=True, deadline_s=FAR_S) as producer:
+    with Producer(cluster.endpoints, is_unknown_retried=True, deadline_s=PATIENCE_S) as producer:
         sent = send(producer, 0, 100)
         victim = cluster.wait_for_leader()
         cluster.kill(victim)
@@ -110,14 +109,13 @@ def live_through_a_failover(brokers):
 
 
 def wait_level(cluster):
-    deadline = time.monotonic() + FAR_S
     with LogClient(cluster.endpoints, group=cluster.group) as client:
-        while True:
+
+        def is_level():
             known = [each for each in client.statuses().values() if not isinstance(each, str)]
-            if len(known) == 3 and len({each.commit_index for each in known}) == 1:
-                return
-            assert time.monotonic() < deadline, known
-            time.sleep(0.05)
+            return len(known) == 3 and len({each.commit_index for each in known}) == 1
+
+        wait_until(is_level, lambda: f"all nodes have committed the same: {client.statuses()}")
 
 
 def assert_is(line, sent):

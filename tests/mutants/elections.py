@@ -68,7 +68,7 @@ def leader_without_a_quorum_stays(patch):
 
 
 def sick_disk_is_ignored(patch):
-    patch.setattr(dledger.core.election, "on_disk_health", lambda state, *, is_sick: None)
+    patch.setattr(dledger.core.election, "on_disk_health", lambda state, *, is_sick, is_stalling: None)
 
 
 MUTANTS = (

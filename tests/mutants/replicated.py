@@ -12,9 +12,12 @@ from commitlog.dledger_commit_log import DLedgerCommitLog
 from commitlog.leadership import Leadership
 from commitlog.old_config import find_config
 from commitlog.old_files import OldFilesFetch
+from dledger.types import NO_INDEX
 from store.dedupe import DedupeWindow
 from store.message_store import MessageStore
+from store.paced_turn import PacedTurn
 from store.queue_offsets import QueueOffsets
+from store.store_retention import StoreRetention
 from store.store_upkeep import StoreUpkeep
 from tests.mutants.mutant import Mutant, Tests
 
@@ -44,6 +47,17 @@ def leader_is_ready_before_its_no_op_is_committed(patch):
     patch.setattr(Leadership, "_is_own_committed", lambda self, term: True)
 
 
+def leader_is_ready_before_its_state_is_applied(patch):
+    """It says of topics that were acknowledged that it does not know them."""
+    aim = Leadership._aim
+
+    def aim_at_dispatch_alone(self, term):
+        aim(self, term)
+        self._target = (*self._target[:2], NO_INDEX)
+
+    patch.setattr(Leadership, "_aim", aim_at_dispatch_alone)
+
+
 def queue_offsets_are_not_asked_anew_by_a_new_leader(patch):
     patch.setattr(MessageStore, "recover_queue_offsets", lambda self: None)
 
@@ -58,6 +72,16 @@ def queue_offsets_of_a_put_that_is_refused_at_once_are_lost(patch):
 
 def entries_go_before_old_files(patch):
     patch.setattr(DLedgerCommitLog, "retention_floor", lambda self, offset: self._entries.index_before(offset) + 1)
+
+
+def old_files_go_before_a_snapshot_tells_of_their_queues(patch):
+    """Then nothing says how far a queue had come whose messages are all expired."""
+    begin = StoreRetention.__init__
+
+    def begin_without_floor(self, store, log, files, directory, config, clocks, floor=None):
+        begin(self, store, log, files, directory, config, clocks)
+
+    patch.setattr(StoreRetention, "__init__", begin_without_floor)
 
 
 def records_do_not_carry_their_place(patch):
@@ -86,6 +110,10 @@ def reads_of_a_lone_broker_are_not_confirmed(patch):
 
 
 def who_waits_for_dispatch_waits_for_its_pace(patch):
+    patch.setattr(PacedTurn, "soon", PacedTurn.later)
+
+
+def confirmed_reads_wait_for_the_pace_of_dispatch(patch):
     patch.setattr(StoreUpkeep, "_is_dispatch_urgent", lambda self: False)
 
 
@@ -179,6 +207,11 @@ MUTANTS = (
         "queue offsets are given once",
         Tests(UNIT + "test_leadership.py::test_no_op_of_an_older_term_does_not_count"),
     ),
+    Mutant(
+        leader_is_ready_before_its_state_is_applied,
+        "what was acknowledged is known",
+        Tests(GROUP + "test_reopening.py::test_leader_takes_puts_only_when_it_knows_all_topics_that_were_acknowledged"),
+    ),
     Mutant(queue_offsets_are_not_asked_anew_by_a_new_leader, "queue offsets are given once", Tests(ROUND)),
     Mutant(
         queue_offsets_of_a_late_refusal_are_lost,
@@ -194,6 +227,14 @@ MUTANTS = (
         entries_go_before_old_files,
         "no message is lost",
         Tests(UNIT + "test_divide.py"),
+    ),
+    Mutant(
+        old_files_go_before_a_snapshot_tells_of_their_queues,
+        "queue offsets are given once",
+        Tests(
+            GROUP
+            + "test_disks.py::test_old_files_go_when_a_snapshot_says_how_far_their_queues_had_come_and_that_comes_soon"
+        ),
     ),
     Mutant(
         fetched_file_counts_before_it_is_durable,
@@ -236,6 +277,11 @@ MUTANTS = (
         who_waits_for_dispatch_waits_for_its_pace,
         "a reader that waits is told",
         Tests(PACE + "test_a_reader_that_waits_is_told_at_once_whether_it_came_before_the_put_or_after"),
+    ),
+    Mutant(
+        confirmed_reads_wait_for_the_pace_of_dispatch,
+        "a confirmed read returns",
+        Tests(PACE + "test_a_confirmed_read_sees_what_was_acknowledged_before"),
     ),
     Mutant(
         leader_that_begins_waits_for_the_pace_of_dispatch,

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -121,15 +122,17 @@ def _crash_points(rung: CrashPoints, began: float) -> Catch:
 def _tests(mutant: Mutant, rung: Tests, began: float) -> Catch:
     """Run the test in a process of its own, in which the bug is planted before anything else happens."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.mutants.plugin", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, rung.node_id],
-        cwd=ROOT,
-        env={**os.environ, VARIABLE: mutant.name},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_TIME_OUT_S,
-    )
+    with TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [*command, f"--basetemp={folder}/pytest", rung.node_id],
+            cwd=ROOT,
+            # What a bug keeps away need not be waited for as long as what only is slow.
+            env={**os.environ, VARIABLE: mutant.name, "DLEDGER_TEST_PATIENCE_S": "15"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TIME_OUT_S,
+        )
     failures = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
     is_caught = done.returncode == pytest.ExitCode.TESTS_FAILED and bool(failures)
     failure = failures[0].partition(" - ")[2] if failures else (done.stdout + done.stderr)[-400:]

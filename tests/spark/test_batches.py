@@ -6,6 +6,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.testing import assertDataFrameEqual
 
+from tests.compat import arrow_messages
 from tests.compat.arrow_messages import expected
 from tests.compat.conftest import FIXTURES, java_store, manifest, unpack
 
@@ -21,18 +22,7 @@ def read(spark, folder, **options):
 
 def rows_of(frame):
     """Return the rows of a frame as manifests have them."""
-    table = frame.toArrow()
-    for name in ("bornTimestamp", "storeTimestamp"):
-        place = table.schema.get_field_index(name)
-        if place >= 0:
-            table = table.set_column(place, name, table.column(place).cast("int64"))
-    rows = table.to_pylist()
-    for row in rows:
-        if "properties" in row:
-            row["properties"] = dict(row["properties"])
-        row.pop("index", None)
-        row.pop("term", None)
-    return sorted(rows, key=lambda row: row["physicalOffset"])
+    return sorted(arrow_messages.rows_of(frame.toArrow()), key=lambda row: row["physicalOffset"])
 
 
 def test_every_message_of_a_store_is_as_its_manifest_says(spark, java_store):

@@ -4,15 +4,18 @@ import json
 import shutil
 
 import pytest
-from typer.testing import CliRunner
 
-from cluster.cli import app
-from pipeline.report_summary import summarise
-from pipeline.sample_store import SampleConfig, make_sample_store
-from pipeline.selection import EVERYTHING
-from pipeline.slices import plan
-from pipeline.spark_jobs import group_slices, partial_of, report_over
-from pipeline.stores import open_store
+from pipeline.log.sample_store import SampleConfig, make_sample_store
+from pipeline.log.selection import EVERYTHING
+from pipeline.log.slices import plan
+from pipeline.log.stores import open_store
+from pipeline.report.summary import summarise
+from pipeline.source.parts import Part
+from pipeline.spark.jobs import group_parts, partial_of, report_over, size_of
+from store.archive_mark import decode_mark
+from tests.broker_thread import running_broker
+from tests.spark_cli import run
+from tests.unit.pipeline.test_stream_plan import put
 
 
 @pytest.fixture(scope="module")
@@ -22,18 +25,15 @@ def sample(tmp_path_factory):
     return str(folder), make_sample_store(str(folder), SampleConfig(size=3 << 20, file_size=1 << 20))
 
 
-def run(*words):
-    return CliRunner().invoke(app, ["spark", *words], catch_exceptions=False)
-
-
 def test_a_report_is_the_same_with_spark_and_without(spark, sample):
     folder, count = sample
     with open_store(folder) as store:
         slices = plan(store, EVERYTHING, rows_max=500)
     assert len(slices) > 5
 
-    found = report_over(spark, slices, EVERYTHING, keys_kept=1 << 20)
-    whole = partial_of(slices, EVERYTHING, keys_kept=1 << 20, level=0)
+    parts = [Part(part, EVERYTHING) for part in slices]
+    found = report_over(spark, parts, keys_kept=1 << 20)
+    whole = partial_of(parts, keys_kept=1 << 20, level=0)
     assert summarise(found, "it").messages == count
     assert summarise(found, "it").topics == summarise(whole, "it").topics
     assert summarise(found, "it").queues == summarise(whole, "it").queues
@@ -45,9 +45,9 @@ def test_slices_are_grouped_in_order_into_few_tasks(sample):
     with open_store(folder) as store:
         slices = plan(store, EVERYTHING, rows_max=50)
 
-    groups = group_slices(slices, 7)
-    assert [part for group in groups for part in group] == slices
-    sizes = [sum(part.size_bytes for part in group) for group in groups]
+    groups = group_parts([Part(part, EVERYTHING) for part in slices], 7)
+    assert [part.place for group in groups for part in group] == slices
+    sizes = [sum(map(size_of, group)) for group in groups]
     assert len(sizes) == 7
     assert max(sizes) < 2 * min(sizes)
 
@@ -63,6 +63,26 @@ def test_the_command_writes_a_page_and_figures(spark, sample, tmp_path):
     assert 0 < told["messages"] < count
     assert "<svg" in page.read_text()
     assert "spark-submit" in result.stderr
+
+
+def test_the_archive_stops_at_a_gap_unless_that_may_be_and_the_mark_goes_on_behind_it(spark, sample, tmp_path):
+    first, lake, rest = str(tmp_path / "first"), str(tmp_path / "lake"), tmp_path / "rest"
+    make_sample_store(first, SampleConfig(size=1 << 19, file_size=1 << 20))
+    shutil.copytree(sample[0], rest)
+    for path in sorted((rest / "dledger-n0" / "data").iterdir())[:2]:
+        path.unlink()
+
+    begun = run("archive", first, lake, "--log", "n")
+    stopped = run("archive", str(rest), lake, "--log", "n")
+    went_on = run("archive", str(rest), lake, "--log", "n", "--allow-data-loss")
+
+    assert (begun.exit_code, stopped.exit_code, went_on.exit_code) == (0, 1, 0), went_on.output
+    with open_store(first) as store:
+        assert f"lost log [{store.end_offset}, {2 << 20})" in stopped.stderr
+    assert "--allow-data-loss" in stopped.stderr
+    with open_store(str(rest)) as store:
+        mark = decode_mark((tmp_path / "lake" / "_archived" / "n.json").read_bytes())
+        assert mark == ("n", 2 << 20, store.end_offset)
 
 
 def test_a_directory_without_a_store_and_an_unknown_topic_are_told_in_one_line(spark, sample, tmp_path):
@@ -98,3 +118,71 @@ def test_an_audit_in_tasks_finds_a_flipped_bit_and_says_so_by_its_exit_code(spar
     assert (finding["kind"], finding["replica"], finding["isError"]) == ("bad_checksum", paths[1], True)
     assert finding["path"] == str(data)
     assert finding["begin"] <= int(data.name) + 500_000 < finding["end"]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with running_broker(tmp_path_factory.mktemp("broker"), "orders", "mails") as running:
+        put(running, "orders", 0, 120)
+        put(running, "mails", 1, 30)
+        running.wait_dispatched()
+        yield running
+
+
+def test_a_report_of_a_running_broker_is_that_of_its_files(spark, broker, tmp_path):
+    told = []
+    for number, source in enumerate((broker.endpoints, str(broker.path))):
+        page, figures = tmp_path / f"{number}.html", tmp_path / f"{number}.json"
+        result = run("report", source, "--page", str(page), "--json", str(figures))
+        assert result.exit_code == 0, result.output
+        told.append(json.loads(figures.read_text()) | {"title": None})
+    assert told[0] == told[1]
+    assert {each["topic"]: each["messages"] for each in told[0]["topics"]} == {"orders": 120, "mails": 30}
+
+    figures = tmp_path / "mails.json"
+    words = ["--page", str(tmp_path / "page.html"), "--json", str(figures), "--topic", "mails"]
+    assert run("report", broker.endpoints, *words).exit_code == 0
+    assert json.loads(figures.read_text())["messages"] == 30
+    unknown = run("report", broker.endpoints, "--topic", "nobody")
+    assert unknown.exit_code == 1
+    assert "nobody" in unknown.stderr
+
+
+def test_a_report_of_several_replicas_reads_what_is_damaged_in_one_from_another(spark, sample, tmp_path):
+    paths = [str(tmp_path / name) for name in ("a", "b")]
+    for path in paths:
+        shutil.copytree(sample[0], path)
+    data = sorted((tmp_path / "a" / "dledger-n0" / "data").iterdir())[1]
+    with data.open("r+b") as out:
+        out.seek(500_000)
+        out.write(bytes(2_000))
+    words = ["--page", str(tmp_path / "page.html"), "--json", str(tmp_path / "report.json")]
+    alone, both = run("report", paths[0], *words), run("report", ",".join(paths), *words)
+    strict = run("report", paths[0], *words[:2], "-o", "onCorrupt=fail")
+
+    assert "Damaged records" in alone.output
+    assert strict.exit_code == 1
+    assert str(data) in strict.stderr
+    assert "A damaged replica" in both.output
+    figures = json.loads((tmp_path / "report.json").read_text())
+    assert (figures["messages"], figures["skipped"]) == (sample[1], 0)
+    assert figures["mended"] > 0
+
+
+@pytest.mark.parametrize("kind", ["path", "endpoints"])
+def test_count_and_sql_ask_files_and_a_running_broker(spark, broker, kind):
+    source = str(broker.path) if kind == "path" else broker.endpoints
+    counted = run("count", source, "--by", "topic,queueId", "--format", "jsonl")
+    asked = run("sql", source, "--topic", "mails", "SELECT max(queueOffset) AS last FROM messages", "--format", "jsonl")
+
+    rows = [json.loads(line) for line in counted.stdout.splitlines()]
+    assert [(row["topic"], row["queueId"], row["messages"]) for row in rows] == [("orders", 0, 120), ("mails", 1, 30)]
+    assert json.loads(asked.stdout) == {"last": 29}
+
+
+def test_tail_prints_what_a_stream_gives(spark, broker):
+    told = run("tail", broker.endpoints, "--topic", "mails", "--from", "earliest", "--columns", "topic,queueOffset")
+
+    assert told.exit_code == 0
+    rows = [json.loads(line) for line in told.stdout.splitlines()]
+    assert sorted(row["queueOffset"] for row in rows) == list(range(30))

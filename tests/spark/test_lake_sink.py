@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from pipeline.lake import Lake
-from pipeline.lake_manifest import Manifests
-from pipeline.record_builder import build_records
-from pipeline.spark_lake import LakeSource
+from pipeline.columns.record_builder import build_records
+from pipeline.lake.lake import Lake
+from pipeline.lake.manifest import Manifests
+from pipeline.spark.lake import LakeSource
 from tests.lake_rows import records_of, rows_of
 
 
@@ -41,6 +41,14 @@ def test_write_that_is_done_again_under_its_name_changes_nothing(spark, tmp_path
         writer.mode("append").save(str(tmp_path / "l"))
 
     assert bodies(spark.read.format("dledger-lake").load(str(tmp_path / "l")).collect()) == list(range(20))
+
+
+def test_a_lake_without_rows_is_read_as_such(spark, tmp_path):
+    empty = frame(spark, rows_of(records_of(20))).where("topic = 'nobody'")
+    empty.write.format("dledger-lake").mode("append").save(str(tmp_path / "l"))
+
+    assert Lake.open(str(tmp_path / "l")).files() == []
+    assert spark.read.format("dledger-lake").load(str(tmp_path / "l")).collect() == []
 
 
 def mortal_source(folder):

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from pipeline.log_writer import LogTarget, LogWriter, Origin
-from pipeline.spark_source import DLedgerSource
+from pipeline.sink.log_writer import LogTarget, LogWriter, Origin
+from pipeline.spark.source import DLedgerSource
 from tests.broker_thread import running_broker
 
 TOPIC = "orders"
@@ -68,7 +68,7 @@ def mortal_source(folder):
                     raise RuntimeError(f"the {what} dies here")
 
             def write_and_die(iterator):
-                from pipeline.spark_task import stream_task
+                from pipeline.spark.task import stream_task
 
                 written = write(iterator)
                 if stream_task().batch_id == 2:

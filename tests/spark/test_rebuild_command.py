@@ -3,13 +3,13 @@
 import shutil
 
 import pytest
-from typer.testing import CliRunner
 
-from cluster.cli import app
 from commitlog.store_rebuild import Layout
-from pipeline.lake import Lake
-from pipeline.sample_store import SampleConfig, make_sample_store
+from pipeline.lake.lake import Lake
+from pipeline.log.sample_store import SampleConfig, make_sample_store
 from store.index_file import IndexLayout
+from tests.pipeline_stores import append_uncommitted, make_replicated
+from tests.spark_cli import run
 from tests.stored_files import derived_files
 
 
@@ -18,10 +18,6 @@ def sample(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sample") / "store"
     layout = Layout(queue_file_size=20 * 100, index=IndexLayout(500, 2000))
     return folder, make_sample_store(str(folder), SampleConfig(size=2 << 20, file_size=1 << 20, layout=layout))
-
-
-def run(*words):
-    return CliRunner().invoke(app, ["spark", *words], catch_exceptions=False)
 
 
 def test_rebuilt_in_tasks_is_what_was_there_and_a_changed_queue_is_told(spark, sample, tmp_path):
@@ -39,6 +35,20 @@ def test_rebuilt_in_tasks_is_what_was_there_and_a_changed_queue_is_told(spark, s
     assert f"{count:,} messages, 80 queues" in rebuilt.output
     assert derived_files(store) == derived_files(folder)
     assert run("rebuild", str(store), "--verify").exit_code == 0
+
+
+def test_entries_that_are_not_committed_are_archived_only_when_that_is_asked_for(spark, tmp_path):
+    """A replica that was stopped while it led may hold entries that its group cuts: others have others there."""
+    folder, lake = make_replicated(tmp_path / "store", 100), tmp_path / "lake"
+    append_uncommitted(folder, 5, term=9)
+
+    first = run("archive", str(folder), str(lake), "--log", "broker-a")
+    again = run("archive", str(folder), str(lake), "--log", "broker-a")
+    rest = run("archive", str(folder), str(lake), "--log", "broker-a", "--uncommitted")
+
+    assert "100 messages" in first.output
+    assert "nothing new" in again.output
+    assert "5 messages" in rest.output
 
 
 def test_an_archive_holds_every_message_once_however_often_it_is_asked_for(spark, sample, tmp_path):

@@ -1,7 +1,6 @@
 """A real cluster of Spark: a master and two workers on this machine, given a command by spark-submit."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -9,34 +8,12 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyspark
 import pytest
 
-from pipeline.java_home import NoJava, find_java_home
-from pipeline.sample_store import SampleConfig, make_sample_store
+from pipeline.log.sample_store import SampleConfig, make_sample_store
+from tests.spark.processes import ROOT, START_S, spark_environment
 
-ROOT = Path(__file__).parent.parent.parent
-START_S = 120
 RUN_S = 240
-
-
-def environment(folder):
-    try:
-        java = find_java_home()
-    except NoJava as error:
-        pytest.skip(str(error))
-    own = {
-        "JAVA_HOME": str(java),
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(folder / "local"),
-        "SPARK_WORKER_DIR": str(folder / "work"),
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": "",
-    }
-    return os.environ | own
 
 
 @contextmanager
@@ -87,7 +64,12 @@ def cluster(folder, env):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_command_runs_on_a_standalone_cluster_of_two_workers(tmp_path):
-    env = environment(tmp_path)
+    env = spark_environment(
+        tmp_path,
+        SPARK_WORKER_DIR=str(tmp_path / "work"),
+        SPARK_DAEMON_MEMORY="256m",
+        SPARK_DAEMON_JAVA_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    )
     store = tmp_path / "store"
     count = make_sample_store(str(store), SampleConfig(size=4 << 20, file_size=1 << 20, has_queues=False))
     package = tmp_path / "dledger.zip"
@@ -102,7 +84,7 @@ def test_a_command_runs_on_a_standalone_cluster_of_two_workers(tmp_path):
             "--conf",
             "spark.ui.enabled=false",
         ]
-        words += [ROOT / "pipeline" / "spark_submit.py", "report", store]
+        words += [ROOT / "pipeline" / "cli" / "spark_submit.py", "report", store]
         words += ["--page", tmp_path / "report.html", "--json", tmp_path / "report.json"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, env=env, cwd=tmp_path, check=False)
 

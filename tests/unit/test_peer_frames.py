@@ -80,6 +80,7 @@ def resets(draw: st.DrawFn) -> ResetLog:
         draw(st.integers(-1, term)),
         MembershipEntry(draw(indexes), Membership(members)),
         draw(indexes),
+        draw(st.integers(-1, 2**32 - 1)),
     )
 
 
@@ -229,7 +230,7 @@ def test_memberships_of_a_push_do_not_travel() -> None:
 PUSH = Push(3, 9, 2, 9, Span(10, 12, 3, 0, 5), b"12345")
 CHUNK = SnapshotChunk(3, SnapshotInfo(9, 2, 100, 7), 95, 5, b"12345")
 MEMBERS = Membership((Member("n0", "h:1"), Member("n1", "h:2")))
-RESET = ResetLog(3, 10, 4096, 2, MembershipEntry(-1, MEMBERS), 9)
+RESET = ResetLog(3, 10, 4096, 2, MembershipEntry(-1, MEMBERS), 9, 7)
 
 
 def with_members(*members: Member) -> ResetLog:

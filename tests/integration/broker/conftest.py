@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,9 +20,10 @@ from cluster.v1 import broker_pb2_grpc
 from commitlog.commit_log import CommitLogConfig
 from commitlog.plain_store import PlainStoreConfig
 from dledger.config import Address
-from dledger.event_loop import new_event_loop
 from store.os_files import OsFiles
 from store.store_config import MessageStoreConfig
+from tests import waiting
+from tests.broker_process import BrokerProcess
 
 TOPIC = "orders"
 SMALL = {
@@ -36,19 +34,12 @@ SMALL = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this folder as slow: they serve, and run real processes."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.slow)
-
-
 class Shop:
     """A broker in the running loop, and a client of it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.files: Any = OsFiles()
         self.stub: Any = None
         self.replica: Any = None
         self.replica_kind = StandaloneReplica
@@ -70,7 +61,7 @@ class Shop:
                 waiters_max=8,
             ),
         )
-        self.replica = self.replica_kind.open(OsFiles(), StandaloneConfig(str(self.path), "b", str(address), plain))
+        self.replica = self.replica_kind.open(self.files, StandaloneConfig(str(self.path), "b", str(address), plain))
         try:
             async with (
                 Broker(self.replica, BrokerOptions("b", **options), address) as broker,
@@ -102,46 +93,13 @@ def shop(tmp_path: Path) -> Shop:
 
 def run(story: Callable[[], Awaitable[None]]) -> None:
     """Run one story in a loop of its own."""
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(asyncio.wait_for(story(), 60))
-
-
-class BrokerProcess:
-    """One `dledger broker --standalone`; may be killed and started again."""
-
-    def __init__(self, path: Path) -> None:
-        (port,) = choose_ports(1, None)
-        self.address = f"127.0.0.1:{port}"
-        self._path = path
-        self._process: subprocess.Popen[str] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "cluster.cli", "broker", "--standalone", str(self._path)]
-        command += ["--listen", self.address, "--name", "b"]
-        for name, value in SMALL.items():
-            command += ["--set", f"{name}={value}"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == f"ready broker=b grpc={self.address} metrics=\n"
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate(timeout=20)
-            self._process = None
-
-    def stop(self) -> int:
-        process, self._process = self._process, None
-        assert process is not None
-        process.terminate()
-        process.communicate(timeout=20)
-        return process.returncode
+    waiting.run(story())  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """Return a running broker process; it is ended behind the test."""
-    process = BrokerProcess(tmp_path / "store")
+    process = BrokerProcess(tmp_path / "store", **SMALL)
     process.start()
     yield process
     process.kill()

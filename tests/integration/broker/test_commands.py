@@ -62,6 +62,7 @@ def test_a_group_goes_on_where_it_was_until_it_is_reset(dledger):
     assert [row[-2:] for row in rows if row and row[0] in "01"] == [["3", "0"], ["1", "0"]]
     dledger("group", "reset", "billing", "orders", "--to", "begin")
     assert dledger("consume", "orders", "--group", "billing") == "a\nb\nc\nd\n"
+    assert "expected begin, end or a time" in dledger("consume", "orders", "--from", "42", code=2)
     dledger("group", "delete", "billing")
 
 
@@ -90,6 +91,17 @@ def test_a_group_that_is_held_up_gets_nothing_and_then_goes_on_by_itself(dledger
         assert sorted(found) == [b"b", b"c"]
 
 
+def test_creating_a_topic_again_changes_only_what_is_said(dledger):
+    def topic():
+        return next(row for row in map(str.split, dledger("topic", "list").splitlines()) if "orders" in row)
+
+    dledger("topic", "create", "orders", "--queues", "16")
+    dledger("topic", "create", "orders", "--permission", "r")
+    assert topic() == ["orders", "16", "16", "r"]
+    dledger("topic", "create", "orders", "--queues", "20")
+    assert topic() == ["orders", "20", "20", "r"]
+
+
 def test_creating_a_group_again_changes_only_what_is_said(dledger, broker):
     dledger("group", "create", "billing")
     dledger("group", "disable", "billing")
@@ -102,6 +114,7 @@ def test_creating_a_group_again_changes_only_what_is_said(dledger, broker):
 def test_what_is_wrong_is_said_with_what_to_do_next(dledger, broker):
     assert "dledger topic create orders" in dledger("produce", "orders", text="x\n", code=1)
     assert "expected begin, end or a time" in dledger("group", "reset", "g", "t", "--to", "5", code=2)
+    assert "a time is 2026-11-21T09:00:00 (UTC)" in dledger("query", "time", "t", "yesterday", code=2)
     assert "there is no group 'nobody'" in dledger("group", "disable", "nobody", code=1)
     assert "expected rw, r or w" in dledger("topic", "create", "t", "--permission", "x", code=2)
     broker.kill()

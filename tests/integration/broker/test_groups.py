@@ -6,13 +6,10 @@ import pytest
 
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import nameserver_pb2
+from tests.integration.broker.conftest import run
 
 TOPIC = "orders"
 COMMITTED, NOT_AHEAD, WAS_RESET = 0, 1, 2
-
-
-def run(story):
-    asyncio.run(asyncio.wait_for(story(), 60))
 
 
 def commit(stub, *offsets, group="billing", queue_ids=(0, 1), **fields):

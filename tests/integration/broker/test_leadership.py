@@ -5,6 +5,10 @@ import asyncio
 from cluster.replica import Standing
 from cluster.standalone import StandaloneReplica
 from cluster.v1 import broker_pb2 as pb
+from cluster.v1.nameserver_pb2 import RouteRequest
+from dledger.v1.log_pb2 import READ_MODE_LOCAL
+from tests.integration.broker.conftest import run
+from tests.waiting import until
 
 TOPIC = "orders"
 LEADER = Standing("LEADER", 1, "n0", "127.0.0.1:1", is_serving_puts=True)
@@ -31,10 +35,6 @@ class MovingReplica(StandaloneReplica):
         self.store.wake_readers()
         for listener in self.listeners:
             listener()
-
-
-def run(story):
-    asyncio.run(asyncio.wait_for(story(), 60))
 
 
 def opened(shop, **options):
@@ -72,13 +72,25 @@ def test_all_who_wait_hear_at_once_that_another_node_leads(shop):
             reader = stub.Subscribe(pb.SubscribeRequest(topic=TOPIC, queue_ids=[0, 1], offsets=[0, 0]))
             assert not (await reader.read()).answer.code
             poll = asyncio.ensure_future(shop.get(wait_ms=30_000))
-            while shop.replica.store.waiters_count < 3:  # noqa: ASYNC110  (two queues of the stream, and the poll)
-                await asyncio.sleep(0.005)
+            await until(lambda: shop.replica.store.waiters_count == 3, "two queues of the stream, and the poll, wait")
 
             shop.replica.move(FOLLOWER)
 
             for answer in [(await member.read()).answer, (await reader.read()).answer, (await poll).answer]:
                 assert (answer.reason, answer.leader.address) == ("NOT_LEADER", "127.0.0.1:2")
+
+    run(story)
+
+
+def test_a_stream_to_a_node_that_follows_is_refused_before_it_sends_anything(shop):
+    async def story():
+        async with opened(shop) as stub:
+            shop.replica.move(FOLLOWER)
+            request = pb.SubscribeRequest(topic=TOPIC, queue_ids=[0], offsets=[0])
+            answer = (await stub.Subscribe(request).read()).answer
+            assert (answer.reason, answer.leader.address) == ("NOT_LEADER", "127.0.0.1:2")
+            request.mode = READ_MODE_LOCAL
+            assert not (await stub.Subscribe(request).read()).answer.code
 
     run(story)
 
@@ -128,5 +140,45 @@ def test_a_new_leader_waits_for_the_consumers_of_a_group_before_it_shares_anythi
             for member in (first, second, third):
                 await heard(member, "a", "b", "c")
             assert locked(await lock(stub, "a", 0)) == [0]
+
+    run(story)
+
+
+def test_status_and_metrics_say_how_far_a_new_leader_is(shop):
+    def gauges():
+        families = {
+            family.name: family.samples[0].value for family in shop.broker.core.metrics.collect() if family.samples
+        }
+        return families["dledger_broker_serving_puts"], families["dledger_broker_not_ready_bytes"]
+
+    async def story():
+        async with opened(shop) as stub:
+            ready = await stub.Status(pb.BrokerStatusRequest())
+            assert (ready.is_serving_puts, ready.not_serving_reason, ready.behind_bytes) == (True, "", 0)
+            assert gauges() == (1, 0)
+            shop.replica.move(Standing("LEADER", 3, "n0", "127.0.0.1:1", False, "the queues lag", 70))
+            status = await stub.Status(pb.BrokerStatusRequest())
+            assert (status.role, status.is_serving_puts) == ("LEADER", False)
+            assert (status.not_serving_reason, status.behind_bytes) == ("the queues lag", 70)
+            assert gauges() == (0, 70)
+
+    run(story)
+
+
+def test_routes_say_whether_they_are_the_leaders_word_and_how_new_they_are(shop):
+    async def story():
+        async with opened(shop) as stub:
+            request = RouteRequest(topics=[TOPIC])
+            before = await stub.Route(request)
+            await shop.set_topic(TOPIC, queues=8)
+            changed = await stub.Route(request)
+            shop.replica.move(FOLLOWER)
+            followed = await stub.Route(request)
+
+            (first,), (second,), (third,) = (answer.routes[0].brokers for answer in (before, changed, followed))
+            assert (first.queues.write_queues, second.queues.write_queues) == (2, 8)
+            assert first.sequence < second.sequence == third.sequence
+            assert [answer.may_lack_topics for answer in (before, changed, followed)] == [False, False, True]
+            assert [answer.term for answer in (before, changed, followed)] == [1, 1, 2]
 
     run(story)

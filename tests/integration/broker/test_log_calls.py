@@ -1,15 +1,21 @@
 """DescribeLog, PlanLog and ReadLog of a broker, through the client of the pipeline."""
 
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import pytest
 
 from cluster.v1 import broker_pb2 as pb
+from cluster.v1.broker_pb2_grpc import BrokerServiceServicer, add_BrokerServiceServicer_to_server
 from commitlog.record import decode
 from commitlog.record_scan import walk
-from pipeline.broker_nodes import Nodes
-from pipeline.chunk_client import BrokerLog, Stretch
-from pipeline.errors import BrokerRefused, BrokerUnreachable, DataLost
+from pipeline.common.errors import BrokerRefused, BrokerUnreachable, DataLost
+from pipeline.source import chunk_client
+from pipeline.source.broker_nodes import Nodes
+from pipeline.source.chunk_client import BrokerLog
+from pipeline.source.stretch import Stretch
 from store.message import QueueKey
 from tests.broker_thread import running_broker
 
@@ -97,6 +103,34 @@ def test_chunks_are_the_bytes_of_the_log(broker):
 
     assert bytes(log.raw(0, log.end_offset, log.end_offset).data) == b"".join(chunk.data for chunk in chunks)
     assert [chunk.offset for chunk in chunks[1:]] == [chunk.next_offset for chunk in chunks[:-1]]
+
+
+class SilentNode(BrokerServiceServicer):
+    """A node that takes a call and sends nothing."""
+
+    def __init__(self):
+        self.is_over = threading.Event()
+
+    def ReadLog(self, request, context):  # noqa: N802
+        self.is_over.wait()
+        yield from ()
+
+
+def test_a_node_that_sends_nothing_is_followed_by_the_next_one(broker, monkeypatch):
+    monkeypatch.setattr(chunk_client, "_STREAM_TIMEOUT_S", 1.0)
+    node = SilentNode()
+    server = grpc.server(ThreadPoolExecutor(1))
+    add_BrokerServiceServicer_to_server(node, server)
+    silent = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    log = BrokerLog(f"{silent},{broker.endpoints}")
+
+    chunks = list(log.read(Stretch("", 0, BrokerLog(broker.endpoints).describe().end_offset)))
+
+    node.is_over.set()
+    server.stop(None)
+    log.close()
+    assert len(records_of(chunks)) == 400
 
 
 def test_what_is_not_there_yet_is_waited_for_only_as_long_as_patience_lasts(broker):

@@ -1,21 +1,13 @@
 """A consumer whose process stands still loses its queues to the others, and gets some back when it goes on."""
 
 import asyncio
-import time
 
 from cluster.v1 import broker_pb2 as pb
 from tests.consumer_process import ConsumerProcess, shared_out
 from tests.integration.broker.conftest import run
+from tests.waiting import until
 
 SILENCE_MS = 2_000
-FAR_S = 40.0
-
-
-async def until(holds, what):
-    deadline = time.monotonic() + FAR_S
-    while not holds():
-        assert time.monotonic() < deadline, f"it never came to hold: {what}"
-        await asyncio.sleep(0.05)
 
 
 def bodies_of(consumer):

@@ -9,12 +9,11 @@ import pytest
 from cluster import NotAppended, Producer
 from cluster.v1 import answer_pb2, broker_pb2_grpc, nameserver_pb2
 from cluster.v1 import broker_pb2 as pb
+from tests.faulty_disk import FaultyDisk
+from tests.integration.broker.conftest import run
+from tests.waiting import wait_until
 
 TOPIC = "orders"
-
-
-def run(story):
-    asyncio.run(asyncio.wait_for(story(), 60))
 
 
 def unique(key):
@@ -120,6 +119,22 @@ def test_a_topic_is_created_by_a_put_only_where_that_is_configured(shop):
     run(story)
 
 
+def test_a_put_whose_topic_perhaps_was_created_says_that_its_messages_were_not_put(shop):
+    async def story():
+        shop.files = FaultyDisk()
+        shop.files.full_part = "config"
+        async with shop.open(auto_create_topic_enable=True) as stub:
+            shop.files.is_full = True
+            answer = (await shop.put(b"x", topic="new")).answer
+            assert (answer.reason, answer.certainty) == ("DISK_FULL", answer_pb2.CERTAINTY_NOT_DONE)
+            shop.files.is_full = False
+            # It is tried again, then: here the topic was there after all.
+            assert [topic.name for topic in (await stub.ListTopics(pb.ListTopicsRequest())).topics] == ["new", TOPIC]
+            assert (await shop.put(b"x", topic="new")).queue_offsets == [0]
+
+    run(story)
+
+
 def test_a_producer_finds_the_way_to_a_topic_that_its_first_message_creates(shop):
     async def story():
         async with shop.open(auto_create_topic_enable=True, default_topic_queue_nums=3) as stub:
@@ -130,6 +145,30 @@ def test_a_producer_finds_the_way_to_a_topic_that_its_first_message_creates(shop
                 assert sorted(each.queue_id for each in sent) == [0, 1, 2]
                 with pytest.raises(NotAppended, match="UNKNOWN_TOPIC"):
                     await producer.send("rmq_sys_x", b"x")
+
+    run(story)
+
+
+def test_topic_of_an_old_store_with_a_name_that_takes_no_messages_is_only_read(shop):
+    async def story():
+        async with shop.open(auto_create_topic_enable=True) as stub:
+            name = "t" * 141
+            unknown = await shop.put(b"x", topic=name)
+            assert (unknown.answer.reason, unknown.answer.code) == ("UNKNOWN_TOPIC", 5)
+            assert "too long to be put to" in unknown.answer.message
+            assert not (await stub.Route(nameserver_pb2.RouteRequest(topics=[name]))).routes
+
+            refused = (await shop.set_topic(name)).answer
+            assert (refused.reason, "only names of at most 127 characters" in refused.message) == (
+                "ILLEGAL_REQUEST",
+                True,
+            )
+            assert (await shop.set_topic(name, permission=4)).is_changed
+
+            put = await shop.put(b"x", topic=name)
+            assert put.answer.reason == "TOPIC_NOT_WRITABLE"
+            assert "it is only read: take a shorter one" in put.answer.message
+            assert not (await shop.get(topic=name)).answer.code
 
     run(story)
 
@@ -161,8 +200,7 @@ def test_what_was_acknowledged_is_there_once_after_a_kill(broker):
             threads = [threading.Thread(target=_put_until_killed, args=(stub, life, each, places)) for each in range(4)]
             for thread in threads:
                 thread.start()
-            while len(places) < 60 * (life + 1):
-                threads[0].join(0.01)
+            wait_until(lambda goal=60 * (life + 1): len(places) >= goal, "puts are acknowledged")
             broker.kill()
             for thread in threads:
                 thread.join()

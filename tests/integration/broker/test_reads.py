@@ -5,22 +5,17 @@ import asyncio
 import grpc
 import pytest
 
+from cluster import read_calls
+from cluster.query_calls import QueryCalls
 from cluster.v1 import broker_pb2 as pb
+from tests.integration.broker.conftest import run
+from tests.waiting import counting_turns, until
 
 TOPIC = "orders"
 
 
-def run(story):
-    asyncio.run(asyncio.wait_for(story(), 60))
-
-
 def tagged(tag, key=b"k"):
     return b"KEYS\x01%s\x02TAGS\x01%s\x02" % (key, tag)
-
-
-async def until(condition):
-    while not condition():  # noqa: ASYNC110  (another task's doing, which has no event)
-        await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +100,20 @@ def test_a_long_poll_ends_when_its_time_is_over_and_leaves_nothing_behind_when_t
             await until(lambda: shop.replica.store.waiters_count == 1)
             waiting.cancel()
             await until(lambda: shop.replica.store.waiters_count == 0)
+
+    run(story)
+
+
+@pytest.mark.parametrize("wait_ms", [31_000, 2**31 - 1])
+def test_a_long_poll_never_waits_longer_than_the_most(shop, monkeypatch, wait_ms):
+    assert read_calls.WAIT_MS_MAX == 30_000
+    monkeypatch.setattr(read_calls, "WAIT_MS_MAX", 50)
+
+    async def story():
+        async with shop.open():
+            found = await shop.get(0, wait_ms=wait_ms)
+            assert pb.GetStatus.Name(found.status) == "GET_STATUS_NO_MATCHED_LOGIC_QUEUE"
+            assert shop.replica.store.waiters_count == 0
 
     run(story)
 
@@ -226,6 +235,21 @@ def test_messages_are_found_by_key_and_by_time(shop):
             assert (list(offsets.min_offsets), list(offsets.max_offsets)) == ([0, 0], [15, 15])
             assert list(offsets.offsets_by_time) == [5, 5]
             assert list(offsets.earliest_timestamps) == stamps[:2]
+
+    run(story)
+
+
+def test_others_have_their_turn_while_many_queues_are_looked_at(shop, monkeypatch):
+    monkeypatch.setattr("cluster.turns.TURN_S", 0.0)
+
+    async def story():
+        async with shop.open():
+            await shop.set_topic("many", 500)
+            request = pb.OffsetsRequest(topic="many", timestamp_ms=1)
+            async with counting_turns() as turns:
+                answer = await QueryCalls(shop.broker.core).offsets(request)
+                assert turns() >= 500
+            assert len(answer.offsets_by_time) == len(answer.max_offsets) == 500
 
     run(story)
 

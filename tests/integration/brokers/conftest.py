@@ -18,14 +18,6 @@ SMALL = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this folder as slow: they run real processes."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.slow)
-
-
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[LocalBrokers]:
     """Return one broker of three nodes that serves, and a name server."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby, islice
 from pathlib import Path
@@ -20,9 +19,9 @@ from cluster.v1 import broker_pb2 as pb
 from cluster.v1.nameserver_pb2 import RouteRequest
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from tests.consumer_process import ConsumerProcess, shared_out
+from tests.waiting import PATIENCE_S, wait_until
 
 QUEUES = 6
-FAR_S = 40.0
 # Joined, left, killed, joined again, and a leader killed: what may make queues change hands.
 EVENTS = 5
 
@@ -57,7 +56,7 @@ class Load:
             raise
 
     def _send_all(self) -> None:
-        with Producer(name_servers=self._name_servers, is_unknown_retried=True, deadline_s=FAR_S) as producer:
+        with Producer(name_servers=self._name_servers, is_unknown_retried=True, deadline_s=PATIENCE_S) as producer:
             number = 0
             while not self._stopped.wait(0.02):
                 messages = [OutgoingMessage("orders", b"%d" % (number + row)) for row in range(4)]
@@ -66,16 +65,9 @@ class Load:
                 number += len(messages)
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + FAR_S
-    while not holds():
-        assert time.monotonic() < deadline, f"it never came to hold: {what}"
-        time.sleep(0.05)
-
-
 def has_route(name_server: str) -> bool:
     with grpc.insecure_channel(name_server) as channel:
-        return bool(NameServerStub(channel).Route(RouteRequest(topics=["orders"]), timeout=FAR_S).routes)
+        return bool(NameServerStub(channel).Route(RouteRequest(topics=["orders"]), timeout=PATIENCE_S).routes)
 
 
 @pytest.mark.parametrize("kind", ["shared", "orderly"])
@@ -83,10 +75,10 @@ def test_consumers_come_go_and_die_and_so_does_the_leader_and_no_message_is_miss
     brokers: LocalBrokers, tmp_path: Path, kind: str
 ) -> None:
     cluster, server = brokers.clusters["broker-a"], brokers.name_servers
-    with BrokerCalls(cluster.endpoints, FAR_S) as calls:
+    with BrokerCalls(cluster.endpoints, PATIENCE_S) as calls:
         topic = pb.Topic(name="orders", read_queues=QUEUES, write_queues=QUEUES, permission=6)
         calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic))
-    until(lambda: has_route(server), "the name server knows the topic")
+    wait_until(lambda: has_route(server), "the name server knows the topic")
     everybody: list[ConsumerProcess] = []
 
     def start(client_id: str) -> ConsumerProcess:
@@ -99,19 +91,19 @@ def test_consumers_come_go_and_die_and_so_does_the_leader_and_no_message_is_miss
     try:
         with load.running():
             a, b = start("a"), start("b")
-            until(lambda: shared_out(QUEUES, a, b), "two share the queues")
+            wait_until(lambda: shared_out(QUEUES, a, b), "two share the queues")
             c = start("c")
-            until(lambda: shared_out(QUEUES, a, b, c), "a third one joined")
+            wait_until(lambda: shared_out(QUEUES, a, b, c), "a third one joined")
             c.end()
-            until(lambda: shared_out(QUEUES, a, b), "the third one left")
+            wait_until(lambda: shared_out(QUEUES, a, b), "the third one left")
             b.kill()
-            until(lambda: shared_out(QUEUES, a), "the second one was killed")
+            wait_until(lambda: shared_out(QUEUES, a), "the second one was killed")
             d = start("d")
-            until(lambda: shared_out(QUEUES, a, d), "another one joined")
+            wait_until(lambda: shared_out(QUEUES, a, d), "another one joined")
             sent = len(load.places)
             cluster.kill(cluster.wait_for_leader())
-            until(lambda: load.error is not None or len(load.places) > sent + 40, "the new leader takes messages")
-            until(lambda: shared_out(QUEUES, a, d), "they share the queues at the new leader")
+            wait_until(lambda: load.error is not None or len(load.places) > sent + 40, "the new leader takes messages")
+            wait_until(lambda: shared_out(QUEUES, a, d), "they share the queues at the new leader")
         missing: set[Place] = set()
 
         def is_all_read() -> bool:
@@ -121,7 +113,7 @@ def test_consumers_come_go_and_die_and_so_does_the_leader_and_no_message_is_miss
             )
             return not missing
 
-        until(is_all_read, f"everything is read; missing {sorted(missing)[:5]}")
+        wait_until(is_all_read, lambda: f"everything is read; missing {sorted(missing)[:5]}")
         for consumer in (a, d):
             consumer.end()
     finally:
@@ -129,7 +121,7 @@ def test_consumers_come_go_and_die_and_so_does_the_leader_and_no_message_is_miss
             consumer.kill()
 
     ends = {queue: max(offset for each, offset in load.places if each == queue) + 1 for queue in range(QUEUES)}
-    with BrokerCalls(cluster.endpoints, FAR_S) as calls:
+    with BrokerCalls(cluster.endpoints, PATIENCE_S) as calls:
         request = pb.FetchOffsetRequest(group="g", topic="orders", queue_ids=range(QUEUES))
         fetched = calls.ask(lambda stub: stub.FetchOffset, request)
     assert dict(zip(fetched.queue_ids, fetched.offsets, strict=True)) == ends
@@ -158,13 +150,13 @@ def check_deliveries(consumers: list[ConsumerProcess], *, is_orderly: bool) -> N
 
 def test_clients_go_on_with_a_new_leader_while_all_name_servers_are_down(brokers: LocalBrokers) -> None:
     cluster, server = brokers.clusters["broker-a"], brokers.name_servers
-    with BrokerCalls(cluster.endpoints, FAR_S) as calls:
+    with BrokerCalls(cluster.endpoints, PATIENCE_S) as calls:
         topic = pb.Topic(name="orders", read_queues=2, write_queues=2, permission=6)
         calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic))
-    until(lambda: has_route(server), "the name server knows the topic")
+    wait_until(lambda: has_route(server), "the name server knows the topic")
 
     with (
-        Producer(name_servers=server, is_unknown_retried=True, deadline_s=FAR_S) as producer,
+        Producer(name_servers=server, is_unknown_retried=True, deadline_s=PATIENCE_S) as producer,
         Consumer(name_servers=server, group="g", topics="orders", start="first") as consumer,
     ):
         sent = [producer.send("orders", b"%d" % number) for number in range(20)]

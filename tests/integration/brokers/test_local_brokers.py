@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
@@ -17,12 +15,12 @@ import pytest
 from cluster import Consumer, Producer
 from cluster.broker_calls import BrokerCalls
 from cluster.local_brokers import LocalBrokers
+from cluster.local_cluster import LocalCluster
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.nameserver_pb2 import ListBrokersRequest, RouteRequest
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger import LogClient, NotAppended
-
-FAR_S = 20.0
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def dledger(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -31,14 +29,9 @@ def dledger(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def until(question: Callable[[], Any]) -> Any:
-    """Return the first true answer; real processes need a moment."""
-    deadline = time.monotonic() + FAR_S
-    while True:
-        answer = question()
-        if answer or time.monotonic() >= deadline:
-            return answer
-        time.sleep(0.02)
+def status_of(cluster: LocalCluster, node_id: str) -> pb.BrokerStatusResponse:
+    with BrokerCalls(cluster.endpoint_of(node_id), PATIENCE_S) as calls:
+        return calls.ask(lambda stub: stub.Status, pb.BrokerStatusRequest())
 
 
 def registered(address: str) -> Any:
@@ -54,15 +47,15 @@ def registered(address: str) -> Any:
 def test_messages_survive_the_leader_and_names_follow_it(brokers: LocalBrokers) -> None:
     cluster, server = brokers.clusters["broker-a"], brokers.name_servers
     assert dledger("topic", "create", "orders", "--queues", "2", "--broker", cluster.endpoints).returncode == 0
-    until(lambda: (found := registered(server)) and found.topics_count == 1 and len(found.nodes) == 3)
+    wait_until(lambda: (found := registered(server)) and found.topics_count == 1 and len(found.nodes) == 3)
 
-    with Producer(name_servers=server, is_unknown_retried=True) as producer:
+    with Producer(name_servers=server, is_unknown_retried=True, deadline_s=PATIENCE_S) as producer:
         before = [producer.send("orders", b"%d" % number, keys=[f"k{number}"]) for number in range(40)]
         victim = cluster.wait_for_leader()
         cluster.kill(victim)
         after = [producer.send("orders", b"%d" % number, keys=[f"k{number}"]) for number in range(40, 80)]
 
-    found = until(lambda: (each := registered(server)) and each.leader_id != victim and each)
+    found = wait_until(lambda: (each := registered(server)) and each.leader_id != victim and each)
     assert found.leader_id in set(cluster.node_ids) - {victim}
     for queue_id in (0, 1):
         offsets = [sent.queue_offset for sent in (*before, *after) if sent.queue_id == queue_id]
@@ -76,17 +69,17 @@ def test_messages_survive_the_leader_and_names_follow_it(brokers: LocalBrokers) 
 
 def test_every_node_says_how_it_stands_and_raw_appends_are_refused(brokers: LocalBrokers) -> None:
     cluster = brokers.clusters["broker-a"]
-    leader = cluster.wait_for_leader()
 
-    def statuses() -> dict[str, pb.BrokerStatusResponse]:
-        found = {}
-        for node_id in cluster.node_ids:
-            with BrokerCalls(cluster.endpoint_of(node_id), 5.0) as calls:
-                found[node_id] = calls.ask(lambda stub: stub.Status, pb.BrokerStatusRequest())
-        return found
+    def at_rest() -> dict[str, pb.BrokerStatusResponse] | None:
+        """Return what all nodes say when they agree on a leader, which takes puts."""
+        found = {node_id: status_of(cluster, node_id) for node_id in cluster.node_ids}
+        leaders = {status.leader.id for status in found.values()}
+        return found if len(leaders) == 1 and any(status.is_serving_puts for status in found.values()) else None
 
-    until(lambda: statuses()[leader].is_serving_puts)
-    for node_id, status in statuses().items():
+    found = wait_until(at_rest, "all nodes agree on a leader, which takes puts")
+    (leader,) = {status.leader.id for status in found.values()}
+    assert leader in cluster.node_ids
+    for node_id, status in found.items():
         assert (status.broker, status.self_id, status.leader.id) == ("broker-a", node_id, leader)
         assert status.is_serving_puts == (node_id == leader)
         assert bool(status.not_serving_reason) == (node_id != leader)
@@ -99,47 +92,50 @@ def test_every_node_says_how_it_stands_and_raw_appends_are_refused(brokers: Loca
 
 def test_status_shows_where_puts_are_taken(brokers: LocalBrokers) -> None:
     cluster = brokers.clusters["broker-a"]
-    leader = cluster.wait_for_leader()
-    until(lambda: "taken" in dledger("status", "--group", cluster.group, "--endpoints", cluster.endpoints).stdout)
+    status = ("status", "--group", cluster.group, "--endpoints", cluster.endpoints)
+    wait_until(lambda: "taken" in dledger(*status).stdout, "puts are taken")
 
-    lines = dledger("status", "--group", cluster.group, "--endpoints", cluster.endpoints, "--json").stdout.splitlines()
-    found = {each["self_id"]: each["broker"] for each in map(json.loads, lines)}
-    assert {name: each["is_serving_puts"] for name, each in found.items()} == {
-        name: name == leader for name in cluster.node_ids
-    }
+    def shown_of_leader() -> tuple[str, dict[str, Any]] | None:
+        """Return the leader and what is shown when puts are taken there, and nowhere else."""
+        leader = cluster.wait_for_leader()
+        found = {
+            each["self_id"]: each["broker"] for each in map(json.loads, dledger(*status, "--json").stdout.splitlines())
+        }
+        serving = {name: each["is_serving_puts"] for name, each in found.items()}
+        return (leader, found) if serving == {name: name == leader for name in cluster.node_ids} else None
+
+    leader, found = wait_until(shown_of_leader, "puts are taken at the leader, and nowhere else")
     assert {each["divided_offset"] for each in found.values()} == {-1}
 
     cluster.kill(leader)
-    shown = dledger("status", "--group", cluster.group, "--endpoints", cluster.endpoints).stdout
+    shown = dledger(*status).stdout
     assert "broker broker-a" in shown
     # Its name is known while somebody leads; where it listens always.
     assert cluster.endpoint_of(leader) in shown.partition("broker broker-a")[0]
 
 
 def test_name_server_that_was_killed_knows_everything_again_at_the_next_change(brokers: LocalBrokers) -> None:
-    server = brokers.name_servers
-    first = until(lambda: registered(server))
+    server, cluster = brokers.name_servers, brokers.clusters["broker-a"]
+    wait_until(lambda: registered(server), "the broker is registered")
 
     brokers.kill_name_server(server)
     assert registered(server) is None
     brokers.start_name_server(server)
-    endpoints = brokers.clusters["broker-a"].endpoints
-    assert dledger("topic", "create", "orders", "--broker", endpoints).returncode == 0
+    assert dledger("topic", "create", "orders", "--broker", cluster.endpoints).returncode == 0
 
-    again = until(lambda: registered(server))
-    assert (again.broker, again.leader_id, again.term, again.topics_count) == (
-        "broker-a",
-        first.leader_id,
-        first.term,
-        1,
-    )
+    def is_true_again() -> bool:
+        found, leader = registered(server), status_of(cluster, cluster.wait_for_leader())
+        known = found and (found.broker, found.leader_id, found.term, found.topics_count)
+        return known == ("broker-a", leader.self_id, leader.term, 1)
+
+    wait_until(is_true_again, lambda: f"it knows everything again, not {registered(server)}")
 
 
 def test_name_servers_know_of_a_topic_as_soon_as_its_creation_is_answered(brokers: LocalBrokers) -> None:
     with (
-        BrokerCalls(brokers.endpoints, FAR_S) as calls,
+        BrokerCalls(brokers.endpoints, PATIENCE_S) as calls,
         grpc.insecure_channel(brokers.name_servers) as channel,
-        Producer(name_servers=brokers.name_servers) as producer,
+        Producer(name_servers=brokers.name_servers, deadline_s=PATIENCE_S) as producer,
     ):
         server = NameServerStub(channel)
         for number in range(10):
@@ -164,10 +160,10 @@ def test_topics_of_a_broker_that_was_started_again_are_never_unknown(brokers: Lo
     brokers.start_name_server(server)
     where = {"name_servers": server} if by == "name servers" else {"endpoints": cluster.endpoints}
 
-    with ThreadPoolExecutor(1) as other_thread, Producer(**where, deadline_s=FAR_S) as producer:
+    with ThreadPoolExecutor(1) as other_thread, Producer(**where, deadline_s=PATIENCE_S) as producer:
         sending = other_thread.submit(producer.send, "orders", b"x")
         cluster.start()
-        assert sending.result(FAR_S).queue_offset == 0
+        assert sending.result(PATIENCE_S).queue_offset == 0
 
 
 def test_brokers_are_taken_over_and_stopped_by_a_later_program(brokers: LocalBrokers) -> None:

@@ -18,23 +18,23 @@ from cluster.local_brokers import LocalBrokers
 from cluster.local_node import choose_ports
 from cluster.local_process import LocalProcess
 from cluster.v1 import broker_pb2 as pb
+from tests.waiting import PATIENCE_S
 
 QUEUES = 4
-FAR_S = 60.0
 POLL_MAX = 10
 
 
 @pytest.fixture
 def orders(brokers: LocalBrokers) -> LocalBrokers:
     """Return a broker that has the topic `orders`."""
-    with BrokerCalls(brokers.endpoints, FAR_S) as calls:
+    with BrokerCalls(brokers.endpoints, PATIENCE_S) as calls:
         topic = pb.Topic(name="orders", read_queues=QUEUES, write_queues=QUEUES, permission=6)
         calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic))
     return brokers
 
 
 def send(name_servers: str, numbers: range) -> None:
-    with Producer(name_servers=name_servers, is_unknown_retried=True, deadline_s=FAR_S) as producer:
+    with Producer(name_servers=name_servers, is_unknown_retried=True, deadline_s=PATIENCE_S) as producer:
         for number in numbers:
             producer.send_many([OutgoingMessage("orders", b"%d" % number)], queue_id=number % QUEUES)
 
@@ -42,7 +42,7 @@ def send(name_servers: str, numbers: range) -> None:
 def read_until(consumer: BlockingConsumer, is_enough: Callable[[Counter[int]], bool]) -> Counter[int]:
     """Return how often each number came, as soon as that is enough."""
     found: Counter[int] = Counter()
-    deadline = time.monotonic() + FAR_S
+    deadline = time.monotonic() + PATIENCE_S
     while not is_enough(found):
         assert time.monotonic() < deadline, f"only {len(found)} came"
         found.update(int(message.body) for message in consumer.poll(POLL_MAX, 0.2))
@@ -54,7 +54,7 @@ def has_all(numbers: range) -> Callable[[Counter[int]], bool]:
 
 
 def committed(brokers: LocalBrokers, group: str) -> list[int]:
-    with BrokerCalls(brokers.endpoints, FAR_S) as calls:
+    with BrokerCalls(brokers.endpoints, PATIENCE_S) as calls:
         request = pb.FetchOffsetRequest(group=group, topic="orders", queue_ids=range(QUEUES))
         return list(calls.ask(lambda stub: stub.FetchOffset, request).offsets)
 
@@ -114,10 +114,10 @@ def test_a_broker_moves_to_other_name_servers_node_by_node_while_clients_go_on(
     new = f"127.0.0.1:{choose_ports(1, None)[0]}"
     server = LocalProcess(f"name server {new}", ["nameserver", "--listen", new], tmp_path / "new.log")
     server.launch()
-    server.wait_ready(time.monotonic() + FAR_S)
+    server.wait_ready(time.monotonic() + PATIENCE_S)
     try:
         with (
-            Producer(name_servers=old, is_unknown_retried=True, deadline_s=FAR_S) as producer,
+            Producer(name_servers=old, is_unknown_retried=True, deadline_s=PATIENCE_S) as producer,
             Consumer(name_servers=old, group="g", topics="orders", start="first") as consumer,
         ):
             producer.send("orders", b"0")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from cluster.broker_calls import BrokerCalls
 from cluster.local_cluster import LocalCluster
@@ -18,19 +16,10 @@ from store.message import Message
 from store.os_files import OsFiles
 from store.store_config import MessageStoreConfig
 from tests.integration.brokers.conftest import SMALL
+from tests.waiting import PATIENCE_S, wait_until
 
 FILE_SIZE = SMALL["mapped_file_size_for_entry_data"]
 FILES = 5
-FAR_S = 30.0
-
-
-def until(question: Callable[[], Any], what: str) -> Any:
-    """Return the first true answer; real processes need a moment."""
-    deadline = time.monotonic() + FAR_S
-    while not (answer := question()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-    return answer
 
 
 def write_plain(root: Path) -> None:
@@ -60,11 +49,11 @@ def test_node_that_waits_for_the_others_ends_in_order_when_it_is_told_to(tmp_pat
     cluster = LocalCluster.create(tmp_path, nodes=2, options={**SMALL, "broker": "broker-a"})
     try:
         cluster._launch("n1")
-        until(lambda: "all founders of the group must say what they have" in log_of(cluster, "n1"), "n1 waits")
+        wait_until(lambda: "all founders of the group must say what they have" in log_of(cluster, "n1"), "n1 waits")
         child = cluster._process_of("n1")._child
         assert child is not None
         child.send_signal(signal.SIGTERM)
-        assert child.wait(10) == 0
+        assert child.wait(PATIENCE_S) == 0
         assert "stopping signal=SIGTERM" in log_of(cluster, "n1")
         assert not list(cluster.directory_of("n1").glob("data/*"))
     finally:
@@ -79,19 +68,19 @@ def test_node_that_is_killed_while_it_fetches_old_files_goes_on_where_it_was(tmp
     try:
         for node_id in cluster.node_ids:
             cluster._launch(node_id)
-        until(lambda: len(old_files(cluster, "n1")) >= 2, "n1 fetches")
+        wait_until(lambda: len(old_files(cluster, "n1")) >= 2, "n1 fetches")
         cluster.kill("n1")
         assert 2 <= len(old_files(cluster, "n1")) < FILES
 
         cluster.start_node("n1")
-        cluster._process_of("n0").wait_ready(time.monotonic() + FAR_S)
+        cluster._process_of("n0").wait_ready(time.monotonic() + PATIENCE_S)
         logged = re.findall(r"old_files_fetch from=n0 missing_bytes=(\d+)", log_of(cluster, "n1"))
         missing = [int(each) for each in logged]
         assert missing[0] == FILES * FILE_SIZE
         assert 0 < missing[-1] <= (FILES - 1) * FILE_SIZE
         assert old_files(cluster, "n0") == old_files(cluster, "n1")
         for node_id in cluster.node_ids:
-            with BrokerCalls(cluster.endpoint_of(node_id), FAR_S) as calls:
+            with BrokerCalls(cluster.endpoint_of(node_id), PATIENCE_S) as calls:
                 status = calls.ask(lambda stub: stub.Status, pb.BrokerStatusRequest())
             assert (status.divided_offset, status.min_physical_offset) == (FILES * FILE_SIZE, 0)
     finally:

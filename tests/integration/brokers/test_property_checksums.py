@@ -87,4 +87,5 @@ def test_old_record_with_damaged_properties_is_not_given_out(cluster, is_checked
         found = calls.ask(lambda stub: stub.Get, pb.GetRequest(topic="T", offset=3))
 
     assert (b"key-4" if is_checked else b"?ey-3") in found.columns.properties[0]
+    assert [(each.begin_offset, each.end_offset) for each in found.skipped] == [(3, 4)] * is_checked
     assert ("damaged_message_skipped topic=T queue_id=0" in cluster.log_of("n0").read_text()) == is_checked

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dledger.client import Appended, AppendUnknown, AsyncLogClient, LogClient, NotAppended
-from dledger.event_loop import new_event_loop
 from dledger.v1.log_pb2 import LeaderHint, StatusResponse
+from tests.waiting import run, until
 
 MakeNode = Callable[[], Any]
 Outcome = Appended | Exception
@@ -44,11 +44,6 @@ def append_asyncio(endpoints: str, bodies: Sequence[bytes], options: dict[str, f
         return outcomes
 
     return run(main())
-
-
-def run(main: Any) -> Any:
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(main)
 
 
 @pytest.fixture(params=[append_blocking, append_asyncio], ids=["blocking", "asyncio"])
@@ -288,8 +283,7 @@ def test_closing_leaves_no_caller_waiting(make_node: MakeNode) -> None:
     async def main() -> list[Any]:
         client = AsyncLogClient(node.address)
         tasks = [asyncio.ensure_future(client.append(b"sent"))]
-        while not node.requests:  # noqa: ASYNC110 - the node runs in other threads
-            await asyncio.sleep(0.001)
+        await until(lambda: node.requests, "the node has heard of it")
         await client.close()
         return await asyncio.gather(*tasks, return_exceptions=True)
 

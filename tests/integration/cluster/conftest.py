@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from cluster.local_cluster import LocalCluster
 
+# A leader is given up only by who has not heard of it for long, on a busy machine too.
 OPTIONS = {
     "heart_beat_time_interval_ms": 50,
-    "min_election_timeout_ms": 300,
-    "max_election_timeout_ms": 600,
+    "min_election_timeout_ms": 1_000,
+    "max_election_timeout_ms": 2_000,
     "mapped_file_size_for_entry_data": 1 << 20,
     "mapped_file_size_for_entry_index": 1 << 20,
 }
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this folder as slow: they run real processes."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")

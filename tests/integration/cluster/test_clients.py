@@ -6,16 +6,16 @@ import asyncio
 import contextlib
 import itertools
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from cluster.local_cluster import LocalCluster
 from dledger import Appended, AppendUnknown, AsyncLogClient, LogClient, NotAppended, ReadFailed
 from dledger.entry import MAX_BODY_BYTES
-from dledger.event_loop import new_event_loop
+from tests.waiting import PATIENCE_S, run, wait_until
 
 
 @pytest.fixture
@@ -35,9 +35,7 @@ def bodies_at(log: LogClient, places: list[Appended], **options: object) -> list
 
 def wait_for_commit(log: LogClient, endpoint: str, index: int) -> None:
     """Wait until a node has heard, with the next message of its leader, that `index` is committed."""
-    deadline = time.monotonic() + 10
-    while log.status(endpoint).commit_index < index:
-        assert time.monotonic() < deadline, f"{endpoint} does not hear of the commit of {index}"
+    wait_until(lambda: log.status(endpoint).commit_index >= index, f"{endpoint} hears of the commit of {index}")
 
 
 def test_appended_is_read_back_as_it_was(log: LogClient) -> None:
@@ -143,8 +141,7 @@ def test_tasks_that_share_a_client_get_each_its_own_place(cluster: LocalCluster)
                 assert [b"%d" % number] * 100 == [found[place.index] for place in batch]
             assert (await log.status()).role == "LEADER"
 
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(main())
+    run(main())
 
 
 def test_reader_that_follows_skips_and_repeats_nothing_when_the_leader_is_killed(
@@ -181,9 +178,9 @@ def test_reader_that_follows_skips_and_repeats_nothing_when_the_leader_is_killed
         wait_for_growth(acknowledged)
         cluster.start_node(leader)
     is_over.set()
-    threads[1].join(30)
+    threads[1].join(PATIENCE_S)
     end = log.append(b"end").index
-    threads[0].join(30)
+    threads[0].join(PATIENCE_S)
 
     assert not threads[0].is_alive()
     indexes = [index for index, _ in seen]
@@ -197,13 +194,13 @@ def test_reader_that_follows_skips_and_repeats_nothing_when_the_leader_is_killed
 def test_status_finds_the_new_leader_when_the_known_one_is_gone(cluster: LocalCluster, log: LogClient) -> None:
     killed = log.status().self_id
     cluster.kill(killed)
-    deadline = time.monotonic() + 20
-    status = None
-    while status is None:
-        assert time.monotonic() < deadline, "the client never asks anybody but the dead leader"
-        with contextlib.suppress(ReadFailed):
-            status = log.status()
 
+    def status_of_leader() -> Any:
+        with contextlib.suppress(ReadFailed):
+            return log.status()
+        return None
+
+    status = wait_until(status_of_leader, "somebody else than the dead leader is asked")
     assert status.self_id != killed
     assert status.role == "LEADER"
 
@@ -211,7 +208,5 @@ def test_status_finds_the_new_leader_when_the_known_one_is_gone(cluster: LocalCl
 
 
 def wait_for_growth(acknowledged: list[tuple[int, bytes]]) -> None:
-    goal, deadline = len(acknowledged) + 100, time.monotonic() + 30
-    while len(acknowledged) < goal:
-        assert time.monotonic() < deadline, "no append was acknowledged for a while"
-        time.sleep(0.01)
+    goal = len(acknowledged) + 100
+    wait_until(lambda: len(acknowledged) >= goal, "appends are acknowledged")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
 from cluster.local_cluster import LocalCluster
+from cluster.local_node import choose_ports
 from dledger import LogClient
 
 
@@ -109,9 +109,7 @@ def test_metrics_are_served_on_their_own_port(cluster: LocalCluster) -> None:
 
 def test_second_process_on_the_same_directory_is_refused(cluster: LocalCluster) -> None:
     node_id = cluster.node_ids[0]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        metrics = f"metrics_address=127.0.0.1:{free.getsockname()[1]}"
+    metrics = f"metrics_address=127.0.0.1:{choose_ports(1, None)[0]}"
 
     second = dledger(cluster, "server", "--config", cluster.config_of(node_id), "--set", metrics)
 

@@ -20,15 +20,10 @@ from cluster.local_cluster import LocalCluster
 from dledger import LogClient
 from dledger.client import AdminClient, AdminFailed, AppendUnknown, AsyncAdminClient, AsyncLogClient
 from dledger.errors import ResponseCode
+from tests.integration.cluster.conftest import OPTIONS
+from tests.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[3]
-OPTIONS = {
-    "heart_beat_time_interval_ms": 50,
-    "min_election_timeout_ms": 300,
-    "max_election_timeout_ms": 600,
-    "mapped_file_size_for_entry_data": 1 << 20,
-    "mapped_file_size_for_entry_index": 1 << 20,
-}
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +122,7 @@ def test_wiped_node_gets_everything_again_and_counts_again(group: LocalCluster) 
 
 async def transfer_when_fit(admin: AsyncAdminClient, target: str) -> None:
     """Hand over to `target`, which a new leader may not have heard of yet."""
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + PATIENCE_S
     while True:
         try:
             await admin.transfer(target)
@@ -190,10 +185,7 @@ def test_dead_node_is_replaced_while_appends_go_on_and_all_that_was_acknowledged
         group.wait_counted(new)
         count = len(acknowledged)
         group.kill(group.wait_for_leader())
-        deadline = time.monotonic() + 30
-        while len(acknowledged) < count + 10:
-            assert time.monotonic() < deadline, "appends did not go on"
-            time.sleep(0.01)
+        wait_until(lambda: len(acknowledged) >= count + 10, "appends go on")
     finally:
         is_over.set()
         thread.join()

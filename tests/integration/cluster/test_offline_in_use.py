@@ -88,6 +88,21 @@ def test_store_in_use_can_be_looked_into_when_that_is_asked_for(at_rest: Path) -
     assert dledger("verify", at_rest, "--force-read-only").exit_code == 0
 
 
+def test_files_that_are_just_being_made_are_no_fault_of_a_store_in_use(at_rest: Path) -> None:
+    begun = [
+        at_rest / "commitlog/00000000000001048576",
+        at_rest / "consumequeue/topic-0/0/00000000000000004000",
+        at_rest / "index/20991231235959999",
+    ]
+    for path in begun:
+        assert path.parent.is_dir()
+        path.touch()
+
+    result = dledger("verify", at_rest, "--force-read-only")
+
+    assert result.exit_code == 0, result.output
+
+
 @pytest.mark.slow
 def test_nothing_is_called_wrong_of_a_store_that_is_being_written(in_use: Path) -> None:
     for _ in range(5):

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import socket
 from dataclasses import replace
 
 import pytest
@@ -14,11 +13,9 @@ from commitlog.dledger_commit_log import DLedgerCommitLog, DLedgerCommitLogConfi
 from commitlog.leadership import Leadership
 from commitlog.old_log import OldLog
 from commitlog.system_records import STAMP_AT, STATE_CHANNEL, MessageEntryCodec, system_body
-from dledger.config import Address, NodeConfig, Peer
-from dledger.core.config import RaftConfig
+from dledger.config import NodeConfig, Peer
 from dledger.entry_store import EntryStoreConfig
 from dledger.errors import ResponseCode
-from dledger.event_loop import new_event_loop
 from dledger.metrics import NodeMetrics
 from dledger.node import Node
 from store.commit_log import Certainty
@@ -27,11 +24,12 @@ from store.message import Message, QueueKey
 from store.message_store import MessageStore
 from store.os_files import OsFiles
 from store.store_config import MessageStoreConfig
+from tests.replicated_brokers import RAFT, WAIT_ACK_MS, free_port
+from tests.waiting import PATIENCE_S, run, until
 
 FILE_SIZE = 1 << 16
 SIZES = EntryStoreConfig(FILE_SIZE, 32 << 12)
 CONFIG = MessageStoreConfig(mapped_file_size_consume_queue=1000, max_hash_slot_num=100, max_index_num=400)
-RAFT = RaftConfig(heart_beat_time_interval_ms=40, min_election_timeout_ms=200, max_election_timeout_ms=400)
 NOW = 1_700_000_000_000
 OLD_COUNT = 40
 
@@ -110,12 +108,6 @@ def write_plain(root):
     log.close()
 
 
-def free_port():
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return Address("127.0.0.1", holder.getsockname()[1])
-
-
 @pytest.fixture
 def configs(tmp_path):
     write_plain(tmp_path / "n0")
@@ -130,19 +122,13 @@ def configs(tmp_path):
         client_address=free_port(),
         mapped_file_size_for_entry_data=FILE_SIZE,
         mapped_file_size_for_entry_index=SIZES.index_file_size_bytes,
+        max_wait_ack_time_ms=WAIT_ACK_MS,
         raft=RAFT,
     )
     return [
         replace(first, self_id=peer.id, store_base_dir=str(tmp_path / peer.id), client_address=free_port())
         for peer in peers
     ]
-
-
-async def until(condition):
-    deadline = asyncio.get_running_loop().time() + 20
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 async def ready_leader(brokers):
@@ -152,7 +138,7 @@ async def ready_leader(brokers):
 
 async def put(brokers, *messages):
     """Put at whoever leads, which may have lost its quorum just now; return (who it was, where they stand)."""
-    deadline = asyncio.get_running_loop().time() + 20
+    deadline = asyncio.get_running_loop().time() + PATIENCE_S
     while True:
         leader = await ready_leader(brokers)
         outcome = await leader.put(*messages)
@@ -198,12 +184,7 @@ async def story(configs):
 
 @pytest.mark.slow
 def test_group_goes_on_from_a_plain_log_over_a_failover(configs):
-    async def limited():
-        async with asyncio.timeout(60):
-            await story(configs)
-
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(limited())
+    run(story(configs))
 
 
 def test_node_that_was_only_opened_gives_its_files_back(configs):

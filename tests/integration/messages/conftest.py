@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.messages.scripted_broker import ScriptedBroker, ScriptedNameServer, Stored
+from tests.integration.messages.scripted_broker import ScriptedBroker, Stored
+from tests.integration.messages.scripted_name_server import ScriptedNameServer
 
 
 @pytest.fixture

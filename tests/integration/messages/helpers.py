@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 from cluster import Consumer
-from dledger.event_loop import new_event_loop
-
-PATIENCE_S = 20.0
-
-
-def run(main: Coroutine[Any, Any, Any]) -> Any:
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(asyncio.wait_for(main, 3 * PATIENCE_S))
+from tests.waiting import PATIENCE_S
 
 
 def bodies_of(broker: Any, topic: str = "orders") -> list[bytes]:
@@ -38,13 +29,6 @@ async def take(consumer: Any, count: int) -> list[Any]:
     while len(messages) < count and time.monotonic() < deadline:
         messages += await consumer.poll(count - len(messages), 0.5)
     return messages
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to hold"
-        await asyncio.sleep(0.01)
 
 
 def bodies(messages: list[Any]) -> list[bytes]:

@@ -14,7 +14,7 @@ import grpc
 from cluster.errors import Reason, RequestFailed, answer_of
 from cluster.message_columns import encode_host
 from cluster.v1 import broker_pb2 as pb
-from cluster.v1 import broker_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
+from cluster.v1 import broker_pb2_grpc, nameserver_pb2
 from commitlog.properties import RawProperties
 from commitlog.record_encoder import RecordEncoder
 from dledger.v1.log_pb2 import LeaderHint
@@ -64,12 +64,14 @@ class Stored:
                 self.put(Message(topic, body.ljust(size), queue_id, properties, born_timestamp=1))
             self.changed.notify_all()
 
-    def records(self, topic: str, queue_id: int, begin: int, end: int, tags: str) -> bytes:
+    def records(
+        self, topic: str, queue_id: int, begin: int, end: int, tags: str, damaged: frozenset[int] = frozenset()
+    ) -> bytes:
         wanted = set() if tags in ("", "*") else {each.strip() for each in tags.split("||")}
         rows = [
             (offset, message)
             for offset, message in enumerate(self.queues[topic, queue_id][begin:end], begin)
-            if not wanted or message.properties.get("TAGS") in wanted
+            if offset not in damaged and (not wanted or message.properties.get("TAGS") in wanted)
         ]
         if not rows:
             return b""
@@ -94,6 +96,9 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
         # Streams to readers and members are open, and nothing comes.
         self.is_mute = False
         self.messages_per_response = 100
+        # Queue offsets, in all queues, that this node's disk has damaged; and how often others were asked for them.
+        self.damaged: frozenset[int] = frozenset()
+        self.gets = 0
         self.released = threading.Event()
         self._pool = ThreadPoolExecutor(64)
         self._server = grpc.server(self._pool, options=[("grpc.so_reuseport", 0)])
@@ -214,7 +219,12 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
                 first, end = stored.firsts[key], len(stored.queues[key])
                 refusal = self._refusal()
                 upto = min(end, offset + self.messages_per_response)
-                records = b"" if refusal else stored.records(request.topic, queue_id, offset, upto, request.tags)
+                records = (
+                    b""
+                    if refusal
+                    else stored.records(request.topic, queue_id, offset, upto, request.tags, self.damaged)
+                )
+                skipped = self._skipped(queue_id, offset, upto)
             if refusal is not None:
                 yield pb.SubscribeResponse(answer=refusal)
                 return
@@ -227,10 +237,27 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
             if offset > end:
                 yield pb.SubscribeResponse(status=pb.GET_STATUS_OFFSET_OVERFLOW_BADLY, next_offset=end, **common)
                 return
-            if records:
+            if records or skipped:
                 self.sent_messages += upto - offset
-                yield pb.SubscribeResponse(records=records, next_offset=upto, **common)
+                status = pb.GET_STATUS_FOUND if records else pb.GET_STATUS_NO_MATCHED_MESSAGE
+                yield pb.SubscribeResponse(status=status, records=records, next_offset=upto, skipped=skipped, **common)
             offset = upto
+
+    def _skipped(self, queue_id: int, begin: int, end: int) -> list[pb.SkippedMessages]:
+        found: list[pb.SkippedMessages] = []
+        for at in sorted(self.damaged):
+            if found and found[-1].end_offset == at < end:
+                found[-1].end_offset += 1
+            elif begin <= at < end:
+                found.append(pb.SkippedMessages(queue_id=queue_id, begin_offset=at, end_offset=at + 1))
+        return found
+
+    def Get(self, request: pb.GetRequest, context: grpc.ServicerContext) -> pb.GetResponse:
+        self.gets += 1
+        with self.stored.changed:
+            end = min(len(self.stored.queues[request.topic, request.queue_id]), request.offset + request.max_messages)
+            place = (request.topic, request.queue_id, request.offset, end, request.tags)
+            return pb.GetResponse(records=self.stored.records(*place, self.damaged), next_offset=end)
 
     def Offsets(self, request: pb.OffsetsRequest, context: grpc.ServicerContext) -> pb.OffsetsResponse:
         ids = list(request.queue_ids)
@@ -354,28 +381,5 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
         ]
 
     def Route(self, request: Any, context: grpc.ServicerContext) -> nameserver_pb2.RouteResponse:
-        return nameserver_pb2.RouteResponse(routes=self.routes(list(request.topics)))
-
-
-class ScriptedNameServer(nameserver_pb2_grpc.NameServerServicer):
-    """Tells the routes of some brokers."""
-
-    def __init__(self, brokers: list[ScriptedBroker]) -> None:
-        self.brokers = brokers
-        self._server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
-        nameserver_pb2_grpc.add_NameServerServicer_to_server(self, self._server)
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-        self._server.start()
-
-    def stop(self) -> None:
-        self._server.stop(grace=None).wait()
-
-    def Route(self, request: Any, context: grpc.ServicerContext) -> nameserver_pb2.RouteResponse:
-        routes = [
-            nameserver_pb2.TopicRoute(
-                topic=topic,
-                brokers=[route.brokers[0] for node in self.brokers for route in node.routes([topic])],
-            )
-            for topic in request.topics
-        ]
-        return nameserver_pb2.RouteResponse(routes=[route for route in routes if route.brokers])
+        routes = self.routes(list(request.topics))
+        return nameserver_pb2.RouteResponse(routes=routes, broker=self.stored.name, term=self.term)

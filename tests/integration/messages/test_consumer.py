@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from cluster import OutgoingMessage, Producer, RequestFailed
+from cluster import OutgoingMessage, Producer, RequestFailed, SkippedMessages
 from cluster.errors import Reason
-from tests.integration.messages.helpers import bodies, consumer_of, numbers, offset_of, run, take, until
+from tests.integration.messages.helpers import bodies, consumer_of, numbers, offset_of, take
+from tests.waiting import run, until
 
 MakeBroker = Callable[..., Any]
 
@@ -100,6 +102,78 @@ def test_expired_messages_are_skipped_and_an_offset_beyond_the_end_is_told(make_
 
     run(main())
     assert 7 == offset_of(broker, 1)
+
+
+@pytest.mark.parametrize("tags", ["*", "paid"])
+def test_what_the_leaders_disk_has_damaged_comes_from_another_node_in_its_place(
+    make_broker: MakeBroker, tags: str
+) -> None:
+    leader = make_broker({"orders": 1})
+    first, second = make_broker(beside=leader), make_broker(beside=leader)
+    for _ in range(10):
+        leader.stored.fill("orders", 1, tags="paid")
+        leader.stored.fill("orders", 1, tags="open")
+    # No node has 8 and 9; what the first follower lacks the second one has.
+    leader.damaged, first.damaged, second.damaged = (
+        frozenset({4, 8, 9, 12, 13}),
+        frozenset({4, 8, 9}),
+        frozenset({8, 9}),
+    )
+    heard: list[SkippedMessages] = []
+
+    async def main() -> list[int]:
+        async with consumer_of(leader, topics={"orders": tags}, on_skipped=heard.append) as consumer:
+            wanted = [at for at in range(20) if at not in (8, 9) and (tags == "*" or not at % 2)]
+            messages = await take(consumer, len(wanted))
+            assert wanted == [message.queue_offset for message in messages]
+            await consumer.poll(1, 0.0)
+        return wanted
+
+    run(main())
+    assert [(8, 10)] == [(each.begin, each.end) for each in heard]
+    assert 20 == offset_of(leader)
+    assert 0 < first.gets + second.gets < 20
+
+
+def test_node_that_stays_silent_is_waited_for_once_and_not_for_each_damaged_message(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("cluster.client.read_elsewhere._PATIENCE_S", 0.3)
+    caplog.set_level(logging.INFO, "cluster.client.read_elsewhere")
+    leader = make_broker({"orders": 1})
+    sound, silent = make_broker(beside=leader), make_broker(beside=leader)
+    silent.stop()
+    leader.stored.fill("orders", 20)
+    leader.damaged, sound.damaged = frozenset(range(0, 20, 2)), frozenset(range(0, 10, 2))
+    heard: list[SkippedMessages] = []
+
+    async def main() -> None:
+        async with consumer_of(leader, on_skipped=heard.append) as consumer:
+            assert [b"%d" % at for at in range(20) if at % 2 or at >= 10] == [
+                body.strip() for body in bodies(await take(consumer, 15))
+            ]
+
+    run(main())
+    assert [0, 2, 4, 6, 8] == [each.begin for each in heard]
+    tried = [record.args[1] for record in caplog.records if silent.address in record.getMessage()]
+    assert {0} == set(tried)
+
+
+def test_damaged_messages_of_a_broker_of_one_node_are_told_at_once(make_broker: MakeBroker) -> None:
+    broker = make_broker({"orders": 1})
+    broker.stored.fill("orders", 6)
+    broker.damaged = frozenset({0, 5})
+    heard: list[SkippedMessages] = []
+
+    async def main() -> None:
+        async with consumer_of(broker, on_skipped=heard.append) as consumer:
+            assert [b"1", b"2", b"3", b"4"] == bodies(await take(consumer, 4))
+            broker.stored.fill("orders", 1)
+            assert [b"0"] == bodies(await take(consumer, 1))
+
+    run(main())
+    assert [(0, 1), (5, 6)] == [(each.begin, each.end) for each in heard]
+    assert not broker.gets
 
 
 def test_broken_streams_and_new_leaders_lose_nothing_and_repeat_nothing(make_broker: MakeBroker) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from cluster import Consumer, RequestFailed
+from cluster.client import route_cache
 from cluster.client.queue_choice import BrokerQueue
-from tests.integration.messages.helpers import PATIENCE_S, bodies, consumer_of, numbers, run, take, until
+from tests.integration.messages.helpers import bodies, consumer_of, numbers, take
+from tests.waiting import PATIENCE_S, run, until
 
 MakeBroker = Callable[..., Any]
 
@@ -144,6 +146,28 @@ def test_consumers_of_several_brokers_follow_routes_of_name_servers(
             server.stop()
             brokers[0].stored.fill("orders", 5, queue_id=0)
             assert numbers(5) == bodies(await take(opened, 5))
+
+    run(main())
+
+
+def test_queues_that_a_topic_gets_later_are_shared_out_and_read(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route_cache, "REFRESH_INTERVAL_MS", 100)
+    broker = make_broker({"orders": 2})
+    options = {"rebalance_interval_s": 0.2}
+
+    async def main() -> None:
+        async with (
+            consumer_of(broker, client_id="a", **options) as first,
+            consumer_of(broker, client_id="b", **options) as second,
+        ):
+            await until(lambda: [1, 1] == [len(each) for each in shares(first, second)])
+            broker.stored.topics["orders"] = 6
+            broker.stored.fill("orders", 10, queue_id=5)
+            await until(lambda: [3, 3] == [len(each) for each in shares(first, second)])
+            assert not set.intersection(*shares(first, second))
+            assert numbers(10) == bodies(await take(second, 10))
 
     run(main())
 

@@ -12,8 +12,9 @@ from cluster import Appended, AppendUnknown, NotAppended, Producer, RequestFaile
 from cluster.errors import Reason
 from commitlog.compression import uncompressed_body
 from store.commit_log import Certainty
-from tests.integration.messages.helpers import PATIENCE_S, bodies_of, kinds, run
+from tests.integration.messages.helpers import bodies_of, kinds
 from tests.integration.messages.scripted_broker import EARLIER_HOST
+from tests.waiting import PATIENCE_S, run
 
 MakeBroker = Callable[..., Any]
 

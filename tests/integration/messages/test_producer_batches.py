@@ -11,7 +11,8 @@ import pytest
 
 from cluster import Appended, NotAppended, OutgoingMessage, Producer, RequestFailed, SendsFailed
 from cluster.errors import Reason
-from tests.integration.messages.helpers import bodies_of, kinds, run
+from tests.integration.messages.helpers import bodies_of, kinds
+from tests.waiting import run
 
 MakeBroker = Callable[..., Any]
 
@@ -48,15 +49,18 @@ def test_messages_sent_at_once_share_batches(make_broker: MakeBroker) -> None:
 def test_lone_message_waits_for_company_only_as_long_as_the_linger(make_broker: MakeBroker) -> None:
     broker = make_broker()
 
-    async def main(linger_ms: float) -> float:
+    async def shortest(linger_ms: float, sends: int) -> float:
+        took: list[float] = []
         async with Producer(broker.address, linger_ms=linger_ms) as producer:
-            await producer.send("orders", b"warm")
-            began = time.monotonic()
-            await producer.send("orders", b"a")
-            return time.monotonic() - began
+            for _ in range(sends):
+                began = time.monotonic()
+                await producer.send("orders", b"a")
+                took.append(time.monotonic() - began)
+        return min(took)
 
-    assert run(main(400)) >= 0.4
-    assert run(main(0)) < 0.4
+    assert run(shortest(400, 2)) >= 0.4
+    # A busy machine may take as long for one of them.
+    assert run(shortest(0, 20)) < 0.4
 
 
 def test_flush_does_not_wait_for_the_linger(make_broker: MakeBroker) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -15,47 +13,32 @@ import grpc
 import pytest
 
 from cluster import OutgoingMessage, Producer
-from cluster.local_node import choose_ports
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from tests.broker_process import BrokerProcess
 from tests.consumer_process import ConsumerProcess, shared_out
-from tests.integration.messages.helpers import PATIENCE_S, bodies, consumer_of, numbers, run, take, until
+from tests.integration.messages.helpers import bodies, consumer_of, numbers, take
+from tests.waiting import PATIENCE_S, run, until
 
 pytestmark = pytest.mark.slow
 
 
-class BrokerProcess:
-    """One `dledger broker --standalone`; may be killed and started again."""
-
-    def __init__(self, path: Path, queues: int = 4) -> None:
-        (port,) = choose_ports(1, None)
-        self.address = f"127.0.0.1:{port}"
-        self._path = path
-        self._process: subprocess.Popen[str] | None = None
-        self.start()
-        with grpc.insecure_channel(self.address) as channel:
-            topic = pb.Topic(name="orders", read_queues=queues, write_queues=queues, permission=6)
-            BrokerServiceStub(channel).SetTopic(pb.SetTopicRequest(topic=topic), timeout=PATIENCE_S)
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "cluster.cli", "broker", "--standalone", str(self._path)]
-        command += ["--listen", self.address, "--name", "b", "--set", "mapped_file_size=4194304"]
-        command += ["--set", "max_hash_slot_num=1000", "--set", "max_index_num=4000"]
-        command += ["--set", "dedupe_window_count=10000"]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
-        with grpc.insecure_channel(self.address) as channel:
-            grpc.channel_ready_future(channel).result(PATIENCE_S)
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
+SETTINGS = {
+    "mapped_file_size": 4 << 20,
+    "max_hash_slot_num": 1_000,
+    "max_index_num": 4_000,
+    "dedupe_window_count": 10_000,
+}
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """Return a broker in a process of its own."""
-    process = BrokerProcess(tmp_path / "store")
+    """Return a broker in a process of its own, with a topic of four queues."""
+    process = BrokerProcess(tmp_path / "store", **SETTINGS)
+    process.start()
+    with grpc.insecure_channel(process.address) as channel:
+        topic = pb.Topic(name="orders", read_queues=4, write_queues=4, permission=6)
+        BrokerServiceStub(channel).SetTopic(pb.SetTopicRequest(topic=topic), timeout=PATIENCE_S)
     yield process
     process.kill()
 
@@ -130,6 +113,9 @@ def test_group_of_processes_reads_everything_when_one_is_killed(broker: BrokerPr
     try:
         run(main())
     finally:
+        # All stand still first: else those that are ended last take over the queues of the others.
+        for consumer in consumers.values():
+            consumer.pause()
         for consumer in consumers.values():
             consumer.kill()
     assert {(queue_id, offset) for queue_id in range(4) for offset in range(200)} == set(places(*consumers))

@@ -11,6 +11,7 @@ from cluster.cli import app
 from cluster.route_messages import register_request
 from cluster.route_table import BrokerNode, Registration, TopicQueues
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
+from tests.waiting import PATIENCE_S
 
 NODES = (BrokerNode("n0", "127.0.0.1:40921"), BrokerNode("n1", "127.0.0.1:40922"))
 REGISTRATION = Registration("b0", "c0", 3, 0, "n1", NODES, (TopicQueues("orders", 8, 8, 6),))
@@ -19,7 +20,7 @@ REGISTRATION = Registration("b0", "c0", 3, 0, "n1", NODES, (TopicQueues("orders"
 def register(*addresses: str) -> None:
     for address in addresses:
         with grpc.insecure_channel(address) as channel:
-            NameServerStub(channel).Register(register_request(REGISTRATION), wait_for_ready=True, timeout=10)
+            NameServerStub(channel).Register(register_request(REGISTRATION), wait_for_ready=True, timeout=PATIENCE_S)
 
 
 def brokers(*arguments: str, servers: str):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +11,17 @@ from typing import Any, Protocol
 import pytest
 from prometheus_client import CollectorRegistry
 
+from cluster.local_node import choose_ports
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 from dledger.errors import ResponseCode
-from dledger.event_loop import new_event_loop
 from dledger.metrics import NodeMetrics
 from dledger.node import Node
 from dledger.pending_appends import AppendResult
 from dledger.state_machine import StateMachine
 from store.files import Files
+from tests import waiting
+from tests.replicated_brokers import WAIT_ACK_MS
 
 _PASSING = (ResponseCode.NOT_LEADER, ResponseCode.LEADER_TRANSFERRING, ResponseCode.LEADER_NOT_READY)
 
@@ -34,47 +34,20 @@ class Run(Protocol):
 
 @pytest.fixture
 def run() -> Run:
-    """Run a coroutine on the event loop that a node uses, for at most a minute."""
-
-    async def limited(main: Coroutine[Any, Any, None]) -> None:
-        async with asyncio.timeout(60):
-            await main
-
-    def run_on_loop(main: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(limited(main))
-
-    return run_on_loop
+    """Run a coroutine on the event loop that a node uses, for some minutes at most."""
+    return waiting.run
 
 
 @pytest.fixture
 def eventually() -> Callable[[Condition], Coroutine[Any, Any, None]]:
-    """Wait until a condition holds; fail after 20 seconds."""
-
-    async def wait(condition: Condition) -> None:
-        deadline = asyncio.get_running_loop().time() + 20
-        while not condition():
-            assert asyncio.get_running_loop().time() < deadline, "the condition did not come true in time"
-            await asyncio.sleep(0.005)
-
-    return wait
+    """Wait until a condition holds; fail after a minute."""
+    return waiting.until
 
 
 @pytest.fixture
 def free_address() -> Callable[[], Address]:
     """Return loopback addresses that nobody listens on, each only once."""
-    given: set[int] = set()
-
-    def choose() -> Address:
-        while True:
-            with socket.socket() as holder:
-                holder.bind(("127.0.0.1", 0))
-                port = int(holder.getsockname()[1])
-            if port not in given:
-                given.add(port)
-                return Address("127.0.0.1", port)
-
-    return choose
+    return lambda: Address("127.0.0.1", choose_ports(1, None)[0])
 
 
 @pytest.fixture
@@ -91,6 +64,7 @@ def configs(free_address: Callable[[], Address], tmp_path: Path) -> dict[str, No
             client_address=free_address(),
             mapped_file_size_for_entry_data=1 << 20,
             mapped_file_size_for_entry_index=32 << 12,
+            max_wait_ack_time_ms=WAIT_ACK_MS,
             raft=raft,
         )
         for peer in peers

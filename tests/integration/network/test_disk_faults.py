@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dledger.disk_watch import DiskWatch
 from dledger.errors import Outcome, ResponseCode, outcome_of
 from dledger.node import Node
 from dledger.pending_reads import RequestRefused
@@ -157,6 +158,8 @@ def test_leader_whose_disk_stalls_steps_down_and_the_others_go_on(
 ) -> None:
     # The nodes of this test share one event loop: no sync may hold it up.
     monkeypatch.setattr("dledger.syncer.SyncPolicy.is_inline", lambda *_, **__: False)
+    # A stall is what takes as long as an election, as ever.
+    monkeypatch.setattr("dledger.driver.DiskWatch", DiskWatch)
 
     async def main() -> None:
         disks = {node_id: FaultyDisk() for node_id in cluster.configs}

@@ -18,6 +18,7 @@ from dledger.peer_handshake import Handshake, PeerRefused
 from dledger.peer_transport import PeerTransport
 from store.errors import StoreError
 from tests.integration.network.test_peer_transport import Recorder
+from tests.waiting import PATIENCE_S
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -45,7 +46,7 @@ class Echo:
 def run(request):
     def run_in_loop(coroutine):
         with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-            return runner.run(asyncio.wait_for(coroutine, 30))
+            return runner.run(asyncio.wait_for(coroutine, PATIENCE_S))
 
     return run_in_loop
 

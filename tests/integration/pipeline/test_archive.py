@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.archive import Archive, run_here
-from pipeline.errors import BadOption, CorruptRecord, DataLost
-from pipeline.lake import Lake
-from pipeline.lake_manifest import LogRange
-from pipeline.record_builder import build_records
-from pipeline.sink_options import LakeTarget
-from pipeline.stores import open_store
-from store.archive_mark import decode_mark, mark_path
+from pipeline.archive.archive import Archive, run_here
+from pipeline.columns.record_builder import build_records
+from pipeline.common.errors import BadOption, CorruptRecord, DataLost
+from pipeline.lake.lake import Lake
+from pipeline.lake.manifest import LogRange
+from pipeline.log.stores import open_store
+from pipeline.sink.options import LakeTarget
+from store.archive_mark import ArchiveFloor, decode_mark, mark_path
+from store.os_files import OsFiles
 from tests.message_stores import SMALL, numbered, open_small, with_log
 
 # Files of 64 KiB: about 200 messages in each.
@@ -101,8 +102,8 @@ def test_archive_that_is_killed_goes_on_and_doubles_nothing(tmp_path, place, mon
     assert archived(Lake.open(str(lake))) == records_of(root)
 
 
-def test_mark_does_not_pass_a_gap(tmp_path):
-    """Messages were deleted before they were archived: the archive stops, or goes on and the mark stays."""
+def test_behind_a_gap_the_mark_allows_only_logs_that_begin_there_to_be_deleted(tmp_path):
+    """Messages were deleted before they were archived: the archive stops, or goes on if that may be."""
     root, lake = tmp_path / "store", tmp_path / "lake"
     fill(root, 0, 300)
     end = run(root, lake).end
@@ -118,7 +119,12 @@ def test_mark_does_not_pass_a_gap(tmp_path):
     covered = Lake.open(str(lake)).covered("n0")
     assert [each.begin for each in covered] == [0, 131_072]
     assert covered[0].end == end
-    assert mark_of(lake).end == end
+    assert mark_of(lake) == ("n0", 131_072, covered[1].end)
+    floor = ArchiveFloor(OsFiles(), mark_path(str(lake), "n0"), "n0")
+    assert floor.read(131_072) == covered[1].end
+    for begin in (0, end, 131_071):
+        assert floor.read(begin) == begin
+        assert "in no archive" in floor.trouble
 
 
 def test_corrupt_record_stops_the_archive_before_it(tmp_path):

@@ -1,5 +1,6 @@
 """A lake holds each batch once, wherever its driver is killed."""
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.errors import BadOption
-from pipeline.lake import Lake, UnfitSchema
-from pipeline.lake_files import FileWriter, UnfitRows, checksum_of
-from pipeline.lake_manifest import BatchId, DamagedLake, LogRange
-from pipeline.record_builder import build_records
+from pipeline.columns.record_builder import build_records
+from pipeline.common.errors import BadOption, NotWritable
+from pipeline.lake.files import FileWriter, UnfitRows, checksum_of
+from pipeline.lake.lake import Lake, UnfitSchema
+from pipeline.lake.manifest import BatchId, DamagedLake, LogRange
 from store.os_files import OsFiles
 from tests.lake_rows import NAMES, records_of, rows_of
 
@@ -247,6 +248,18 @@ def test_other_columns_kind_or_a_foreign_directory_are_refused(tmp_path):
     (tmp_path / "full/file").touch()
     with pytest.raises(BadOption, match="no lake"):
         lake_at(tmp_path / "full")
+
+
+def test_a_file_system_without_hard_links_is_told_in_words(tmp_path, monkeypatch):
+    def refused(path, _):
+        raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(Path, "hardlink_to", refused)
+
+    with pytest.raises(NotWritable, match="hard link"):
+        lake_at(tmp_path / "lake")
+
+    assert list((tmp_path / "lake").iterdir()) == []
 
 
 def test_rows_without_a_place_are_refused(tmp_path):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.errors import PipelineError
-from pipeline.lake import Lake
-from pipeline.lake_manifest import BatchId
+from pipeline.common.errors import PipelineError
+from pipeline.lake.lake import Lake
+from pipeline.lake.manifest import BatchId
 from tests.lake_rows import NAMES, records_of, rows_of
 
 deltalake = pytest.importorskip("deltalake")
@@ -78,7 +78,7 @@ def test_batch_is_in_the_table_once_wherever_the_driver_is_killed(tmp_path, kind
         if place == "before the table":
             patch.setattr(type(lake._tables[0]), "apply", killed)
         if place == "behind the table":
-            patch.setattr("pipeline.lake_manifest.Manifests.mark_published", killed)
+            patch.setattr("pipeline.lake.manifest.Manifests.mark_published", killed)
         with suppress(Killed):
             lake.commit(BATCH, stage(lake, batch))
 

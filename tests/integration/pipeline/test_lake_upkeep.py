@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.archived_rows import lake_rows
-from pipeline.lake import Lake
-from pipeline.lake_manifest import BatchId, LogRange
-from pipeline.lake_upkeep import compact, vacuum, verify
-from pipeline.record_builder import build_records
+from pipeline.archive.archived_rows import lake_rows
+from pipeline.columns.record_builder import build_records
+from pipeline.lake.files import UnfitRows
+from pipeline.lake.lake import FilesReplaced, Lake
+from pipeline.lake.manifest import BatchId, LogRange
+from pipeline.lake.upkeep import compact, vacuum, verify
 from tests.lake_rows import records_of, rows_of
 
 RECORDS = records_of(1_200, step_ms=50_000)
@@ -85,7 +86,7 @@ def test_compaction_that_is_killed_is_made_good(tmp_path, place, monkeypatch):
         raise Killed
 
     with monkeypatch.context() as patch:
-        owner = "pipeline.lake.Lake" if place == "remove" else "pipeline.lake_manifest.Manifests"
+        owner = "pipeline.lake.lake.Lake" if place == "remove" else "pipeline.lake.manifest.Manifests"
         patch.setattr(f"{owner}.{place}", killed)
         with suppress(Killed):
             compact(lake)
@@ -95,6 +96,51 @@ def test_compaction_that_is_killed_is_made_good(tmp_path, place, monkeypatch):
     compact(again)
     assert records_in(again) == RECORDS
     assert len(again.files()) == 4
+
+
+@pytest.mark.parametrize("place", ["read", "writer", "commit"])
+def test_two_compactions_at_one_time_double_nothing(tmp_path, place, monkeypatch):
+    """The other one has replaced the files before they are read, behind that, or behind what was written of them."""
+    lake = lake_at(tmp_path)
+    fill(lake)
+    real = getattr(Lake, place)
+    others = [lambda: compact(Lake.open(str(tmp_path)))]
+
+    def outrun(self, *arguments, **named):
+        while others:
+            others.pop()()
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(Lake, place, outrun)
+
+    assert compact(lake) == []
+
+    assert records_in(lake) == RECORDS
+    assert len(lake.files()) == 4
+    assert not list((tmp_path / "_staging").iterdir())
+
+
+def test_files_that_were_replaced_cannot_be_replaced_again(tmp_path):
+    lake = lake_at(tmp_path)
+    fill(lake)
+    removed = [file.path for file in lake.files()]
+    compact(lake)
+
+    with pytest.raises(FilesReplaced, match="begin again"):
+        lake.commit(BatchId("mine", 0), [], removed=removed)
+
+    assert records_in(lake) == RECORDS
+
+
+def test_who_reads_files_that_are_compacted_meanwhile_is_told_to_begin_again(tmp_path):
+    lake = lake_at(tmp_path)
+    fill(lake)
+    before = lake.files()
+    compact(lake)
+    replaced = next(file for file in before if file not in lake.files())
+
+    with pytest.raises(UnfitRows, match="compacted meanwhile"):
+        lake.read(replaced)
 
 
 def test_vacuum_deletes_what_nobody_refers_to_and_only_when_it_is_old(tmp_path):
@@ -129,7 +175,7 @@ def test_vacuum_publishes_what_is_decided_before_it_deletes(tmp_path, monkeypatc
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("pipeline.lake.Lake._publish", killed)
+        patch.setattr("pipeline.lake.lake.Lake._publish", killed)
         with suppress(Killed):
             lake.commit(BatchId("a", 0), files)
     grow_old(tmp_path)

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from pipeline import log_writer
-from pipeline.errors import BadOption
-from pipeline.log_rows import UnfitFrame
-from pipeline.log_writer import LogTarget, LogWriter, Origin, WriteFailed
+from pipeline.common.errors import BadOption
+from pipeline.sink import log_writer
+from pipeline.sink.log_rows import UnfitFrame
+from pipeline.sink.log_writer import LogTarget, LogWriter, Origin, WriteFailed
 from tests.broker_thread import running_broker
 
 TOPIC = "orders"
@@ -32,8 +32,8 @@ def numbered(begin, end, **columns):
     return pa.record_batch({"body": [b"%d" % number for number in range(begin, end)], **columns})
 
 
-def write(target, *batches, origin=ORIGIN):
-    with LogWriter(target, origin) as writer:
+def write(target, *batches, origin=ORIGIN, **hears):
+    with LogWriter(target, origin, **hears) as writer:
         for batch in batches:
             writer.write(batch)
         return writer.finish()
@@ -124,9 +124,13 @@ def test_exactly_once_stores_each_row_once_however_far_the_first_try_came(broker
     if is_restarted:
         broker.stop()
         broker.start()
+    # Till then the window knows all that it was given.
+    broker.wait_dispatched()
     written = write(target, batch)
-    again = write(target, batch)
+    told = []
+    again = write(target, batch, on_repeated=told.extend)
 
+    assert sorted(told) == list(range(5_000))
     assert sorted(map(int, broker.bodies(TOPIC))) == list(range(5_000))
     assert written.rows == 5_000
     assert again.repeated_rows == 5_000
@@ -137,6 +141,8 @@ def test_at_least_once_stores_rows_that_the_window_has_forgotten_again(broker):
     target = target_of(broker)
 
     write(target, numbered(0, 3_000))
+    # Till then it knows all that it was given.
+    broker.wait_dispatched()
     write(target, numbered(0, 3_000))
 
     assert len(broker.bodies(TOPIC)) > 3_000
@@ -149,6 +155,24 @@ def test_exactly_once_holds_when_the_topic_has_got_more_queues_meanwhile(broker)
     killed_after(target, 2, numbered(0, 3_000))
     broker.set_topic(TOPIC, 3)
     write(target, numbered(0, 3_000))
+
+    assert sorted(map(int, broker.bodies(TOPIC))) == list(range(3_000))
+
+
+@pytest.mark.parametrize("has_sharding_key", [False, True])
+def test_exactly_once_holds_with_more_queues_also_for_rows_that_the_window_has_forgotten(broker, has_sharding_key):
+    """Rows of one chunk of the first try are in the middle of several chunks of the second."""
+    target = target_of(broker, is_exactly_once=True)
+    columns = {"shardingKey": [f"k{number * 7919 % 101}" for number in range(3_000)]} if has_sharding_key else {}
+    batch = numbered(0, 3_000, **columns)
+
+    killed_after(target, 1, batch)
+    assert 0 < len(broker.bodies(TOPIC)) < 3_000
+    broker.set_topic("other")
+    write(target_of(broker, topic="other"), numbered(0, 3_000), origin=Origin("other", 0, 0))
+    broker.wait_dispatched()
+    broker.set_topic(TOPIC, 3)
+    write(target, batch)
 
     assert sorted(map(int, broker.bodies(TOPIC))) == list(range(3_000))
 

@@ -10,10 +10,10 @@ import pytest
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from dledger.client.failures import CHANNEL_OPTIONS
-from pipeline.log_writer import LogTarget, LogWriter, Origin, WriteFailed
-from pipeline.read_slice import read_slice
-from pipeline.slices import plan
-from pipeline.stores import open_store
+from pipeline.log.slices import plan
+from pipeline.log.stores import open_store
+from pipeline.reading.read_slice import read_slice
+from pipeline.sink.log_writer import LogTarget, LogWriter, Origin, WriteFailed
 from tests.broker_group import BrokerGroup
 
 pytestmark = pytest.mark.slow

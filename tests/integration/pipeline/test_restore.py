@@ -7,19 +7,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.archive import Archive, run_here
-from pipeline.archived_rows import lake_rows, store_rows
-from pipeline.errors import BadOption
-from pipeline.lake import Lake
-from pipeline.lake_manifest import BatchId
-from pipeline.log_writer import LogTarget, WriteFailed
-from pipeline.offset_table import OffsetTable, translate
-from pipeline.record_builder import NotLossless
-from pipeline.restore import RestorePlan, restore
-from pipeline.restore_store import restore_store
-from pipeline.selection import Selection
-from pipeline.sink_options import LakeTarget
-from pipeline.stores import open_store
+from pipeline.archive.archive import Archive, run_here
+from pipeline.archive.archived_rows import lake_rows, store_rows
+from pipeline.archive.offset_table import OffsetTable, translate
+from pipeline.archive.restore import RestorePlan, restore
+from pipeline.archive.restore_store import restore_store
+from pipeline.columns.record_builder import NotLossless
+from pipeline.common.errors import BadOption
+from pipeline.lake.lake import Lake
+from pipeline.lake.manifest import BatchId
+from pipeline.log.selection import Selection
+from pipeline.log.stores import open_store
+from pipeline.sink.log_writer import LogTarget, WriteFailed
+from pipeline.sink.options import LakeTarget
 from store.message import Message
 from tests.broker_thread import running_broker
 from tests.lake_rows import records_of, rows_of
@@ -163,6 +163,31 @@ def test_rate_is_kept(archive, broker):
     restore(lake_rows(archive, Selection(topics=("a",))), target_of(broker), RestorePlan(rate=300))
 
     assert time.monotonic() - began_s >= 0.9
+
+
+def test_a_table_of_an_earlier_run_is_not_written_over(archive, broker, tmp_path):
+    path = tmp_path / "offsets.parquet"
+    restore(lake_rows(archive), target_of(broker), RestorePlan(topics={"a": "c"}), OffsetTable(str(path)))
+    before = path.read_bytes()
+
+    with pytest.raises(BadOption, match="Name another one"):
+        OffsetTable(str(path))
+
+    assert path.read_bytes() == before
+
+
+def test_a_table_without_rows_is_written_over_and_another_file_is_not(tmp_path):
+    empty, other, foreign = (tmp_path / name for name in ("empty.parquet", "other.txt", "foreign.parquet"))
+    OffsetTable(str(empty)).close()
+    other.write_text("mine")
+    pq.write_table(pa.table({"a": pa.array([], pa.int64())}), foreign)
+
+    OffsetTable(str(empty)).close()
+
+    assert len(pq.read_table(empty)) == 0
+    for path in (other, foreign):
+        with pytest.raises(BadOption, match="Name another one"):
+            OffsetTable(str(path))
 
 
 def test_failure_leaves_a_table_of_what_was_done(archive, broker, tmp_path):

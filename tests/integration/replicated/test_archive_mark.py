@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.archive import Archive, run_here
-from pipeline.sink_options import LakeTarget
-from pipeline.stores import open_store
+from pipeline.archive.archive import Archive, run_here
+from pipeline.log.stores import open_store
+from pipeline.sink.options import LakeTarget
 from store.archive_mark import mark_path
-from tests.replicated_brokers import FILE_SIZE, STORE, configs_in, numbered, put, run, running_group, until
+from tests.replicated_brokers import FILE_SIZE, STORE, configs_in, numbered, put, running_group
+from tests.waiting import run
 
 
 @pytest.mark.slow
@@ -21,14 +22,14 @@ def test_floor_of_a_node_follows_the_mark_of_a_live_archive(tmp_path):
             await group.start()
             leader = await group.level()
             entries, floor = leader.parts.entries, leader.node._parts.retention._floor
-            kept_from = lambda: leader.parts.machine.retention_offset(leader.node.snapshot_index)  # noqa: E731
+            kept_from = lambda: leader.parts.machine.retention_offset(leader.node.snapshot)  # noqa: E731
             # How many snapshots are made of what is put hangs on when each of them ends.
             begins = iter(range(0, 20_000, 100))
             while kept_from() <= 3 * FILE_SIZE:
                 begin = next(begins)
                 await put(leader, *numbered(range(begin, begin + 100)))
                 await group.level()
-            await until(lambda: leader.store.derived.durable_offset >= leader.parts.log.end_offset)
+            await group.durable()
 
             assert floor() == entries.begin_index
 

@@ -21,7 +21,8 @@ from dledger.inquiry import InquiryServer
 from dledger.origin import Speech
 from store.os_files import OsFiles
 from tests.old_files_nodes import contents, nodes_in, old_root, settle, settle_all, write_plain
-from tests.replicated_brokers import configs_in, run, running_group, until
+from tests.replicated_brokers import configs_in, running_group
+from tests.waiting import run, until
 
 TOPICS = json.dumps({"topicConfigTable": {"T": {"topicName": "T", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}}})
 OFFSETS = json.dumps({"offsetTable": {"T@g": {"0": 17}}})

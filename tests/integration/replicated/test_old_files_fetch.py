@@ -12,22 +12,23 @@ from commitlog.old_files_origin import OldFilesOrigin, load_origin
 from commitlog.settled_files import OldFilesNotSettled, load_manifest
 from dledger.inquiry import InquiryServer
 from dledger.origin import Speech
-from store.errors import DiskFull
 from store.os_files import OsFiles
+from tests.faulty_disk import FaultyDisk
 from tests.old_files_nodes import (
     DIVIDE,
     contents,
-    group_with_old_files,
     is_still_waiting,
     nodes_in,
     old_root,
     settle,
     settle_all,
+    source_and_newcomer,
     spoil,
     stop,
     write_plain,
 )
-from tests.replicated_brokers import FILE_SIZE, run, until
+from tests.replicated_brokers import FILE_SIZE
+from tests.waiting import run, until
 
 
 class Source:
@@ -76,9 +77,7 @@ def test_source_that_fails_is_asked_again_until_all_is_right(tmp_path, monkeypat
     monkeypatch.setattr(old_files_start, "_PAUSE_S", 0.01)
 
     async def story():
-        configs = await group_with_old_files(tmp_path)
-        source, newcomer = configs[0].node, configs[1].node
-        shutil.rmtree(newcomer.store_base_dir)
+        source, newcomer = await source_and_newcomer(tmp_path)
         async with Source(source, SPOILED[fault]) as server:
             settled = await settle(newcomer)
             assert server.chunks > 4
@@ -90,9 +89,7 @@ def test_source_that_fails_is_asked_again_until_all_is_right(tmp_path, monkeypat
 
 def test_source_whose_file_is_not_what_its_manifest_says_ends_the_start(tmp_path):
     async def story():
-        configs = await group_with_old_files(tmp_path)
-        source, newcomer = configs[0].node, configs[1].node
-        shutil.rmtree(newcomer.store_base_dir)
+        source, newcomer = await source_and_newcomer(tmp_path)
         spoil(f"{places_of(source).old_directory}/{0:020d}")
         async with Source(source, lambda _, answer: answer):
             with pytest.raises(OldFilesDamaged, match="3 times"):
@@ -105,9 +102,7 @@ def test_source_whose_file_is_not_what_its_manifest_says_ends_the_start(tmp_path
 
 def test_interrupted_fetch_goes_on_and_nothing_opens_meanwhile(tmp_path):
     async def story():
-        configs = await group_with_old_files(tmp_path)
-        source, newcomer = configs[0].node, configs[1].node
-        shutil.rmtree(newcomer.store_base_dir)
+        source, newcomer = await source_and_newcomer(tmp_path)
         async with Source(source, lambda *_: (_ for _ in ()).throw(ValueError("not now"))):
             fetching = settle(newcomer)
             await until(lambda: load_manifest(OsFiles(), places_of(newcomer).node_directory) is not None)
@@ -154,30 +149,19 @@ def test_nobody_begins_at_0_while_a_node_awaits_files_that_nobody_has_any_more(t
     run(story())
 
 
-class FullDisk(OsFiles):
-    """Has no room for a file of the log until `room` is set."""
-
-    room = False
-
-    def create(self, path, size, *, is_sparse=False):
-        if "/commitlog/" in path and not self.room:
-            raise DiskFull(path, size)
-        return super().create(path, size, is_sparse=is_sparse)
-
-
 def test_full_disk_holds_the_fetch_up_until_there_is_room(tmp_path, monkeypatch):
     monkeypatch.setattr(old_files_start, "_LONG_PAUSE_S", 0.05)
 
     async def story():
-        configs = await group_with_old_files(tmp_path)
-        newcomer, files, registry = configs[1].node, FullDisk(), CollectorRegistry()
-        shutil.rmtree(newcomer.store_base_dir)
-        async with Source(configs[0].node, lambda _, answer: answer) as source:
+        asked, newcomer = await source_and_newcomer(tmp_path)
+        files, registry = FaultyDisk(), CollectorRegistry()
+        files.full_part, files.is_full = "/commitlog/", True
+        async with Source(asked, lambda _, answer: answer) as source:
             fetching = settle(newcomer, files, registry)
             await until(lambda: source.chunks > 2)
             labels = {"group": "test", "self_id": "n1"}
             assert registry.get_sample_value("dledger_old_files_missing_bytes", labels) == DIVIDE
-            files.room = True
+            files.is_full = False
             settled = await fetching
         assert settled.fetched_bytes == DIVIDE
         assert registry.get_sample_value("dledger_old_files_missing_bytes", labels) == 0

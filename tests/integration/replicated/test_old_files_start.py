@@ -23,11 +23,13 @@ from tests.old_files_nodes import (
     old_root,
     settle,
     settle_all,
+    source_and_newcomer,
     spoil,
     stop,
     write_plain,
 )
-from tests.replicated_brokers import FILE_SIZE, configs_in, numbered, read_queue, run, running_group, until
+from tests.replicated_brokers import FILE_SIZE, configs_in, numbered, read_queue, running_group
+from tests.waiting import run, until
 
 
 def test_group_forms_on_the_old_store_of_one_node_and_all_read_old_and_new(tmp_path):
@@ -180,9 +182,7 @@ def test_node_that_joins_founds_nothing_and_takes_what_the_group_has(tmp_path):
 
 def test_old_files_that_have_expired_in_the_group_are_not_fetched_and_the_divide_stays(tmp_path):
     async def story():
-        configs = await group_with_old_files(tmp_path)
-        source, newcomer = configs[0].node, configs[1].node
-        shutil.rmtree(newcomer.store_base_dir)
+        source, newcomer = await source_and_newcomer(tmp_path)
         files = OsFiles()
         for gone in (range(2), range(2, 6)):
             for number in gone:

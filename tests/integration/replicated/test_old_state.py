@@ -10,8 +10,10 @@ from cluster.errors import Reason, RequestFailed
 from cluster.local_state import LocalState
 from cluster.rocketmq_config import UnreadableConfig
 from cluster.topic_config import GroupConfig, TopicConfig
+from dledger.snapshot_store import SnapshotDamaged
 from store.os_files import OsFiles
-from tests.replicated_brokers import configs_in, numbered, run, running_group, until
+from tests.replicated_brokers import configs_in, numbered, running_group
+from tests.waiting import run, until
 
 TOPICS = {"topicConfigTable": {"T": {"topicName": "T", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}}}
 
@@ -120,5 +122,31 @@ def test_leader_with_configuration_that_cannot_be_read_stops_and_says_why(tmp_pa
             with pytest.raises(UnreadableConfig):
                 await replica.stop()
             del group.open["n0"]
+
+    run(story())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_imported", [True, False])
+def test_damaged_snapshot_of_a_broker_without_a_group_concerns_only_who_has_to_take_it_over(tmp_path, is_imported):
+    snapshot = tmp_path / "n0" / "config" / "broker" / "snapshot" / f"{7:020d}"
+
+    async def story():
+        async with running_group(configs_in(tmp_path, count=1)) as group:
+            if is_imported:
+                write_rocketmq_config(tmp_path / "n0")
+                await group.start()
+                await has_all(group)
+                await group.stop("n0")
+            snapshot.parent.mkdir(parents=True)
+            snapshot.write_bytes(b"no snapshot")
+            await group.start("n0")
+            if is_imported:
+                await group.leader()
+                await has_all(group)
+                return
+            assert isinstance(await group.open["n0"].failure, SnapshotDamaged)
+            with pytest.raises(SnapshotDamaged):
+                await group.open.pop("n0").stop()
 
     run(story())

@@ -9,7 +9,8 @@ import pytest
 from cluster.errors import RequestFailed
 from store.commit_log import Certainty
 from store.message import Message
-from tests.replicated_brokers import STORE, configs_in, read_queue, run, running_group, until
+from tests.replicated_brokers import STORE, configs_in, read_queue, running_group
+from tests.waiting import run, until
 
 ROUNDS = 6
 QUEUES = 3

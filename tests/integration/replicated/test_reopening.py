@@ -1,5 +1,6 @@
 """Nodes are opened again: behind an end in order nothing is done; queues that are ahead or behind follow the log."""
 
+import asyncio
 import re
 import shutil
 from dataclasses import replace
@@ -12,17 +13,8 @@ from cluster.topic_config import TopicConfig
 from dledger.errors import ResponseCode
 from store.commit_log import Certainty, PutStatus
 from tests.message_stores import derived_files
-from tests.replicated_brokers import (
-    STORE,
-    WallClock,
-    configs_in,
-    numbered,
-    read_queue,
-    run,
-    running_group,
-    units_of,
-    until,
-)
+from tests.replicated_brokers import STORE, WallClock, configs_in, numbered, read_queue, running_group, units_of
+from tests.waiting import run, until
 
 
 @pytest.mark.slow
@@ -49,6 +41,18 @@ def test_nodes_that_ended_in_order_dispatch_and_change_nothing_when_they_are_ope
     run(story())
 
 
+async def write_and_copy(group, root, copy):
+    """Have a lone node write 300 messages; copy its store when there were 120."""
+    await group.start()
+    await group.put(*numbered(range(120)))
+    await group.level()
+    await group.stop()
+    shutil.copytree(root, copy)
+    await group.start()
+    await group.put(*numbered(range(120, 300)))
+    await group.level()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("is_clean", [True, False], ids=["ended in order", "killed"])
 def test_queues_and_index_ahead_of_the_log_are_cut_and_their_offsets_given_out_again(tmp_path, is_clean):
@@ -57,14 +61,7 @@ def test_queues_and_index_ahead_of_the_log_are_cut_and_their_offsets_given_out_a
     async def story():
         root, copy = tmp_path / "n0", tmp_path / "copy"
         async with running_group(configs_in(tmp_path, count=1)) as group:
-            await group.start()
-            await group.put(*numbered(range(120)))
-            await group.level()
-            await group.stop()
-            shutil.copytree(root, copy)
-            await group.start()
-            await group.put(*numbered(range(120, 300)))
-            await group.level()
+            await write_and_copy(group, root, copy)
             await group.stop()
             shutil.rmtree(root / "dledger-n0")
             shutil.copytree(copy / "dledger-n0", root / "dledger-n0")
@@ -94,13 +91,8 @@ def test_queues_and_index_behind_the_log_are_brought_to_it_before_anybody_is_ser
     async def story():
         root, copy = tmp_path / "n0", tmp_path / "copy"
         async with running_group(configs_in(tmp_path, count=1)) as group:
-            await group.start()
-            await group.put(*numbered(range(120)))
-            await group.level()
-            await group.stop()
-            shutil.copytree(root, copy)
-            await group.start()
-            await group.put(*numbered(range(120, 300)), *numbered(range(7), queue_id=1))
+            await write_and_copy(group, root, copy)
+            await group.put(*numbered(range(7), queue_id=1))
             await group.level()
             expected = units_of(group.open["n0"])
             await group.stop()
@@ -197,5 +189,32 @@ def test_puts_that_a_leader_refuses_late_leave_no_gap_and_are_nowhere(tmp_path):
                 assert read_queue(replica) == acknowledged
             assert [offset for offset, _ in acknowledged] == list(range(len(acknowledged)))
             assert not refused & {body for _, body in acknowledged}
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_leader_takes_puts_only_when_it_knows_all_topics_that_were_acknowledged(tmp_path, monkeypatch):
+    """Else it would refuse messages of one for good: nobody tries a topic again that does not exist."""
+    monkeypatch.setattr("dledger.state_machine._SPARSE_STEP_SIZE_BYTES", 1000)
+
+    async def story():
+        async with running_group(configs_in(tmp_path, count=1)) as group:
+            await group.start()
+            for begin in range(0, 400, 50):
+                await group.put(*numbered(range(begin, begin + 50)))
+            await group.of_leader(lambda leader: leader.change(SetTopic(TopicConfig("late", 2, 2))))
+            await group.level()
+            await group.stop()
+            replica = group.open_node("n0")
+            replica.when_standing_changes(lambda: known.append("late" in replica.state.topics))
+            known = []
+            await replica.start()
+            await until(lambda: replica.node.is_leader)
+            while not replica.standing().is_serving_puts:
+                assert "late" in replica.state.topics or not replica.readiness().is_ready
+                await asyncio.sleep(0)
+            assert "late" in replica.state.topics
+            assert known[-1]
 
     run(story())

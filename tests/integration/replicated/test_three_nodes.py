@@ -15,7 +15,8 @@ from cluster.v1.broker_pb2 import PutRequest
 from dledger.v1.log_pb2 import ReadMode
 from store import store_upkeep
 from store.message import Host
-from tests.replicated_brokers import configs_in, numbered, put, read_queue, run, running_group, units_of, until
+from tests.replicated_brokers import configs_in, numbered, put, read_queue, running_group, units_of
+from tests.waiting import run, until
 
 LINEARIZABLE, LOCAL, LEASE = (
     ReadMode.READ_MODE_LINEARIZABLE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -14,6 +14,7 @@ from dledger.client import combining as combining_module
 from dledger.client.combining import CALLS_MAX, Combiner
 from dledger.client.limits import BATCH_ENTRIES_MAX, BATCH_SIZE_BYTES_MAX
 from dledger.v1.log_pb2 import AppendResponse
+from tests.waiting import wait_until
 
 FAR_S = 30.0
 
@@ -50,13 +51,6 @@ def threads() -> ThreadPoolExecutor:
 
 def append(combiner: Combiner, *bodies: bytes, deadline_s: float = FAR_S) -> list[Appended]:
     return combiner.append(bodies, sum(map(len, bodies)), time.monotonic() + deadline_s)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + FAR_S
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.001)
 
 
 def start_piled_up(combiner: Combiner, wire: Wire, threads: ThreadPoolExecutor, bodies: list[bytes]) -> list[Future]:

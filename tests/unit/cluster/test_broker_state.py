@@ -187,10 +187,20 @@ def test_everything_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state.apply_command(commit(1, queue_id=5)).verdict is Verdict.CHANGED
 
 
+def test_topic_whose_name_is_too_long_to_be_put_to_may_be_read() -> None:
+    state = state_with(SetTopic(TopicConfig("t" * 128, permission=4)))
+
+    assert state.topics["t" * 128].is_readable
+    refused = state.apply_command(SetTopic(TopicConfig("t" * 128, permission=6)))
+    assert refused.verdict is Verdict.ILLEGAL_REQUEST
+    assert "only names of at most 127 characters take messages, found 6, a name of 128" in refused.detail
+
+
 BAD = [
     SetTopic(TopicConfig("")),
     SetTopic(TopicConfig("a/b")),
     SetTopic(TopicConfig("t" * 128)),
+    SetTopic(TopicConfig("t" * 256, permission=4)),
     SetTopic(TopicConfig("t", read_queues=-1)),
     SetTopic(TopicConfig("t", write_queues=65_537)),
     SetTopic(TopicConfig("t", permission=16)),

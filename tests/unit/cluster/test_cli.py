@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -176,3 +178,15 @@ def test_cluster_is_made_once_and_found_again(tmp_path: Path) -> None:
 def peers_of(cluster: LocalCluster) -> set[str]:
     text = str(tomllib.loads(cluster.config_of("n0").read_text())["peers"])
     return {peer.partition("-")[2] for peer in text.split(";")}
+
+
+def test_a_command_is_there_without_the_others() -> None:
+    program = (
+        "import sys; from typer.testing import CliRunner; from cluster.cli import app\n"
+        "assert CliRunner().invoke(app, ['status', '--help']).exit_code == 0; print(*sorted(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+
+    assert "cluster.cli_status" in loaded
+    assert not {"cluster.cli_bench", "cluster.cli_verify", "cluster.broker", "dledger.node", "pipeline"} & loaded

@@ -7,6 +7,7 @@ import pytest
 from cluster.queue_watch import QueueWatch
 from store.errors import StoreStopped
 from tests.message_stores import SMALL, numbered, open_small
+from tests.waiting import PATIENCE_S
 
 TOPIC, QUEUES = "TopicTest", range(4)
 
@@ -22,7 +23,7 @@ def watched(opened, story):
     async def run():
         watch = QueueWatch(opened.messages, TOPIC, "*", QUEUES)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 await story(watch, opened.messages)
         finally:
             watch.end()

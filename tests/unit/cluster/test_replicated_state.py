@@ -1,5 +1,7 @@
 """Snapshots of a node of a broker: broker state and queues in one piece; what of the log they need is kept."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from cluster.compact_bytes import Unreadable
 from cluster.replicated_state import ReplicatedState
 from cluster.topic_config import TopicConfig
 from dledger.entry import Entry
+from dledger.types import SnapshotInfo
 from store.message import QueueKey
 from store.queue_ends import QueueEnds
 
@@ -35,7 +38,8 @@ class Machine:
         return b"".join(self.machine.snapshot_save())
 
     def floor(self, snapshot_index):
-        return self.machine.retention_offset(snapshot_index)
+        """Return what must be kept when that is the newest good one, and was saved just now; -1: there is none."""
+        return self.machine.retention_offset(None if snapshot_index < 0 else SnapshotInfo(snapshot_index, 1, 100, 0))
 
 
 QUEUES = st.dictionaries(
@@ -128,6 +132,21 @@ def test_snapshot_that_could_not_be_saved_does_not_count():
     assert machine.floor(40) == 3000
 
 
+def test_snapshot_that_is_saved_anew_counts_when_it_is_there_also_with_the_same_bytes():
+    machine = Machine()
+    machine.save(10, 1000)
+    machine.floor(10)
+    machine.save(20, 2000)
+    newest = SnapshotInfo(20, 1, 100, 0)
+    assert machine.machine.retention_offset(newest) == 1000
+    machine.save(20, 2500)
+    assert machine.machine.retention_offset(newest) == 1000, "it may not be durable yet"
+    assert machine.machine.retention_offset(replace(newest)) == 2000
+    newest = replace(newest, checksum=1)
+    machine.save(20, 2500)
+    assert machine.machine.retention_offset(newest) == 2500
+
+
 def test_node_that_loaded_a_snapshot_keeps_what_that_needs():
     machine = Machine()
     machine.save(10, 1000)
@@ -137,3 +156,25 @@ def test_node_that_loaded_a_snapshot_keeps_what_that_needs():
     assert machine.floor(20) == 500
     machine.save(30, 3000)
     assert machine.floor(30) == 2000
+
+
+@pytest.mark.parametrize("offset", [40, 100, 300])
+def test_snapshot_saved_before_queues_are_restored_keeps_how_far_they_had_come(offset):
+    """A queue whose messages all expired is nowhere else; the other one has come on, or not yet so far."""
+    expired, alive, new = (QueueKey("T", number) for number in range(3))
+    one = Machine(100, {expired: 7, alive: 20})
+    other = Machine()
+    other.machine.snapshot_load(one.save())
+    other.ends = QueueEnds(offset, {alive: 20 + offset - 100, new: 1})
+    third = Machine()
+    third.machine.snapshot_load(other.save(1))
+    assert third.machine.loaded == QueueEnds(max(offset, 100), {expired: 7, alive: max(offset - 80, 20), new: 1})
+
+
+def test_queues_are_trusted_no_further_than_what_waits_to_be_restored():
+    machine = Machine().machine
+    assert machine.trusted_offset(150) == 150
+    machine.snapshot_load(Machine(100, {QueueKey("T", 0): 7}).save())
+    assert [machine.trusted_offset(offset) for offset in (50, 150)] == [50, 100]
+    machine.loaded = None
+    assert machine.trusted_offset(150) == 150

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from pathlib import Path
 
@@ -103,6 +104,18 @@ def test_a_file_that_cannot_be_read_is_read_from_its_bak_with_a_note(store: Path
 
     assert [topic.name for topic in found.topics] == ["orders", "%RETRY%g1"]
     assert "topics.json.bak was read instead" in found.notes[0]
+
+
+def test_topic_with_a_name_that_takes_no_messages_is_only_read(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    topics = {"t" * 127: {"perm": 6}, "u" * 128: {"perm": 6}, "v" * 128: {"perm": 4}}
+    (tmp_path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+
+    found = import_config(tmp_path)
+
+    assert [topic.permission for topic in found.topics] == [6, 4, 4]
+    (note,) = found.notes
+    assert f"topic {'u' * 128} has too long a name to be put to: it is only read" in note
 
 
 def test_when_neither_file_can_be_read_nothing_is_taken_over(store: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.client.route_cache import REFRESH_INTERVAL_MS, RouteCache
+from cluster.client.route_cache import HEARSAY_INTERVAL_MS, OLD_QUEUES_MS, REFRESH_INTERVAL_MS, RouteCache
 from cluster.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
 
 NODES = (BrokerNode("n0", "127.0.0.1:1"), BrokerNode("n1", "127.0.0.1:2"))
@@ -64,3 +64,58 @@ def test_of_too_many_topics_the_least_used_goes_and_a_deleted_one_is_forgotten()
     assert cache.get("orders")
     cache.forget("orders")
     assert cache.get("orders") is None
+
+
+# ------------------------------------------------------------------------------------------------------------- queues
+
+
+def sized(queues: int, term: int = 1, sequence: int = 0, leader: str = "n0") -> BrokerRoute:
+    of_topic = TopicQueues("orders", queues, queues, 6)
+    return BrokerRoute(Registration("b0", "c0", term, sequence, leader, NODES, (of_topic,)), of_topic)
+
+
+def told(cache: RouteCache, route: BrokerRoute, now_ms: int = 1, *, hearsay: bool = False) -> tuple[int, str]:
+    """Have the cache take an answer; return how many queues it knows, and who leads."""
+    cache.update(["orders"], {"orders": [route]}, now_ms, {"b0"} if hearsay else ())
+    (known_route,) = cache.get("orders") or ()
+    return known_route.queues.write_queues, known_route.registration.leader_id
+
+
+def test_queues_that_a_name_server_has_missed_a_change_of_replace_no_newer_ones() -> None:
+    cache = RouteCache()
+    assert told(cache, sized(8, sequence=5)) == (8, "n0")
+
+    assert told(cache, sized(4, sequence=4)) == (8, "n0")
+    assert told(cache, sized(16, sequence=6)) == (16, "n0")
+    # Of an older leader, though it had counted further; and of a newer one.
+    assert told(cache, sized(2, term=0, sequence=9, leader="n1")) == (16, "n0")
+    assert told(cache, sized(20, term=2, sequence=6, leader="n1")) == (20, "n1")
+
+
+def test_a_leader_that_a_broker_named_itself_makes_no_queues_look_newer_than_they_are() -> None:
+    cache = RouteCache()
+    told(cache, sized(4, sequence=4))
+    cache.leader_is("b0", 2, "n1")
+
+    assert told(cache, sized(8, sequence=5)) == (8, "n1")
+
+
+def test_hearsay_is_used_while_nothing_else_is_known_and_asked_for_again_soon() -> None:
+    cache = RouteCache()
+
+    assert told(cache, sized(4, term=7, sequence=4), now_ms=0, hearsay=True) == (4, "n0")
+    assert cache.due(HEARSAY_INTERVAL_MS) == ["orders"]
+    # The leader's word counts, also where a candidate was in a higher term; then no hearsay hides it.
+    assert told(cache, sized(8, term=6, sequence=5), now_ms=10) == (8, "n0")
+    assert cache.due(HEARSAY_INTERVAL_MS + 10) == []
+    assert told(cache, sized(4, term=7, sequence=4, leader="n1"), now_ms=20, hearsay=True) == (8, "n1")
+    assert told(cache, sized(9, term=7, sequence=6, leader="n1"), now_ms=30, hearsay=True) == (8, "n1")
+
+
+def test_a_broker_that_begins_anew_is_believed_when_nothing_newer_was_heard_for_long() -> None:
+    cache = RouteCache()
+    told(cache, sized(8, term=9, sequence=50), now_ms=0)
+
+    assert told(cache, sized(4, term=1, sequence=1), OLD_QUEUES_MS - 1) == (8, "n0")
+    assert told(cache, sized(4, term=1, sequence=1), OLD_QUEUES_MS) == (4, "n0")
+    assert told(cache, sized(5, term=1, sequence=2), OLD_QUEUES_MS + 1) == (5, "n0")

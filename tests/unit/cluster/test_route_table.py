@@ -152,6 +152,17 @@ def test_permission_to_write_is_taken_away_over_new_leaders_and_given_back() -> 
     assert route.queues.permission == 6
 
 
+def test_a_topic_that_is_only_read_may_have_a_longer_name_and_costs_its_broker_nothing() -> None:
+    table = RouteTable()
+    long = TopicQueues("t" * 200, 2, 2, 4)
+
+    table.register(registration(topics=(ORDERS, long)), 0)
+
+    assert table.topics() == ["orders", long.topic]
+    (route,) = table.routes(long.topic)
+    assert route.queues == long
+
+
 def test_a_broker_that_ends_is_gone_at_once_unless_another_node_leads_it_by_now() -> None:
     table = RouteTable()
     table.register(registration(term=2), 0)

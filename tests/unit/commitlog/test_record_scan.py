@@ -1,6 +1,9 @@
 """Going from record to record: where a walk stops, and that damage leads nowhere but to the next good record."""
 
+import itertools
 import struct
+import sys
+from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from random import Random
 
@@ -341,3 +344,46 @@ def test_a_search_among_bytes_that_only_look_like_records_is_given_up(monkeypatc
     data += encoded([Message("T", b"")], physical_offset=BASE + len(data))
     found_behind(data, 0, len(data))
     assert 10 <= len(checked) <= 20
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+@pytest.mark.parametrize("header_size", [0, HEADER_SIZE])
+def test_a_record_that_is_finished_between_any_two_steps_of_a_look_is_not_called_bad(
+    stretch, entries, header_size, is_begun
+):
+    whole, starts, end = entries if header_size else stretch
+    last = starts[-1]
+    written = last + header_size + 60 if is_begun else last
+    found = []
+    for step in range(2000):
+        data = bytearray(whole[:written] + bytes(end - written))
+        with _finished_at(step, data, whole) as is_finished:
+            batch, stop = scan(memoryview(data), last, end, base_offset=BASE, path="file", header_size=header_size)
+        found.append((stop, len(batch), batch.next_offset - BASE))
+        if not is_finished:
+            break
+
+    good, finished_since = (Stop.END, 1, end), (Stop.END, 0, last)
+    torn = (Stop.BAD, 0, end) if is_begun else (Stop.ZEROS, 0, last)
+    assert (found[0], found[-1]) == (good, torn)
+    assert {*found} == {good, finished_since, torn}
+
+
+@contextmanager
+def _finished_at(step, data, whole):
+    """Write `whole` into `data` when so many lines of this project have run; give a list with an item when it was."""
+    steps, finished, before = itertools.count(), [], sys.gettrace()
+
+    def trace(frame, event, _):
+        if frame.f_globals["__name__"].partition(".")[0] not in {"commitlog", "store"}:
+            return None
+        if event == "line" and next(steps) == step:
+            data[:] = whole
+            finished.append(step)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield finished
+    finally:
+        sys.settrace(before)

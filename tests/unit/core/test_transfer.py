@@ -170,3 +170,27 @@ def test_leader_with_a_stalling_disk_hands_over_and_is_not_elected_while_it_is_i
     cluster.isolate(cluster.leaders[0])
     cluster.tick(5_000)
     assert leader.raft.role is not Role.LEADER
+
+
+def test_nodes_whose_disks_all_stalled_for_a_moment_elect_one_of_them_without_waiting_until_they_are_trusted_again(
+    group,
+):
+    cluster = group(THREE)
+    cluster.campaign("a")
+    cluster.tick(100)
+    for node in cluster.nodes.values():
+        node.step(DiskHealth(is_sick=True, is_stalling=True))
+    cluster.deliver()
+    cluster.tick(20_000)
+    assert cluster.leaders == [], "while they stall nobody stands, however long"
+
+    for node in cluster.nodes.values():
+        node.step(DiskHealth(is_sick=True, is_stalling=False))
+    config = cluster.config
+    cluster.tick(config.max_election_timeout_ms)
+    assert cluster.leaders == [], "the first turns are for a node whose disk is well"
+    cluster.tick(6 * config.max_election_timeout_ms)
+    (leader,) = cluster.leaders
+
+    cluster[leader].step(DiskHealth(is_sick=True, is_stalling=True))
+    assert cluster[leader].raft.role is not Role.LEADER, "it leads until its disk stalls again"

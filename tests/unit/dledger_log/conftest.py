@@ -51,6 +51,11 @@ class SimpleNode:
         self.term, self.is_leader, self.commit_index = 0, False, -1
         self.refusal = None
         self.waiting = []
+        self.unapplied_count = 0
+
+    @property
+    def applied_index(self):
+        return self.commit_index - self.unapplied_count
 
     def lead(self, term):
         self.term, self.is_leader = term, True

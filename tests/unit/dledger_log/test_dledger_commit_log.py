@@ -265,6 +265,19 @@ def test_undispatched_entries_are_kept(led):
     assert led.log.retention_floor(led.log.end_offset) == led.store.last_index + 1
 
 
+def test_where_entries_begin_is_told_by_their_index_as_long_as_it_is_whole(led):
+    for _ in range(40):
+        put(led, message(b"m" * 300))
+    led.node.commit()
+    begins = [led.store.position_of(index) for index in range(led.store.last_index + 1)]
+
+    for begin, end in [(0, led.log.end_offset), (begins[3], begins[9]), (begins[3] + 1, FILE_SIZE)]:
+        expected = [position for position in begins if begin <= position < end]
+        assert led.log.begins_within(begin, end).tolist() == expected
+    led.store._index.write(20, bytes(32))
+    assert led.log.begins_within(begins[15], begins[25]) is None
+
+
 def test_next_file_begins_at_a_multiple_of_its_size(led):
     assert [led.log.roll_next_file(offset) for offset in (0, 1, FILE_SIZE - 1, FILE_SIZE)] == [
         FILE_SIZE,

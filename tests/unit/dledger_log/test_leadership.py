@@ -1,4 +1,4 @@
-"""A new leader takes puts when its no-op is committed and everything before it is dispatched; not earlier."""
+"""A new leader takes puts when its no-op is committed and everything before it dispatched and applied; not earlier."""
 
 import pytest
 
@@ -32,8 +32,9 @@ def broker(open_log, tmp_path):
     return Broker(open_log(), tmp_path)
 
 
-def test_readiness_has_three_steps_and_says_which_one_is_missing(broker):
+def test_readiness_has_four_steps_and_says_which_one_is_missing(broker):
     node, look = broker.node, broker.leadership.look
+    node.unapplied_count = 2
     assert not look().is_ready
     assert "does not lead" in look().reason
 
@@ -48,6 +49,11 @@ def test_readiness_has_three_steps_and_says_which_one_is_missing(broker):
 
     broker.store.dispatch()
     found = look()
+    assert (found.is_ready, found.behind_bytes, found.unapplied_count) == (False, 0, 2)
+    assert "2 entries left to apply" in found.reason
+
+    node.unapplied_count = 0
+    found = look()
     assert (found.is_ready, found.behind_bytes, found.reason) == (True, 0, "")
     assert found.dispatched_offset == found.target_offset == broker.log.end_offset
 
@@ -61,6 +67,17 @@ def test_puts_do_not_make_a_leader_unready(broker):
     broker.store.put(message())
     broker.node.commit()
 
+    assert broker.leadership.look().is_ready
+
+
+def test_entries_that_come_later_need_not_be_applied_for_a_leader_to_be_ready(broker):
+    broker.node.lead(1)
+    broker.node.commit()
+    broker.store.dispatch()
+    assert broker.leadership.look().is_ready
+    broker.store.put(message())
+    broker.node.commit()
+    broker.node.unapplied_count = 1
     assert broker.leadership.look().is_ready
 
 

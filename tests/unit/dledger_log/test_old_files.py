@@ -15,6 +15,7 @@ from commitlog.old_files import (
     OldFilesFetch,
     OldFilesIncomplete,
     check_same,
+    end_fetch,
     first_difference,
     is_fetching,
     make_manifest,
@@ -95,11 +96,10 @@ class Source:
         return self.contents[request.name][request.position : request.position + request.size]
 
 
-def fetch_all(fetch, source, change=lambda _, payload: payload):
+def fetch_all(fetch, source):
     while (request := fetch.next_request()) is not None:
         payload = source.answer(request)
-        fetch.take(request, change(request, payload), crc32c(payload))
-    fetch.finish()
+        fetch.take(request, payload, crc32c(payload))
 
 
 @pytest.fixture
@@ -115,6 +115,7 @@ def test_fetched_files_are_those_of_the_source(source, tmp_path):
     assert fetch.missing_bytes == 3 * FILE_SIZE
 
     fetch_all(fetch, source)
+    end_fetch(files, node)
 
     assert not is_fetching(files, node)
     assert make_manifest(files, old, source.manifest.divide) == source.manifest
@@ -170,7 +171,7 @@ def test_files_that_expired_at_the_source_meanwhile_are_left_out(source, tmp_pat
     again = OldFilesFetch(files, old, node, later)
 
     assert again.next_request() is None
-    again.finish()
+    end_fetch(files, node)
     assert make_manifest(files, old, later.divide) == later
 
 
@@ -190,7 +191,7 @@ def test_node_that_fetched_begins_at_the_same_divide(open_log, tmp_path, clock):
     while (request := fetch.next_request()) is not None:
         payload = read_chunk(files, str(tmp_path / "n0" / "commitlog"), manifest, request)
         assert fetch.take(request, payload, crc32c(payload))
-    fetch.finish()
+    end_fetch(files, str(tmp_path / "n1" / "dledger-n0"))
 
     second = open_log(tmp_path / "n1")
 
@@ -211,6 +212,7 @@ def test_fetch_that_is_interrupted_anywhere_goes_on():
         files = files_on(image.disk)
         if is_fetching(files, "/n") or not files.is_directory("/old") or len(files.list_directory("/old")) < 2:
             fetch_all(OldFilesFetch(files, "/old", "/n", source.manifest), source)
+            end_fetch(files, "/n")
         assert make_manifest(files, "/old", source.manifest.divide) == source.manifest, image.label
         assert not is_fetching(files, "/n")
 
@@ -220,6 +222,7 @@ def test_fetch_that_is_interrupted_anywhere_goes_on():
         check(killed(disk))
 
     fetch_all(OldFilesFetch(files_on(disk, see), "/old", "/n", source.manifest), source)
+    end_fetch(files_on(disk, see), "/n")
     see(0)
 
     assert counts["images"] > 50

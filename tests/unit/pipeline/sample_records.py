@@ -5,9 +5,9 @@ import pyarrow as pa
 
 from commitlog.record_rows import good_rows
 from commitlog.record_scan import walk
-from pipeline.decoder import decode_rows
-from pipeline.report_partial import REPORT_COLUMNS
-from pipeline.schema import arrow_schema
+from pipeline.columns.decoder import decode_rows
+from pipeline.columns.schema import arrow_schema
+from pipeline.report.partial import REPORT_COLUMNS
 
 BEGIN_MS = 1_760_000_000_000
 SYSTEM_FLAG = 0

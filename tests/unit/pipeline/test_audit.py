@@ -11,10 +11,10 @@ from commitlog.record import PHYSICAL_OFFSET_POSITION
 from commitlog.record_encoder import RecordEncoder
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.types import NO_INDEX
-from pipeline.audit import AuditKind, stretches
-from pipeline.audit_replica import open_replicas
-from pipeline.audit_run import run_audit
-from pipeline.errors import BadOption, NoStore
+from pipeline.audit.compare import AuditKind, stretches
+from pipeline.audit.replica import open_replicas
+from pipeline.audit.run import run_audit
+from pipeline.common.errors import BadOption, NoStore
 from store.message import Host, Message
 from store.os_files import OsFiles
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.corrupt_policy import FAIL, SKIP, CorruptPolicy
-from pipeline.errors import BadOption, CorruptRecord, DataLost
-from pipeline.read_slice import decode_chunk, read_slice
-from pipeline.selection import EVERYTHING, Selection
-from pipeline.slices import plan
-from pipeline.stores import open_store
+from pipeline.common.errors import BadOption, CorruptRecord, DataLost
+from pipeline.log.selection import EVERYTHING, Selection
+from pipeline.log.slices import plan
+from pipeline.log.stores import open_store
+from pipeline.reading.corrupt_policy import FAIL, SKIP, CorruptPolicy
+from pipeline.reading.read_slice import decode_chunk, read_slice
 from tests.pipeline_stores import TOPICS
 
 NAMES = ["physicalOffset", "body"]

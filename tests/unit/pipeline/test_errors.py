@@ -4,8 +4,9 @@ import pickle
 
 import pytest
 
-from pipeline import errors
-from pipeline.errors import (
+from pipeline.columns.schema import chosen
+from pipeline.common import errors
+from pipeline.common.errors import (
     CorruptRecord,
     DataLost,
     LostRange,
@@ -15,7 +16,6 @@ from pipeline.errors import (
     UnknownOption,
     UnknownTopic,
 )
-from pipeline.schema import chosen
 
 SAMPLES = [
     UnknownOption("startingOffset", ["startingOffsets", "path"]),

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from pipeline.java_home import NoJava, find_java_home
+from pipeline.common.java_home import NoJava, find_java_home
 
 
 def java(folder, version):

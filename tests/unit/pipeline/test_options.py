@@ -2,11 +2,13 @@
 
 import pytest
 
-from pipeline import options as options_module
-from pipeline.errors import BadOption, UnknownColumn, UnknownOption
-from pipeline.offsets import EARLIEST, LATEST, format_offsets, read_offsets
-from pipeline.options import OPTION_NAMES, parse_source_options
-from pipeline.schema import ALL_NAMES, DEFAULT_NAMES
+from pipeline.columns.schema import ALL_NAMES, DEFAULT_NAMES
+from pipeline.common.errors import BadOption, UnknownColumn, UnknownOption
+from pipeline.source import options as options_module
+from pipeline.source.offsets import EARLIEST, LATEST, format_offsets, read_offsets
+from pipeline.source.options import OPTION_NAMES, parse_source_options
+from pipeline.source.other_places import candidates
+from pipeline.source.stretch import Stretch
 
 PATH = {"path": "/data/n0"}
 
@@ -63,6 +65,9 @@ def test_topics_and_queues_are_chosen_in_three_ways(given, wanted, unwanted):
 
 
 WRONG = [
+    ({"localPath": "data/n0"}, "localPath"),
+    ({"localPath": "/data/n0,n1:data"}, "localPath"),
+    ({"localPath": ":/data"}, "localPath"),
     ({"subscribe": "a", "assign": '{"a": [0]}'}, "assign"),
     ({"subscribe": " , "}, "subscribe"),
     ({"subscribe": "a,a"}, "subscribe"),
@@ -131,6 +136,13 @@ def test_all_columns_are_a_star():
 def test_endpoints_are_addresses(endpoints):
     with pytest.raises(BadOption, match="option 'endpoints'"):
         parse_source_options({"endpoints": endpoints})
+
+
+def test_directories_of_other_hosts_are_left_to_them():
+    options = parsed(localPath="elsewhere:/x,localhost:/y,/z")
+    found = candidates(Stretch("a:1", 0, 1), (), options.replicas)
+
+    assert [each.name for each in found] == ["/y", "/z", "broker a:1"]
 
 
 def test_a_place_to_read_from_is_needed():

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from commitlog.store_rebuild import Layout
-from pipeline.rebuild import StoreInUse, rebuild_store, verify_store
-from pipeline.sample_store import SampleConfig, make_sample_store
+from pipeline.log.sample_store import SampleConfig, make_sample_store
+from pipeline.rebuild.rebuild import StoreInUse, rebuild_store, verify_store
 from store.index_file import IndexLayout
 from store.os_files import OsFiles
 from store.store_lock import lock_store

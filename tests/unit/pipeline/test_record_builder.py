@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from commitlog.properties import RawProperties
 from commitlog.record_encoder import RecordEncoder
 from commitlog.record_rows import good_rows
-from pipeline.decoder import decode_rows
-from pipeline.record_builder import NotLossless, build_records
-from pipeline.schema import ALL_NAMES
+from pipeline.columns.decoder import decode_rows
+from pipeline.columns.record_builder import NotLossless, build_records
+from pipeline.columns.schema import ALL_NAMES
 from store.message import Host, Message
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)

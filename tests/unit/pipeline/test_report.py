@@ -5,11 +5,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from pipeline.report_findings import Level, find_unusual
-from pipeline.report_page import write_report
-from pipeline.report_partial import ReportPartial
-from pipeline.report_summary import summarise
-from pipeline.sample_store import SampleConfig, make_sample_store
+from pipeline.log.sample_store import SampleConfig, make_sample_store
+from pipeline.report.findings import Level, find_unusual
+from pipeline.report.page import page_of, write_report
+from pipeline.report.partial import ReportPartial
+from pipeline.report.sketches import OffsetRuns
+from pipeline.report.summary import summarise
 from tests.unit.pipeline.sample_records import BEGIN_MS, batch_of, batches_of_store
 
 
@@ -83,6 +84,18 @@ def test_gaps_and_offsets_given_twice_are_alarms_that_name_their_queue():
     assert "orders/0" in found["Queue offsets given twice"].text
 
 
+def test_more_gaps_than_are_remembered_are_told_as_at_least_so_many():
+    offsets = range(0, 2 * OffsetRuns.RUNS_MAX + 20, 2)
+
+    report = report_of([{"queueOffset": offset} for offset in offsets])
+
+    (queue,) = report.queues
+    assert (queue.missing, queue.is_missing_exact) == (OffsetRuns.RUNS_MAX - 1, False)
+    (finding,) = (each for each in find_unusual(report) if each.title == "Gaps in queues")
+    assert finding.text.startswith(f"At least {queue.missing:,} queue offsets")
+    assert f"≥ {queue.missing:,}" in page_of(report, [])
+
+
 def test_prepared_messages_have_no_place_in_a_queue():
     assert not unusual([{"queueOffset": 0, "sysFlag": 4} for _ in range(3)])
 
@@ -96,15 +109,31 @@ def test_a_unique_key_that_comes_twice_in_a_topic_is_told_but_not_that_of_a_retr
     assert "Messages sent twice" not in unusual(retried)
 
 
+def test_a_unique_key_that_comes_again_much_later_is_told_without_an_example():
+    partial = ReportPartial()
+    for _ in range(2):
+        partial.add(batch_of([{"uniqKey": "U1"}]))
+    (found,) = [each for each in find_unusual(summarise(partial, "it")) if each.title == "Messages sent twice"]
+
+    assert found.text.endswith("sent again what had arrived.")
+
+
 def test_dead_letters_retries_clocks_and_damage_are_told():
     rows = [{"topic": "%DLQ%billing"}, {"topic": "%RETRY%billing"}, {"bornTimestamp": (BEGIN_MS + 10**6) * 1000}]
     partial = ReportPartial()
     partial.add(batch_of(rows))
-    partial.skipped = 2
+    partial.skipped, partial.mended = 2, 3
     found = {finding.title: finding.text for finding in find_unusual(summarise(partial, "it"))}
 
-    assert set(found) == {"Dead letters of billing", "Many retries", "Clocks disagree", "Damaged records"}
+    assert set(found) == {
+        "Dead letters of billing",
+        "Many retries",
+        "Clocks disagree",
+        "Damaged records",
+        "A damaged replica",
+    }
     assert "2 records" in found["Damaged records"]
+    assert "3 places" in found["A damaged replica"]
 
 
 def test_a_rush_a_silence_a_hot_key_and_an_uneven_queue_are_told():

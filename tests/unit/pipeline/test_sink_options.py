@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.errors import BadOption, UnknownOption
-from pipeline.sink_options import parse_lake_target, parse_log_target
+from pipeline.common.errors import BadOption, UnknownOption
+from pipeline.sink.options import parse_lake_target, parse_log_target
 
 BROKER = {"endpoints": "127.0.0.1:10911"}
 

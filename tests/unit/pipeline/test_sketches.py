@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.sketches import (
+from pipeline.report.sketches import (
     BUCKETS,
     VALUE_MAX,
     HeavyHitters,

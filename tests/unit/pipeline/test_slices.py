@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commitlog.store_directory import LogFile, StoreDirectory, StoreMode
-from pipeline.entry_places import Place
-from pipeline.errors import BadOption, DataLost, UnknownTopic
-from pipeline.read_slice import read_slice
-from pipeline.selection import EVERYTHING, Selection
-from pipeline.slices import plan
-from pipeline.store_view import StoreView
-from pipeline.stores import open_store
+from pipeline.common.errors import BadOption, DataLost, UnknownTopic
+from pipeline.log.entry_places import Place
+from pipeline.log.selection import EVERYTHING, Selection
+from pipeline.log.slices import plan
+from pipeline.log.store_view import StoreView
+from pipeline.log.stores import open_store
+from pipeline.reading.read_slice import read_slice
 from store.queue_unit import UNIT_SIZE
 from tests.pipeline_stores import BEGIN_MS, TOPICS
 

@@ -3,15 +3,20 @@
 import base64
 import itertools
 import random
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from pipeline.chunk_client import BrokerLog, Chunk, Stretch
-from pipeline.corrupt_policy import SKIP
-from pipeline.errors import CorruptRecord, DataLost
-from pipeline.schema import DEFAULT_NAMES
-from pipeline.selection import EVERYTHING
-from pipeline.source_parts import HowToRead, Part
+from commitlog.record_scan import walk
+from pipeline.columns.schema import DEFAULT_NAMES
+from pipeline.common.errors import CorruptRecord, DataLost
+from pipeline.log.sample_store import SampleConfig, make_sample_store
+from pipeline.log.selection import EVERYTHING
+from pipeline.reading.corrupt_policy import SKIP
+from pipeline.source.chunk_client import BrokerLog
+from pipeline.source.parts import HowToRead, Part
+from pipeline.source.stretch import Chunk, Stretch
 from tests.broker_thread import running_broker
 from tests.compat.conftest import java_store, manifest, unpack
 from tests.unit.pipeline.test_stream_plan import put
@@ -19,27 +24,45 @@ from tests.unit.pipeline.test_stream_plan import put
 __all__ = ["java_store", "manifest", "unpack"]
 
 
-def cut(files, sizes):
-    """Yield the bytes of files in chunks of such sizes; none spans two files."""
+def cut(files, sizes, told=lambda _begin, _end: ()):
+    """Yield the bytes of files in chunks of such sizes; none spans two files; `told` gives where records begin."""
     for file in files:
         position = 0
         while position < len(file.content):
             size = next(sizes)
             data = file.content[position : position + size]
-            yield Chunk(data, file.header_size, file.base + position, file.base + position + len(data))
+            begin, end = file.base + position, file.base + position + len(data)
+            begins = np.array([each - begin for each in told(begin, end)], "<i4").tobytes()
+            yield Chunk(data, file.header_size, begin, end, begins=begins)
             position += len(data)
 
 
+def told_of(store, kind, draw):
+    """Return a function that tells where records begin in a stretch: all of them, some, or places that are none."""
+    header_size = {file.base: file.header_size for file in store.files}
+    begins = [at - header_size[max(base for base in header_size if base <= at)] for at in sorted(store.messages)]
+
+    def tell(begin, end):
+        true = [at for at in begins if begin <= at < end]
+        if kind == "some" and draw.random() < 0.5:
+            true = [at for at in true if draw.random() < 0.7]
+        return [begin, *(at + draw.randrange(3) for at in true)] if kind == "wrong" else true
+
+    return tell if kind else lambda *_: ()
+
+
+@pytest.mark.parametrize("kind", ["", "all", "some", "wrong"], ids=["not told", "told", "told in part", "told wrong"])
 @pytest.mark.parametrize("block", [1, 3000, 1 << 20])
-def test_chunks_that_are_cut_anywhere_give_every_message_once(java_store, monkeypatch, block):
+def test_chunks_that_are_cut_anywhere_give_every_message_once(java_store, monkeypatch, block, kind):
     if java_store.name == "plain-torn":
         pytest.skip("a broker sends nothing of a torn record")
     draw = random.Random(block)
     end = max(offset + message["size"] for offset, message in java_store.messages.items())
     files = [file for file in java_store.files if file.base < end]
     files[-1].content = files[-1].content[: end - files[-1].base]
-    monkeypatch.setattr("pipeline.source_parts._BLOCK_BYTES", block)
-    monkeypatch.setattr(BrokerLog, "read", lambda *_: cut(files, (draw.randrange(1, 4000) for _ in itertools.count())))
+    told = told_of(java_store, kind, draw)
+    monkeypatch.setattr("pipeline.source.broker_reading._BLOCK_BYTES", block)
+    monkeypatch.setattr(BrokerLog, "read", lambda *_: cut(files, iter(lambda: draw.randrange(1, 4000), None), told))
 
     part = Part(Stretch("127.0.0.1:1", 0, end), EVERYTHING)
     found = [row for batch in HowToRead(("physicalOffset", "body")).read(part) for row in batch.to_pylist()]
@@ -47,6 +70,23 @@ def test_chunks_that_are_cut_anywhere_give_every_message_once(java_store, monkey
     expected = {offset: base64.b64decode(message["body"]) for offset, message in java_store.messages.items()}
     assert expected == {row["physicalOffset"]: row["body"] for row in found}
     assert len(expected) == len(found)
+
+
+def test_where_entries_begin_is_not_looked_for_when_it_was_told(tmp_path, monkeypatch):
+    make_sample_store(str(tmp_path), SampleConfig(size=1 << 20, file_size=4 << 20, has_queues=False))
+    data = (tmp_path / "dledger-n0/data/00000000000000000000").read_bytes()
+    found = walk(memoryview(data), 0, len(data), header_size=48)
+    file = SimpleNamespace(base=0, header_size=48, content=data[: found.position])
+    begins = [start - 48 for start in found.starts]
+    chunks = list(cut([file], itertools.repeat(50_000), lambda *within: [at for at in begins if at in range(*within)]))
+    monkeypatch.setattr(BrokerLog, "read", lambda *_: iter(chunks))
+    monkeypatch.setattr("pipeline.source.broker_reading._BLOCK_BYTES", 200_000)
+    for module in ("pipeline.source.broker_reading", "pipeline.reading.log_reading"):
+        monkeypatch.setattr(f"{module}.walk", None)
+
+    batches = list(HowToRead(("physicalOffset",)).read(Part(Stretch("127.0.0.1:1", 0, found.position), EVERYTHING)))
+
+    assert [row["physicalOffset"] for batch in batches for row in batch.to_pylist()] == found.starts
 
 
 @pytest.fixture

@@ -6,11 +6,15 @@ import sys
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import GreaterThan
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from pipeline.errors import BadOption, BadSchema, PipelineError
-from pipeline.schema import DEFAULT_NAMES, arrow_schema, spark_ddl
+from pipeline.columns.schema import DEFAULT_NAMES, arrow_schema, spark_ddl
+from pipeline.common.errors import BadOption, BadSchema, PipelineError
+from pipeline.log.sample_store import SampleConfig, make_sample_store
+from pipeline.log.selection import EVERYTHING
+from pipeline.spark.filters import narrowed
 from pyspark_dledger import DefaultSource
 from tests.broker_thread import running_broker
 from tests.unit.pipeline.test_stream_plan import put
@@ -23,6 +27,7 @@ def broker(tmp_path_factory):
     with running_broker(tmp_path_factory.mktemp("broker"), "a", "b") as running:
         put(running, "a", 0, 40)
         put(running, "b", 1, 20)
+        running.wait_dispatched()
         yield running
 
 
@@ -127,6 +132,12 @@ def test_a_stream_has_no_options_of_batches():
         DefaultSource({"path": "/x", "endingOffsets": "latest"}).streamReader(SCHEMA)
 
 
+def test_a_log_without_entries_has_messages_all_the_same_unless_an_index_is_asked_for():
+    assert narrowed(EVERYTHING, [], {}, (7, 7)) == EVERYTHING
+    assert narrowed(EVERYTHING, [GreaterThan(("index",), 3)], {}, (7, 7)) is None
+    assert narrowed(EVERYTHING, [GreaterThan(("index",), 3)], {}, (0, 7)).index_range == (4, 7)
+
+
 def test_a_python_without_pyarrow_says_what_to_install():
     program = (
         "import sys\n"
@@ -139,6 +150,22 @@ def test_a_python_without_pyarrow_says_what_to_install():
 
     assert "expected the package pyarrow" in done.stdout
     assert "pip install" in done.stdout
+
+
+def test_files_are_planned_without_what_only_a_broker_needs(tmp_path):
+    make_sample_store(str(tmp_path), SampleConfig(size=1 << 20, file_size=1 << 20))
+    program = (
+        "import sys, pyspark_dledger\n"
+        "from pipeline.source.options import parse_source_options\n"
+        "from pipeline.source.plan import batch_parts\n"
+        "assert batch_parts(parse_source_options({'path': sys.argv[1]}))\n"
+        "print(*sorted(sys.modules))\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+
+    # Each takes a tenth of a second of every process that Spark starts.
+    assert not {"grpc", "google.protobuf", "asyncio", "pandas", "cluster", "dledger.client"} & set(done.stdout.split())
 
 
 def test_batches_are_in_exactly_the_form_that_spark_expects(broker):

@@ -4,37 +4,21 @@ import shutil
 
 import pytest
 
-from commitlog.record import PHYSICAL_OFFSET_POSITION
-from commitlog.record_encoder import RecordEncoder
-from commitlog.system_records import MessageEntryCodec
 from dledger.entry_store import EntryStore, EntryStoreConfig
-from pipeline.errors import BadOption, CorruptRecord, NoStore
-from pipeline.read_slice import read_slice
-from pipeline.replicas import choose_replicas
-from pipeline.selection import EVERYTHING, Selection
-from pipeline.slices import plan
-from pipeline.stores import Tail, open_store
-from store.message import Host
+from pipeline.common.errors import BadOption, CorruptRecord, NoStore
+from pipeline.log.replicas import choose_replicas
+from pipeline.log.selection import EVERYTHING, Selection
+from pipeline.log.slices import plan
+from pipeline.log.stores import Tail, open_store
+from pipeline.reading.read_slice import read_slice
 from store.os_files import OsFiles
 from tests.message_stores import Clock, open_small
-from tests.pipeline_stores import TOPICS, make_plain, make_replicated, message
+from tests.pipeline_stores import TOPICS, append_uncommitted, make_plain, make_replicated, message
 
 
 def read(parts, selection=EVERYTHING, column="physicalOffset"):
     batches = [batch for part in parts for batch in read_slice(part, [column], selection=selection)]
     return [value for batch in batches for value in batch.column(0).to_pylist()]
-
-
-def append(folder, count, term, committed=None):
-    """Append entries to a node's log, as a leader of this term that nobody followed."""
-    codec = MessageEntryCodec(lambda: 0)
-    node = EntryStore.open(OsFiles(), f"{folder}/dledger-n0", EntryStoreConfig(65536, 32 * 512), codec)
-    records = RecordEncoder(Host(b"\x0a\0\0\1", 10911)).prepare([message(number) for number in range(count)])
-    bodies = records.encode_each(range(1000, 1000 + count), 1_800_000_000_000)
-    node.append(bodies, node.last_index + 1, term, stamp_at=PHYSICAL_OFFSET_POSITION)
-    last = node.last_index
-    node.close(last - count if committed is None else committed)
-    return last
 
 
 def test_a_plain_store_that_is_written_is_read_up_to_where_it_was(tmp_path):
@@ -78,7 +62,7 @@ def test_what_is_half_written_is_not_read(tmp_path):
 
 def test_of_a_log_in_use_only_what_is_committed_is_read(tmp_path):
     folder = make_replicated(tmp_path / "s", 100)
-    last = append(folder, 5, 9)
+    last = append_uncommitted(folder, 5, 9)
     lock = OsFiles().lock(f"{folder}/dledger-n0/lock")
     try:
         with open_store(str(folder)) as view:
@@ -98,7 +82,7 @@ def test_entries_that_were_cut_and_left_behind_are_not_read(tmp_path, is_cut):
     folder = make_replicated(tmp_path / "s", 100)
     with open_store(str(folder)) as view:
         end, count = view.end_offset, view.end_index
-    append(folder, 6, 9)
+    append_uncommitted(folder, 6, 9)
     (folder / "abort").write_bytes(b"1")
     with open_store(str(folder)) as view:
         places = [view.places.place(index).position for index in range(count, count + 6)]
@@ -174,7 +158,7 @@ def replicas(tmp_path):
 
 
 def test_what_a_minority_has_is_not_read(replicas):
-    append(replicas[0], 5, 7)
+    append_uncommitted(replicas[0], 5, 7)
     with choose_replicas(replicas) as view:
         assert len(read(plan(view))) == 300
         assert view.end_index == 304
@@ -187,13 +171,13 @@ def test_what_a_minority_has_is_not_read(replicas):
 
 def test_tails_of_different_terms_are_not_alike(replicas):
     for number, term in enumerate((7, 8, 9)):
-        append(replicas[number], 3, term)
+        append_uncommitted(replicas[number], 3, term)
     with choose_replicas(replicas) as view:
         assert view.end_index == 304
 
 
 def test_what_a_checkpoint_calls_committed_is_read_from_one_replica(replicas):
-    append(replicas[2], 5, 7, committed=308)
+    append_uncommitted(replicas[2], 5, 7, committed=308)
     with choose_replicas(replicas) as view:
         assert view.path == replicas[2]
         assert len(read(plan(view))) == 305

@@ -1,16 +1,18 @@
 """What a stream takes, batch by batch, from files and from a broker: nothing lost or twice, limits kept. No Spark."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
 from cluster.v1 import broker_pb2 as pb
-from pipeline.errors import DataLost, ForeignCheckpoint, UnknownTopic
-from pipeline.options import parse_source_options
-from pipeline.source_parts import HowToRead
-from pipeline.source_plan import wanted_spans
-from pipeline.stream_offsets import StreamOffset
-from pipeline.stream_plan import Limits, StreamPlan
+from pipeline.common.errors import DataLost, ForeignCheckpoint, UnknownTopic
+from pipeline.source.options import parse_source_options
+from pipeline.source.parts import HowToRead
+from pipeline.source.path_view import PathView
+from pipeline.source.plan import wanted_spans
+from pipeline.source.stream_offsets import StreamOffset
+from pipeline.source.stream_plan import Limits, StreamPlan
 from store.message import QueueKey
 from tests.broker_thread import running_broker
 
@@ -30,6 +32,7 @@ def broker(tmp_path):
         for number in range(30):
             put(running, "a", number % 2, 4)
             put(running, "b", 0, 2)
+        running.wait_dispatched()
         yield running
 
 
@@ -97,6 +100,20 @@ def test_batches_hold_each_message_once_and_keep_limits(place, limits):
     if limits.size_bytes_max is not None:
         assert all(len(batch) * 200 <= limits.size_bytes_max for batch in found if len(batch) > 1)
     assert (len(found) == 1) == (limits == NO_LIMITS)
+
+
+@pytest.mark.parametrize("limit", [1, 7, 50, 179, 180, 500])
+@pytest.mark.parametrize("is_of_bytes", [False, True])
+def test_limits_are_kept_where_no_queue_tells_of_the_messages_yet(limit, is_of_bytes):
+    view = object.__new__(PathView)
+    view._store = SimpleNamespace(queue_views={}, end_offset=18_500, certain_offset=500)
+    spans = {QueueKey("a", 0): (3, 63), QueueKey("a", 1): (0, 1), QueueKey("b", 0): (0, 119)}
+
+    ends = view.first(spans, None, limit * 100) if is_of_bytes else view.first(spans, limit, None)
+
+    assert min(limit, 180) == sum(ends[key] - begin for key, (begin, _) in spans.items())
+    assert all(begin <= ends[key] <= end for key, (begin, end) in spans.items())
+    assert {key: end for key, (_, end) in spans.items()} == view.first(spans, None, None)
 
 
 def test_a_batch_that_runs_again_is_the_same(place):
@@ -192,8 +209,12 @@ def test_a_deleted_topic_is_lost_data_unless_it_may_be(broker):
     broker.call("DeleteTopic", pb.DeleteTopicRequest(topic="b"))
     put(broker, "a", 0, 1)
 
-    with pytest.raises(DataLost, match=r"topic b, queue 0 \[60, 60\): it was deleted"):
-        plan_of(place).latest(start, Limits())
+    for is_ending in (False, True):
+        plan = plan_of(place)
+        if is_ending:
+            plan.fix_target()
+        with pytest.raises(DataLost, match=r"topic b, queue 0 \[60, 60\): it was deleted"):
+            plan.latest(start, Limits())
     found, end = batches(plan_of(place, failOnDataLoss="false"), Limits(), start)
     assert ([[("a", 0, 60)]], {"a"}) == (found, {key.topic for key in end.offsets})
 
@@ -206,7 +227,7 @@ def test_lost_ranges_are_named_and_passed_over_only_when_that_is_allowed(place, 
     start = StreamOffset({key: max(offset, 0), QueueKey("a", 1): 60})
     if offset < 0:
         monkeypatch.setattr(
-            "pipeline.stream_plan.wanted_spans",
+            "pipeline.source.stream_plan.wanted_spans",
             lambda *given, **named: {**wanted_spans(*given, **named), key: (10, 60)},
         )
 
@@ -223,6 +244,7 @@ def test_the_checkpoint_of_another_store_is_refused(place, tmp_path):
         put(other, "b", 0, 100)
         put(other, "a", 1, 100)
         put(other, "a", 0, 100)
+        other.wait_dispatched()
         if "path" in place:
             other.stop()
         elsewhere = {"path": str(other.path)} if "path" in place else {"endpoints": other.endpoints}

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.timeline import STEPS_MAX, Timeline
+from pipeline.report.timeline import STEPS_MAX, Timeline
 
 MESSAGES = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 10**9) | st.integers(0, 10**13), st.integers(1, 500)), max_size=20

@@ -36,8 +36,9 @@ def refused(machine, **options):
 # ----------------------------------------------------------------------------------------------------- torn tails
 
 
-def test_last_record_torn_at_any_byte_is_cut(machine):
-    records = write(machine, 40, 700, 30)
+@pytest.mark.parametrize("sizes", [(40, 700, 30), (30,)], ids=["with others before it", "the first of all"])
+def test_last_record_torn_at_any_byte_is_cut(machine, sizes):
+    records = write(machine, *sizes)
     begin, size = records[-1]
     whole = machine.image()
     content = bytes(machine.inode().cache[begin : begin + size])

@@ -1,6 +1,5 @@
-"""Stores on real directories, and a file system that fails where a test says so."""
+"""Stores on real directories and on simulated machines."""
 
-from collections import Counter
 from pathlib import Path
 from random import Random
 
@@ -10,8 +9,7 @@ from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
 from dledger.testing.sim_files import SimFiles
-from store.errors import DiskFull, StorageFailed
-from store.os_files import OsFiles
+from tests.faulty_disk import FaultyDisk
 
 CONFIG = EntryStoreConfig(data_file_size_bytes=4096, index_file_size_bytes=32 * 16)
 
@@ -20,59 +18,13 @@ MACHINE_CONFIG = EntryStoreConfig(data_file_size_bytes=MACHINE_FILE, index_file_
 MACHINE_DIRECTORY = "/n0"
 
 
-class FaultyFile:
-    """A real file whose sync fails while its file system says so."""
-
-    def __init__(self, file, files):
-        self._file = file
-        self._files = files
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-    def sync(self):
-        self._files.counts["sync"] += 1
-        if self._files.is_sync_failing:
-            raise StorageFailed(self._file.path, "sync", OSError(5, "Input/output error"))
-        self._file.sync()
-
-
-class FaultyFiles:
-    """The real file system behind the port, with limited room for new files, and with syncs that can fail.
-
-    Attributes:
-        files_left: how many files may still be created.
-        is_sync_failing: whether syncs of files fail.
-        counts: how often files were created and synced.
-    """
-
-    def __init__(self):
-        self._files = OsFiles()
-        self.files_left = 1 << 20
-        self.is_sync_failing = False
-        self.counts = Counter()
-
-    def __getattr__(self, name):
-        return getattr(self._files, name)
-
-    def create(self, path, size, *, is_sparse=False):
-        if self.files_left == 0:
-            raise DiskFull(path, size)
-        self.files_left -= 1
-        self.counts["create"] += 1
-        return FaultyFile(self._files.create(path, size, is_sparse=is_sparse), self)
-
-    def open(self, path):
-        return FaultyFile(self._files.open(path), self)
-
-
 class Log:
     """A directory with a log: opens it, closes it, and damages its files in between."""
 
     def __init__(self, directory, config=CONFIG):
         self.directory = str(directory)
         self.config = config
-        self.files = FaultyFiles()
+        self.files = FaultyDisk()
         self.store = None
 
     def open(self):
@@ -197,7 +149,7 @@ def log(make_log):
 @pytest.fixture
 def faulty_files():
     """Return a file system that fails where a test says so."""
-    return FaultyFiles()
+    return FaultyDisk()
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def test_data_file_and_its_index_are_synced_before_the_next_file_is_begun(log, f
 def test_failed_sync_is_raised_and_proves_nothing(log, fill):
     store = log.open()
     fill(store, 3)
-    log.files.is_sync_failing = True
+    log.files.is_broken = True
     ticket = store.begin_flush()
 
     with pytest.raises(StorageFailed, match="sync failed"):
@@ -102,7 +102,7 @@ def test_failed_sync_is_raised_and_proves_nothing(log, fill):
     assert store.durable_index == -1
     with pytest.raises(StorageFailed):
         store.close()
-    log.files.is_sync_failing = False
+    log.files.is_broken = False
     assert log.open().last_index == 2  # the directory was given back
 
 

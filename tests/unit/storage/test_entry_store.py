@@ -76,6 +76,17 @@ def test_entries_come_back_by_index_and_by_position(log):
             store.index_at_position(position)
 
 
+def test_a_stretch_of_positions_gives_the_entries_that_begin_in_it(log):
+    store = log.open()
+    assert store.positions_within(0, FILE).tolist() == []
+    begins = store.append([bytes(size) for size in (1000, 900, 1800, 300, 700, 40)], 0, 3)
+    assert begins[3] == FILE
+
+    for begin, end in [(0, 10**6), (0, 1), (1, FILE), (1, FILE + 1), (begins[2], begins[2]), (begins[2] + 1, FILE)]:
+        expected = [position for position in begins if begin <= position < end]
+        assert store.positions_within(begin, end).tolist() == expected, (begin, end)
+
+
 @pytest.mark.parametrize("index", [-1, 10, 10**12])
 def test_entry_outside_of_the_log_is_not_found(log, index, fill):
     store = log.open()

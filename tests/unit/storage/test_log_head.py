@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger.entry_store import EntryNotFound, EntryStore, EntryStoreConfig
+from dledger.entry_store import CorruptPush, EntryNotFound, EntryStore, EntryStoreConfig
 from dledger.log_head import LogHead, LogHeadFile, LogHeadUnreadable
 from dledger.testing.faults import SimulatedCrash
 from dledger.types import LogState, TermRun
@@ -76,6 +76,33 @@ def test_deleting_again_and_appending_go_on(long_log, fill, flush):
 
     assert (store.begin_index, store.last_index, store.begin_prev_term) == (24, 24, 6)
     assert long_log.reopen().log_state() == LogState(24, 6, 24, (TermRun(24, 6),))
+
+
+def test_header_of_the_first_entry_is_proven_when_the_one_before_is_gone(long_log):
+    long_log.store.delete_before(9)
+    begin_index, begin_position = long_log.store.begin_index, long_log.store.begin_position
+    assert begin_index
+    long_log.kill()
+    with long_log.data_path(begin_position).open("r+b") as file:
+        # Magic 1, of a client's entry, becomes 3, of a membership.
+        file.seek(3)
+        file.write(b"\3")
+
+    with pytest.raises(CorruptData, match="chain checksum"):
+        long_log.open()
+
+
+def test_damage_of_what_is_deleted_casts_no_doubt_on_what_is_kept(long_log):
+    store = long_log.store
+    last_deleted = store.position_of(7)
+    with long_log.data_path(last_deleted - last_deleted % FILE).open("r+b") as file:
+        file.seek(last_deleted % FILE + 36)
+        file.write(b"\1\2\3\4")
+
+    store.delete_before(9)
+
+    assert (store.begin_index, store.get(8).index) == (8, 8)
+    assert long_log.reopen().get(8).index == 8
 
 
 def test_empty_log_has_nothing_to_delete(log):
@@ -194,6 +221,26 @@ def test_first_entry_behind_an_unknown_past_gives_no_chain_and_others_take_it(ma
 
     assert [whole.get(index).chain_crc == 0 for index in (4, 5, 6)] == [False, True, False]
     assert image(whole)[5:] == image(late) == [b"a", b"b"]
+
+
+def test_first_entry_of_a_log_begun_anew_is_proven_by_the_checksum_that_came_along(long_log, make_log):
+    source, late = long_log.store, make_log("n1")
+    source.delete_before(9)
+    target = late.open()
+    target.reset(source.begin_index, source.begin_position, source.begin_prev_term, source.begin_chain_crc)
+    span = source.fit(source.begin_index, source.last_index, 1 << 20)
+    header_changed = bytearray(source.read_span(span))
+    header_changed[3] = 3
+    with pytest.raises(CorruptPush, match="chain checksum"):
+        target.check_push(span, bytes(header_changed), source.begin_prev_term)
+    target.append_encoded(span, source.read_span(span), span.first_index)
+    late.kill()
+    with late.data_path(source.begin_position).open("r+b") as file:
+        file.seek(3)
+        file.write(b"\3")
+
+    with pytest.raises(CorruptData, match="chain checksum"):
+        late.open()
 
 
 def test_first_entry_behind_an_unknown_past_is_stamped_like_any_other(log):
@@ -324,7 +371,7 @@ def test_reset_that_dies_anywhere_is_finished_or_did_not_happen(machine, target,
 def test_every_flipped_bit_of_the_file_is_noticed(tmp_path):
     file = LogHeadFile.open(OsFiles(), str(tmp_path))
     path = tmp_path / "loghead"
-    for head in (LogHead(12, 4096, 3), LogHead(0, 0, -1, is_reset=True)):
+    for head in (LogHead(12, 4096, 3), LogHead(12, 4096, 3, prev_chain_crc=77), LogHead(0, 0, -1, is_reset=True)):
         file.save(head)
         assert file.load() == head
         good = path.read_bytes()

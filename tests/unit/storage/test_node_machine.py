@@ -7,6 +7,7 @@ from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.node_machine import NodeMachine
 from dledger.snapshot_store import SnapshotStore
 from dledger.state_machine import Applier
+from tests.waiting import run
 
 CONFIG = EntryStoreConfig(data_file_size_bytes=2048, index_file_size_bytes=32 * 8)
 
@@ -117,11 +118,9 @@ def test_snapshots_are_saved_in_a_thread_and_the_driver_hears_of_them(machine):
             host.append(b"%d" % number)
             host.machine.committed(number)
             await host.turn_all()
-        for _ in range(1000):
-            await host.turn_all()
-            if host.driver.saved[-1:] == [8]:
-                break
+        while host.driver.saved[-1:] != [8]:
             await asyncio.sleep(0)
+            await host.turn_all()
         assert host.driver.saved == [2, 5, 8]
         assert host.machine.snapshot_index == 8
         assert host.state.applied == [b"%d" % number for number in range(10)]
@@ -131,7 +130,33 @@ def test_snapshots_are_saved_in_a_thread_and_the_driver_hears_of_them(machine):
         assert (again.machine.applied_index, again.machine.snapshot_index) == (8, 8)
         await again.machine.stop()
 
-    asyncio.run(main())
+    run(main())
+
+
+def test_snapshot_that_is_asked_for_is_saved_with_all_that_is_applied(machine):
+    async def main():
+        host = Host(machine, threshold=1000)
+        host.machine.ask_snapshot()
+        await host.turn_all()
+        assert host.machine.snapshot is None, "nothing was applied"
+        host.append(b"a", b"b")
+        host.machine.committed(1)
+        host.machine.ask_snapshot()
+        host.machine.ask_snapshot()
+        await host.turn_all()
+        while not host.driver.saved:
+            await asyncio.sleep(0)
+            await host.turn_all()
+        host.machine.ask_snapshot()
+        host.append(b"c")
+        host.machine.committed(2)
+        await host.turn_all()
+        assert host.driver.saved[0] == host.machine.snapshot.index - 1 == 1
+        assert host.machine.applied_index == 2
+        assert host.state.applied == [b"a", b"b", b"c"]
+        await host.machine.stop()
+
+    run(main())
 
 
 def test_new_beginning_brings_the_state_of_the_snapshot_that_came_in(machine):

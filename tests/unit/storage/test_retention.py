@@ -130,8 +130,11 @@ def test_policy_deletes_what_is_old_and_says_when_the_disk_is_full(log, fill, na
         return indexes
 
     assert run(12) == ()
+    assert not policy.is_held_back
     assert run(4, floor=3) == ()
+    assert policy.is_held_back
     assert run(4) == (4, 8)
+    assert not policy.is_held_back
     assert (store.begin_index, store.last_index) == (8, 21)
     assert run(4) == ()
     assert run(4, wall=NOW + 900 * HOUR, monotonic=HOUR) == ()

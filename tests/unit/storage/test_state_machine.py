@@ -137,6 +137,27 @@ def test_snapshot_on_demand_is_saved_once(machine):
     assert Host(machine).state.applied == bodies(0, 4)
 
 
+def test_snapshot_that_is_asked_for_anew_takes_the_place_of_the_one_of_the_same_entries(machine):
+    host = Host(machine)
+    host.applier.ask_snapshot(anew=True)
+    assert host.applier.save_snapshot() is None
+    host.append(*bodies(0, 4))
+    host.commit()
+    first = host.applier.save_snapshot()
+    host.applier.ask_snapshot()
+    assert host.applier.is_snapshot_due
+    assert host.applier.save_snapshot() is None
+
+    host.state.applied.append(b"what no entry says")
+    host.applier.ask_snapshot(anew=True)
+    assert host.applier.is_snapshot_due
+    second = host.applier.save_snapshot()
+
+    assert (second.index, host.applier.snapshot) == (first.index, second) != (first.index, first)
+    assert host.applier.save_snapshot() is None
+    assert Host(machine).state.applied == [*bodies(0, 4), b"what no entry says"]
+
+
 def test_state_may_be_ahead_of_the_own_log(machine):
     """Others made the entries durable; this node's disk lost them in a power cut, but not the snapshot."""
     host = Host(machine)

@@ -13,15 +13,14 @@ from store.errors import StoreStopped
 from store.os_files import OsFiles
 from store.paced_turn import PacedTurn
 from tests.message_stores import numbered
-from tests.replicated_brokers import until
+from tests.waiting import PATIENCE_S, until
 
 NEVER_S = 3600.0
-SOON_S = 10
 
 
 def in_loop(story):
     async def run():
-        async with asyncio.timeout(SOON_S):
+        async with asyncio.timeout(PATIENCE_S):
             return await story()
 
     return asyncio.run(run())
@@ -54,6 +53,48 @@ def test_who_asks_for_a_turn_at_once_takes_along_who_has_time():
         assert turns == [1]
         await asyncio.sleep(0.005)
         assert turns == [1]
+
+    in_loop(story)
+
+
+def test_who_asks_soon_has_a_turn_at_once_when_there_was_none_for_a_while():
+    async def story():
+        turns = []
+        turn = PacedTurn(lambda: turns.append(1), NEVER_S, gap_s=NEVER_S)
+        turn.later()
+        turn.soon()
+        turn.soon()
+        await asyncio.sleep(0)
+        assert turns == [1]
+
+    in_loop(story)
+
+
+def test_all_who_ask_soon_behind_a_turn_share_the_next_one_when_the_gap_is_over():
+    async def story():
+        loop, gap_s, turns = asyncio.get_running_loop(), 0.01, []
+        turn = PacedTurn(lambda: turns.append(loop.time()), NEVER_S, gap_s)
+        turn.soon()
+        await until(lambda: turns)
+        for _ in range(100):
+            turn.soon()
+        await until(lambda: len(turns) == 2)
+        assert turns[1] - turns[0] >= gap_s
+
+    in_loop(story)
+
+
+def test_who_asks_for_a_turn_at_once_does_not_wait_for_the_gap():
+    async def story():
+        turns = []
+        turn = PacedTurn(lambda: turns.append(1), NEVER_S, gap_s=NEVER_S)
+        turn.soon()
+        await until(lambda: turns)
+        turn.soon()
+        turn.at_once()
+        turn.soon()
+        await asyncio.sleep(0)
+        assert len(turns) == 2
 
     in_loop(story)
 
@@ -121,6 +162,16 @@ def test_a_lone_put_is_dispatched_within_the_pace_although_nobody_waits(tmp_path
 
 
 @pytest.mark.usefixtures("leisurely")
+def test_much_of_the_log_is_not_left_to_gather(tmp_path):
+    async def story(broker):
+        message = numbered(1)._replace(body=bytes(store_upkeep._DISPATCH_GATHER_SIZE_BYTES))
+        outcome = await broker.begin_put([message])
+        await until(lambda: found_at(broker, outcome.places[-1], 1))
+
+    with_broker(tmp_path, story)
+
+
+@pytest.mark.usefixtures("leisurely")
 def test_a_confirmed_read_sees_what_was_acknowledged_before(tmp_path):
     async def story(broker):
         for number in range(20):
@@ -135,15 +186,33 @@ def test_a_confirmed_read_sees_what_was_acknowledged_before(tmp_path):
 
 
 @pytest.mark.usefixtures("leisurely")
+def test_nothing_is_left_of_reads_that_gave_up_before_what_they_must_see_was_dispatched(tmp_path):
+    async def story(broker):
+        upkeep = broker.service
+        confirming = [asyncio.create_task(upkeep.dispatched_to(1 << 40)) for _ in range(5)]
+        await until(lambda: len(upkeep._awaited) == 5)
+        for each in confirming[1:]:
+            each.cancel()
+        await asyncio.wait(confirming[1:])
+        assert len(upkeep._awaited) == 1
+        upkeep.fail(StoreStopped("the disk is gone"))
+        with pytest.raises(StoreStopped):
+            await confirming[0]
+        assert not upkeep._awaited
+
+    with_broker(tmp_path, story)
+
+
+@pytest.mark.usefixtures("leisurely")
 def test_a_reader_that_waits_is_told_at_once_whether_it_came_before_the_put_or_after(tmp_path):
     async def story(broker):
         message = numbered(1)
-        early = asyncio.create_task(broker.wait(message.topic, message.queue_id, 0, SOON_S, "*"))
+        early = asyncio.create_task(broker.wait(message.topic, message.queue_id, 0, PATIENCE_S, "*"))
         await until(lambda: broker.store.waiters_count)
         await put(broker, 1)
         assert await early
         await put(broker, 1)
-        assert await broker.wait(message.topic, message.queue_id, 1, SOON_S, "*")
+        assert await broker.wait(message.topic, message.queue_id, 1, PATIENCE_S, "*")
         await put(broker, 1)
         told = asyncio.Event()
         broker.store.wait(message.topic, message.queue_id, 2, told.set)

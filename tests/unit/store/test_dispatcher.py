@@ -54,7 +54,7 @@ def test_store_with_a_corrupt_record_opens_only_when_told_to_read_on_behind_it(t
     assert any("passed over" in note for note in store.notes)
     result = store.messages.get("TopicTest", 0, 0)
     assert numbers(result) == [0, 1, 2, 3, 5, 6, 7, 8]
-    assert [skipped.offset for skipped in result.skipped] == [places[4].physical_offset]
+    assert [skipped.record.offset for skipped in result.skipped] == [places[4].physical_offset]
     assert store.messages.put(numbered(9, queues=1)).outcome.places[0].queue_offset == 9
     store.close()
 

@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 
 from store import log_order
-from store.log_order import QueueRange, clamp, first_in_log, split_points, window_of
+from store.log_order import QueueRange, at_once, clamp, split_points
 from store.message import QueueKey
 from store.queue_unit import BLANK_SIZE
+
+
+def first_in_log(*args):
+    return at_once(log_order.first_in_log(*args))
+
+
+def window_of(ranges):
+    return at_once(log_order.window_of(ranges))
 
 
 def log_of(queues, count, seed):
@@ -98,3 +106,30 @@ def test_split_points_are_messages_about_as_far_apart_as_asked():
     assert len(points) + 1 == (window.end - window.begin) // 100_000
     assert 90_000 < sizes.min() <= sizes.max() < 140_000
     assert [] == list(split_points([], window_of([]), 100))
+
+
+def test_each_step_looks_at_one_queue_at_most():
+    ranges, _ = log_of(12, 2000, seed=1)
+    looks = []
+
+    def watched(each):
+        def units(begin, end):
+            looks.append(each.key)
+            return each.units(begin, end)
+
+        return QueueRange(each.key, each.begin, each.end, units)
+
+    watching = [watched(each) for each in ranges if len(each)]
+    for steps in (
+        log_order.first_in_log(watching, 500),
+        log_order.first_in_log(watching, None, 50_000),
+        log_order.window_of(watching),
+    ):
+        seen = set()
+        for _ in steps:
+            seen.update(looks)
+            assert len(set(looks)) <= 1
+            looks.clear()
+        seen.update(looks)
+        looks.clear()
+        assert seen == {each.key for each in watching}

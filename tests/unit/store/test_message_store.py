@@ -5,6 +5,7 @@ import pytest
 from store.commit_log import Certainty, PutStatus
 from store.errors import DiskFull, IllegalMessage, IllegalRequest, StorageFailed, StoreStopped, TooManyWaiters
 from store.message import Message
+from tests.faulty_disk import FaultyDisk
 from tests.message_stores import SMALL, numbered, numbers, open_small, with_log, with_store
 
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
@@ -86,26 +87,8 @@ def test_illegal_message_is_refused_and_uses_no_offset_up(opened, messages, fiel
     assert store.log.written_offset < 300
 
 
-class FullDisk:
-    """The real files, on a disk that has room or not."""
-
-    def __init__(self, files):
-        self._files = files
-        self.is_full = False
-
-    def __getattr__(self, name):
-        return getattr(self._files, name)
-
-    def create(self, path, size, **arguments):
-        if self.is_full:
-            raise DiskFull(path, size)
-        return self._files.create(path, size, **arguments)
-
-
 def test_full_disk_refuses_a_put_and_leaves_no_gap(tmp_path, clock):
-    from store.os_files import OsFiles
-
-    disk = FullDisk(OsFiles())
+    disk = FaultyDisk()
     store = open_small(tmp_path, clock=clock, files=disk)
     store.messages.put(numbered(0, body_size=40_000))
     disk.is_full = True

@@ -42,6 +42,13 @@ def test_names_of_topics_that_are_refused(topic, expected):
     assert topics.is_storable_topic(topic) == (topic == "t" * 128)
 
 
+def test_stored_messages_may_have_longer_topics_than_those_that_are_put():
+    topics.check_stored_topic("t" * 255)
+    for topic in ("t" * 256, "", "a/b", topics.DLEDGER_TOPIC):
+        with pytest.raises(IllegalMessage):
+            topics.check_stored_topic(topic)
+
+
 def test_groups_are_shorter_so_that_their_topics_are_not_too_long():
     topics.check_group("g" * 120)
     topics.check_topic(topics.RETRY_PREFIX + "g" * 120)

@@ -5,6 +5,7 @@ import pytest
 from store.consume_queue import Boundary
 from store.errors import IllegalRequest
 from store.get_message import GetStatus
+from store.skipped_messages import SKIPS_MAX, SkipCause
 from tests.message_stores import SMALL, numbered, numbers, queued, with_store
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -50,12 +51,17 @@ def test_offset_below_the_begin_is_too_small(opened):
 def test_records_that_are_gone_before_the_queue_follows(opened):
     store = opened()
     for number in range(0, 300, 100):
-        store.messages.put_many([numbered(number + at, queues=1, body_size=500) for at in range(100)])
+        tag = "early" if number < 100 else None
+        store.messages.put_many([numbered(number + at, queues=1, body_size=500, tag=tag) for at in range(100)])
     store.flush()
     store.log.delete_before(store.messages.derived.durable_offset)
 
-    result = store.messages.get("TopicTest", 0, 0, tags="none")
+    result = store.messages.get("TopicTest", 0, 0, tags="early")
     assert (result.status, result.next_begin_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 300)
+    assert [(each.begin, each.end, each.cause) for each in result.skipped] == [(0, 100, SkipCause.REMOVED)]
+    result = store.messages.get("TopicTest", 0, 0, tags="none")
+    assert (result.status, result.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 300)
+    assert result.skipped == ()
     assert store.messages.get("TopicTest", 0, 0).status is GetStatus.FOUND
 
 
@@ -140,8 +146,84 @@ def test_corrupt_record_is_passed_over_and_told(opened, tmp_path):
 
     assert numbers(result) == [0, 1, 3, 4]
     (skipped,) = result.skipped
-    assert (skipped.offset, skipped.size) == (places[2].physical_offset, places[2].size)
-    assert "CRC" in skipped.expected
+    assert (skipped.begin, skipped.end, skipped.cause) == (2, 3, SkipCause.DAMAGED)
+    assert (skipped.record.offset, skipped.record.size) == (places[2].physical_offset, places[2].size)
+    assert "CRC" in skipped.record.expected
+
+
+def damage(tmp_path, places):
+    with (tmp_path / "store/commitlog" / ("0" * 20)).open("r+b") as file:
+        for place in places:
+            file.seek(place.physical_offset + 90)
+            file.write(b"\xff")
+
+
+def test_neighbours_that_are_damaged_are_told_together_and_only_those_that_the_filter_wants(opened, tmp_path):
+    store = opened()
+    messages = [numbered(at, queues=1, tag="a" if at % 2 else "b") for at in range(8)]
+    places = store.messages.put_many(messages).outcome.places
+    store.dispatch()
+    damage(tmp_path, [places[at] for at in (1, 2, 3, 6)])
+
+    everything, filtered = store.messages.get("TopicTest", 0, 0), store.messages.get("TopicTest", 0, 0, tags="a")
+
+    assert [(each.begin, each.end) for each in everything.skipped] == [(1, 4), (6, 7)]
+    assert [(each.begin, each.end) for each in filtered.skipped] == [(1, 2), (3, 4)]
+    assert (numbers(everything), numbers(filtered)) == ([0, 4, 5, 7], [5, 7])
+
+
+def test_read_tells_of_so_many_skips_and_the_next_one_goes_on_behind_them(opened, tmp_path):
+    store = opened()
+    places = store.messages.put_many([numbered(at, queues=1, body_size=10) for at in range(300)]).outcome.places
+    store.dispatch()
+    damage(tmp_path, places[::2])
+
+    told, found, offset = [], [], 0
+    while offset < 300:
+        result = store.messages.get("TopicTest", 0, offset, 300)
+        assert len(result.skipped) <= SKIPS_MAX + 1
+        told += [each.begin for each in result.skipped]
+        found += numbers(result)
+        offset = result.next_begin_offset
+
+    assert (told, found) == ([*range(0, 300, 2)], [*range(1, 300, 2)])
+
+
+def test_offsets_without_a_message_and_messages_that_go_while_they_are_read_are_told(opened):
+    store = opened()
+    places = []
+    for begin in range(0, 400, 100):
+        batch = [numbered(begin + at, queues=1, body_size=500) for at in range(100)]
+        places += store.messages.put_many(batch).outcome.places
+        # As when a leader could not append what it had given an offset to.
+        store.messages._offsets.take(batch[:2])
+    store.dispatch()
+    store.flush()
+    assert [tuple(each) for each in store.messages.get("TopicTest", 0, 100, 5).skipped] == [
+        (100, 102, SkipCause.ABSENT, None)
+    ]
+    # The log's first file goes; queues follow a moment later.
+    store.log.delete_before(store.messages.derived.durable_offset)
+    gone = sum(place.physical_offset < store.log.begin_offset for place in places)
+    assert 0 < gone < 400
+
+    result = store.messages.get("TopicTest", 0, 1, 32_767)
+
+    assert result.skipped[0] == (1, 100, SkipCause.REMOVED, None)
+    told = sum(each.end - each.begin for each in result.skipped)
+    assert told + len(result.messages) == result.next_begin_offset - 1
+
+
+def test_damaged_record_that_may_have_a_key_is_told(opened, tmp_path):
+    store = opened()
+    places = store.messages.put_many([numbered(at, queues=1) for at in range(3)]).outcome.places
+    store.dispatch()
+    damage(tmp_path, [places[1]])
+
+    result = store.messages.query_by_key("TopicTest", "all")
+
+    assert numbers(result) == [0, 2]
+    assert [each.offset for each in result.damaged] == [places[1].physical_offset]
 
 
 @pytest.mark.parametrize(

@@ -260,3 +260,17 @@ def test_what_is_not_archived_stays_however_old_it_is_or_full_the_disk(case, tmp
     assert allowed(encode_mark(ArchiveMark("broker-a", 0, ends[4] - 1))) == 1
     assert allowed(encode_mark(ArchiveMark("broker-a", 0, ends[-1] + 1))) == 10
     assert sum("archive_mark" in line for line in caplog.messages) >= 5
+
+
+def test_mark_that_cannot_be_read_keeps_everything_and_stops_nobody(case, tmp_path):
+    mark = tmp_path / "mark.json"
+    mark.mkdir()
+    one = case(archive_mark=str(mark), archive_log="broker-a")
+    one.clock.pass_s(100 * HOUR)
+    one.disk.used_ratio = 0.89
+    assert one.run() == 0
+    assert "cannot be read" in one.store.keeper.retention.archive.trouble
+    mark.rmdir()
+    end = int(one.log_files()[1].name)
+    mark.write_bytes(encode_mark(ArchiveMark("broker-a", 0, end)))
+    assert one.run() == 1

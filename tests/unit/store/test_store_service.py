@@ -3,15 +3,14 @@
 import asyncio
 import re
 import shutil
-import threading
 from contextlib import asynccontextmanager
 
 import pytest
 
 from store.commit_log import Certainty, PutStatus
 from store.errors import StorageFailed, StoreStopped
-from store.os_files import OsFiles
 from store.store_service import StoreService
+from tests.faulty_disk import FaultyDisk
 from tests.message_stores import (
     SMALL,
     Clock,
@@ -23,6 +22,7 @@ from tests.message_stores import (
     with_log,
     with_store,
 )
+from tests.waiting import PATIENCE_S, until
 
 SYNC = with_log(SMALL, is_flush_sync=True)
 
@@ -99,16 +99,11 @@ def test_checkpoint_and_queues_are_flushed_while_it_runs(tmp_path):
                     loop.call_soon_threadsafe(saved.set)
 
             loop, service._keeper.sync_checkpoint = asyncio.get_running_loop(), syncing
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 await saved.wait()
             assert service.store.derived.durable_offset == service.store.log.end_offset
 
     asyncio.run(run())
-
-
-async def until(condition):
-    while not condition():  # noqa: ASYNC110  (nothing tells when it changes)
-        await asyncio.sleep(0.002)
 
 
 def test_start_after_a_kill_dispatches_no_more_again_than_its_bound_however_much_was_put(tmp_path):
@@ -123,66 +118,38 @@ def test_start_after_a_kill_dispatches_no_more_again_than_its_bound_however_much
         service = StoreService(*arguments, is_flush_sync=True)
         service.start()
         derived = opened.messages.derived
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             for number in range(300):
                 clock.pass_s(4)
                 await service.put(numbered(number, tag="t", body_size=300))
+                await service.dispatched_to(opened.log.end_offset)
                 await until(lambda: derived.dispatcher.offset - derived.durable_offset < 2 * bound)
             told = lambda: opened.keeper._root._checkpoint.checkpoint.index_msg_timestamp  # noqa: E731
             await until(lambda: opened.log.offset_at_timestamp(told()) >= derived.durable_offset - 1000)
+            count = 300
+            if derived.durable_offset == opened.log.end_offset:
+                # The last flush came with the last message: one more, that there is something to dispatch again.
+                await service.put(numbered(count, tag="t", body_size=300))
+                count += 1
         end = opened.log.end_offset
         shutil.copytree(tmp_path / "store", tmp_path / "killed")
         await service.stop()
-        return end
+        return end, count
 
-    end = asyncio.run(run())
+    end, count = asyncio.run(run())
     assert end > 5 * bound
     store = open_small(tmp_path / "killed", config)
     (note,) = [note for note in store.messages.derived.notes if "dispatched" in note]
     dispatched, begin = (int(word) for word in re.findall(r"\d+", note))
     assert dispatched + begin == end
     assert dispatched < 2 * bound + 5000
-    assert sum(map(len, queued(store).values())) == 300
+    assert sum(map(len, queued(store).values())) == count
     store.close()
     assert derived_files(tmp_path / "killed") == rebuilt_files(tmp_path / "killed", tmp_path / "again", config)
 
 
-class BadDisk:
-    """The real files, whose syncs fail or stall when a test says so."""
-
-    def __init__(self):
-        self._files = OsFiles()
-        self.is_broken = False
-        self.gate = threading.Event()
-        self.gate.set()
-
-    def __getattr__(self, name):
-        return getattr(self._files, name)
-
-    def open(self, path):
-        return BadFile(self, self._files.open(path))
-
-    def create(self, path, size, **arguments):
-        return BadFile(self, self._files.create(path, size, **arguments))
-
-
-class BadFile:
-    def __init__(self, disk, file):
-        self._disk = disk
-        self._file = file
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-    def sync(self):
-        self._disk.gate.wait(20)
-        if self._disk.is_broken:
-            raise StorageFailed(self._file.path, "sync", OSError(5, "input/output error"))
-        self._file.sync()
-
-
 def test_failed_sync_ends_the_store_and_leaves_the_put_unknown(tmp_path):
-    disk = BadDisk()
+    disk = FaultyDisk()
 
     async def run():
         async with running(tmp_path, files=disk) as service:
@@ -205,12 +172,12 @@ def test_failed_sync_ends_the_store_and_leaves_the_put_unknown(tmp_path):
 
 
 def test_put_that_the_disk_keeps_waiting_is_answered_in_time(tmp_path):
-    disk = BadDisk()
+    disk = FaultyDisk()
     config = with_store(SYNC, sync_flush_timeout_ms=20, pending_puts_max=2)
 
     async def run():
         async with running(tmp_path, config, disk) as service:
-            disk.gate.clear()
+            disk.is_going.clear()
             outcomes = await asyncio.gather(*(service.put(numbered(number)) for number in range(3)))
             assert [outcome.status for outcome in outcomes] == [
                 PutStatus.FLUSH_DISK_TIMEOUT,
@@ -222,7 +189,7 @@ def test_put_that_the_disk_keeps_waiting_is_answered_in_time(tmp_path):
                 Certainty.UNKNOWN,
                 Certainty.NOT_APPENDED,
             ]
-            disk.gate.set()
+            disk.is_going.set()
 
     asyncio.run(run())
 

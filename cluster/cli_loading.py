@@ -1,0 +1,79 @@
+"""Where each command of `dledger` is; a command is imported when it is asked for, for all of them take a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import entry_points
+from pkgutil import resolve_name
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_group
+
+from cluster.cli_common import help_of
+
+# In the order in which the help shows them.
+_PLACES: Final = {
+    "server": "cluster.cli_server:server",
+    "broker": "cluster.cli_broker:broker",
+    "produce": "cluster.cli_produce:produce",
+    "consume": "cluster.cli_produce:consume",
+    "offsets": "cluster.cli_topics:offsets",
+    "nameserver": "cluster.cli_nameserver:nameserver",
+    "append": "cluster.cli_log:append",
+    "get": "cluster.cli_log:get",
+    "tail": "cluster.cli_log:tail",
+    "status": "cluster.cli_status:status",
+    "transfer": "cluster.cli_members:transfer",
+    "bench": "cluster.cli_bench:bench",
+    "bench-store": "cluster.cli_bench_store:bench_store",
+    "bench-broker": "cluster.cli_bench_broker:bench_broker",
+    "verify": "cluster.cli_verify:verify",
+    "rebuild": "cluster.cli_rebuild:rebuild",
+    "export": "cluster.cli_messages:export",
+    "topic": "cluster.cli_topics:topic_app",
+    "group": "cluster.cli_groups:group_app",
+    "query": "cluster.cli_query:query_app",
+    "members": "cluster.cli_members:members_app",
+    "brokers": "cluster.cli_brokers:brokers_app",
+    "inspect": "cluster.cli_inspect:inspect_app",
+}
+
+
+class Commands(Mapping[str, Any]):
+    """The commands by name, as typer makes them of what stands in their modules."""
+
+    def __getitem__(self, name: str) -> Any:
+        found = resolve_name(_PLACES.get(name) or self._places_above[name])
+        holder = typer.Typer(add_completion=False, rich_markup_mode=None)
+        if isinstance(found, typer.Typer):
+            holder.add_typer(found, name=name)
+        else:
+            holder.command(name, help=help_of(found))(found)
+        return get_group(holder).commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from _PLACES
+        yield from self._places_above
+
+    def __len__(self) -> int:
+        return len(_PLACES) + len(self._places_above)
+
+    @cached_property
+    def _places_above(self) -> dict[str, str]:
+        """Groups of commands of packages that stand above this one; who they are is not known here."""
+        return {entry.name: entry.value for entry in entry_points(group="dledger.commands")}
+
+
+class LoadingGroup(TyperGroup):
+    """The group of all commands; typer's own knows the help of each beforehand, and so has them all imported."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = Commands()  # type: ignore[assignment]  # nobody adds to it
+
+    def list_commands(self, _ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return list(self.commands)

@@ -1,0 +1,70 @@
+"""Several iterators that block, as one: what comes first is given out first."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
+
+Item = TypeVar("Item")
+
+# Each source is read ahead by so many items, all together, and one more each.
+_AHEAD_MAX: Final = 256
+_LOOK_S: Final = 0.5
+
+
+class _End:
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+
+
+def merged(sources: Sequence[Iterator[Item]]) -> Iterator[Item]:
+    """Yield what the sources yield; each is read in a thread of its own, one alone in the caller's.
+
+    Threads end when their source does, or within half a second of the next item behind the end of this iterator.
+
+    Raises:
+        Exception: what a source raises; the others are read no further.
+    """
+    if len(sources) == 1:
+        yield from sources[0]
+        return
+    items: queue.Queue[Item | _End] = queue.Queue(_AHEAD_MAX)
+    is_over = threading.Event()
+    for source in sources:
+        threading.Thread(target=_read, args=(source, items, is_over), daemon=True).start()
+    left = len(sources)
+    try:
+        while left:
+            item = items.get()
+            if not isinstance(item, _End):
+                yield item
+            elif item.error is not None:
+                raise item.error
+            else:
+                left -= 1
+    finally:
+        is_over.set()
+
+
+def _read(source: Iterator[Item], items: queue.Queue[Item | _End], is_over: threading.Event) -> None:
+    error: Exception | None = None
+    try:
+        for item in source:
+            if not _put(items, item, is_over):
+                return
+    except Exception as caught:  # noqa: BLE001  (it is raised again where the items are taken)
+        error = caught
+    _put(items, _End(error), is_over)
+
+
+def _put(items: queue.Queue[Item | _End], item: Item | _End, is_over: threading.Event) -> bool:
+    """Put an item when there is room; return False when nobody wants it any more."""
+    while not is_over.is_set():
+        try:
+            items.put(item, timeout=_LOOK_S)
+        except queue.Full:
+            continue
+        return True
+    return False

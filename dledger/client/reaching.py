@@ -1,0 +1,89 @@
+"""Whom to ask next, of several hosts of which one may be silent.
+
+A host that is switched off, or behind a firewall, refuses nothing: gRPC gives an attempt to connect three seconds
+(`dledger.client.failures`), and a call waits as long. So who has others to ask gives the first `PATIENCE_S`; then all
+are tried at once, and who is reached first is asked. The first attempt goes on meanwhile: a host that is only busy
+is not given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final
+
+import grpc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import grpc.aio
+
+PATIENCE_S: Final = 0.5
+# As long as gRPC's attempt.
+ATTEMPT_S = 3.0
+_HEALTH_CHECK: Final = "/grpc.health.v1.Health/Check"
+_SILENT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def next_to_ask(channels: Sequence[grpc.Channel]) -> grpc.Channel:
+    """Return the first of some channels if somebody answers there soon, or else the one where somebody answers first.
+
+    The first one, too, when nobody answers anywhere; a call there says why.
+    """
+    return channels[0] if len(channels) == 1 else reached_soon(channels, ATTEMPT_S) or channels[0]
+
+
+def reached_soon(channels: Sequence[grpc.Channel], patience_s: float) -> grpc.Channel | None:
+    """Return what `next_to_ask` does, but None when nobody answers; all are tried for `patience_s`."""
+    first = _first_reached(channels[:1], PATIENCE_S)
+    return first if first or len(channels) == 1 else _first_reached(channels, patience_s)
+
+
+def _first_reached(channels: Sequence[grpc.Channel], patience_s: float) -> grpc.Channel | None:
+    # Any answer does; to watch a channel's state instead takes a thread, which ends with an error if the channel does.
+    asked: dict[grpc.Future[bytes], grpc.Channel] = {}
+    ended: SimpleQueue[grpc.Future[bytes]] = SimpleQueue()
+    for channel in channels:
+        check = channel.unary_unary(_HEALTH_CHECK, request_serializer=bytes, response_deserializer=bytes)
+        call = check.future(b"", timeout=patience_s)
+        asked[call] = channel
+        call.add_done_callback(ended.put)
+    # Every call ends by its own time limit.
+    return next((asked[call] for call in (ended.get() for _ in asked) if _is_answered(call)), None)
+
+
+async def next_to_ask_soon(channels: Sequence[grpc.aio.Channel]) -> grpc.aio.Channel:
+    """Return what `next_to_ask` does."""
+    if len(channels) == 1 or await _answers_soon(channels[0], PATIENCE_S):
+        return channels[0]
+    tries = {asyncio.ensure_future(_answers_soon(channel, ATTEMPT_S)): channel for channel in channels}
+    waiting = set(tries)
+    try:
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if task.result():
+                    return tries[task]
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    return channels[0]
+
+
+async def _answers_soon(channel: grpc.aio.Channel, patience_s: float) -> bool:
+    if channel.get_state() is grpc.ChannelConnectivity.READY:
+        return True
+    # Not by watching its state: what is watched when the event loop ends is told to a loop that is closed.
+    check = channel.unary_unary(_HEALTH_CHECK, request_serializer=bytes, response_deserializer=bytes)
+    try:
+        await check(b"", timeout=patience_s)
+    except grpc.aio.AioRpcError as error:
+        return error.code() not in _SILENT
+    return True
+
+
+def _is_answered(call: grpc.Future[bytes]) -> bool:
+    error = call.exception()
+    return not isinstance(error, grpc.RpcError) or error.code() not in _SILENT

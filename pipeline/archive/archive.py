@@ -1,0 +1,205 @@
+"""Archives a log: all messages of a stretch of it go into a lake, and a mark says up to where that is so.
+
+The log is taken in pieces of some gigabytes. Each piece is one batch of the lake: a piece begins where the lake's cover
+of this log ends, so an archive that is started again goes on, and one that was killed leaves nothing twice. Tasks read
+slices of the files and write Parquet; Spark only schedules them, the bytes do not pass through the JVM.
+
+The *archive mark* `_archived/<log>.json` says up to which physical offset all messages are in the lake. It is written
+behind the commit, and a broker told of it (`archive_mark`) deletes nothing at or behind that offset. Physical offsets
+are the same on all nodes of a group: one mark is good for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from pipeline.columns.schema import ALL_NAMES, arrow_schema
+from pipeline.common.errors import BadOption, DataLost, LostRange
+from pipeline.common.grouping import grouped
+from pipeline.lake.files import DataFile
+from pipeline.lake.lake import Lake
+from pipeline.lake.manifest import BatchId, LogRange, Manifest
+from pipeline.log.selection import Selection
+from pipeline.log.slice import Slice
+from pipeline.log.slices import plan
+from pipeline.log.store_view import StoreView
+from pipeline.reading.read_slice import read_slice
+from pipeline.sink.options import LakeTarget
+from store.archive_mark import ArchiveMark, encode_mark, mark_path
+from store.files import Files
+from store.os_files import OsFiles
+
+# `properties` is what a reader makes of `propertiesRaw`.
+ARCHIVE_COLUMNS: Final = tuple(name for name in ALL_NAMES if name != "properties")
+PIECE_SIZE_BYTES: Final = 16 << 30
+# Slices that one task writes into files together.
+_GROUP_SIZE_BYTES: Final = 128 << 20
+
+# Runs `stage` over groups of slices, in whatever processes, and returns what all of them staged.
+Runner = Callable[[Sequence[Sequence[Slice]], "ArchiveTask"], list[DataFile]]
+
+
+class ArchiveTask(NamedTuple):
+    """What every task of a piece must know. Travels to the tasks."""
+
+    target: LakeTarget
+    batch: BatchId
+    columns: tuple[str, ...] = ARCHIVE_COLUMNS
+    verify_crc: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What an archive run did.
+
+    Attributes:
+        log: name of the log.
+        begin, end: physical offsets between which all messages are in the lake now, through this run.
+        rows: messages that it wrote.
+        size_bytes: of the files that it wrote.
+        pieces: batches that it committed.
+    """
+
+    log: str
+    begin: int
+    end: int
+    rows: int = 0
+    size_bytes: int = 0
+    pieces: int = 0
+
+
+class Archive:
+    """One log and the lake that it goes into.
+
+    Args:
+        target: where the lake is, and of which kind.
+        log: name of the log in the lake; the same for all replicas, and for ever.
+        columns: of the lake; `ARCHIVE_COLUMNS` are all that a restore needs.
+        verify_crc: compare each message with its checksums before it is archived.
+
+    Raises:
+        pipeline.lake.lake.UnfitSchema, pipeline.common.errors.BadOption, pipeline.lake.manifest.DamagedLake:
+            see `Lake.create`.
+    """
+
+    def __init__(
+        self,
+        target: LakeTarget,
+        log: str,
+        columns: Sequence[str] = ARCHIVE_COLUMNS,
+        *,
+        verify_crc: bool = True,
+        files: Files | None = None,
+    ) -> None:
+        if not log or "/" in log:
+            raise BadOption("log", "a name for the log, for example that of the broker", repr(log))
+        self._target = target
+        self._log = log
+        self._columns = tuple(columns)
+        self._verify_crc = verify_crc
+        self._files: Files = OsFiles() if files is None else files
+        self._lake = Lake.create(target.root, target.kind, arrow_schema(self._columns), self._files)
+
+    @property
+    def lake(self) -> Lake:
+        """The lake."""
+        return self._lake
+
+    def begin(self, store: StoreView, *, fail_on_data_loss: bool = True) -> int:
+        """Return where the next piece begins: behind what is archived, or where the log begins.
+
+        Raises:
+            DataLost: messages behind what is archived are deleted already.
+        """
+        covered = self._lake.covered(self._log)
+        if not covered:
+            return store.begin_offset
+        end = covered[-1].end
+        if end < store.begin_offset and fail_on_data_loss:
+            lost = LostRange("log", end, store.begin_offset, "deleted before it was archived")
+            remedy = "Archive them from another replica that has them still, or go on without them by --allow-data-loss"
+            raise DataLost(f"archive of {self._log}", [lost], remedy)
+        return max(end, store.begin_offset)
+
+    def run(
+        self,
+        store: StoreView,
+        runner: Runner,
+        *,
+        piece_size_bytes: int = PIECE_SIZE_BYTES,
+        fail_on_data_loss: bool = True,
+        on_piece: Callable[[Manifest], None] = lambda _: None,
+    ) -> Archived:
+        """Archive what the store holds and the lake does not.
+
+        Args:
+            store: open; messages up to its end are archived. Open that of a replicated log with `Tail.COMMITTED`: what
+                is not committed may yet be cut from it, and the next piece may come from another replica.
+            runner: runs the tasks.
+            piece_size_bytes: of the log that one batch takes in.
+            fail_on_data_loss: False: go on where messages are deleted already.
+            on_piece: hears of each batch that is committed.
+
+        Raises:
+            pipeline.common.errors.PipelineError: what stands in the way; what is committed stays, the next run goes on.
+        """
+        position = first = self.begin(store, fail_on_data_loss=fail_on_data_loss)
+        done = Archived(self._log, first, first)
+        while position < store.end_offset:
+            end = min(position + piece_size_bytes, store.end_offset)
+            manifest = self._archive_piece(store, runner, position, end)
+            # Another driver may have committed this piece, with another end.
+            assert manifest.covers is not None
+            position = manifest.covers.end
+            size_bytes = sum(file.size_bytes for file in manifest.files)
+            done = Archived(
+                self._log, first, position, done.rows + manifest.rows, done.size_bytes + size_bytes, done.pieces + 1
+            )
+            self.write_mark()
+            on_piece(manifest)
+        self.write_mark()
+        return done
+
+    def _archive_piece(self, store: StoreView, runner: Runner, begin: int, end: int) -> Manifest:
+        batch = BatchId(f"archive-{self._log}", begin)
+        slices = plan(store, Selection(offset_range=(begin, end)))
+        files = runner(
+            grouped(slices, _GROUP_SIZE_BYTES), ArchiveTask(self._target, batch, self._columns, self._verify_crc)
+        )
+        last_index = max((file.index[1] for file in files if file.index is not None), default=-1)
+        last_term = max((file.term[1] for file in files if file.term is not None), default=-1)
+        covers = LogRange(self._log, begin, end, last_index, last_term)
+        return self._lake.commit(batch, files, covers=covers, note={"store": store.path})
+
+    def write_mark(self) -> ArchiveMark | None:
+        """Write the mark anew; return it, or None where nothing is archived.
+
+        It is of the last stretch that is archived without a gap. A log that begins behind the gap may be deleted up to
+        its end; a replica that still has some of the gap deletes nothing, for that is in no archive.
+        """
+        covered = self._lake.covered(self._log)
+        if not covered:
+            return None
+        mark = ArchiveMark(self._log, covered[-1].begin, covered[-1].end)
+        path = mark_path(self._lake.root, self._log)
+        self._files.make_directory(path.rpartition("/")[0])
+        self._files.prepare_replace(path)
+        self._files.replace(path, encode_mark(mark))
+        return mark
+
+
+def stage(group: Sequence[Slice], task: ArchiveTask) -> Iterator[DataFile]:
+    """Write the messages of some slices into files of the lake's staging, in a task; yield what they are."""
+    name = f"{task.batch.name}-{group[0].begin}"
+    writer = task.target.writer(name)
+    for part in group:
+        for batch in read_slice(part, task.columns, verify_crc=task.verify_crc):
+            writer.write(batch)
+    yield from writer.finish()
+
+
+def run_here(groups: Sequence[Sequence[Slice]], task: ArchiveTask) -> list[DataFile]:
+    """Run all tasks in this process, one after the other."""
+    return [file for group in groups for file in stage(group, task)]

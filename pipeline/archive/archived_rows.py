@@ -1,0 +1,124 @@
+"""The rows of an archive, or of a store, in the order of the log: what a restore reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.archive.archive import ARCHIVE_COLUMNS
+from pipeline.columns.record_builder import NotLossless, missing_columns
+from pipeline.common.errors import BadOption
+from pipeline.lake.files import DataFile
+from pipeline.lake.lake import Lake
+from pipeline.log.selection import EVERYTHING, Selection
+from pipeline.log.slices import plan
+from pipeline.log.store_view import StoreView
+from pipeline.reading.read_slice import read_slice
+
+_BATCH_ROWS = 10_000
+
+
+def lake_rows(lake: Lake, selection: Selection = EVERYTHING, log: str | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an archive in the order of the log. What is in memory is files that overlap there.
+
+    Args:
+        lake: lossless.
+        selection: topics, queue ranges, times and physical offsets are looked at; tags are not.
+        log: which one, where the lake holds several; None: it holds one.
+
+    Raises:
+        pipeline.columns.record_builder.NotLossless: the lake lacks columns of which records are made.
+        pipeline.common.errors.BadOption: the lake has several logs and none is named, or none of that name.
+        pipeline.lake.files.UnfitRows: a file is gone, or damaged.
+    """
+    if missing := missing_columns(lake.schema):
+        remedy = "Only archives, and lakes that were written with all columns, can be restored"
+        raise NotLossless(f"lake {lake.root}", f"the columns {', '.join(missing)}", "a lake without them", remedy)
+    files = [file for file in _files_of(lake, log) if _may_hold(file, selection)]
+    files.sort(key=lambda file: (file.physical or (0, 0), file.path))
+    waiting: pa.Table | None = None
+    for place, file in enumerate(files):
+        rows = _chosen(lake.read(file), selection)
+        waiting = rows if waiting is None else pa.concat_tables([waiting, rows])
+        if place + 1 < len(files):
+            following = files[place + 1].physical
+            assert following is not None
+            if following == file.physical or following[0] <= _first(waiting):
+                continue
+            is_done = pc.less(waiting["physicalOffset"], following[0])
+            yield from _in_order(waiting.filter(is_done))
+            waiting = waiting.filter(pc.invert(is_done))
+    if waiting is not None:
+        yield from _in_order(waiting)
+
+
+def store_rows(store: StoreView, selection: Selection = EVERYTHING) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of another store, as `lake_rows` does; queue by queue where only some queues are wanted.
+
+    Raises:
+        pipeline.common.errors.PipelineError: see `plan` and `read_slice`.
+    """
+    for part in plan(store, selection):
+        yield from read_slice(part, ARCHIVE_COLUMNS, selection=selection, verify_crc=True)
+
+
+def _files_of(lake: Lake, log: str | None) -> list[DataFile]:
+    """Return the lake's files of one log."""
+    by_log: dict[str, list[DataFile]] = {}
+    for name, file in lake.files_by_log():
+        by_log.setdefault(name, []).append(file)
+    logs = sorted(by_log)
+    if log is None and len(logs) > 1:
+        raise BadOption("log", f"one of the logs of the lake: {', '.join(map(repr, logs))}", "none")
+    if log is not None and log not in by_log:
+        raise BadOption("log", f"one of the logs of the lake: {', '.join(map(repr, logs))}", repr(log))
+    return by_log.get(log if log is not None else logs[0] if logs else "", [])
+
+
+def _may_hold(file: DataFile, selection: Selection) -> bool:
+    if selection.topics is not None and file.topic not in selection.topics:
+        return False
+    if selection.begin_ms is not None and file.stored_ms[1] < selection.begin_ms:
+        return False
+    return selection.end_ms is None or file.stored_ms[0] < selection.end_ms
+
+
+def _chosen(rows: pa.Table, selection: Selection) -> pa.Table:
+    stored_ms = pc.floor(pc.divide(rows["storeTimestamp"].cast(pa.int64()), 1000))
+    if selection.begin_ms is not None:
+        rows, stored_ms = _both(rows, stored_ms, pc.greater_equal(stored_ms, selection.begin_ms))
+    if selection.end_ms is not None:
+        rows, stored_ms = _both(rows, stored_ms, pc.less(stored_ms, selection.end_ms))
+    if selection.offset_range is not None:
+        begin, end = selection.offset_range
+        offsets = rows["physicalOffset"]
+        rows = rows.filter(pc.and_(pc.greater_equal(offsets, begin), pc.less(offsets, end)))
+    if selection.queue_ranges is not None and len(rows):
+        rows = rows.filter(pa.array(_in_ranges(rows, selection)))
+    return rows
+
+
+def _both(rows: pa.Table, column: pa.ChunkedArray, mask: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
+    return rows.filter(mask), column.filter(mask)
+
+
+def _in_ranges(rows: pa.Table, selection: Selection) -> Sequence[bool]:
+    ranges = selection.queue_ranges or {}
+    topic = rows["topic"][0].as_py()
+    places = zip(rows["queueId"].to_pylist(), rows["queueOffset"].to_pylist(), strict=True)
+    return [
+        (wanted := ranges.get((topic, queue_id))) is not None and wanted[0] <= offset < wanted[1]
+        for queue_id, offset in places
+    ]
+
+
+def _first(rows: pa.Table) -> int:
+    least = pc.min(rows["physicalOffset"]).as_py()
+    return -1 if least is None else int(least)
+
+
+def _in_order(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    if len(rows):
+        yield from rows.sort_by("physicalOffset").combine_chunks().to_batches(_BATCH_ROWS)

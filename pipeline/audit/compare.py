@@ -1,0 +1,207 @@
+"""Compares replicas of one log, and says where and how they differ; without Spark.
+
+Two steps. `compare` reads a stretch of all replicas and tells the windows whose digests differ, and, of what is alike,
+the records whose own checksums are wrong. `pipeline.audit.examine` looks into such a window, entry by entry. What each
+difference is:
+
+| kind | meaning | an error |
+| --- | --- | --- |
+| bad_checksum | an entry or a record is not what its checksums or lengths say | yes |
+| divergence | from an entry on two replicas hold different good entries | if it is committed, or nobody knows |
+| different | two good entries of one index and term differ | yes |
+| missing_range | no file holds a part of the log that others hold | yes |
+| missing_tail | a replica ends before others do | if it is committed, or nobody knows |
+| uncommitted_tail | what one of the last two would be, of entries that are not committed | no |
+| begins_later | old files are gone that others still have | no |
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from commitlog.store_directory import LogFile
+from pipeline.audit.digests import Window, digest, windows
+from pipeline.audit.replica import NO_OFFSET, Replica
+from pipeline.log.slice import Slice
+from pipeline.reading.corrupt_policy import CorruptPolicy, Kind
+from pipeline.reading.read_slice import read_slice
+from store.dispatch_batch import Skipped
+from store.read_only_files import OpenFiles, ReadOnlyFiles
+
+STRETCH_SIZE: Final = 64 << 20
+NO_NUMBER: Final = -1
+
+
+class AuditKind(StrEnum):
+    """See the table at the head of this file."""
+
+    BAD_CHECKSUM = "bad_checksum"
+    DIVERGENCE = "divergence"
+    DIFFERENT = "different"
+    MISSING_RANGE = "missing_range"
+    MISSING_TAIL = "missing_tail"
+    UNCOMMITTED_TAIL = "uncommitted_tail"
+    BEGINS_LATER = "begins_later"
+
+
+NO_ERRORS: Final = frozenset({AuditKind.UNCOMMITTED_TAIL, AuditKind.BEGINS_LATER})
+
+
+class AuditFinding(NamedTuple):
+    """One difference.
+
+    Attributes:
+        kind: what it is.
+        replica: the directory that it is told of.
+        begin, end: offsets in the log.
+        entry_index, term: of the first entry concerned; -1: there is none.
+        path, position: the file and the byte in it.
+        expected: what should stand there, or what others have.
+        found: what stands there.
+    """
+
+    kind: AuditKind
+    replica: str
+    begin: int
+    end: int
+    entry_index: int = NO_NUMBER
+    term: int = NO_NUMBER
+    path: str = ""
+    position: int = NO_NUMBER
+    expected: str = ""
+    found: str = ""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it must not be so."""
+        return self.kind not in NO_ERRORS
+
+
+class Suspect(NamedTuple):
+    """A window whose digests differ: the digest of each replica that holds it, by the replica's number."""
+
+    window: Window
+    digests: tuple[tuple[int, int], ...]
+
+    def without(self, left_out: frozenset[int] | set[int]) -> Suspect | None:
+        """Return it without some replicas; None when the others do not differ."""
+        kept = tuple(pair for pair in self.digests if pair[0] not in left_out)
+        return Suspect(self.window, kept) if len({value for _, value in kept}) > 1 else None
+
+
+# ------------------------------------------------------------------------------------------------ the bounds of each
+
+
+def compare_bounds(replicas: Sequence[Replica]) -> Iterator[AuditFinding]:
+    """Yield where replicas begin later, end earlier, or lack a file; nothing is read."""
+    begin, end = min(replica.begin for replica in replicas), max(replica.end for replica in replicas)
+    committed = max(replica.committed for replica in replicas)
+    for replica in replicas:
+        if replica.begin > begin:
+            expected = f"a log that begins at offset {begin}"
+            found = f"one that begins at {replica.begin}"
+            yield AuditFinding(
+                AuditKind.BEGINS_LATER, replica.name, begin, replica.begin, expected=expected, found=found
+            )
+        for gap_begin, gap_end in replica.missing_files():
+            expected, found = f"files of the log up to offset {gap_end}", "none"
+            yield AuditFinding(
+                AuditKind.MISSING_RANGE, replica.name, gap_begin, gap_end, expected=expected, found=found
+            )
+        if replica.end < end:
+            yield from _missing_tail(replica, end, committed)
+
+
+def _missing_tail(replica: Replica, end: int, committed: int) -> Iterator[AuditFinding]:
+    found = f"a log that ends at offset {replica.end}"
+    lacking = end if committed == NO_OFFSET else min(end, committed)
+    if replica.end < lacking:
+        known = "as others have it" if committed == NO_OFFSET else "which is committed"
+        expected = f"the log up to offset {lacking}, {known}"
+        yield AuditFinding(AuditKind.MISSING_TAIL, replica.name, replica.end, lacking, expected=expected, found=found)
+    begin = max(replica.end, lacking)
+    if begin < end:
+        expected = f"perhaps the log up to offset {end}, which is not committed"
+        yield AuditFinding(AuditKind.UNCOMMITTED_TAIL, replica.name, begin, end, expected=expected, found=found)
+
+
+def stretches(replicas: Sequence[Replica], size: int = STRETCH_SIZE) -> list[Window]:
+    """Return the stretches to be compared: each within one file, and held by the same replicas from end to end."""
+    borders = {replica.begin for replica in replicas} | {replica.end for replica in replicas}
+    borders |= {
+        border for replica in replicas for file in replica.files for border in (file.begin_offset, file.end_offset)
+    }
+    begin, end = min(replica.begin for replica in replicas), max(replica.end for replica in replicas)
+    inner = sorted(border for border in borders if begin <= border <= end)
+    return [window for first, last in itertools.pairwise(inner) for window in windows(first, last, size)]
+
+
+# ------------------------------------------------------------------------------------------------------- comparing
+
+
+def compare(
+    replicas: Sequence[Replica], stretch: Window, *, is_checked: bool = True
+) -> Iterator[Suspect | AuditFinding]:
+    """Yield the windows of a stretch that differ, and the bad records of what is alike.
+
+    Args:
+        replicas: all of them; those that do not hold the stretch are left out.
+        stretch: of `stretches`.
+        is_checked: whether checksums of records are compared, too: a change that all replicas share is found by them.
+    """
+    holders = [(number, file) for number, replica in enumerate(replicas) if (file := _holder(replica, stretch))]
+    if not holders:
+        return
+    open_files = OpenFiles(ReadOnlyFiles())
+    suspects = set[Window]()
+    try:
+        for window in windows(*stretch) if len(holders) > 1 else ():
+            digests = tuple((number, digest(open_files, file, window)) for number, file in holders)
+            if len({value for _, value in digests}) > 1:
+                suspects.add(window)
+                yield Suspect(window, digests)
+    finally:
+        open_files.close_all()
+    if is_checked:
+        number, file = holders[0]
+        for finding in _bad_records(replicas[number], file, stretch):
+            # Those of windows that differ are found by looking into them, with the replica that is to blame.
+            if not any(window.begin <= finding.begin < window.end for window in suspects):
+                yield finding
+
+
+def _holder(replica: Replica, stretch: Window) -> LogFile | None:
+    is_held = replica.begin <= stretch.begin and stretch.end <= replica.end
+    return replica.file_at(stretch.begin) if is_held else None
+
+
+def _bad_records(replica: Replica, file: LogFile, stretch: Window) -> Iterator[AuditFinding]:
+    skipped: list[Skipped] = []
+    policy = CorruptPolicy(Kind.SKIP, on_skipped=skipped.append)
+    is_begin, is_end = stretch.begin == max(file.begin_offset, replica.begin), stretch.end == file.end_offset
+    part = Slice(
+        replica.name,
+        file.path,
+        stretch.begin,
+        stretch.end,
+        file.header_size,
+        is_begin_known=is_begin,
+        is_end_known=is_end,
+        limit=min(file.end_offset, replica.end),
+    )
+    for _ in read_slice(part, ("physicalOffset",), verify_crc=True, on_corrupt=policy):
+        pass
+    for bad in skipped:
+        yield AuditFinding(
+            AuditKind.BAD_CHECKSUM,
+            replica.name,
+            bad.offset,
+            bad.offset + bad.size,
+            path=bad.path,
+            position=bad.position,
+            expected=bad.expected,
+            found=bad.found,
+        )

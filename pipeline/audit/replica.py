@@ -1,0 +1,86 @@
+"""One replica as an audit sees it: which part of the log it has, in which files. Small, for every task gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from commitlog.store_directory import LogFile
+from dledger.entry import BLANK_SIZE_MIN
+from pipeline.common.errors import BadOption
+from pipeline.log.stores import StoreView, Tail, open_store
+from store.read_only_files import OpenFiles, ReadOnlyFiles
+
+NO_OFFSET: Final = -1
+
+
+class Replica(NamedTuple):
+    """See the head of this file.
+
+    Attributes:
+        name: its directory, as the user wrote it.
+        begin, end: offsets of its log.
+        committed: the log is committed up to this offset, as far as this replica knows; -1: it does not know.
+        files: of its log, ascending.
+    """
+
+    name: str
+    begin: int
+    end: int
+    committed: int
+    files: tuple[LogFile, ...]
+
+    def missing_files(self) -> Iterator[tuple[int, int]]:
+        """Give the ranges between its begin and its end that no file holds."""
+        position = self.begin
+        for file in self.files:
+            if position < file.begin_offset < self.end:
+                yield position, file.begin_offset
+            position = max(position, file.end_offset)
+
+    def file_at(self, offset: int) -> LogFile | None:
+        """Return the file that holds the byte at `offset`."""
+        return next((file for file in self.files if file.begin_offset <= offset < file.end_offset), None)
+
+
+def open_replicas(paths: Sequence[str]) -> list[Replica]:
+    """Return the replicas that stand in these directories.
+
+    Raises:
+        pipeline.common.errors.BadOption: one is named twice, or they are not of one kind.
+        pipeline.common.errors.NoStore, pipeline.common.errors.StoreUnreadable: see there.
+    """
+    if len(set(paths)) < len(paths):
+        raise BadOption("replicas", "different directories", f"one twice in {', '.join(paths)}")
+    found = []
+    kinds = {}
+    for path in paths:
+        with open_store(path, tail=Tail.ALL) as view:
+            kinds[path] = view.kind
+            found.append(Replica(path, view.begin_offset, view.end_offset, _committed(view), view.files))
+    if len(set(kinds.values())) > 1:
+        told = ", ".join(f"{path} ({kind})" for path, kind in kinds.items())
+        raise BadOption("replicas", "stores of one kind", told)
+    end = max(replica.end for replica in found)
+    return [replica._replace(end=_written_end(replica, end)) for replica in found]
+
+
+def _committed(view: StoreView) -> int:
+    """Return the offset behind the last entry that is known to be committed."""
+    if view.places is None:
+        return NO_OFFSET
+    place = view.places.place(view.committed_index) if view.committed_index >= 0 else None
+    return NO_OFFSET if place is None else place.position + place.size
+
+
+def _written_end(replica: Replica, end: int) -> int:
+    """Return where a replica ends: further than its last good entry when something else stands behind that."""
+    file = replica.file_at(replica.end)
+    if replica.end >= end or file is None:
+        return replica.end
+    files = OpenFiles(ReadOnlyFiles())
+    try:
+        view, position = files.get(file.path).view(), replica.end - file.begin_offset
+        return min(end, file.end_offset) if any(view[position : position + BLANK_SIZE_MIN]) else replica.end
+    finally:
+        files.close_all()

@@ -1,0 +1,129 @@
+"""A whole audit: bounds, then all stretches, then a look into the windows that differ; without Spark.
+
+What runs the two kernels in parallel is given: `map` in one process, Spark's tasks on many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+from pipeline.audit.compare import AuditFinding, AuditKind, Suspect, compare, compare_bounds, stretches
+from pipeline.audit.digests import Window
+from pipeline.audit.examine import examine
+from pipeline.audit.replica import Replica
+
+_Piece = TypeVar("_Piece")
+_Found = TypeVar("_Found")
+
+# Windows that are looked into at once, and in all.
+_ROUND: Final = 64
+_EXAMINED_MAX: Final = 4096
+_PARTED: Final = frozenset({AuditKind.DIVERGENCE, AuditKind.UNCOMMITTED_TAIL})
+
+
+class Runner(Protocol):
+    """Runs a kernel over pieces, and returns all that it found, in the order of the pieces."""
+
+    def __call__(self, pieces: Sequence[_Piece], work: Callable[[_Piece], Iterable[_Found]]) -> list[_Found]:
+        """Do it."""
+        ...
+
+
+@dataclass(slots=True)
+class Audit:
+    """What was found.
+
+    Attributes:
+        replicas: that were compared.
+        findings: by offset.
+        size_bytes: read of all replicas.
+        suspects: windows that differ.
+        unexamined: how many of them were not looked into, for there were too many.
+    """
+
+    replicas: Sequence[Replica]
+    findings: list[AuditFinding] = field(default_factory=list)
+    size_bytes: int = 0
+    suspects: int = 0
+    unexamined: int = 0
+
+    @property
+    def errors(self) -> int:
+        """How many findings must not be."""
+        return sum(finding.is_error for finding in self.findings) + self.unexamined
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return {
+            "replicas": [
+                {"path": each.name, "begin": each.begin, "end": each.end, "committed": each.committed}
+                for each in self.replicas
+            ],
+            "bytes": self.size_bytes,
+            "windowsThatDiffer": self.suspects,
+            "windowsNotExamined": self.unexamined,
+            "errors": self.errors,
+            "findings": [finding._asdict() | {"isError": finding.is_error} for finding in self.findings],
+        }
+
+
+def in_process(pieces: Sequence[_Piece], work: Callable[[_Piece], Iterable[_Found]]) -> list[_Found]:
+    """Run a kernel over pieces, one behind the other."""
+    return [found for piece in pieces for found in work(piece)]
+
+
+def run_audit(replicas: Sequence[Replica], *, is_checked: bool = True, runner: Runner = in_process) -> Audit:
+    """Compare replicas.
+
+    Args:
+        replicas: of one log; of one alone only its own checksums are compared.
+        is_checked: whether the records' own checksums are compared, too.
+        runner: of the kernels.
+    """
+    parts = stretches(replicas)
+    audit = Audit(replicas, list(compare_bounds(replicas)), _size(replicas, parts))
+
+    def compare_one(part: Window) -> Iterable[Suspect | AuditFinding]:
+        return compare(replicas, part, is_checked=is_checked)
+
+    found = runner(parts, compare_one)
+    audit.findings += [each for each in found if isinstance(each, AuditFinding)]
+    suspects = [each for each in found if isinstance(each, Suspect)]
+    audit.suspects = len(suspects)
+    _examine_all(audit, suspects, runner)
+    audit.findings.sort(key=lambda finding: (finding.begin, finding.replica))
+    return audit
+
+
+def _examine_all(audit: Audit, suspects: list[Suspect], runner: Runner) -> None:
+    """Look into windows in their order; behind its divergence a replica is not compared with the others any more."""
+    replicas = audit.replicas
+    numbers = {replica.name: number for number, replica in enumerate(replicas)}
+    parted: set[int] = set()
+    examined = 0
+
+    def examine_one(suspect: Suspect) -> Iterable[list[AuditFinding]]:
+        return [examine(replicas, suspect)]
+
+    while suspects and examined < _EXAMINED_MAX:
+        part, suspects = suspects[:_ROUND], suspects[_ROUND:]
+        for suspect, findings in zip(part, runner(part, examine_one), strict=True):
+            if suspect.without(parted) is None:
+                continue
+            findings = [finding for finding in findings if numbers[finding.replica] not in parted]  # noqa: PLW2901
+            audit.findings += findings
+            parted |= {numbers[finding.replica] for finding in findings if finding.kind in _PARTED}
+        examined += len(part)
+        suspects = [kept for suspect in suspects if (kept := suspect.without(parted)) is not None]
+    audit.unexamined = len(suspects)
+
+
+def _size(replicas: Sequence[Replica], parts: Sequence[Window]) -> int:
+    return sum(
+        part.end - part.begin
+        for replica in replicas
+        for part in parts
+        if replica.begin <= part.begin and part.end <= replica.end
+    )

@@ -1,0 +1,1 @@
+"""`dledger spark`: the commands of the pipeline."""

@@ -1,0 +1,47 @@
+"""`dledger spark`: the commands of the pipeline, which the program `dledger` finds as an entry point.
+
+Nothing here loads Spark or Arrow before a command needs it, so that `--help` works where the extra is not installed.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from cluster.cli_common import help_of
+from pipeline.cli.archive import archive
+from pipeline.cli.audit import audit
+from pipeline.cli.rebuild import rebuild
+from pipeline.cli.report import report
+from pipeline.cli.restore import replay, restore
+from pipeline.cli.sql import count, sql
+from pipeline.cli.tail import tail
+
+spark_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (report, audit, rebuild, archive, restore, replay, sql, count, tail):
+    spark_app.command(help=help_of(command))(command)
+
+
+def spark() -> None:
+    """Look at logs of any size with Spark: on this machine, or on a cluster of yours.
+
+    Every command reads the files of a store (ours, or RocketMQ's), and prints the `spark-submit` that does the same on
+    a cluster. Needed are Java 17 or 21 and the extra `spark`; a command that lacks one of them says what to install.
+
+    Examples:
+        dledger spark report /data/n0                        a page: what is in there, and what is unusual
+        dledger spark audit /data/n0 /data/n1 /data/n2       do the replicas hold the same, and is it whole?
+        dledger spark rebuild /data/n0                       consume queues and index anew, in parallel
+        dledger spark archive /data/n0 /lake --log broker-a  into Parquet, Delta or Iceberg, lossless
+        dledger spark restore /lake 127.0.0.1:40921          and back into topics
+        dledger spark count /data/n0 --by topic              how many messages, by any column
+        dledger spark sql /data/n0 "SELECT tags, count(*) FROM messages GROUP BY tags"
+        dledger spark report /data/n0 --master spark://head:7077   the same on a standalone cluster
+    """
+
+
+spark_app.callback(help=help_of(spark))(spark)

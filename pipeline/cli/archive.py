@@ -1,0 +1,85 @@
+"""`dledger spark archive`: a log goes into a lake, lossless; and up to where it is there is marked for the broker."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from cluster.cli_common import notes, output
+from pipeline.cli.common import (
+    ConfOption,
+    MasterOption,
+    StoreArgument,
+    command_session,
+    told_errors,
+)
+from pipeline.spark.session import LOCAL_MASTER
+
+
+class LakeKind(StrEnum):
+    """What kind of table the lake is."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+def archive(
+    directory: StoreArgument,
+    lake: Annotated[str, typer.Argument(metavar="LAKE", help="The lake's directory; made if it is not there.")],
+    *,
+    log: Annotated[
+        str,
+        typer.Option("--log", metavar="NAME", help="The log's name in the lake, the same for all its replicas."),
+    ],
+    uncommitted: Annotated[
+        bool, typer.Option("--uncommitted", help="Also what is not known to be committed: its group is no more.")
+    ] = False,
+    allow_data_loss: Annotated[
+        bool,
+        typer.Option("--allow-data-loss", help="Go on behind messages that were deleted before they were archived."),
+    ] = False,
+    kind: Annotated[LakeKind, typer.Option("--kind", help="Of a new lake.")] = LakeKind.PARQUET,
+    master: MasterOption = LOCAL_MASTER,
+    conf: ConfOption = None,
+) -> None:
+    """Bring what a store holds, and the lake does not, into a lake: every message with every field of its header.
+
+    Pieces of the log are committed one by one; a command that was stopped goes on where it stood when it is given
+    again, on any replica. Rows are partitioned by topic and date, and ordered by queue and offset. A broker whose
+    option `archive_mark` names the lake's mark deletes only what is in the lake.
+
+    Of a replicated log only what is known to be committed is archived, also of a node that is stopped: its group may
+    yet cut the rest from it.
+
+    Examples:
+        dledger spark archive /data/n0 /lake --log broker-a
+        dledger spark archive /data/n1 /lake --log broker-a              the next day, from another replica
+        dledger spark archive /data/n0 /lake --log broker-a --kind delta
+        dledger spark archive /data/n0 /lake --log broker-a --allow-data-loss    some files were deleted too early
+    """
+    with told_errors():
+        from pipeline.archive.archive import Archive  # noqa: PLC0415  # see `pipeline.cli.app`
+        from pipeline.common.words import bytes_text  # noqa: PLC0415
+        from pipeline.log.stores import Tail, open_store  # noqa: PLC0415
+        from pipeline.sink.options import LakeTarget, lake_root  # noqa: PLC0415
+        from pipeline.spark.archive import SparkRunner  # noqa: PLC0415
+        from pipeline.spark.progress import shown_progress  # noqa: PLC0415
+
+        archive_ = Archive(LakeTarget(lake_root(lake), str(kind)), log)
+        with open_store(directory, tail=Tail.ALL if uncommitted else Tail.COMMITTED) as store:
+            # Before Spark is started, which takes a while.
+            begin = archive_.begin(store, fail_on_data_loss=not allow_data_loss)
+            with (
+                command_session("archive", master, conf) as spark,
+                shown_progress(spark, "archiving", store.end_offset - begin),
+            ):
+                done = archive_.run(store, SparkRunner(spark), fail_on_data_loss=not allow_data_loss)
+        if not done.pieces:
+            output.print(f"nothing new: {log} is in {lake} up to offset {done.end}", highlight=False, markup=False)
+            return
+        text = f"{done.rows:,} messages of offsets {done.begin} to {done.end}: {bytes_text(done.size_bytes)} in {lake}"
+        output.print(text, highlight=False, markup=False, soft_wrap=True)
+        notes.print(f"dledger: {done.pieces} commits; `dledger spark restore` brings them back", highlight=False)

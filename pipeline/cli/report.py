@@ -1,0 +1,98 @@
+"""`dledger spark report`: what is in a log, as a page for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cluster.cli_common import notes, output
+from pipeline.cli.common import (
+    ConfOption,
+    MasterOption,
+    SinceOption,
+    TopicsOption,
+    UntilOption,
+    check_output,
+    command_session,
+    told_errors,
+)
+from pipeline.cli.sql import OptionOption, SourceArgument, source_options
+from pipeline.common.errors import BadOption
+from pipeline.spark.session import LOCAL_MASTER
+
+if TYPE_CHECKING:
+    from pipeline.source.options import SourceOptions
+
+_KEYS_KEPT = 1 << 22
+# They say what the rows of a query look like.
+_OF_QUERIES = ("columns", "decompress", "includeHeaders", "pushFilters", "schemaStyle")
+
+
+def report(
+    source: SourceArgument,
+    *,
+    page: Annotated[Path, typer.Option("--page", metavar="FILE", help="The page that is written.")] = Path(
+        "report.html"
+    ),
+    figures: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write all figures there.")
+    ] = None,
+    topic: TopicsOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    option: OptionOption = None,
+    keys: Annotated[
+        int,
+        typer.Option("--keys", min=1024, help="Unique keys that are compared exactly; of more, a sample of so many."),
+    ] = _KEYS_KEPT,
+    master: MasterOption = LOCAL_MASTER,
+    conf: ConfOption = None,
+) -> None:
+    """Write a page about a log: traffic, sizes, delays, hot keys, retries, repeats, gaps; and what of it is unusual.
+
+    The page is one file that needs nothing else. Damaged records are left out and counted; where several replicas are
+    named, they are read from another one (`-o onCorrupt=fail` ends at the first one that none has whole). It takes a
+    few seconds for each gigabyte, and the memory that it takes does not grow with the log.
+
+    Examples:
+        dledger spark report /data/n0
+        dledger spark report 127.0.0.1:40921,127.0.0.1:40922,127.0.0.1:40923
+        dledger spark report /data/n0 --topic orders --since 2026-11-20 --page orders.html --json orders.json
+        dledger spark report /data/n0 --master spark://head:7077
+    """
+    check_output("--page", page)
+    check_output("--json", figures)
+    with told_errors():
+        from pipeline.report.page import write_report  # noqa: PLC0415  # see `pipeline.cli.app`
+        from pipeline.report.partial import REPORT_COLUMNS  # noqa: PLC0415
+        from pipeline.report.summary import summarise  # noqa: PLC0415
+        from pipeline.source.plan import batch_parts  # noqa: PLC0415
+        from pipeline.spark.jobs import report_over, size_of  # noqa: PLC0415
+        from pipeline.spark.part import how_to_read  # noqa: PLC0415
+        from pipeline.spark.progress import shown_progress  # noqa: PLC0415
+
+        options = _parsed(source_options(source, topic, since, until, option))
+        parts = batch_parts(options)
+        size = sum(map(size_of, parts))
+        with command_session("report", master, conf) as spark, shown_progress(spark, "reading", size):
+            partial = report_over(spark, parts, keys_kept=keys, how=how_to_read(options, REPORT_COLUMNS))
+        findings = write_report(summarise(partial, source), page, figures)
+        for finding in findings:
+            output.print(f"{finding.level}: {finding.title}. {finding.text}", highlight=False, markup=False)
+        if not findings:
+            output.print("Nothing unusual was found.")
+        notes.print(f"dledger: wrote {page}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _parsed(given: dict[str, str]) -> SourceOptions:
+    from pipeline.reading.corrupt_policy import SKIP  # noqa: PLC0415
+    from pipeline.source.options import parse_source_options  # noqa: PLC0415
+
+    options = parse_source_options(given)
+    for name in _OF_QUERIES:
+        if name in options.given:
+            raise BadOption(name, "a query (count, sql, tail)", "a report", f"Leave {name!r} out")
+    return options if "onCorrupt" in options.given else replace(options, on_corrupt=SKIP)

@@ -1,0 +1,24 @@
+"""What `spark-submit` runs: any command of `dledger spark`, in the session that it was given.
+
+spark-submit --master spark://head:7077 --py-files dledger.zip pipeline/cli/spark_submit.py report /data/n0
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    # Python puts the folder of what it runs before all others, and our modules have names that others use too.
+    sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
+    from pipeline.cli.app import spark_app  # noqa: PLC0415
+    from pipeline.spark.session import mark_submitted  # noqa: PLC0415
+
+    mark_submitted()
+    spark_app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""`dledger spark sql` and `count`: questions that nobody foresaw, asked of the messages of a log."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from cluster.cli_common import EXIT_USAGE, fail, notes, output
+from pipeline.cli.common import (
+    ConfOption,
+    MasterOption,
+    SinceOption,
+    TopicsOption,
+    UntilOption,
+    command_session,
+    selection_of,
+    told_errors,
+)
+from pipeline.spark.session import LOCAL_MASTER
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+VIEW = "messages"
+_TEXT_SHOWN_MAX = 120
+
+
+class RowFormat(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSONL = "jsonl"
+
+
+SourceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="A store's directory (several replicas: with commas), or host:port,... of a running broker.",
+    ),
+]
+RowFormatOption = Annotated[RowFormat, typer.Option("--format", help="A table, or one JSON object a line.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, metavar="COUNT", help="Print at most so many rows.")]
+OptionOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the source; docs/pipeline.md lists them."),
+]
+
+
+def sql(
+    source: SourceArgument,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help=f"SQL; the messages are the table `{VIEW}`.")],
+    *,
+    topic: TopicsOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    option: OptionOption = None,
+    format_: RowFormatOption = RowFormat.TABLE,
+    limit: LimitOption = 100,
+    master: MasterOption = LOCAL_MASTER,
+    conf: ConfOption = None,
+) -> None:
+    """Ask a question of the messages of a log, in SQL.
+
+    The table `messages` has a row for each message: topic, queueId, queueOffset, body, tags, keys, uniqKey, properties,
+    bornTimestamp, storeTimestamp, bodySize, storeSize and more. What --topic, --since and --until ask for is found by
+    index files and consume queues, what only the query says by reading all. Name the columns that are needed, where
+    bodies are not: `-o columns=topic,tags`.
+
+    Examples:
+        dledger spark sql /data/n0 "SELECT topic, count(*) AS messages FROM messages GROUP BY topic ORDER BY 2 DESC"
+        dledger spark sql /data/n0 --topic orders "SELECT * FROM messages WHERE keys = 'o-17'"
+        dledger spark sql 127.0.0.1:40921 --topic orders "SELECT get_json_object(string(body), '$.city') AS city,
+            count(*) FROM messages GROUP BY 1" --format jsonl
+    """
+    with told_errors():
+        options = source_options(source, topic, since, until, option)
+        with command_session("sql", master, conf) as spark:
+            spark.read.format("dledger").options(**options).load().createOrReplaceTempView(VIEW)
+            _print_frame(spark.sql(query), limit, format_)
+
+
+def count(
+    source: SourceArgument,
+    *,
+    by: Annotated[
+        str, typer.Option("--by", metavar="COLUMN,...", help="Count for each value of these; empty: all messages.")
+    ] = "topic",
+    topic: TopicsOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    option: OptionOption = None,
+    format_: RowFormatOption = RowFormat.TABLE,
+    limit: LimitOption = 100,
+    master: MasterOption = LOCAL_MASTER,
+    conf: ConfOption = None,
+) -> None:
+    """Count messages and their bytes, by any columns; the most frequent first.
+
+    Examples:
+        dledger spark count /data/n0
+        dledger spark count /data/n0 --by topic,queueId
+        dledger spark count /data/n0 --topic orders --by tags --since 2026-11-21T09:00:00
+        dledger spark count 127.0.0.1:40921 --by ""
+    """
+    names = [name.strip() for name in by.split(",") if name.strip()]
+    with told_errors():
+        options = source_options(source, topic, since, until, option)
+        options.setdefault("columns", ",".join(dict.fromkeys([*names, "storeSize"])))
+        with command_session("count", master, conf) as spark:
+            from pyspark.sql import functions as f  # noqa: PLC0415  # see `pipeline.cli.app`
+
+            frame = spark.read.format("dledger").options(**options).load()
+            counted = frame.groupBy(*names).agg(f.count("*").alias("messages"), f.sum("storeSize").alias("bytes"))
+            _print_frame(counted.orderBy(f.desc("messages"), *names), limit, format_)
+
+
+def source_options(
+    source: str, topics: list[str] | None, since: str | None, until: str | None, more: list[str] | None
+) -> dict[str, str]:
+    """Return the options of the source that a command line stands for.
+
+    Raises:
+        BadOption: a time means nothing, or they are the wrong way round; it names the option of the command.
+    """
+    selection_of(topics, since, until)
+    options = {"endpoints" if is_endpoints(source) else "path": source}
+    given = {"subscribe": ",".join(topics or ()), "startingTimestamp": since, "endingTimestamp": until}
+    options |= {name: value for name, value in given.items() if value}
+    for text in more or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            fail(f"--option: expected NAME=VALUE, found {text!r}", EXIT_USAGE)
+        options[name] = value
+    return options
+
+
+def is_endpoints(source: str) -> bool:
+    """Return whether a source is the addresses of a broker, and no directories."""
+    parts = source.split(",")
+    return all(":" in part and "/" not in part and part.rpartition(":")[2].isdigit() for part in parts)
+
+
+def _print_frame(frame: DataFrame, limit: int, format_: RowFormat) -> None:
+    """Print the first rows of a frame, and say when there are more."""
+    rows = frame.limit(limit + 1).collect()
+    _print_rows(frame.columns, rows[:limit], format_)
+    if len(rows) > limit:
+        notes.print(f"dledger: more than {limit} rows; --limit shows more")
+
+
+def _print_rows(names: list[str], rows: list[Row], format_: RowFormat) -> None:
+    if format_ is RowFormat.JSONL:
+        for row in rows:
+            typer.echo(json_line(row))
+        return
+    table = Table(*names)
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    output.print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, (bytes, bytearray)):
+        value = bytes(value).decode("utf-8", "replace")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    text = str(value)
+    return text if len(text) <= _TEXT_SHOWN_MAX else text[: _TEXT_SHOWN_MAX - 1] + "…"
+
+
+def json_line(row: Row) -> str:
+    """Return a row as one JSON object; bytes and times are texts."""
+    return json.dumps(row.asDict(recursive=True), default=_json_value, ensure_ascii=False)
+
+
+def _json_value(value: Any) -> str:
+    """Return what JSON has no word for as text: bytes, times."""
+    return bytes(value).decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)

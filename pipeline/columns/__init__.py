@@ -1,0 +1,1 @@
+"""Messages as Arrow columns: their names and types, records to columns, and columns to records again."""

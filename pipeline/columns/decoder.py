@@ -1,0 +1,198 @@
+"""Records to Arrow: a stretch of a log becomes a batch of columns, without a loop over messages in Python.
+
+Fixed fields are gathered by numpy (`commitlog.record_rows`). Body, topic and properties are cut out by Arrow: one array
+lies over the mapped file, its offsets are the borders of all parts of all records, and `take` copies those wanted.
+
+Bodies are given as they are stored, also those that a client has compressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from commitlog.record_rows import HEADER_TYPE, Bytes, RecordRows, gather
+from pipeline.columns.property_columns import PropertyColumns
+from pipeline.columns.schema import DEFAULT_NAMES, chosen
+from pipeline.columns.times import US_A_MS
+from store.dispatch_batch import Int64s
+from store.message import KEYS, TAGS, UNIQUE_KEY
+from store.sys_flag import BORN_HOST_IPV6, STORE_HOST_IPV6
+
+_PARTS: Final = 6
+_BODY, _TOPIC, _PROPERTIES = 0, 2, 4
+_FIELDS: Final = {
+    "queueId": "queue_id",
+    "queueOffset": "queue_offset",
+    "physicalOffset": "physical_offset",
+    "sysFlag": "sys_flag",
+    "flag": "flag",
+    "reconsumeTimes": "reconsume_times",
+    "preparedTransactionOffset": "prepared_transaction_offset",
+    "bodyCrc": "body_crc",
+    "bodySize": "body_size",
+    "storeSize": "size",
+    "magic": "magic",
+    "bornTimestampMs": "born_timestamp",
+}
+_TIMES: Final = {"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp"}
+_HOSTS: Final = {"bornHost": ("born_host", BORN_HOST_IPV6), "storeHost": ("store_host", STORE_HOST_IPV6)}
+_PROPERTY_NAMES: Final = {"tags": TAGS, "keys": KEYS, "uniqKey": UNIQUE_KEY}
+_ENTRY_FIELDS: Final = frozenset({"index", "term"})
+
+
+def decode_rows(
+    view: memoryview, rows: RecordRows, names: Sequence[str] = DEFAULT_NAMES, *, header_size: int = 0
+) -> pa.RecordBatch:
+    """Return these columns of good records.
+
+    Args:
+        view: holds the records; less than 2 GiB.
+        rows: of the records, ascending.
+        names: of the columns, in the order wanted.
+        header_size: 48 in the replicated log, where each record stands behind an entry's header; else 0.
+
+    Raises:
+        pipeline.common.errors.UnknownColumn: there is none of that name.
+    """
+    columns = chosen(names)
+    decoding = _Decoding(view, rows, header_size)
+    arrays = [decoding.column(column.name) for column in columns]
+    schema = pa.schema([pa.field(column.name, column.type) for column in columns])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def raw_topics(view: memoryview, rows: RecordRows) -> pa.Array:
+    """Return the topics of records as they are stored; arguments as of `decode_rows`."""
+    return _Decoding(view, rows, 0).cut(_TOPIC)
+
+
+def raw_properties(view: memoryview, rows: RecordRows) -> pa.Array:
+    """Return the properties of records as they are stored; arguments as of `decode_rows`."""
+    return _Decoding(view, rows, 0).cut(_PROPERTIES)
+
+
+def cut_out(view: memoryview, begins: Int64s, ends: Int64s) -> pa.Array:
+    """Return pieces of a buffer of less than 2 GiB; they are copied, back to back."""
+    borders = np.column_stack((begins, ends)).astype(np.int32)
+    buffers = [None, pa.py_buffer(borders), pa.py_buffer(view)]
+    around = pa.Array.from_buffers(pa.binary(), max(borders.size - 1, 0), buffers)
+    return pc.take(around, pa.array(np.arange(0, borders.size, 2, dtype=np.int32)), boundscheck=False)
+
+
+@dataclass
+class _Decoding:
+    view: memoryview
+    rows: RecordRows
+    header_size: int
+
+    def cut(self, part: int) -> pa.Array:
+        if not len(self.rows):
+            return pa.array([], pa.binary())
+        places = pa.array(np.arange(part, _PARTS * len(self.rows), _PARTS, dtype=np.int32))
+        return pc.take(self._parts, places, boundscheck=False)
+
+    def column(self, name: str) -> pa.Array:
+        if name in _FIELDS:
+            return pa.array(self.rows.column(self._data, _FIELDS[name]))
+        if name in _TIMES:
+            return _times(self.rows.column(self._data, _TIMES[name]))
+        if name in _HOSTS:
+            return self._hosts(*_HOSTS[name])
+        if name in _PROPERTY_NAMES:
+            return self._properties.values(_PROPERTY_NAMES[name])
+        if name in _ENTRY_FIELDS:
+            return self._entry_field(name)
+        return self._variable(name)
+
+    @cached_property
+    def _data(self) -> Bytes:
+        return np.frombuffer(self.view, np.uint8)
+
+    def _variable(self, name: str) -> pa.Array:
+        if name == "body":
+            return self.cut(_BODY)
+        if name == "topic":
+            return _texts(self.cut(_TOPIC))
+        if name == "propertiesRaw":
+            return self._raw_properties
+        assert name == "properties", name
+        return self._properties.maps()
+
+    @cached_property
+    def _parts(self) -> pa.Array:
+        rows = self.rows
+        borders = np.empty((len(rows), _PARTS), np.int32)
+        for place, column in enumerate(
+            (rows.body_begins, rows.body_ends, rows.topic_begins, rows.topic_ends, rows.properties_begins, rows.ends)
+        ):
+            borders[:, place] = column
+        buffers = [None, pa.py_buffer(borders), pa.py_buffer(self.view)]
+        return pa.Array.from_buffers(pa.binary(), borders.size - 1, buffers)
+
+    @cached_property
+    def _raw_properties(self) -> pa.Array:
+        return self.cut(_PROPERTIES)
+
+    @cached_property
+    def _properties(self) -> PropertyColumns:
+        return PropertyColumns(self._raw_properties)
+
+    def _entry_field(self, name: str) -> pa.Array:
+        if not self.header_size:
+            return pa.nulls(len(self.rows), pa.int64())
+        if name in (self.rows.fields.dtype.names or ()):
+            return pa.array(self.rows.fields[name].astype(np.int64))
+        assert HEADER_TYPE.fields is not None
+        dtype, position = HEADER_TYPE.fields[name][:2]
+        at: Int64s = self.rows.begins + (position - self.header_size)
+        return pa.array(gather(self._data, at, dtype.str).astype(np.int64))
+
+    def _hosts(self, name: str, ipv6: int) -> pa.Array:
+        raw = self.rows.column(self._data, name)
+        is_ipv6 = self.rows.fields["sys_flag"] & ipv6 != 0
+        if not is_ipv6.any():
+            # As integers, which are faster to compare than bytes.
+            hosts = np.ascontiguousarray(raw).view(np.int64)
+            if len(hosts) and (hosts == hosts[0]).all():
+                return pa.repeat(_host_text(hosts[0].tobytes()), len(hosts))
+            known = pc.dictionary_encode(pa.array(hosts))
+            texts = pa.array([_host_text(host.tobytes()) for host in known.dictionary.to_numpy()], pa.string())
+            return pc.take(texts, known.indices, boundscheck=False)
+        begins = self.rows.host_positions(name)
+        known = pc.dictionary_encode(cut_out(self.view, begins, begins + np.where(is_ipv6, 20, 8)))
+        texts = pa.array([_host_text(host) for host in known.dictionary.to_pylist()], pa.string())
+        return pc.take(texts, known.indices, boundscheck=False)
+
+
+# The same clients come again in every batch.
+@lru_cache(maxsize=1 << 16)
+def _host_text(raw: bytes) -> str:
+    port = int.from_bytes(raw[-4:], "big", signed=True)
+    return f"{IPv4Address(raw[:4])}:{port}" if len(raw) == 8 else f"[{IPv6Address(raw[:16])}]:{port}"
+
+
+def _times(milliseconds: NDArray[Any]) -> pa.Array:
+    """Return times; one that microseconds in 64 bits cannot hold, which only a client's clock can give, is null."""
+    limit = np.iinfo(np.int64).max // US_A_MS
+    if len(milliseconds) and -limit <= milliseconds.min() and milliseconds.max() <= limit:
+        return pa.array(milliseconds * US_A_MS, pa.timestamp("us", "UTC"))
+    is_out = (milliseconds > limit) | (milliseconds < -limit)
+    scaled = np.where(is_out, 0, milliseconds) * US_A_MS
+    return pa.array(scaled, pa.timestamp("us", "UTC"), mask=is_out if is_out.any() else None)
+
+
+def _texts(raw: pa.Array) -> pa.Array:
+    """Return bytes as text; what is not UTF-8 becomes U+FFFD."""
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([value.decode("utf-8", "replace") for value in raw.to_pylist()], pa.string())

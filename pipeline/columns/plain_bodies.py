@@ -1,0 +1,26 @@
+"""Bodies that clients compressed, as they were before: the option `decompress`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from commitlog.compression import uncompressed_body
+from store.sys_flag import COMPRESSED
+
+
+def plain_bodies(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch that holds `body` and `sysFlag` with plain bodies; the other columns as they are.
+
+    Raises:
+        store.errors.StoreError: a body is not what its flags say.
+    """
+    flags = batch.column("sysFlag").to_numpy()
+    is_compressed = flags & COMPRESSED != 0
+    if not is_compressed.any():
+        return batch
+    bodies = batch.column("body")
+    plain = [uncompressed_body(int(flags[row]), bodies[row].as_py()) for row in np.flatnonzero(is_compressed).tolist()]
+    whole = pc.replace_with_mask(bodies, pa.array(is_compressed), pa.array(plain, pa.binary()))
+    return batch.set_column(batch.schema.get_field_index("body"), "body", whole)

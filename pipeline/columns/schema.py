@@ -1,0 +1,92 @@
+"""The columns of a message: names, types in Arrow and in Spark; one table, from which both schemas are made.
+
+All header fields of a record are there, so that a record can be made again byte for byte: with the optional columns
+`magic` and `propertiesRaw`, for `properties` is what a reader makes of these bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from pipeline.common.errors import UnknownColumn
+
+
+class Column(NamedTuple):
+    """One column.
+
+    Attributes:
+        name: as users write it.
+        type: in Arrow.
+        ddl: the same type in Spark's words.
+        is_optional: it is there only when it is asked for.
+    """
+
+    name: str
+    type: pa.DataType
+    ddl: str
+    is_optional: bool = False
+
+
+_TEXT: Final = (pa.string(), "string")
+_INT: Final = (pa.int32(), "int")
+_LONG: Final = (pa.int64(), "bigint")
+_BYTES: Final = (pa.binary(), "binary")
+_TIME: Final = (pa.timestamp("us", "UTC"), "timestamp")
+_MAP: Final = (pa.map_(pa.string(), pa.string()), "map<string,string>")
+
+NATIVE: Final = (
+    Column("topic", *_TEXT),
+    Column("queueId", *_INT),
+    Column("queueOffset", *_LONG),
+    Column("body", *_BYTES),
+    Column("tags", *_TEXT),
+    Column("keys", *_TEXT),
+    Column("uniqKey", *_TEXT),
+    Column("properties", *_MAP),
+    Column("bornTimestamp", *_TIME),
+    Column("storeTimestamp", *_TIME),
+    Column("physicalOffset", *_LONG),
+    Column("index", *_LONG),
+    Column("term", *_LONG),
+    Column("sysFlag", *_INT),
+    Column("flag", *_INT),
+    Column("reconsumeTimes", *_INT),
+    Column("bornHost", *_TEXT),
+    Column("storeHost", *_TEXT),
+    Column("preparedTransactionOffset", *_LONG),
+    Column("bodyCrc", *_INT),
+    Column("bodySize", *_INT),
+    Column("storeSize", *_INT),
+    Column("magic", *_INT, is_optional=True),
+    Column("propertiesRaw", *_BYTES, is_optional=True),
+    # As the record has it: `bornTimestamp` is null where a client's clock is beyond what microseconds can tell.
+    Column("bornTimestampMs", *_LONG, is_optional=True),
+)
+DEFAULT_NAMES: Final = tuple(column.name for column in NATIVE if not column.is_optional)
+ALL_NAMES: Final = tuple(column.name for column in NATIVE)
+_BY_NAME: Final = {column.name: column for column in NATIVE}
+
+
+def chosen(names: Sequence[str]) -> list[Column]:
+    """Return the columns of these names, in their order.
+
+    Raises:
+        pipeline.common.errors.UnknownColumn: there is none of that name.
+    """
+    for name in names:
+        if name not in _BY_NAME:
+            raise UnknownColumn(name, ALL_NAMES)
+    return [_BY_NAME[name] for name in names]
+
+
+def arrow_schema(names: Sequence[str] = DEFAULT_NAMES) -> pa.Schema:
+    """Return the schema of batches with these columns; raises as `chosen`."""
+    return pa.schema([pa.field(column.name, column.type) for column in chosen(names)])
+
+
+def spark_ddl(names: Sequence[str] = DEFAULT_NAMES) -> str:
+    """Return the same schema in Spark's words; raises as `chosen`."""
+    return ", ".join(f"`{column.name}` {column.ddl}" for column in chosen(names))

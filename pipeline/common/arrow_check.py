@@ -1,0 +1,15 @@
+"""Whether pyarrow is there: the first import of all that Spark loads, so that its absence is said in plain words."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from pipeline.common.errors import NoPyArrow
+
+try:
+    import pyarrow as pa
+except ImportError as missing:
+    raise NoPyArrow(sys.executable, str(missing)) from missing
+
+VERSION: Final[str] = pa.__version__

@@ -1,0 +1,239 @@
+"""The errors of the pipeline: one family; each names the option or file, what was expected and found, what to do next.
+
+All of them travel between processes unchanged: they are raised in tasks and told on the driver.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from store.errors import StoreError
+
+_SHOWN_MAX: Final = 12
+_LOST_REMEDY: Final = "Start behind what is gone, or set failOnDataLoss=false to go on without it"
+
+
+class PipelineError(StoreError):
+    """Base of all errors of the pipeline.
+
+    Attributes:
+        what: the option, file, topic or range that it is about.
+        expected: what it should be.
+        found: what it is.
+        remedy: what to do next, one or two sentences.
+    """
+
+    def __init__(self, what: str, expected: str, found: str, remedy: str) -> None:
+        super().__init__(f"{what}: expected {expected}, found {found}. {remedy.rstrip('.')}")
+        self.what = what
+        self.expected = expected
+        self.found = found
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let subclasses take what arguments they like and be pickled all the same."""
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+class BadOption(PipelineError):
+    """An option has a value that it cannot have, or does not go with another one.
+
+    Attributes:
+        name: of the option.
+    """
+
+    def __init__(self, name: str, expected: str, found: object, remedy: str = "") -> None:
+        super().__init__(f"option {name!r}", expected, str(found), remedy or f"Mend the option {name!r}")
+        self.name = name
+
+
+class UnknownOption(BadOption):
+    """There is no option of this name."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        super().__init__(name, f"one of {', '.join(names)}", "no such option", _did_you_mean(name, names))
+
+
+class UnknownColumn(BadOption):
+    """There is no column of this name."""
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__("columns", f"names out of {', '.join(known)}", repr(name), _did_you_mean(name, known))
+        self.column = name
+
+
+class NoStore(PipelineError):
+    """A directory is not there, cannot be read, or holds no store of messages.
+
+    Attributes:
+        path: of the directory.
+    """
+
+    def __init__(self, path: str, found: str) -> None:
+        expected = "the directory of a message store (RocketMQ's or ours)"
+        super().__init__(path, expected, found, "Name the directory that holds commitlog/ or dledger-<id>/")
+        self.path = path
+
+
+class StoreUnreadable(PipelineError):
+    """A file of a store cannot be opened or read; who runs the task may lack the right.
+
+    Attributes:
+        path: of the file.
+    """
+
+    def __init__(self, path: str, found: str) -> None:
+        super().__init__(
+            path, "a file that can be read", found, "Check that the task may read it, and that its disk is well"
+        )
+        self.path = path
+
+
+class NotWritable(PipelineError):
+    """A file or a folder of what is being made cannot be written.
+
+    Attributes:
+        path: of the file or folder.
+    """
+
+    def __init__(self, path: str, found: str) -> None:
+        super().__init__(
+            path, "room to write to", found, "Name a folder that the tasks may write to, with enough space"
+        )
+        self.path = path
+
+
+class UnknownTopic(PipelineError):
+    """A topic or a queue that was named is not there.
+
+    Attributes:
+        topic: its name.
+    """
+
+    def __init__(self, topic: str, known: Iterable[str], queue_id: int | None = None) -> None:
+        names = sorted(known)
+        shown = ", ".join(names[:_SHOWN_MAX]) + (
+            f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
+        )
+        what = f"topic {topic!r}" if queue_id is None else f"queue {queue_id} of topic {topic!r}"
+        super().__init__(what, f"one of: {shown or 'none'}", "no such one", _did_you_mean(topic, names))
+        self.topic = topic
+        self.queue_id = queue_id
+
+
+class LostRange(NamedTuple):
+    """Messages that were asked for and are gone.
+
+    Attributes:
+        what: `topic orders, queue 3` (then offsets of the queue), `entries` (indexes) or `log` (physical offsets).
+        begin, end: the range, half open.
+        reason: why, in a few words.
+    """
+
+    what: str
+    begin: int
+    end: int
+    reason: str
+
+    def __str__(self) -> str:
+        """Return it as a person reads it."""
+        return f"{self.what} [{self.begin}, {self.end}): {self.reason}"
+
+
+class DataLost(PipelineError):
+    """Messages that were asked for are gone: expired, deleted after planning, or never in this store.
+
+    Attributes:
+        lost: exactly which ones.
+    """
+
+    def __init__(self, what: str, lost: Sequence[LostRange], remedy: str = _LOST_REMEDY) -> None:
+        shown = "; ".join(map(str, lost[:_SHOWN_MAX]))
+        more = f"; and {len(lost) - _SHOWN_MAX} more" if len(lost) > _SHOWN_MAX else ""
+        super().__init__(what, "messages that are all there", f"lost {shown}{more}", remedy)
+        self.lost = tuple(lost)
+
+
+class CorruptRecord(PipelineError):
+    """Bytes of the log hold no good record; good ones may follow.
+
+    Attributes:
+        path: of the file.
+        position: in it, where the bytes begin.
+        offset: in the log, where they begin.
+        size: how many they are.
+    """
+
+    def __init__(self, path: str, position: int, offset: int, size: int, fault: tuple[str, str]) -> None:
+        remedy = (
+            "Read another replica, or go on without these bytes: onCorrupt=skip, or onCorrupt=quarantine to keep a copy"
+        )
+        super().__init__(f"{path}, {size} bytes at {position} (offset {offset})", *fault, remedy)
+        self.path = path
+        self.position = position
+        self.offset = offset
+        self.size = size
+
+
+class NoPyArrow(PipelineError, ImportError):
+    """The Python of a driver or of an executor has no pyarrow."""
+
+    def __init__(self, interpreter: str, found: str) -> None:
+        remedy = "Install it there: pip install 'pyarrow>=18' numpy; docs/pipeline.md tells how to send it to executors"
+        super().__init__(f"Python {interpreter}", "the package pyarrow", found, remedy)
+
+
+class BadSchema(PipelineError):
+    """A schema that a user gave does not fit the messages."""
+
+    def __init__(self, column: str, expected: str, found: str) -> None:
+        remedy = "Take names and types of the source's own schema; a schema with fewer columns reads less"
+        super().__init__(f"schema, column {column!r}", expected, found, remedy)
+
+
+class ForeignCheckpoint(PipelineError):
+    """The checkpoint of a streaming query was written for something else."""
+
+    def __init__(self, expected: str, found: str) -> None:
+        remedy = "Give each query a checkpointLocation of its own; a new one begins at startingOffsets"
+        super().__init__("checkpoint", expected, found, remedy)
+
+
+class BrokerUnreachable(PipelineError):
+    """No node of a broker answered in time.
+
+    Attributes:
+        endpoints: who was asked.
+    """
+
+    def __init__(self, endpoints: str, found: str) -> None:
+        remedy = "Check the option 'endpoints', and that the nodes run"
+        super().__init__(f"broker {endpoints}", "an answer of one of its nodes", found, remedy)
+        self.endpoints = endpoints
+
+
+class BrokerRefused(PipelineError):
+    """A broker did not do what was asked, and would not do it for another try either.
+
+    Attributes:
+        endpoints: who was asked.
+    """
+
+    def __init__(self, endpoints: str, found: str) -> None:
+        super().__init__(f"broker {endpoints}", "what was asked for", found, "Mend what it names")
+        self.endpoints = endpoints
+
+
+def _restore(cls: type[PipelineError], args: tuple[Any, ...], state: dict[str, Any]) -> PipelineError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+def _did_you_mean(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, 1, 0.6)
+    return f"Did you mean {close[0]!r}?" if close else "Check how it is spelt"

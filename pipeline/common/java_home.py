@@ -1,0 +1,87 @@
+"""Finds the Java that Spark runs on, so that nobody has to set JAVA_HOME; or says what to install.
+
+Looked at in this order: JAVA_HOME, `java` of the PATH, the places where systems install Java. The version is read from
+the file `release` that every Java runtime has; nothing is started.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from pipeline.common.errors import PipelineError
+
+# What Spark 4.2 and 4.3 are made for; the first that is found wins.
+VERSIONS: Final = (17, 21)
+PLACES: Final = ("/usr/lib/jvm", "/usr/java", "/opt/java", "/opt", "/Library/Java/JavaVirtualMachines")
+_VERSION: Final = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
+
+
+class NoJava(PipelineError):
+    """Spark needs Java 17 or 21, and there is none.
+
+    Attributes:
+        seen: the Java runtimes of other versions that were found.
+    """
+
+    def __init__(self, seen: Mapping[Path, int]) -> None:
+        found = ", ".join(f"Java {version} in {home}" for home, version in seen.items()) or "no Java"
+        remedy = "On Debian and Ubuntu: apt-get install openjdk-17-jre-headless. Elsewhere: install it, set JAVA_HOME"
+        super().__init__("Spark", "Java 17 or 21 on this machine", found, remedy)
+        self.seen = dict(seen)
+
+
+def find_java_home(environment: Mapping[str, str] = os.environ, places: tuple[str, ...] = PLACES) -> Path:
+    """Return the folder of a Java that Spark runs on.
+
+    Args:
+        environment: its JAVA_HOME and PATH are looked at.
+        places: folders that hold Java runtimes, each in a folder of its own.
+
+    Raises:
+        NoJava: there is none of a right version.
+    """
+    seen: dict[Path, int] = {}
+    for home in _candidates(environment, places):
+        version = _version_of(home)
+        if version in VERSIONS:
+            return home
+        if version:
+            seen[home] = version
+    raise NoJava(seen)
+
+
+def use_java() -> Path:
+    """Find Java and let Spark, when it is started by this process, use it; return its folder.
+
+    Raises:
+        NoJava: there is none of a right version.
+    """
+    home = find_java_home()
+    os.environ["JAVA_HOME"] = str(home)
+    return home
+
+
+def _candidates(environment: Mapping[str, str], places: tuple[str, ...]) -> Iterator[Path]:
+    if given := environment.get("JAVA_HOME"):
+        yield Path(given)
+    if program := shutil.which("java", path=environment.get("PATH", "")):
+        yield Path(program).resolve().parent.parent
+    for place in places:
+        for folder in sorted(Path(place).glob("*")):
+            yield from (folder, folder / "Contents" / "Home")
+
+
+def _version_of(home: Path) -> int | None:
+    """Return the version of the Java of this folder; None when it holds no Java that can be started."""
+    if not os.access(home / "bin" / "java", os.X_OK):
+        return None
+    try:
+        found = _VERSION.search((home / "release").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
+    return int(found[1]) if found else None

@@ -1,0 +1,1 @@
+"""Lakes: messages as Parquet files in a directory, committed batch by batch."""

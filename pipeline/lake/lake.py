@@ -1,0 +1,381 @@
+"""A lake: messages as Parquet files in a directory that all tasks and the driver share, committed batch by batch.
+
+    <root>/_lake.json                          format, kind and columns
+    <root>/_manifests/                         what each batch added and removed (`pipeline.lake.manifest`)
+    <root>/_staging/                           what tasks write, before it is published
+    <root>/topic=<t>/date=<YYYY-MM-DD>/*.parquet
+
+How a batch is committed, by the driver alone:
+
+1. *Decide*: its manifest appears, once and for all. Whoever commits the same batch again, because the query was killed
+   before it took note, gets the first manifest, and his own files are thrown away.
+2. *Publish*: files move from staging to their place; the table (kind `delta` or `iceberg`) takes them in, once, which
+   it knows by the batch's id. A crash in between is made good when the next driver begins: nothing is decided again.
+
+Readers of the plain directory (kind `parquet`) may see a batch half published; who reads by `files` or through the
+table does not. Drivers take turns by a lock on `_lock`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from pipeline.common.errors import BadOption, PipelineError
+from pipeline.lake.files import STAGING, DataFile, FileWriter, read_rows
+from pipeline.lake.manifest import BatchId, DamagedLake, LogRange, Manifest, Manifests, create_once, read_sealed
+from store.errors import DirectoryLocked
+from store.files import DirectoryLock, Files
+from store.os_files import OsFiles
+from store.sealed_json import seal
+
+KINDS: Final = ("parquet", "delta", "iceberg")
+DESCRIPTION: Final = "_lake.json"
+_FORMAT: Final = 1
+_LOCK: Final = "_lock"
+_TURN_S: Final = 60.0
+_LOOK_S: Final = 0.05
+
+
+class UnfitSchema(PipelineError):
+    """The columns of a frame are not those of the lake."""
+
+
+class FilesReplaced(PipelineError):
+    """Files that a batch would take the place of are not in the lake any more: another batch has replaced them."""
+
+
+class Table(Protocol):
+    """What keeps the files of a lake as a table."""
+
+    def apply(self, manifest: Manifest) -> None:
+        """Take in what a batch did, unless that is done already."""
+        ...
+
+
+class Lake:
+    """One lake, for its driver; open it by `open` or `create`.
+
+    Attributes:
+        root: its directory.
+        kind: parquet, delta or iceberg.
+        schema: of its rows.
+    """
+
+    def __init__(self, root: str, kind: str, schema: pa.Schema, files: Files) -> None:
+        self.root = root
+        self.kind = kind
+        self.schema = schema
+        self._files = files
+        self._manifests = Manifests(root, files)
+        self._tables: list[Table] = []
+
+    @classmethod
+    def create(cls, root: str, kind: str, schema: pa.Schema, files: Files | None = None) -> Lake:
+        """Return the lake in a directory, which is made when it is not there; publish what is decided.
+
+        Raises:
+            UnfitSchema: it has other columns.
+            BadOption: it is of another kind, or there is no such kind.
+            DamagedLake: a file of it is missing or damaged.
+        """
+        system: Files = OsFiles() if files is None else files
+        if kind not in KINDS:
+            raise BadOption("kind", f"one of {', '.join(KINDS)}", repr(kind))
+        path = f"{root}/{DESCRIPTION}"
+        if not system.exists(path):
+            system.make_directory(root)
+            if strangers := [name for name in system.list_directory(root) if not name.startswith((".", "_"))]:
+                found = f"a directory that holds {strangers[0]!r} and is no lake"
+                raise BadOption("path", "a lake, or an empty directory", found, "Name another directory")
+            columns = [[field.name, str(field.type)] for field in schema]
+            create_once(system, path, seal({"format": _FORMAT, "kind": kind, "columns": columns}))
+        lake = cls.open(root, files, schema=schema)
+        if lake.kind != kind:
+            raise BadOption("kind", f"{lake.kind!r}, as the lake {root} was made", repr(kind))
+        lake.publish()
+        return lake
+
+    @classmethod
+    def open(cls, root: str, files: Files | None = None, *, schema: pa.Schema | None = None) -> Lake:
+        """Return the lake in a directory.
+
+        Raises:
+            DamagedLake: there is none, or a file of it is missing or damaged.
+            UnfitSchema: `schema` is given, and the lake has other columns.
+        """
+        system: Files = OsFiles() if files is None else files
+        path = f"{root}/{DESCRIPTION}"
+        raw = system.read_bytes(path)
+        if raw is None:
+            raise DamagedLake(path, "the description of a lake", "no such file", "Name the directory of a lake")
+        described = read_sealed(path, raw)
+        columns: list[list[str]] = described["columns"]
+        if schema is not None:
+            _check_columns(root, columns, schema)
+        known = pa.schema([pa.field(name, _type_of(text)) for name, text in columns])
+        return cls(root, described["kind"], known, system)
+
+    # --------------------------------------------------------------------------------------------------- committing
+
+    def commit(
+        self,
+        batch: BatchId,
+        files: Sequence[DataFile],
+        *,
+        covers: LogRange | None = None,
+        removed: Sequence[str] = (),
+        note: dict[str, Any] | None = None,
+    ) -> Manifest:
+        """Commit a batch, unless it is committed already; return the manifest that counts.
+
+        Args:
+            batch: which one.
+            files: that tasks have staged.
+            covers: what of a log it holds completely.
+            removed: paths of files that these take the place of.
+            note: more that the manifest shall say.
+
+        Raises:
+            DamagedLake: a file that is to be published is missing.
+            FilesReplaced: one of `removed` is not in the lake; nothing was changed.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        mine = Manifest(batch, now_ms, tuple(files), tuple(removed), covers, note or {})
+        with self._turn():
+            self._check_number(batch)
+            self._check_removed(mine)
+            decided = self._manifests.create(mine)
+            if decided is not mine and decided.files != mine.files:
+                self._discard(files)
+            self._publish(decided)
+        return decided
+
+    def _check_number(self, batch: BatchId) -> None:
+        """Tables know the last batch of each write, and no others."""
+        last = self._manifests.last_number(batch.write_id)
+        if self.kind != "parquet" and batch.number < last and self._manifests.get(batch) is None:
+            remedy = "Use another checkpoint, or another name for the write"
+            raise PipelineError(f"batch {batch.number} of {batch.write_id}", f"one behind {last}", "it", remedy)
+
+    def _check_removed(self, mine: Manifest) -> None:
+        """Two batches in the place of the same files would double their rows."""
+        if mine.removed and self._manifests.get(mine.batch) is None:
+            gone = sorted(set(mine.removed) - {file.path for file in self.files()})
+            if gone:
+                self._discard(mine.files)
+                remedy = "Another compaction was quicker: begin again with the files that the lake holds now"
+                raise FilesReplaced(f"lake {self.root}", f"the file {gone[0]}", "another in its place", remedy)
+
+    def abort(self, batch: BatchId, files: Iterable[DataFile]) -> None:
+        """Throw away what tasks have staged, unless the batch is committed with it: then publish it."""
+        with self._turn():
+            decided = self._manifests.get(batch)
+            kept = set() if decided is None else {file.staged for file in decided.files}
+            self._discard(file for file in files if file.staged not in kept)
+            if decided is not None:
+                self._publish(decided)
+
+    def publish(self) -> None:
+        """Publish what is decided and is not published to the last file: a driver has died in between."""
+        with self._turn():
+            for manifest in self._manifests.unpublished():
+                self._publish(manifest)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Be the only driver that commits for a moment.
+
+        Raises:
+            store.errors.DirectoryLocked: another one has been at it for a minute.
+        """
+        deadline = time.monotonic() + _TURN_S
+        lock: DirectoryLock | None = None
+        while lock is None:
+            try:
+                lock = self._files.lock(f"{self.root}/{_LOCK}")
+            except DirectoryLocked:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_LOOK_S)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _publish(self, manifest: Manifest) -> None:
+        folders = set[str]()
+        for file in manifest.files:
+            staged, place = f"{self.root}/{file.staged}", f"{self.root}/{file.path}"
+            if not self._files.exists(staged):
+                self._check_published(manifest, file)
+                continue
+            folder = str(Path(place).parent)
+            if folder not in folders:
+                self._files.make_directory(folder)
+                folders.add(folder)
+            self._files.rename(staged, place)
+        for folder in sorted(folders):
+            self._files.sync_directory(folder)
+        self._remove_folders(manifest.files)
+        for table in self._tables or self._open_tables():
+            table.apply(manifest)
+        if self.kind == "parquet":
+            self.remove(manifest.removed)
+        self._manifests.mark_published(manifest.batch)
+
+    def _check_published(self, manifest: Manifest, file: DataFile) -> None:
+        if self._files.exists(f"{self.root}/{file.path}"):
+            return
+        # Published, and then taken the place of.
+        if any(file.path in each.removed for each in self._manifests.all()):
+            return
+        where = f"neither there nor in {file.staged}"
+        remedy = f"Archive the batch {manifest.batch} again from the log, or restore the file from a backup"
+        raise DamagedLake(f"{self.root}/{file.path}", f"a file of {file.rows} rows", where, remedy)
+
+    def _open_tables(self) -> list[Table]:
+        if self.kind != "parquet":
+            # Each needs a library of its own, which not everybody has.
+            from pipeline.lake.tables import open_table  # noqa: PLC0415
+
+            self._tables = [open_table(self.root, self.kind, self.schema)]
+        return self._tables
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Delete files that are there; paths are below the root."""
+        for path in paths:
+            if self._files.exists(f"{self.root}/{path}"):
+                self._files.remove(f"{self.root}/{path}")
+
+    def _discard(self, files: Iterable[DataFile]) -> None:
+        listed = list(files)
+        self.remove(file.staged for file in listed)
+        self._remove_folders(listed)
+
+    def _remove_folders(self, files: Iterable[DataFile]) -> None:
+        """Remove the staging folders of files, where they are empty."""
+        for folder in sorted({str(Path(file.staged).parent) for file in files}):
+            path = Path(f"{self.root}/{folder}")
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    def manifests(self) -> list[Manifest]:
+        """Return all manifests; oldest first."""
+        return sorted(self._manifests.all(), key=lambda each: (each.made_ms, each.batch))
+
+    def manifest(self, batch: BatchId) -> Manifest | None:
+        """Return the manifest of a batch; None: it is not committed."""
+        return self._manifests.get(batch)
+
+    def files(self) -> list[DataFile]:
+        """Return the files that the lake holds now, by topic, date and path."""
+        manifests = self.manifests()
+        removed = {path for each in manifests for path in each.removed}
+        held = [file for each in manifests for file in each.files if file.path not in removed]
+        return sorted(held, key=lambda file: (file.topic, file.date, file.path))
+
+    def files_by_log(self) -> list[tuple[str, DataFile]]:
+        """Return the same files, each with the name of the log that it was archived from; empty: nobody said it."""
+        held = {file.path for file in self.files()}
+        return [
+            (each.covers.log if each.covers is not None else each.note.get("log", ""), file)
+            for each in self.manifests()
+            for file in each.files
+            if file.path in held
+        ]
+
+    def last_number(self, write_id: str) -> int:
+        """Return the highest number of a write's batches; -1: it has committed none."""
+        return self._manifests.last_number(write_id)
+
+    def covered(self, log: str) -> list[LogRange]:
+        """Return the stretches of a log of which the lake holds all messages: joined, ascending."""
+        ranges = sorted(each.covers for each in self.manifests() if each.covers is not None and each.covers.log == log)
+        joined: list[LogRange] = []
+        for each in ranges:
+            last = joined[-1] if joined else None
+            if last is None or each.begin > last.end:
+                joined.append(each)
+            elif each.end > last.end:
+                joined[-1] = each._replace(begin=last.begin)
+        return joined
+
+    def read(self, file: DataFile, names: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of a file: all columns, or those of these names.
+
+        Raises:
+            pipeline.lake.files.UnfitRows: the file is gone, or damaged.
+        """
+        wanted = self.schema.names if names is None else names
+        return read_rows(self.root, file, pa.schema([self.schema.field(name) for name in wanted]))
+
+    def writer(self, name: str, compression: str = "zstd") -> FileWriter:
+        """Return what writes the rows of one task; `name` tells batch and partition."""
+        return lake_writer(self.root, self.kind, name, compression)
+
+    @property
+    def staging(self) -> str:
+        """Where tasks write."""
+        return f"{self.root}/{STAGING}"
+
+
+def lake_writer(root: str, kind: str, name: str, compression: str) -> FileWriter:
+    """Return what writes the rows of one task into a lake; it need not be opened for it."""
+    return FileWriter(root, name, compression, is_topic_stored=kind == "iceberg")
+
+
+def _check_columns(root: str, known: Sequence[Sequence[str]], schema: pa.Schema) -> None:
+    given = [[field.name, str(field.type)] for field in schema]
+    if given == [list(each) for each in known]:
+        return
+    only_known = [f"{name} {kind}" for name, kind in known if [name, kind] not in given]
+    only_given = [f"{name} {kind}" for name, kind in given if [name, kind] not in [list(each) for each in known]]
+    expected = f"the columns that it was made with: {', '.join(only_known) or 'these in another order'}"
+    remedy = "Select the same columns in the same order, or write to another directory"
+    raise UnfitSchema(f"lake {root}", expected, ", ".join(only_given) or "another order", remedy)
+
+
+_TYPES: Final = {
+    str(kind): kind
+    for kind in (
+        pa.string(),
+        pa.binary(),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.float32(),
+        pa.float64(),
+        pa.bool_(),
+        pa.date32(),
+        pa.timestamp("us"),
+        pa.timestamp("us", "UTC"),
+        pa.list_(pa.string()),
+        pa.map_(pa.string(), pa.string()),
+    )
+}
+
+
+def _type_of(text: str) -> pa.DataType:
+    return _TYPES[text]
+
+
+def check_types(schema: pa.Schema) -> None:
+    """Check that a lake can hold the types of these columns.
+
+    Raises:
+        UnfitSchema: it cannot.
+    """
+    for field in schema:
+        if str(field.type) not in _TYPES:
+            expected = f"one of the types {', '.join(_TYPES)}"
+            remedy = "Cast the column, or leave it out"
+            raise UnfitSchema(f"column {field.name!r}", expected, str(field.type), remedy)

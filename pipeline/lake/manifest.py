@@ -1,0 +1,231 @@
+"""The manifests of a lake: one file for each batch that was committed, made once and never changed.
+
+| file | holds |
+| ---- | ----- |
+| `_lake.json` | format, kind, columns: made by the first commit |
+| `_manifests/<id>.json` | which data files the batch added and removed, what they hold, their checksums |
+| `_manifests/<id>.done` | empty: the batch is published to the last file; lost, that is looked at again |
+
+What a lake holds is the files that manifests add, less those that they remove. A manifest appears under its name whole
+or not at all, and the first one of an id stays: so it is what commits a batch, once, whoever tries how often.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pipeline.common.errors import NotWritable, PipelineError
+from pipeline.lake.files import DataFile
+from store.files import Files
+from store.sealed_json import seal, unseal
+
+MANIFESTS: Final = "_manifests"
+_FORMAT: Final = 1
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+_SUFFIX: Final = ".json"
+# Of a batch's number, which may be an offset of the log.
+_DIGITS: Final = 19
+_DONE: Final = ".done"
+
+
+class DamagedLake(PipelineError):
+    """A file of a lake is missing, or is not what was written."""
+
+
+class BatchId(NamedTuple):
+    """Which batch: its write (the id of a streaming query, or the name of a job) and its number there."""
+
+    write_id: str
+    number: int
+
+    @property
+    def name(self) -> str:
+        """The name of its manifest, without a suffix."""
+        name = self.write_id
+        if not _PLAIN.fullmatch(name):
+            name = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+        return f"{name}-{self.number:0{_DIGITS}d}"
+
+
+class LogRange(NamedTuple):
+    """A stretch of a log of which a batch holds all messages.
+
+    Attributes:
+        log: which log: the name that the job was given.
+        begin, end: physical offsets, half open.
+        last_index: of the last entry that it was committed with; -1 in a log without entries.
+        last_term: its term; -1 likewise.
+    """
+
+    log: str
+    begin: int
+    end: int
+    last_index: int = -1
+    last_term: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What one batch did.
+
+    Attributes:
+        batch: which one.
+        made_ms: when, by the driver's clock; milliseconds since 1970.
+        files: that it added.
+        removed: paths of files of earlier batches that it took the place of.
+        covers: what of which log it holds completely; None: a query may have chosen rows.
+    """
+
+    batch: BatchId
+    made_ms: int
+    files: tuple[DataFile, ...] = ()
+    removed: tuple[str, ...] = ()
+    covers: LogRange | None = None
+    note: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """How many rows it added."""
+        return sum(each.rows for each in self.files)
+
+    def encode(self) -> bytes:
+        """Return it as its file holds it."""
+        content = {
+            "format": _FORMAT,
+            "writeId": self.batch.write_id,
+            "batch": self.batch.number,
+            "madeMs": self.made_ms,
+            "rows": self.rows,
+            "covers": None if self.covers is None else self.covers._asdict(),
+            "removed": list(self.removed),
+            "note": self.note,
+            "files": [each.as_json() for each in self.files],
+        }
+        return seal(content)
+
+    @classmethod
+    def decode(cls, path: str, raw: bytes) -> Manifest:
+        """Return the manifest that a file holds.
+
+        Raises:
+            DamagedLake: it is not what was written.
+        """
+        content = read_sealed(path, raw)
+        covers = content["covers"]
+        return cls(
+            BatchId(content["writeId"], content["batch"]),
+            content["madeMs"],
+            tuple(DataFile.from_json(each) for each in content["files"]),
+            tuple(content["removed"]),
+            None if covers is None else LogRange(**covers),
+            content["note"],
+        )
+
+
+class Manifests:
+    """All manifests of one lake.
+
+    Args:
+        root: of the lake.
+        files: the file system.
+    """
+
+    def __init__(self, root: str, files: Files) -> None:
+        self._folder = f"{root}/{MANIFESTS}"
+        self._files = files
+
+    def create(self, manifest: Manifest) -> Manifest:
+        """Commit a batch, unless it is committed already; return the manifest that counts."""
+        path = f"{self._folder}/{manifest.batch.name}{_SUFFIX}"
+        self._files.make_directory(self._folder)
+        if not create_once(self._files, path, manifest.encode()):
+            found = self.get(manifest.batch)
+            assert found is not None, path
+            return found
+        return manifest
+
+    def get(self, batch: BatchId) -> Manifest | None:
+        """Return the manifest of a batch; None: it is not committed."""
+        path = f"{self._folder}/{batch.name}{_SUFFIX}"
+        raw = self._files.read_bytes(path)
+        return None if raw is None else Manifest.decode(path, raw)
+
+    def all(self) -> Iterator[Manifest]:
+        """Yield all manifests, in the order of their names."""
+        for name in self._names():
+            if name.endswith(_SUFFIX):
+                yield self._read(name)
+
+    def unpublished(self) -> list[Manifest]:
+        """Return the manifests whose batches are perhaps not published to the last file; oldest first."""
+        names = self._names()
+        done = {name.removesuffix(_DONE) for name in names if name.endswith(_DONE)}
+        waiting = [name for name in names if name.endswith(_SUFFIX) and name.removesuffix(_SUFFIX) not in done]
+        return sorted(map(self._read, waiting), key=lambda each: (each.made_ms, each.batch))
+
+    def last_number(self, write_id: str) -> int:
+        """Return the highest number of a write's batches; -1: it has committed none."""
+        head = BatchId(write_id, 0).name[:-_DIGITS]
+        names = (name.removesuffix(_SUFFIX) for name in self._names() if name.endswith(_SUFFIX))
+        return max((int(name[-_DIGITS:]) for name in names if name[:-_DIGITS] == head), default=-1)
+
+    def mark_published(self, batch: BatchId) -> None:
+        """Note that nothing is left to do for a batch."""
+        path = f"{self._folder}/{batch.name}{_DONE}"
+        if not self._files.exists(path):
+            create_once(self._files, path, b"")
+
+    def _names(self) -> Sequence[str]:
+        return sorted(self._files.list_directory(self._folder)) if self._files.is_directory(self._folder) else ()
+
+    def _read(self, name: str) -> Manifest:
+        path = f"{self._folder}/{name}"
+        raw = self._files.read_bytes(path)
+        if raw is None:
+            raise DamagedLake(path, "a manifest", "no file", "Restore it from a backup")
+        return Manifest.decode(path, raw)
+
+
+def create_once(files: Files, path: str, content: bytes) -> bool:
+    """Make a file with this content, durably; return False when there is one of that name already."""
+    folder = str(Path(path).parent)
+    if files.exists(path):
+        return False
+    draft = f"{folder}/.draft-{uuid.uuid4().hex}"
+    files.create_from(draft, [content])
+    try:
+        Path(path).hardlink_to(draft)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise NotWritable(
+            path, f"{error.strerror}, for a hard link: a lake needs a file system that has them"
+        ) from error
+    finally:
+        files.remove(draft)
+    files.sync_directory(folder)
+    return True
+
+
+def read_sealed(path: str, raw: bytes) -> dict[str, Any]:
+    """Return what a file of a lake says (`store.sealed_json`).
+
+    Raises:
+        DamagedLake: it is not what was written.
+    """
+    try:
+        content = unseal(raw)
+    except ValueError as error:
+        remedy = "Restore the file from a backup; nothing was changed"
+        found = f"{len(raw)} bytes that differ"
+        raise DamagedLake(path, "JSON with its checksum behind it", found, remedy) from error
+    if content.get("format") != _FORMAT:
+        remedy = "Read it with the version that wrote it"
+        raise DamagedLake(path, f"format {_FORMAT}", f"format {content.get('format')}", remedy)
+    return content

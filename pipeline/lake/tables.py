@@ -1,0 +1,143 @@
+"""Lakes as tables: the files of a batch go into a Delta log, or into an Iceberg snapshot, once for each batch.
+
+The table itself holds the number of each write's last batch, and takes it in with the files or not at all: so a batch
+that is applied again, because a driver died in between, changes nothing.
+
+| kind | where the number is | what readers open |
+| --- | --- | --- |
+| delta | application transaction `dledger-lake/<write id>` | the lake's directory |
+| iceberg | the table's property `dledger-lake.<write id>` | `dledger.messages` in catalog `dledger`: `_catalog.db` |
+
+Delta needs the package `deltalake`, Iceberg `pyiceberg[sql-sqlite]`; the extras `delta` and `iceberg` bring them.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from pipeline.common.errors import PipelineError
+from pipeline.lake.manifest import Manifest
+
+PARTITIONS: Final = ("topic", "date")
+_APPLICATION: Final = "dledger-lake"
+_NAMESPACE: Final = "dledger"
+_TABLE: Final = "dledger.messages"
+# Their files say nothing of least and greatest bodies.
+_WITHOUT_METRICS: Final = {f"write.metadata.metrics.column.{name}": "none" for name in ("body", "propertiesRaw")}
+_CATALOG_FILE: Final = "_catalog.db"
+
+
+class MissingPackage(PipelineError):
+    """What a kind of lake needs is not installed."""
+
+
+def open_table(root: str, kind: str, schema: pa.Schema) -> DeltaLakeTable | IcebergTable:
+    """Return the table of a lake; it is made when it is not there.
+
+    Args:
+        root: of the lake.
+        kind: delta or iceberg.
+        schema: of its rows.
+
+    Raises:
+        MissingPackage: the package that writes it is not installed.
+    """
+    return DeltaLakeTable(root, schema) if kind == "delta" else IcebergTable(root, schema)
+
+
+class DeltaLakeTable:
+    """A Delta table, by topic and date."""
+
+    def __init__(self, root: str, schema: pa.Schema) -> None:
+        self._delta = _package("deltalake", "delta")
+        self._root = root
+        # The path tells both; Delta wants them among the columns.
+        self._schema = self._delta.Schema.from_arrow(schema.append(pa.field("date", pa.date32())))
+        self._delta.DeltaTable.create(root, self._schema, mode="ignore", partition_by=list(PARTITIONS))
+
+    def apply(self, manifest: Manifest) -> None:
+        """Take in what a batch did, unless that is done already."""
+        transaction = import_module("deltalake.transaction")
+        application = f"{_APPLICATION}/{manifest.batch.write_id}"
+        table = self._delta.DeltaTable(self._root)
+        applied = table.transaction_version(application)
+        if applied is not None and applied >= manifest.batch.number:
+            return
+        is_change = not manifest.removed
+        actions: list[Any] = [
+            transaction.AddAction(
+                path=file.path,
+                size=file.size_bytes,
+                partition_values={"topic": file.topic, "date": file.date},
+                modification_time=manifest.made_ms,
+                data_change=is_change,
+                stats=json.dumps({"numRecords": file.rows}),
+            )
+            for file in manifest.files
+        ]
+        held = set(manifest.removed) & self._paths(table)
+        actions += [self._remove_action(transaction, path, manifest.made_ms) for path in sorted(held)]
+        done = transaction.Transaction(application, manifest.batch.number)
+        properties = transaction.CommitProperties(app_transactions=[done])
+        table.create_write_transaction(actions, "append", self._schema, list(PARTITIONS), commit_properties=properties)
+
+    @staticmethod
+    def _paths(table: Any) -> set[str]:
+        # The log of a Delta table has paths as URIs.
+        return {unquote(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()}
+
+    @staticmethod
+    def _remove_action(transaction: ModuleType, path: str, made_ms: int) -> Any:
+        return transaction.RemoveAction(path=path, deletion_timestamp=made_ms, data_change=False)
+
+
+class IcebergTable:
+    """An Iceberg table, by topic and day, in a catalog of its own."""
+
+    def __init__(self, root: str, schema: pa.Schema) -> None:
+        catalogs = _package("pyiceberg.catalog.sql", "iceberg")
+        transforms = _package("pyiceberg.transforms", "iceberg")
+        absolute = Path(root).absolute()
+        self._root = absolute.as_uri()
+        catalog = catalogs.SqlCatalog(_NAMESPACE, uri=f"sqlite:///{absolute / _CATALOG_FILE}", warehouse=self._root)
+        catalog.create_namespace_if_not_exists(_NAMESPACE)
+        self._table = catalog.create_table_if_not_exists(
+            _TABLE, schema=schema, location=self._root, properties=_WITHOUT_METRICS
+        )
+        if not self._table.spec().fields:
+            with self._table.update_spec() as change:
+                change.add_identity("topic")
+                change.add_field("storeTimestamp", transforms.DayTransform(), "date")
+
+    def apply(self, manifest: Manifest) -> None:
+        """Take in what a batch did, unless that is done already."""
+        table, name = self._table.refresh(), f"{_APPLICATION}.{manifest.batch.write_id}"
+        applied = table.properties.get(name)
+        if applied is not None and int(applied) >= manifest.batch.number:
+            return
+        removed = {f"{self._root}/{path}" for path in manifest.removed}
+        with table.transaction() as change:
+            change.set_properties({name: str(manifest.batch.number)})
+            if removed:
+                old = [task.file for task in table.scan().plan_files() if task.file.file_path in removed]
+                with change.update_snapshot().overwrite() as overwrite:
+                    for file in old:
+                        overwrite.delete_data_file(file)
+            if manifest.files:
+                paths = [f"{self._root}/{file.path}" for file in manifest.files]
+                change.add_files(paths, check_duplicate_files=False)
+
+
+def _package(name: str, extra: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        remedy = f"Install it on the driver: pip install 'dledger-py[{extra}]'"
+        raise MissingPackage(f"kind {extra!r}", f"the package of {name}", str(error), remedy) from None

@@ -1,0 +1,168 @@
+"""Upkeep of a lake: compaction of small files, vacuum of what nobody refers to, and a check of every byte.
+
+*Compaction* takes small files of one topic and day of one log, and writes their rows into larger ones, by queue and
+offset as before. It is a batch like others: the new files take the place of the old ones at once, in tables too.
+
+*Vacuum* deletes files that no manifest refers to: what tasks wrote for a batch that was never committed or was written
+twice, and what compaction has replaced. It spares what is younger than an age, for a query may be about to commit it,
+and readers of tables may look at an earlier version.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from pipeline.columns.record_builder import build_records
+from pipeline.lake.files import DataFile, UnfitRows, checksum_of
+from pipeline.lake.lake import FilesReplaced, Lake
+from pipeline.lake.manifest import MANIFESTS, BatchId, Manifest
+
+COMPACT: Final = "compact"
+TARGET_SIZE_BYTES: Final = 256 << 20
+VACUUM_AGE_S: Final = 7 * 86_400.0
+_DRAFT: Final = ".draft-"
+
+
+class LakeFinding(NamedTuple):
+    """What is wrong with a file of a lake."""
+
+    path: str
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        """Return it as a person reads it."""
+        return f"{self.path}: expected {self.expected}, found {self.found}"
+
+
+def verify(lake: Lake, *, is_deep: bool = True) -> Iterator[LakeFinding]:
+    """Yield what is wrong with the files that the lake holds.
+
+    Args:
+        lake: to be checked.
+        is_deep: also make all records again, and compare their checksum with that of the records that were archived.
+    """
+    for file in lake.files():
+        path = Path(lake.root) / file.path
+        if not path.is_file():
+            yield LakeFinding(file.path, f"a file of {file.size_bytes} bytes", "none")
+            continue
+        content = path.read_bytes()
+        if len(content) != file.size_bytes or crc32c(content) != file.crc32c:
+            found = f"{len(content)} bytes with {crc32c(content):#010x}"
+            yield LakeFinding(file.path, f"{file.size_bytes} bytes with the checksum {file.crc32c:#010x}", found)
+        elif is_deep and file.records_crc32c is not None:
+            yield from _verify_records(lake, file)
+
+
+def _verify_records(lake: Lake, file: DataFile) -> Iterator[LakeFinding]:
+    try:
+        checksum = 0
+        for batch in lake.read(file).combine_chunks().to_batches():
+            checksum = checksum_of(build_records(batch), checksum)
+    except UnfitRows as error:
+        yield LakeFinding(file.path, error.expected, error.found)
+        return
+    if checksum != file.records_crc32c:
+        expected = f"records with the checksum {file.records_crc32c:#010x}"
+        yield LakeFinding(file.path, expected, f"{checksum:#010x}")
+
+
+def compact(lake: Lake, *, target_size_bytes: int = TARGET_SIZE_BYTES, compression: str = "zstd") -> list[Manifest]:
+    """Write small files into larger ones; return the batches that did it.
+
+    Files that another compaction has replaced meanwhile are left to that one.
+
+    Args:
+        lake: to be compacted.
+        target_size_bytes: files are joined up to about so many bytes; those of half of it or more are left alone.
+        compression: of the new files.
+
+    Raises:
+        pipeline.common.errors.PipelineError: a file cannot be read. What is done stays.
+    """
+    done: list[Manifest] = []
+    for log, files in _groups(lake, target_size_bytes):
+        try:
+            manifest = _join(lake, log, files, compression)
+        except (FilesReplaced, UnfitRows):
+            if {file.path for file in files} <= {file.path for file in lake.files()}:
+                raise
+            continue
+        if manifest is not None:
+            done.append(manifest)
+    return done
+
+
+def _join(lake: Lake, log: str, files: Sequence[DataFile], compression: str) -> Manifest | None:
+    """Commit one file in the place of several; None: another compaction has committed under this number."""
+    batch = BatchId(COMPACT, lake.last_number(COMPACT) + 1)
+    rows = pa.concat_tables([lake.read(file) for file in files]).combine_chunks()
+    writer = lake.writer(batch.name, compression)
+    for part in rows.to_batches():
+        writer.write(part)
+    written = tuple(writer.finish())
+    manifest = lake.commit(batch, written, removed=[file.path for file in files], note={"log": log})
+    return manifest if manifest.files == written else None
+
+
+def _groups(lake: Lake, target_size_bytes: int) -> Iterator[tuple[str, list[DataFile]]]:
+    """Yield (log, files) that are to become one file; of one topic and day, neighbours in the log."""
+    small: dict[tuple[str, str, str], list[DataFile]] = {}
+    for log, file in lake.files_by_log():
+        if file.size_bytes < target_size_bytes // 2:
+            small.setdefault((log, file.topic, file.date), []).append(file)
+    for (log, _, _), files in sorted(small.items()):
+        group: list[DataFile] = []
+        size_bytes = 0
+        for file in sorted(files, key=lambda each: (each.physical or (0, 0), each.path)):
+            if group and size_bytes + file.size_bytes > target_size_bytes:
+                if len(group) > 1:
+                    yield log, group
+                group, size_bytes = [], 0
+            group.append(file)
+            size_bytes += file.size_bytes
+        if len(group) > 1:
+            yield log, group
+
+
+def vacuum(lake: Lake, *, age_s: float = VACUUM_AGE_S, is_dry: bool = False) -> list[str]:
+    """Delete what nobody refers to; return the paths, below the root.
+
+    Args:
+        lake: published to the last batch, which this does first.
+        age_s: what was changed within so many seconds stays.
+        is_dry: delete nothing.
+    """
+    lake.publish()
+    held = {file.path for file in lake.files()}
+    before_s = time.time_ns() / 1e9 - age_s
+    root = Path(lake.root)
+    candidates = [*root.glob("topic=*/date=*/*.parquet"), *root.glob("_staging/*/*"), *_drafts(root)]
+    found = sorted(
+        str(path.relative_to(root))
+        for path in candidates
+        if str(path.relative_to(root)) not in held and path.stat().st_mtime < before_s
+    )
+    if not is_dry:
+        lake.remove(found)
+        _remove_empty(sorted({(root / path).parent for path in found} - {root, root / MANIFESTS}))
+    return found
+
+
+def _drafts(root: Path) -> Sequence[Path]:
+    """Return manifests that were begun when their process died."""
+    return [*(root / MANIFESTS).glob(f"{_DRAFT}*"), *root.glob(f"{_DRAFT}*")]
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Remove folders that held nothing but what is deleted now; who writes makes his own anew."""
+    for folder in folders:
+        if not any(folder.iterdir()):
+            folder.rmdir()

@@ -1,0 +1,138 @@
+"""Cuts files of a log into slices: of entries by the index files, of the plain log by bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from commitlog.record import BadRecord, decode
+from commitlog.record_resync import find_good
+from commitlog.store_directory import LogFile
+from pipeline.log.places import NO_INDEX
+from pipeline.log.slice import Slice
+from pipeline.log.store_view import StoreView
+
+_SAMPLE_COUNT: Final = 16
+
+
+class LogCutting:
+    """Cuts the log of one store.
+
+    Args:
+        store: open.
+    """
+
+    def __init__(self, store: StoreView) -> None:
+        self._store = store
+        # Where the entries that were looked up last stand: files are cut in order.
+        self._index = max(store.begin_index, 0)
+
+    def offset_of(self, index: int) -> int:
+        """Return where an entry begins; the bounds of the store for those outside of them."""
+        store = self._store
+        divide = store.begin_offset if store.divide is None else store.divide
+        if index <= store.begin_index:
+            return divide
+        if index >= store.end_index or store.places is None:
+            return store.end_offset
+        place = store.places.place(index)
+        if place is not None:
+            return place.position
+        head = store.log.next_entry(divide)
+        while head is not None and head.index < index:
+            head = store.log.next_entry(head.end_offset)
+        return store.end_offset if head is None else head.offset
+
+    def cut(self, file: LogFile, begin: int, end: int, target: int, rows_max: int | None) -> Iterator[Slice]:
+        """Yield the slices of `[begin, end)` of a file, each of about `target` bytes."""
+        if file.header_size:
+            indexes = self._indexes(begin, end, target, rows_max)
+            if indexes is not None:
+                yield from self._by_index(file, indexes, end)
+                return
+        yield from self._by_size(file, begin, end, target, rows_max)
+
+    # ---------------------------------------------------------------------------------------------------- by index
+
+    def _indexes(self, begin: int, end: int, target: int, rows_max: int | None) -> list[int] | None:
+        """Return the entries at which to cut, from the first one to behind the last; None: the index does not tell."""
+        store = self._store
+        if store.places is None or store.begin_index == NO_INDEX:
+            return None
+        first = store.places.index_at(begin, self._index, store.end_index)
+        if first is None:
+            return None
+        last = store.places.index_at(end, first, store.end_index)
+        if last is None:
+            return None
+        found = [first]
+        pieces = max(1, math.ceil((end - begin) / target))
+        for piece in range(1, pieces + 1):
+            behind = last
+            if piece < pieces:
+                at = store.places.index_at(begin + (end - begin) * piece // pieces, found[-1], last)
+                if at is None:
+                    return None
+                behind = at
+            count = behind - found[-1]
+            parts = math.ceil(count / rows_max) if rows_max else min(count, 1)
+            start = found[-1]
+            found += [start + count * part // parts for part in range(1, parts + 1)]
+        self._index = last
+        return found
+
+    def _by_index(self, file: LogFile, indexes: list[int], end: int) -> Iterator[Slice]:
+        places = self._store.places
+        assert places is not None
+        offsets = [end if place is None else place.position for place in map(places.place, indexes[:-1])]
+        for number, first in enumerate(indexes[:-1]):
+            behind = offsets[number + 1] if number + 2 < len(indexes) else end
+            yield Slice(
+                self._store.path,
+                file.path,
+                offsets[number],
+                behind,
+                file.header_size,
+                first,
+                indexes[number + 1],
+                size_bytes=behind - offsets[number],
+                limit=self._limit(file),
+            )
+
+    # ----------------------------------------------------------------------------------------------------- by size
+
+    def _by_size(self, file: LogFile, begin: int, end: int, target: int, rows_max: int | None) -> Iterator[Slice]:
+        if rows_max is not None:
+            target = max(1, min(target, rows_max * self._record_size(file, begin, end)))
+        pieces = max(1, math.ceil((end - begin) / target))
+        for piece in range(pieces):
+            first = begin + (end - begin) * piece // pieces
+            behind = begin + (end - begin) * (piece + 1) // pieces
+            if first < behind:
+                yield Slice(
+                    self._store.path,
+                    file.path,
+                    first,
+                    behind,
+                    file.header_size,
+                    is_begin_known=first in (file.begin_offset, self._store.begin_offset),
+                    is_end_known=behind in (file.end_offset, self._store.end_offset),
+                    size_bytes=behind - first,
+                    limit=self._limit(file),
+                )
+
+    def _limit(self, file: LogFile) -> int:
+        return min(file.end_offset, self._store.end_offset)
+
+    def _record_size(self, file: LogFile, begin: int, end: int) -> int:
+        """Return about how large a record of `[begin, end)` is, by a few of them."""
+        view, base = self._store.log.view(file), file.begin_offset
+        sizes: list[int] = []
+        for at in range(begin, end, max(1, (end - begin) // _SAMPLE_COUNT)):
+            position = find_good(view, at - base, end - base, base_offset=base, header_size=file.header_size)
+            try:
+                sizes.append(decode(view, position + file.header_size, end - base).size + file.header_size)
+            except BadRecord:
+                continue
+        return max(1, sum(sizes) // max(len(sizes), 1)) if sizes else end - begin

@@ -1,0 +1,53 @@
+"""Marks of a log: a few bytes at known places, by which a directory elsewhere is known to hold the same log.
+
+All replicas of a log have the same bytes at the same offsets, and no two logs have the same: the head of an entry tells
+its index, term and place and the checksum of its body, that of a plain record its place, times and the checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from commitlog.record import FIELDS_SIZE
+from pipeline.log.store_view import StoreView
+
+T = TypeVar("T")
+
+MARK_SIZE: Final = FIELDS_SIZE
+_COUNT: Final = 4
+
+
+class Mark(NamedTuple):
+    """The first bytes of a record, or of its entry.
+
+    Attributes:
+        offset: where they stand in the log.
+        head: the bytes.
+    """
+
+    offset: int
+    head: bytes
+
+
+def some_of(all_: Sequence[T]) -> list[T]:
+    """Return a few of these, the first and the last among them."""
+    places = {(len(all_) - 1) * number // (_COUNT - 1) for number in range(_COUNT)}
+    return [all_[place] for place in sorted(places)] if all_ else []
+
+
+def marks_of(store: StoreView, offsets: Iterable[int]) -> tuple[Mark, ...]:
+    """Return the marks at these places of a store; not where its log does not hold them."""
+    heads = ((offset, store.log.head_at(offset)) for offset in offsets)
+    return tuple(Mark(offset, head) for offset, head in heads if len(head) == MARK_SIZE)
+
+
+def is_same_log(store: StoreView, marks: Iterable[Mark]) -> bool:
+    """Return whether a store is known to hold the log of these marks: it has at least one of them, and none differs."""
+    is_known = False
+    for offset, head in marks:
+        if store.begin_offset <= offset and offset + len(head) <= store.end_offset:
+            if store.log.head_at(offset) != head:
+                return False
+            is_known = True
+    return is_known

@@ -1,0 +1,234 @@
+"""Finds places in the log of a store without walking over all of it: its end, a time, the entry before an offset.
+
+The end is looked for from the last place that something beside the log knows: the newest unit of all consume queues,
+the checkpoint or the last index unit of a node; else from the head of the last file that holds anything. From there it
+is a walk, and everything that is walked over is checked.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from commitlog.log_walk import LogWalk
+from commitlog.record import FIELDS_SIZE, BadRecord, Record, decode
+from commitlog.record_resync import find_good
+from commitlog.store_directory import LogFile
+from dledger.entry import BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE
+from store.dispatch_batch import Skipped
+from store.read_only_files import OpenFiles
+
+NO_INDEX: Final = -1
+_STEP_BACK: Final = 16 << 10
+_WALK_SIZE: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EntryHead:
+    """What the header of an entry says.
+
+    Attributes:
+        index, term: of the entry.
+        offset: where it begins in the log.
+        end_offset: where it ends.
+        is_client: whether it holds a client's record.
+    """
+
+    index: int
+    term: int
+    offset: int
+    end_offset: int
+    is_client: bool
+
+
+class LogPlaces:
+    """Looks at places of a log.
+
+    Args:
+        open_files: opens its files.
+        log_files: in order, none of them empty.
+    """
+
+    def __init__(self, open_files: OpenFiles, log_files: tuple[LogFile, ...]) -> None:
+        self._open_files = open_files
+        self._log_files = log_files
+
+    def file_at(self, offset: int) -> int | None:
+        """Return the number of the file that holds the byte at `offset`."""
+        number = bisect.bisect_right(self._log_files, offset, key=lambda file: file.end_offset)
+        is_there = number < len(self._log_files) and self._log_files[number].begin_offset <= offset
+        return number if is_there else None
+
+    def view(self, file: LogFile) -> memoryview:
+        """Return the bytes of a file."""
+        return self._open_files.get(file.path).view()[: file.size]
+
+    def entry_at(self, offset: int) -> EntryHead | None:
+        """Return what the header of the entry says that begins at `offset`; None: none does."""
+        number = self.file_at(offset)
+        if number is None or not self._log_files[number].header_size:
+            return None
+        file = self._log_files[number]
+        view, position = self.view(file), offset - file.begin_offset
+        if position + HEADER_SIZE > len(view):
+            return None
+        magic, size, index, term, at, channel, _, _, body_size = HEADER.unpack_from(view, position)
+        is_good = magic in ENTRY_MAGICS and at == offset and size == body_size + HEADER_SIZE and body_size >= 0
+        if not is_good or size > len(view) - position:
+            return None
+        return EntryHead(index, term, offset, offset + size, magic == ENTRY_NORMAL and not channel)
+
+    def next_entry(self, offset: int) -> EntryHead | None:
+        """Return the entry at `offset`, or behind the blank that stands there; None: there is none."""
+        for _ in range(2):
+            number = self.file_at(offset)
+            if number is None or not self._log_files[number].header_size:
+                return None
+            head = self.entry_at(offset)
+            if head is not None:
+                return head
+            file = self._log_files[number]
+            view, position = self.view(file), offset - file.begin_offset
+            if position + BLANK_SIZE_MIN > len(view):
+                offset = file.end_offset
+                continue
+            magic, size = (int.from_bytes(view[at : at + 4], "big", signed=True) for at in (position, position + 4))
+            if magic != BLANK_MAGIC or size < BLANK_SIZE_MIN:
+                return None
+            # One at a file's head may be shorter: DLedger leaves it where entries were deleted.
+            offset = min(offset + size, file.end_offset) if not position else file.end_offset
+        return None
+
+    def record_end(self, offset: int) -> int | None:
+        """Return where the record ends that begins at `offset`; None when no good one does."""
+        record = self._record_at(offset)
+        return None if record is None else offset + record.size
+
+    def head_at(self, offset: int) -> bytes:
+        """Return the first bytes of the record at `offset`; none where the log does not hold it."""
+        number = self.file_at(offset)
+        if number is None:
+            return b""
+        file = self._log_files[number]
+        return bytes(self.view(file)[offset - file.begin_offset :][:FIELDS_SIZE])
+
+    def store_timestamp(self, offset: int) -> int | None:
+        """Return when the record at `offset` was stored; None when no good one is there."""
+        record = self._record_at(offset)
+        return None if record is None else record.store_timestamp
+
+    def _record_at(self, offset: int) -> Record | None:
+        number = self.file_at(offset)
+        if number is None:
+            return None
+        file = self._log_files[number]
+        try:
+            record = decode(self.view(file), offset - file.begin_offset)
+        except BadRecord:
+            return None
+        return record if record.physical_offset == offset else None
+
+    def end(self, known_offsets: Iterable[int], begin_offset: int, *, is_checked: bool) -> int:
+        """Return where the log ends.
+
+        Args:
+            known_offsets: where records (not their entries) are said to begin; those that do not are left out.
+            begin_offset: of the log.
+            is_checked: whether checksums of what is walked over are compared.
+        """
+        good = [offset for offset in known_offsets if self.record_end(offset) is not None]
+        start = self._last_head(begin_offset)
+        for offset in good:
+            number = self.file_at(offset)
+            assert number is not None
+            start = max(start, offset - self._log_files[number].header_size)
+        number = self.file_at(start)
+        if number is None:
+            return begin_offset
+        walk = LogWalk(self._open_files, self._log_files, is_checked=is_checked, size_bytes_max=_WALK_SIZE)
+        end, last = start, None
+        for walked in walk.batches(number, start - self._log_files[number].begin_offset):
+            if len(walked.batch):
+                end = walk.end_offset
+                last = self.entry_at(int(walked.batch.physical_offsets[-1]) - walked.file.header_size)
+            if last is not None and any(self._is_left_over(last, skipped) for skipped in walked.batch.skipped):
+                break
+        while (head := self.next_entry(end)) is not None and not head.is_client:
+            end = head.end_offset
+        return end
+
+    def _is_left_over(self, last: EntryHead, skipped: Skipped) -> bool:
+        """Return whether what follows a bad place was cut from the log: DLedger leaves such entries where they are."""
+        behind = self.next_entry(skipped.offset + skipped.size)
+        return behind is not None and (behind.term < last.term or behind.index <= last.index)
+
+    def offset_at_time(self, store_timestamp_ms: int, begin: int, end: int) -> int:
+        """Return where the first record (or its entry) of `[begin, end)` begins that was stored then or later.
+
+        Bisects the files, then the bytes of one: behind any byte the next good record is found. `end` if there is none.
+        """
+        low, high = begin, end
+        for file in self._log_files:
+            if begin < file.begin_offset < end:
+                found = self._timestamp_behind(file, file.begin_offset, min(end, file.end_offset))
+                if found is not None and found[1] >= store_timestamp_ms:
+                    high = file.begin_offset
+                    break
+                low = file.begin_offset if found is not None else low
+        number = self.file_at(low)
+        if number is None:
+            return end
+        file = self._log_files[number]
+        file_end = limit = min(high, file.end_offset)
+        while low < limit:
+            middle = (low + limit) // 2
+            found = self._timestamp_behind(file, middle, file_end)
+            if found is not None and found[1] < store_timestamp_ms:
+                low = found[0] + 1
+            else:
+                limit = middle
+        found = self._timestamp_behind(file, low, file_end)
+        return high if found is None else found[0]
+
+    def _timestamp_behind(self, file: LogFile, offset: int, end: int) -> tuple[int, int] | None:
+        """Return (offset, store timestamp) of the first good record at or behind `offset`; None before `end`."""
+        view, base, header = self.view(file), file.begin_offset, file.header_size
+        position = find_good(view, offset - base, end - base, base_offset=base, header_size=header)
+        if position >= end - base:
+            return None
+        return base + position, decode(view, position + header).store_timestamp
+
+    def entry_before(self, end: int, begin: int) -> EntryHead | None:
+        """Return the last entry of `[begin, end)`, found from behind; `end` is where an entry ends."""
+        number = self.file_at(end - 1)
+        while number is not None and number >= 0 and self._log_files[number].header_size:
+            file = self._log_files[number]
+            low, behind, step = max(file.begin_offset, begin), min(end, file.end_offset), _STEP_BACK
+            first = behind
+            while first > low:
+                first, step = max(behind - step, low), step * 4
+                found = self._last_from(self.view(file), first, behind, file.begin_offset)
+                if found is not None:
+                    return found
+            number = number - 1 if file.begin_offset > begin else None
+        return None
+
+    def _last_from(self, view: memoryview, first: int, behind: int, base: int) -> EntryHead | None:
+        """Return the last entry of `[first, behind)` of a file that is reached from a good one."""
+        head, last = None, None
+        while first < behind:
+            at = base + find_good(view, first - base, behind - base, base_offset=base, header_size=HEADER_SIZE)
+            head = self.entry_at(at) if at < behind else None
+            while head is not None and head.end_offset <= behind:
+                last, head = head, self.entry_at(head.end_offset)
+            first = behind if at >= behind or last is None else max(last.end_offset, at + 1)
+        return last
+
+    def _last_head(self, begin_offset: int) -> int:
+        """Return where the last file begins that holds anything; in it the log may begin later."""
+        for file in reversed(self._log_files):
+            if any(self.view(file)[:BLANK_SIZE_MIN]):
+                return max(file.begin_offset, begin_offset)
+        return begin_offset

@@ -1,0 +1,115 @@
+"""Chooses among the directories of several replicas of one log which one is read, and how far.
+
+An entry is committed when a majority of the replicas has it; so has everything before it. That two replicas have the
+same entry is told by its term: where they have the same term at one index, they are alike up to there. So what only a
+minority has is not read, for it may yet be cut. More may be known to be committed, by the checkpoint of one of them.
+
+Of a plain log, which knows no majorities, the replica that holds most is read.
+
+A directory that cannot be opened counts as a replica that has nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from commitlog.store_directory import StoreMode
+from pipeline.common.errors import BadOption, PipelineError
+from pipeline.log.places import NO_INDEX
+from pipeline.log.store_view import StoreView
+from pipeline.log.stores import Tail, open_store
+
+_log = logging.getLogger(__name__)
+
+
+def choose_replicas(paths: Sequence[str], *, tail: Tail = Tail.AUTO) -> StoreView:
+    """Open the replica that holds most of what is committed, bounded by that; with one path it is `open_store`.
+
+    Raises:
+        pipeline.common.errors.BadOption: they are not of one log, or there is no path.
+        pipeline.common.errors.NoStore, pipeline.common.errors.StoreUnreadable: none of them can be opened.
+    """
+    if len(paths) == 1:
+        return open_store(paths[0], tail=tail)
+    stores = _open_all(paths, tail)
+    try:
+        chosen = _choose(stores, len(paths))
+    except PipelineError:
+        _close(stores, None)
+        raise
+    _close(stores, chosen)
+    return chosen
+
+
+def _open_all(paths: Sequence[str], tail: Tail) -> list[StoreView]:
+    stores: list[StoreView] = []
+    failure: PipelineError = BadOption("path", "at least one directory", "none")
+    for path in paths:
+        try:
+            stores.append(open_store(path, tail=tail))
+        except PipelineError as error:
+            failure = error
+            _log.warning("%s: this replica is left out: %s", path, error)
+    if not stores:
+        raise failure
+    return stores
+
+
+def _close(stores: Sequence[StoreView], chosen: StoreView | None) -> None:
+    for store in stores:
+        if store is not chosen:
+            store.close()
+
+
+def _choose(stores: Sequence[StoreView], count: int) -> StoreView:
+    kinds = {store.kind for store in stores}
+    if StoreMode.PLAIN in kinds:
+        if len(kinds) > 1:
+            raise BadOption("path", "replicas of one log", ", ".join(f"{each.path} ({each.kind})" for each in stores))
+        _check_plain(stores)
+        return max(stores, key=lambda store: (store.end_offset, -store.begin_offset))
+    common = {
+        (number, other): _common_end(one, stores[other])
+        for number, one in enumerate(stores)
+        for other in range(len(stores))
+    }
+    needed = count // 2 + 1
+    ends: list[int] = []
+    for number, store in enumerate(stores):
+        alike = sorted((common[number, other] for other in range(len(stores))), reverse=True)
+        agreed = alike[needed - 1] if needed <= len(alike) else NO_INDEX
+        # Of a store in use no more is seen than is known to be committed.
+        known = store.end_index if store.is_live else min(store.committed_index + 1, store.end_index)
+        ends.append(max(agreed, known))
+    best = max(range(len(stores)), key=lambda number: (ends[number], -stores[number].begin_offset))
+    chosen = stores[best]
+    for number, store in enumerate(stores):
+        if common[best, number] <= max(store.begin_index, chosen.begin_index) < min(ends[best], store.end_index):
+            raise BadOption("path", f"replicas of one log, as {chosen.path}", f"{store.path} with other entries")
+    if ends[best] < chosen.end_index:
+        chosen.end_at(ends[best])
+    return chosen
+
+
+def _common_end(one: StoreView, other: StoreView) -> int:
+    """Return up to which entry, not with it, two replicas are alike; where they do not overlap, the lower end."""
+    begin, end = max(one.begin_index, other.begin_index), min(one.end_index, other.end_index)
+    if begin >= end:
+        return end
+    low, high = begin, end
+    # Where they have the same term they have the same entries up to there.
+    while low < high:
+        middle = (low + high) // 2
+        term = one.term_at(middle)
+        low, high = (middle + 1, high) if term is not None and term == other.term_at(middle) else (low, middle)
+    return low
+
+
+def _check_plain(stores: Sequence[StoreView]) -> None:
+    """Refuse logs that differ where the first record stands that all of them have."""
+    begin = max(store.begin_offset for store in stores)
+    end = min(store.end_offset for store in stores)
+    heads = {store.path: store.log.head_at(begin) for store in stores} if begin < end else {}
+    if len(set(heads.values())) > 1:
+        raise BadOption("path", "replicas of one log", f"other records at {begin} in {', '.join(heads)}")

@@ -1,0 +1,106 @@
+"""What a query asks for: topics, ranges of queues, times, tags, a part of the log.
+
+*Who names topics or queues gets what consumers would get of them*: no half or rolled-back transactions. Who names none
+gets all messages of the log. Never anybody gets what leaders write for themselves.
+
+Ranges are half open, and an offset is the next one to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.common.errors import BadOption
+from store.errors import IllegalRequest
+from store.tag_filter import TagFilter
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a query asks for; None is everything. It travels to the tasks.
+
+    Attributes:
+        topics: names of topics.
+        queue_ranges: `{(topic, queue id): (begin, end)}` in queue offsets: only these queues, of the topics.
+        begin_ms, end_ms: store timestamps, milliseconds since 1970.
+        tags: as consumers name them: `A || B`.
+        index_range: entries of the replicated log.
+        offset_range: physical offsets of the log: what begins there.
+
+    Raises:
+        pipeline.common.errors.BadOption: a range ends before it begins, or the tags mean nothing.
+    """
+
+    topics: tuple[str, ...] | None = None
+    queue_ranges: Mapping[tuple[str, int], Range] | None = None
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    tags: str | None = None
+    index_range: Range | None = None
+    offset_range: Range | None = None
+    _tag_filter: TagFilter = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, found in (("index range", self.index_range), ("offset range", self.offset_range)):
+            _check_range(name, found)
+        for (topic, queue_id), found in (self.queue_ranges or {}).items():
+            _check_range(f"offsets of topic {topic}, queue {queue_id}", found)
+        if self.begin_ms is not None and self.end_ms is not None:
+            _check_range("timestamps", (self.begin_ms, self.end_ms))
+        try:
+            object.__setattr__(self, "_tag_filter", TagFilter.parse(self.tags))
+        except IllegalRequest as error:
+            raise BadOption("tags", error.expected, error.found) from error
+
+    @property
+    def tag_filter(self) -> TagFilter:
+        """The parsed tags."""
+        return self._tag_filter
+
+    @property
+    def is_by_topic(self) -> bool:
+        """Whether it names topics or queues."""
+        return self.topics is not None or self.queue_ranges is not None
+
+    @property
+    def has_time(self) -> bool:
+        """Whether it is bounded in time."""
+        return self.begin_ms is not None or self.end_ms is not None
+
+    def wants_queue(self, topic: str, queue_id: int) -> bool:
+        """Return whether anything of a queue may be wanted."""
+        if self.topics is not None and topic not in self.topics:
+            return False
+        return self.queue_ranges is None or (topic, queue_id) in self.queue_ranges
+
+    def range_of(self, topic: str, queue_id: int) -> Range | None:
+        """Return the range that is named for a queue; None: all of it."""
+        return None if self.queue_ranges is None else self.queue_ranges.get((topic, queue_id))
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Leave out what is made from the rest."""
+        return (
+            self.topics,
+            None if self.queue_ranges is None else dict(self.queue_ranges),
+            self.begin_ms,
+            self.end_ms,
+            self.tags,
+            self.index_range,
+            self.offset_range,
+        )
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        """Make it anew."""
+        Selection.__init__(self, *state)
+
+
+def _check_range(name: str, found: Range | None) -> None:
+    if found is not None and found[0] > found[1]:
+        raise BadOption(name, "a beginning that is not behind the end", f"[{found[0]}, {found[1]})")
+
+
+EVERYTHING = Selection()

@@ -1,0 +1,240 @@
+"""Plans which task reads which part of a log (`pipeline.log.slice`), from index files, queues and bisection alone.
+
+Nothing of the log is scanned, so that a plan of a terabyte takes seconds. Topics and queues are read through their
+consume queues; where most of a stretch of the log is wanted anyway, the log is scanned and filtered instead. So is what
+consume queues may lack, in a store that is in use or was not closed in order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pipeline.common.errors import DataLost, LostRange, UnknownTopic
+from pipeline.log.cutting import LogCutting
+from pipeline.log.queue_search import first_at
+from pipeline.log.selection import EVERYTHING, Selection
+from pipeline.log.slice import Slice
+from pipeline.log.store_view import StoreView
+from store.message import QueueKey
+from store.queue_view import QueueView
+
+__all__ = ["QUEUED_SHARE_MAX", "SLICE_SIZE_BYTES", "Slice", "plan"]
+
+SLICE_SIZE_BYTES: Final = 64 << 20
+# A share of the bytes up to which queues are read, and not the log: behind that, a scan costs less.
+QUEUED_SHARE_MAX: Final = 0.3
+# The clock of a store may have been set back a little: so much more is looked at on both sides of a time.
+_CLOCK_STEP_MS: Final = 1000
+_SAMPLE_COUNT: Final = 64
+
+
+def plan(
+    store: StoreView,
+    selection: Selection = EVERYTHING,
+    *,
+    end: int | None = None,
+    partitions_min: int = 1,
+    rows_max: int | None = None,
+    fail_on_data_loss: bool = True,
+) -> list[Slice]:
+    """Return the slices that together hold everything selected, and each message once.
+
+    Args:
+        store: open; its bounds are those of the plan.
+        selection: what is wanted. `read_slice` must be given the same one.
+        end: physical offset to end at, if before the store's end; what begins there is not read.
+        partitions_min: make at least so many slices, if there are as many messages.
+        rows_max: make slices of at most so many messages; of a plain log, which has no index, about so many.
+        fail_on_data_loss: raise when something selected by offset is gone, instead of leaving it out.
+
+    Raises:
+        pipeline.common.errors.UnknownTopic: a topic or a queue is named that the store does not have.
+        pipeline.common.errors.DataLost: see `fail_on_data_loss`.
+    """
+    return _Plan(store, selection, end, max(partitions_min, 1), rows_max, fail_on_data_loss).slices()
+
+
+@dataclass(frozen=True, slots=True)
+class _QueuePart:
+    """What is read of one queue: units `[begin, end)`, which stand for about `size_bytes` of messages."""
+
+    key: QueueKey
+    view: QueueView
+    begin: int
+    end: int
+    size_bytes: int
+
+
+class _Plan:
+    def __init__(
+        self,
+        store: StoreView,
+        selection: Selection,
+        end: int | None,
+        partitions_min: int,
+        rows_max: int | None,
+        fail_on_data_loss: bool,
+    ) -> None:
+        self._store = store
+        self._selection = selection
+        self._end = store.end_offset if end is None else min(end, store.end_offset)
+        self._partitions_min = partitions_min
+        self._rows_max = rows_max
+        self._fails = fail_on_data_loss
+        self._cutting = LogCutting(store)
+
+    def slices(self) -> list[Slice]:
+        lost: list[LostRange] = []
+        begin, end = self._bounds(lost)
+        if self._selection.is_by_topic and self._store.queue_views:
+            found = self._by_queue(begin, end, lost)
+        else:
+            found = list(self._of_log(begin, end, lost))
+        if lost and self._fails:
+            raise DataLost(self._store.path, lost)
+        return found
+
+    # ------------------------------------------------------------------------------------------------------ bounds
+
+    def _bounds(self, lost: list[LostRange]) -> tuple[int, int]:
+        """Return the physical offsets between which everything selected begins."""
+        store, selection = self._store, self._selection
+        begin, end = store.begin_offset, self._end
+        if selection.offset_range is not None:
+            wanted_begin, wanted_end = selection.offset_range
+            _note_lost(lost, "log", (wanted_begin, wanted_end), (store.begin_offset, store.end_offset))
+            begin, end = max(begin, wanted_begin), min(end, wanted_end)
+        if selection.index_range is not None:
+            wanted = selection.index_range
+            if store.begin_index < 0:
+                _note_lost(lost, "entries", wanted, (0, 0))
+                return begin, begin
+            _note_lost(lost, "entries", wanted, (store.begin_index, store.end_index))
+            begin = max(begin, self._cutting.offset_of(wanted[0]))
+            end = min(end, self._cutting.offset_of(wanted[1]))
+        if selection.begin_ms is not None:
+            begin = max(begin, store.offset_at_time(selection.begin_ms - _CLOCK_STEP_MS))
+        if selection.end_ms is not None:
+            end = min(end, store.offset_at_time(selection.end_ms + _CLOCK_STEP_MS))
+        return begin, max(begin, end)
+
+    # --------------------------------------------------------------------------------------------------- by queue
+
+    def _by_queue(self, begin: int, end: int, lost: list[LostRange]) -> list[Slice]:
+        certain = max(begin, min(end, self._store.certain_offset))
+        parts: list[_QueuePart] = []
+        is_behind = False
+        for key, first, last in self._wanted(lost):
+            view = self._store.queue_views.get(key)
+            part, is_all = (None, False) if view is None else self._queued(view, (first, last), begin, certain)
+            parts += [] if part is None else [part]
+            is_behind |= not is_all
+        is_behind = is_behind and certain < end
+        size, span = sum(part.size_bytes for part in parts), self._span(parts)
+        if size > QUEUED_SHARE_MAX * (span[1] - span[0]):
+            return list(self._of_log(span[0], end if is_behind else span[1], lost))
+        target = self._target_size(size)
+        found = [cut for part in parts for cut in self._cut_queue(part, target)]
+        return [*found, *self._of_log(certain, end, lost)] if is_behind else found
+
+    def _wanted(self, lost: list[LostRange]) -> Iterator[tuple[QueueKey, int, int]]:
+        """Yield each wanted queue and the range that is wanted of it."""
+        store, selection = self._store, self._selection
+        self._check_names()
+        for key, there in store.queues.items():
+            if not selection.wants_queue(*key):
+                continue
+            wanted = selection.range_of(*key)
+            if wanted is not None:
+                _note_lost(lost, f"topic {key.topic}, queue {key.queue_id}", wanted, there)
+            first, last = there if wanted is None else (max(there[0], wanted[0]), min(there[1], wanted[1]))
+            if first < last:
+                yield key, first, last
+
+    def _check_names(self) -> None:
+        store, selection = self._store, self._selection
+        topics = store.topics
+        for topic in selection.topics or ():
+            if topic not in topics and self._fails:
+                raise UnknownTopic(topic, topics)
+        for (topic, queue_id), (first, last) in (selection.queue_ranges or {}).items():
+            if (topic, queue_id) not in store.queues and first < last and self._fails:
+                raise UnknownTopic(topic, topics, queue_id if topic in topics else None)
+
+    def _queued(
+        self, view: QueueView, wanted: tuple[int, int], begin: int, certain: int
+    ) -> tuple[_QueuePart | None, bool]:
+        """Return the wanted units of messages in `[begin, certain)`, and whether no wanted one lies behind."""
+        store = self._store
+        first, last = max(wanted[0], view.begin), min(wanted[1], view.end)
+        if begin > store.begin_offset:
+            first = first_at(view, first, last, store.record_offset(begin))
+        behind = first_at(view, first, last, store.record_offset(certain))
+        is_all = behind == wanted[1]
+        if first >= behind:
+            return None, is_all
+        step = max(1, (behind - first) // _SAMPLE_COUNT)
+        sizes = [unit.size for unit in map(view.unit, range(first, behind, step)) if not unit.is_blank]
+        size = sum(sizes) * (behind - first) // max(len(sizes), 1)
+        return _QueuePart(view.key, view, first, behind, max(size, 1)), is_all
+
+    def _span(self, parts: list[_QueuePart]) -> tuple[int, int]:
+        """Return between which places of the log the messages of these parts stand."""
+        begins = [self._store.entry_offset(part.view.unit(part.begin).offset) for part in parts]
+        lasts = [part.view.unit(part.end - 1) for part in parts]
+        return min(begins, default=0), max((unit.offset + unit.size for unit in lasts), default=0)
+
+    def _cut_queue(self, part: _QueuePart, target: int) -> Iterator[Slice]:
+        count = part.end - part.begin
+        pieces = max(math.ceil(part.size_bytes / target), math.ceil(count / (self._rows_max or count)))
+        pieces = min(pieces, count)
+        for piece in range(pieces):
+            first = part.begin + count * piece // pieces
+            last = part.begin + count * (piece + 1) // pieces
+            yield Slice(
+                self._store.path,
+                part.view.directory,
+                self._store.begin_offset,
+                self._end,
+                0,
+                topic=part.key.topic,
+                queue_id=part.key.queue_id,
+                begin_queue_offset=first,
+                end_queue_offset=last,
+                size_bytes=part.size_bytes * (last - first) // count,
+            )
+
+    # ----------------------------------------------------------------------------------------------------- the log
+
+    def _of_log(self, begin: int, end: int, lost: list[LostRange]) -> Iterator[Slice]:
+        target = self._target_size(end - begin)
+        behind = begin
+        for file in self._store.files:
+            if file.end_offset <= begin or file.begin_offset >= end:
+                continue
+            _note_gap(lost, behind, file.begin_offset)
+            behind = file.end_offset
+            yield from self._cutting.cut(
+                file, max(begin, file.begin_offset), min(end, file.end_offset), target, self._rows_max
+            )
+        if begin < end:
+            _note_gap(lost, behind, end)
+
+    def _target_size(self, size: int) -> int:
+        return max(1, min(SLICE_SIZE_BYTES, size // self._partitions_min))
+
+
+def _note_lost(lost: list[LostRange], what: str, wanted: tuple[int, int], there: tuple[int, int]) -> None:
+    begin, end = wanted
+    if begin < min(end, there[0]):
+        lost.append(LostRange(what, begin, min(end, there[0]), "deleted, or never in this store"))
+    if max(begin, there[1]) < end:
+        lost.append(LostRange(what, max(begin, there[1]), end, f"not there: it ends at {there[1]}"))
+
+
+def _note_gap(lost: list[LostRange], begin: int, end: int) -> None:
+    if begin < end:
+        lost.append(LostRange("log", begin, end, "no file holds it"))

@@ -1,0 +1,234 @@
+"""A store that is open for reading: what kind it is, which files, how far they may be read.
+
+Nothing is locked and nothing is changed: a program may have the store open and write. All bounds are fixed when it is
+opened; what comes later is not seen.
+
+*How far.* The plain log is read to its end. Of a replicated log that a node has open, only what is known to be
+committed: up to the committed index of the node's checkpoint, or to the last message in a consume queue, for only
+committed messages get there. A replicated log that nobody has open is read to its end, as RocketMQ does when it starts:
+how far it was committed is not known (`Tail`).
+
+*What queues are good for.* Up to `certain_offset` every message has its unit. Behind it (a store in use, or one that
+was not closed in order) the log is scanned instead. The rule is that of recovery: `store.derived_recovery`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from commitlog.log_walk import LogWalk
+from commitlog.store_directory import LogFile, StoreDirectory, StoreMode
+from dledger.entry import HEADER_SIZE
+from dledger.types import TermRun
+from pipeline.log.entry_places import EntryPlaces
+from pipeline.log.places import NO_INDEX, LogPlaces
+from pipeline.log.queue_search import first_at, first_where
+from store.message import QueueKey
+from store.queue_view import QueueView
+from store.read_only_files import OpenFiles
+from store.topics import LMQ_PREFIX
+
+
+class Tail(StrEnum):
+    """How far a replicated log is read.
+
+    COMMITTED: what is known to be committed. ALL: to its end. AUTO: COMMITTED while a node has it open, else ALL.
+    """
+
+    AUTO = "auto"
+    COMMITTED = "committed"
+    ALL = "all"
+
+
+class QueueRange(NamedTuple):
+    """The queue offsets that a queue has: from the first that can be read to behind the last."""
+
+    begin: int
+    end: int
+
+
+@dataclass
+class StoreView:
+    """A store, opened for reading. Made by `open_store`; close it behind its use.
+
+    Attributes:
+        path: as it was named, absolute.
+        directory: what was found there.
+        is_live: somebody has it open, or may have.
+        files: of its log, in order.
+        begin_offset, end_offset: of what may be read of the log.
+        begin_index, end_index: the same in entries; of a plain store, and where there are none, -1.
+        committed_index: last entry that the node's checkpoint calls committed; -1: it does not say.
+        certain_offset: up to where consume queues are complete.
+        places: where entries stand; None: there are no entries.
+    """
+
+    path: str
+    directory: StoreDirectory
+    open_files: OpenFiles
+    is_live: bool
+    files: tuple[LogFile, ...]
+    log: LogPlaces
+    queue_views: Mapping[QueueKey, QueueView]
+    begin_offset: int = 0
+    end_offset: int = 0
+    begin_index: int = NO_INDEX
+    end_index: int = NO_INDEX
+    committed_index: int = NO_INDEX
+    certain_offset: int = 0
+    places: EntryPlaces | None = None
+
+    @property
+    def root(self) -> str:
+        """The store's own directory; what was named may be a part of it."""
+        return self.directory.root
+
+    @property
+    def kind(self) -> StoreMode:
+        """Plain, dledger or mixed."""
+        return self.directory.mode
+
+    @property
+    def divide(self) -> int | None:
+        """Of a mixed store: where the entries begin."""
+        return self.directory.divided_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log that may be read, fillers included."""
+        return self.end_offset - self.begin_offset
+
+    @cached_property
+    def queues(self) -> dict[QueueKey, QueueRange]:
+        """All queues that hold messages, by their consume queues; behind `certain_offset` by the log itself.
+
+        A store without consume queues is scanned for it, once.
+        """
+        found: dict[QueueKey, QueueRange] = {}
+        for key, queue in self.queue_views.items():
+            if key.topic.startswith(LMQ_PREFIX):
+                continue
+            begin = first_at(queue, queue.begin, queue.end, self.begin_offset)
+            end = self.queue_end(queue)
+            found[key] = QueueRange(min(begin, end), end)
+        for key, (begin, end) in self._uncertain.items():
+            known = found.get(key)
+            found[key] = QueueRange(begin, end) if known is None else QueueRange(known.begin, max(known.end, end))
+        return dict(sorted(found.items()))
+
+    @property
+    def topics(self) -> dict[str, list[int]]:
+        """The queue ids of each topic."""
+        found: dict[str, list[int]] = {}
+        for topic, queue_id in self.queues:
+            found.setdefault(topic, []).append(queue_id)
+        return found
+
+    def queue_end(self, queue: QueueView, end_offset: int | None = None) -> int:
+        """Return the queue offset behind the last unit whose message ends at or before a place of the log."""
+        bound = self.end_offset if end_offset is None else min(end_offset, self.end_offset)
+        return first_where(queue, queue.begin, queue.end, lambda offset, size: offset + size > bound)
+
+    def record_offset(self, offset: int) -> int:
+        """Return where the record of what begins at `offset` of the log stands: behind its header, if it has one."""
+        return offset + HEADER_SIZE if self._is_entry(offset) else offset
+
+    def entry_offset(self, record_offset: int) -> int:
+        """Return where the entry begins that holds the record at an offset; in the plain log it is the record."""
+        return record_offset - HEADER_SIZE if self._is_entry(record_offset) else record_offset
+
+    def _is_entry(self, offset: int) -> bool:
+        if self.divide is not None:
+            return offset >= self.divide
+        return self.kind is not StoreMode.PLAIN
+
+    def offset_at_time(self, store_timestamp_ms: int) -> int:
+        """Return where the first record (or its entry) begins that was stored then or later; `end_offset` if none was.
+
+        By bisection: exact as long as the store's clock did not step back.
+        """
+        return self.log.offset_at_time(store_timestamp_ms, self.begin_offset, self.end_offset)
+
+    def queue_offset_at_time(self, key: QueueKey, store_timestamp_ms: int) -> int:
+        """Return the offset of the first message of a queue that was stored then or later; its end if none was."""
+        begin, end = self.queues[key]
+        queue = self.queue_views.get(key)
+
+        def is_later(offset: int, _size: int) -> bool:
+            found = self.log.store_timestamp(offset)
+            return found is not None and found >= store_timestamp_ms
+
+        return end if queue is None else min(first_where(queue, begin, min(end, queue.end), is_later), end)
+
+    def term_at(self, index: int) -> int | None:
+        """Return the term of an entry; None where the index files do not tell."""
+        place = None if self.places is None else self.places.place(index)
+        return None if place is None else place.term
+
+    def end_at(self, end_index: int) -> None:
+        """Let what may be read end before an entry that is in the log."""
+        assert self.begin_index <= end_index <= self.end_index, (self.begin_index, end_index, self.end_index)
+        place = None if self.places is None else self.places.place(end_index)
+        if place is None or end_index == self.end_index:
+            return
+        self.end_index, self.end_offset = end_index, place.position
+        self.certain_offset = min(self.certain_offset, self.end_offset)
+        for name in ("queues", "_uncertain"):
+            self.__dict__.pop(name, None)
+
+    def terms(self) -> list[TermRun]:
+        """Return the terms of the entries that may be read, by the index; none where it does not tell."""
+        runs: list[TermRun] = []
+        index = self.begin_index
+        while self.places is not None and NO_INDEX < index < self.end_index:
+            place = self.places.place(index)
+            if place is None:
+                break
+            runs.append(TermRun(index, place.term))
+            low, high = index, self.end_index
+            while high - low > 1:
+                middle = (low + high) // 2
+                other = self.places.place(middle)
+                low, high = (middle, high) if other is not None and other.term == place.term else (low, middle)
+            index = high
+        return runs
+
+    def close(self) -> None:
+        """Let go of its files."""
+        self.open_files.close_all()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    @cached_property
+    def _uncertain(self) -> dict[QueueKey, QueueRange]:
+        """The queue offsets of messages behind `certain_offset`."""
+        found: dict[QueueKey, QueueRange] = {}
+        number = self.log.file_at(self.certain_offset)
+        if number is None or self.certain_offset >= self.end_offset:
+            return found
+        walk = LogWalk(self.open_files, self.files, is_checked=False)
+        for walked in walk.batches(number, self.certain_offset - self.files[number].begin_offset):
+            batch = walked.batch
+            is_wanted = batch.is_queued & (batch.physical_offsets < self.end_offset)
+            for place, key in enumerate(batch.queues):
+                offsets = batch.queue_offsets[is_wanted & (batch.queue_numbers == place)]
+                if len(offsets):
+                    before = found.get(key, QueueRange(int(offsets.min()), 0))
+                    found[key] = QueueRange(
+                        min(before.begin, int(offsets.min())), max(before.end, int(np.max(offsets)) + 1)
+                    )
+            if batch.next_offset >= self.end_offset:
+                break
+        return found

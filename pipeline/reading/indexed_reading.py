@@ -1,0 +1,108 @@
+"""Reads a stretch of a log of entries by the places that the index files give: no walk, and damage stays where it is.
+
+Each entry's place is known, so a bad one hides no other. Places are used only if they agree with each other: entries
+stand back to back. Where they do not, the log is walked over instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from commitlog.record import find_fault
+from commitlog.record_resync import is_entry_kind
+from commitlog.record_rows import HEADER_TYPE, RecordRows, gather, good_rows
+from dledger.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
+from pipeline.reading.log_reading import BATCH_SIZE_BYTES, Reading, T
+from store.dispatch_batch import Int64s, Skipped
+
+
+def is_sound(begins: Int64s, sizes: Int64s, position: int, end: int) -> bool:
+    """Return whether entries at these positions of a file stand back to back, from `position` on and up to `end`."""
+    if not len(begins) or begins[0] != position or begins[-1] + sizes[-1] > end or sizes.min() < HEADER_SIZE:
+        return False
+    return bool((begins[1:] == (begins + sizes)[:-1]).all())
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedReading(Generic[T]):
+    """Reads entries of one file.
+
+    Attributes:
+        reading: how.
+        view: the file.
+        base: offset of its first byte in the log.
+        path: its name.
+    """
+
+    reading: Reading[T]
+    view: memoryview
+    base: int
+    path: str
+
+    def batches(self, first_index: int, begins: Int64s, sizes: Int64s) -> Iterator[T]:
+        """Yield the messages of consecutive entries.
+
+        Args:
+            first_index: of the first entry.
+            begins: where each begins in the file; they are sound.
+            sizes: of each.
+        """
+        first = 0
+        while first < len(begins):
+            behind = int(np.searchsorted(begins, begins[first] + BATCH_SIZE_BYTES))
+            last = max(first + 1, min(behind, first + self.reading.batch_rows))
+            yield from self._batch(first_index + first, begins[first:last], sizes[first:last])
+            first = last
+
+    def _batch(self, first_index: int, begins: Int64s, sizes: Int64s) -> Iterator[T]:
+        position, end = int(begins[0]), int(begins[-1] + sizes[-1])
+        window, base = self.view[position:end], self.base + position
+        data: NDArray[np.uint8] = np.frombuffer(window, np.uint8)
+        indexes = np.arange(first_index, first_index + len(begins))
+        starts, ends = begins + (HEADER_SIZE - position), begins + sizes - position
+        rows = good_rows(data, starts, ends, base, has_headers=True)
+        if len(rows) < len(starts) or not (rows.fields["index"] == indexes).all():
+            # Leaders' entries are among them, or bad ones.
+            is_client = self._is_client(data, starts - HEADER_SIZE, sizes, indexes, base)
+            rows = self._good(data, starts[is_client], ends[is_client], base)
+        yield from self.reading.decode(window, rows, base, self.path, position, HEADER_SIZE)
+
+    def _is_client(
+        self, data: NDArray[np.uint8], begins: Int64s, sizes: Int64s, indexes: Int64s, base: int
+    ) -> NDArray[np.bool_]:
+        """Return which entries are clients'; with bad ones it is done as the policy says."""
+        heads = gather(data, begins, f"V{HEADER_SIZE}").view(HEADER_TYPE)
+        is_good = (heads["index"] == indexes) & (heads["position"] == begins + base) & (heads["entry_size"] == sizes)
+        is_good &= heads["entry_body_size"] == sizes - HEADER_SIZE
+        is_client = (heads["entry_magic"] == ENTRY_NORMAL) & (heads["channel"] == 0)
+        for row in np.flatnonzero(~is_good | ~is_client).tolist():
+            kind = int(heads["entry_magic"][row]), int(heads["channel"][row])
+            if is_good[row] and is_entry_kind(*kind):
+                continue
+            is_client[row] = False
+            expected = f"entry {indexes[row]} of {sizes[row]} bytes at {begins[row] + base}"
+            found = HEADER.unpack(heads[row].tobytes())
+            self._skip(base, int(begins[row]), int(sizes[row]), expected, f"a header {found}")
+        return np.asarray(is_client & is_good, np.bool_)
+
+    def _good(self, data: NDArray[np.uint8], starts: Int64s, ends: Int64s, base: int) -> RecordRows:
+        """Return the good records; with others it is done as the policy says."""
+        while True:
+            rows = good_rows(data, starts, ends, base, has_headers=True)
+            bad = len(rows)
+            if bad == len(starts):
+                return rows
+            start, end = int(starts[bad]), int(ends[bad])
+            fault = find_fault(data.data, start, end, physical_offset=base + start)
+            expected, found = ("an entry and a record of one size", "two sizes") if fault is None else fault[1:]
+            self._skip(base, start - HEADER_SIZE, end - start + HEADER_SIZE, expected, found)
+            starts, ends = np.delete(starts, bad), np.delete(ends, bad)
+
+    def _skip(self, base: int, begin: int, size: int, expected: str, found: str) -> None:
+        offset = base + begin
+        self.reading.skip(Skipped(self.path, offset - self.base, offset, size, expected, found), self.view)

@@ -1,0 +1,188 @@
+"""Reads a stretch of a log: finds its records by the index or by walking, checks, filters and decodes them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+
+from commitlog.record_resync import resync
+from commitlog.record_rows import RecordRows, good_rows
+from commitlog.record_scan import Stop, Walk, blank_size, skipped_at, walk
+from pipeline.common.errors import DataLost, LostRange, StoreUnreadable
+from pipeline.log.selection import Selection
+from pipeline.reading.corrupt_policy import CorruptPolicy
+from pipeline.reading.crc_check import bad_checksums
+from pipeline.reading.row_filter import choose, without_system
+from store.dispatch_batch import Int64s, Skipped
+from store.errors import StorageFailed
+from store.read_only_files import OpenFiles
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BATCH_ROWS: Final = 1 << 14
+# Of the log that makes one batch: bounds its memory.
+BATCH_SIZE_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T]):
+    """How slices are read, and what is made of the records.
+
+    Attributes:
+        make: of (what holds them, records, offset of its first byte in the log, bytes before each record); at least
+            one record, at most `batch_rows`.
+        selection, verify_crc, on_corrupt, fail_on_data_loss, batch_rows: see `pipeline.reading.read_slice.read_slice`.
+    """
+
+    make: Callable[[memoryview, RecordRows, int, int], T]
+    selection: Selection
+    verify_crc: bool
+    on_corrupt: CorruptPolicy
+    fail_on_data_loss: bool
+    batch_rows: int
+
+    def open(self, open_files: OpenFiles, path: str, lost: LostRange) -> memoryview | None:
+        """Return the bytes of a file; None when it is gone and that is allowed.
+
+        Raises:
+            DataLost: it is gone, with what is lost.
+            StoreUnreadable: it is there and cannot be read.
+        """
+        try:
+            return open_files.get(path).view()
+        except StorageFailed as error:
+            if not isinstance(error.reason, FileNotFoundError):
+                raise StoreUnreadable(path, str(error.reason.strerror)) from error
+            self.lose(path, lost)
+            return None
+
+    def lose(self, path: str, lost: LostRange) -> None:
+        """Do without a range that is gone, unless that is an error.
+
+        Raises:
+            DataLost: it is.
+        """
+        if self.fail_on_data_loss:
+            raise DataLost(path, [lost])
+        _log.warning("%s: left out what is lost: %s", path, lost)
+
+    def walk(
+        self,
+        view: memoryview,
+        base: int,
+        path: str,
+        header_size: int,
+        *,
+        position: int = 0,
+        stop: int | None = None,
+        is_end_known: bool = True,
+    ) -> Iterator[T]:
+        """Yield what is made of what begins in a stretch of a file, from record to record.
+
+        Args:
+            view: the file.
+            base: offset of its first byte in the log.
+            path: its name.
+            header_size: 48 where records are bodies of entries, else 0.
+            position: where a record (or its entry) begins.
+            stop: position behind the stretch; a record that begins before it may end behind it.
+            is_end_known: whether a record is known to begin there, or the file ends.
+        """
+        end = len(view)
+        stop = end if stop is None else stop
+        while position < stop:
+            size = min(stop - position, BATCH_SIZE_BYTES)
+            walked = walk(view, position, end, header_size=header_size, size_bytes_max=size, count_max=self.batch_rows)
+            starts, sizes = (np.array(column, np.int64) for column in (walked.starts, walked.sizes))
+            good = yield from self._decode_good(view, starts, sizes, base, path, header_size)
+            position = self._behind(view, walked, good, base, path, header_size)
+        if not is_end_known and position < end:
+            # Who reads what begins behind `stop` looks for a good record, and so does not see a bad one that is first.
+            walked = walk(view, position, end, header_size=header_size, count_max=1)
+            starts, sizes = (np.array(column, np.int64) for column in (walked.starts, walked.sizes))
+            self._behind(view, walked, _count_good(view, starts, sizes, base, header_size), base, path, header_size)
+
+    def _behind(self, view: memoryview, walked: Walk, good: int, base: int, path: str, header_size: int) -> int:
+        """Return where reading goes on behind a walk; with what is corrupt there it is done as the policy says."""
+        end, at = len(view), walked.position
+        if good < len(walked.starts) or walked.stop is Stop.BAD:
+            skipped = skipped_at(view, walked, good, end, base_offset=base, path=path, header_size=header_size)
+            assert skipped is not None, (path, at, good)
+            return self.skip(skipped, view)
+        if walked.stop is Stop.BLANK:
+            return min(at + blank_size(view, at, header_size), len(view))
+        if walked.stop is Stop.ZEROS:
+            behind = resync(view, at, end, base_offset=base, header_size=header_size)
+            return self.skip(Skipped(path, at, base + at, behind - at, "a record or a filler", "zeros"), view)
+        return at
+
+    def _decode_good(
+        self, view: memoryview, starts: Int64s, sizes: Int64s, base: int, path: str, header_size: int
+    ) -> Generator[T, None, int]:
+        """Yield the messages up to the first that is not good; return how many were good."""
+        if not len(starts):
+            return 0
+        first, rows = _rows(view, starts, sizes, base, header_size)
+        window = view[first : int(starts[-1] + sizes[-1])]
+        yield from self.decode(window, rows, base + first, path, first, header_size)
+        return len(rows)
+
+    def decode(
+        self,
+        window: memoryview,
+        rows: RecordRows,
+        base: int,
+        path: str,
+        position: int,
+        header_size: int,
+        *,
+        is_topic_known: bool = False,
+    ) -> Iterator[T]:
+        """Yield what is made of those of the rows that are wanted; none when there are none.
+
+        Args:
+            window: holds the records.
+            rows: good ones, as far as can be seen without their checksums.
+            base: offset of the window's first byte in the log.
+            path: of the file.
+            position: of the window's first byte in it.
+            header_size: as of `walk`.
+            is_topic_known: as of `pipeline.reading.row_filter.choose`.
+        """
+        if header_size:
+            rows = without_system(window, rows)
+        rows = choose(window, rows, self.selection, is_topic_known=is_topic_known)
+        if self.verify_crc and len(rows):
+            is_bad = np.zeros(len(rows), np.bool_)
+            for row, expected, found in bad_checksums(window, rows, header_size):
+                is_bad[row] = True
+                begin, end = int(rows.begins[row]) - header_size, int(rows.ends[row])
+                skipped = Skipped(path, position + begin, base + begin, end - begin, expected, found)
+                self.on_corrupt.handle(skipped, window[begin:end])
+            rows = rows.select(~is_bad) if is_bad.any() else rows
+        if len(rows):
+            yield self.make(window, rows, base, header_size)
+
+    def skip(self, skipped: Skipped, view: memoryview) -> int:
+        """Do with corrupt bytes of a file as the policy says; return the position behind them."""
+        behind = skipped.position + skipped.size
+        self.on_corrupt.handle(skipped, view[skipped.position : behind])
+        return behind
+
+
+def _rows(view: memoryview, starts: Int64s, sizes: Int64s, base: int, header_size: int) -> tuple[int, RecordRows]:
+    """Return the good ones of some records, up to the first that is not, and from which position they are counted."""
+    first, last = int(starts[0]) - header_size, int(starts[-1] + sizes[-1])
+    data = np.frombuffer(view[first:last], np.uint8)
+    begins = starts - first
+    return first, good_rows(data, begins, begins + sizes, base + first, has_headers=header_size > 0)
+
+
+def _count_good(view: memoryview, starts: Int64s, sizes: Int64s, base: int, header_size: int) -> int:
+    return len(_rows(view, starts, sizes, base, header_size)[1]) if len(starts) else 0

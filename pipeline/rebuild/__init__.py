@@ -1,0 +1,1 @@
+"""Consume queues and key index, made anew from slices of a log."""

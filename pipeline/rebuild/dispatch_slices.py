@@ -1,0 +1,36 @@
+"""What the messages of a slice mean for queues and index, batch by batch: what the broker's dispatch makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from commitlog.record_columns import batch_of
+from commitlog.record_rows import RecordRows
+from pipeline.log.selection import EVERYTHING
+from pipeline.log.slice import Slice
+from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
+from pipeline.reading.log_reading import BATCH_ROWS, Reading
+from pipeline.reading.read_slice import read_with
+from store.dispatch_batch import DispatchBatch
+
+
+def dispatch_batches(
+    part: Slice, *, has_keys: bool, verify_crc: bool = False, on_corrupt: CorruptPolicy = FAIL
+) -> Iterator[DispatchBatch]:
+    """Yield what the messages of a slice of the log mean, in the order of the log.
+
+    Args:
+        part: of `pipeline.log.slices.plan`, of everything.
+        has_keys: look for keys; for queues alone they are not needed.
+        verify_crc: as of `pipeline.reading.read_slice.read_slice`.
+        on_corrupt: as there.
+
+    Raises:
+        pipeline.common.errors.PipelineError: as `pipeline.reading.read_slice.read_slice`.
+    """
+
+    def make(view: memoryview, rows: RecordRows, base: int, _header_size: int) -> DispatchBatch:
+        return batch_of(view, rows, base, int(rows.begins[0]), has_keys=has_keys)
+
+    assert not part.is_queue, part
+    return read_with(Reading(make, EVERYTHING, verify_crc, on_corrupt, True, BATCH_ROWS), part)

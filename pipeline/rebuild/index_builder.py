@@ -1,0 +1,144 @@
+"""Builds the key index of a store from slices of its log: keys are extracted in tasks, then joined in the log's order.
+
+A file of the index is a row of items in the order of the log, so where one begins depends on all that comes before.
+Extracting and hashing keys is the work; joining them is quick and done in one place, file by file, so that memory does
+not grow with the store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from pipeline.common.errors import NotWritable
+from pipeline.log.slice import Slice
+from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
+from pipeline.rebuild.dispatch_slices import dispatch_batches
+from store.dispatch_batch import DispatchBatch
+from store.index_file import IndexLayout
+from store.key_index import KeyIndex
+from store.os_files import OsFiles
+
+# key hash, offset of its message, store time of it
+_KEY: Final = np.dtype([("key_hash", np.int32), ("offset", np.int64), ("timestamp", np.int64)])
+
+
+class KeyFile(NamedTuple):
+    """The keys of one slice, in a file of their own.
+
+    Attributes:
+        offset: where the slice begins in the log.
+        path: of the file.
+        key_count: how many there are.
+    """
+
+    offset: int
+    path: str
+    key_count: int
+
+
+def extract_keys(part: Slice, folder: str, *, on_corrupt: CorruptPolicy = FAIL) -> KeyFile:
+    """Write the keys of a slice's messages, hashed, into a file below `folder`; a task of the build.
+
+    Doing it again writes the same file again.
+
+    Args:
+        part: of a plan of the whole log.
+        folder: for files that only the build needs.
+        on_corrupt: as of `pipeline.reading.read_slice.read_slice`.
+
+    Raises:
+        pipeline.common.errors.NotWritable: the file cannot be written.
+        pipeline.common.errors.PipelineError: as `pipeline.reading.read_slice.read_slice`.
+    """
+    extractor = KeyExtractor(part, folder)
+    for batch in dispatch_batches(part, has_keys=True, on_corrupt=on_corrupt):
+        extractor.add(batch)
+    return extractor.finish()
+
+
+class KeyExtractor:
+    """Gathers the keys of one slice, batch by batch. Arguments as of `extract_keys`."""
+
+    def __init__(self, part: Slice, folder: str) -> None:
+        self._part = part
+        self._folder = folder
+        self._found = [np.empty(0, _KEY)]
+
+    def add(self, batch: DispatchBatch) -> None:
+        """Take the keys of the slice's next messages."""
+        keys = np.empty(len(batch.key_hashes), _KEY)
+        keys["key_hash"] = batch.key_hashes
+        keys["offset"] = batch.physical_offsets[batch.key_rows]
+        keys["timestamp"] = batch.store_timestamps[batch.key_rows]
+        self._found.append(keys)
+
+    def finish(self) -> KeyFile:
+        """Write all of them into the slice's file.
+
+        Raises:
+            pipeline.common.errors.NotWritable: it cannot be written.
+        """
+        keys = np.concatenate(self._found)
+        path = Path(self._folder, f"{self._part.begin:020d}.keys")
+        begun = path.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            begun.write_bytes(keys.data)
+            begun.replace(path)
+        except OSError as error:
+            raise NotWritable(self._folder, str(error)) from error
+        return KeyFile(self._part.begin, str(path), len(keys))
+
+
+def build_index(target: str, extracted: Iterable[KeyFile], layout: IndexLayout) -> int:
+    """Write the index below `target`/index from the keys of all slices; return how many keys there are.
+
+    Args:
+        target: the folder to build in.
+        extracted: of all slices, in any order; their files are left where they are.
+        layout: of the index files.
+
+    Raises:
+        store.errors.DiskFull, store.errors.StorageFailed: a file cannot be written.
+    """
+    files = OsFiles()
+    index = KeyIndex(files, target, layout)
+    files.make_directory(f"{target}/index")
+    count = 0
+    try:
+        for one in sorted(extracted, key=lambda one: one.offset):
+            keys = np.fromfile(one.path, _KEY)
+            assert len(keys) == one.key_count, one
+            count += len(keys)
+            if len(keys):
+                index.append(_as_batch(keys))
+        index.flush()
+    finally:
+        index.close()
+    return count
+
+
+def _as_batch(keys: np.ndarray[tuple[int], np.dtype[np.void]]) -> DispatchBatch:
+    """Return keys as a batch of dispatch, with one message for each."""
+    count = len(keys)
+    ints, longs = np.zeros(count, np.int32), np.zeros(count, np.int64)
+    offsets = keys["offset"].astype(np.int64)
+    return DispatchBatch(
+        begin_offset=int(offsets[0]),
+        next_offset=int(offsets[-1]) + 1,
+        physical_offsets=offsets,
+        sizes=ints,
+        queue_offsets=longs,
+        tags_codes=longs,
+        store_timestamps=keys["timestamp"].astype(np.int64),
+        queues=(),
+        queue_numbers=ints,
+        is_queued=np.zeros(count, np.bool_),
+        key_hashes=keys["key_hash"].astype(np.int32),
+        key_rows=np.arange(count),
+    )

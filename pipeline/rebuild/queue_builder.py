@@ -1,0 +1,199 @@
+"""Builds the consume queues of a store from slices of its log, in any number of tasks and in any order.
+
+Every message says its queue offset, so each task writes its units in their places, and doing it again changes nothing.
+What a queue has before its first message and behind its last one is settled when all tasks are done.
+
+So it goes while each queue counts up by one, which is so in nearly all stores. One where offsets were given out twice,
+or left out, is a matter of the order of the log (`store.unit_placement`): it is told by `IrregularQueues`, and for
+such a store there is `dledger rebuild`, which goes through the log once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from commitlog.store_directory import QUEUES_NAME
+from pipeline.common.errors import NotWritable, PipelineError
+from pipeline.log.slice import Slice
+from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
+from pipeline.rebuild.dispatch_slices import dispatch_batches
+from store.dispatch_batch import DispatchBatch
+from store.message import QueueKey
+from store.queue_rows import Rows, rows_by_queue
+from store.queue_unit import BLANK, UNIT_SIZE
+from store.topics import is_storable_topic
+
+_FILES_OPEN_MAX: Final = 512
+_NAME_DIGITS: Final = 20
+
+
+class IrregularQueues(PipelineError):
+    """The messages of a queue do not count up by one: their order in the log decides what the queue is."""
+
+    def __init__(self, root: str, key: QueueKey, expected: int, found: int) -> None:
+        what = f"{root}, topic {key.topic}, queue {key.queue_id}"
+        remedy = "Rebuild this store with `dledger rebuild`, which goes through the log in order"
+        super().__init__(what, f"a message of queue offset {expected}", f"{found}", remedy)
+
+
+class QueueRun(NamedTuple):
+    """The units of one queue that one slice gave: the queue offsets `[begin, end)`."""
+
+    begin: int
+    end: int
+
+
+class BuiltQueues(NamedTuple):
+    """What a task built.
+
+    Attributes:
+        offset: where its slice begins in the log.
+        messages: how many there were, also those that stand in no queue.
+        runs: by queue.
+    """
+
+    offset: int
+    messages: int
+    runs: dict[QueueKey, QueueRun]
+
+
+def build_queues(part: Slice, target: str, file_size: int, *, on_corrupt: CorruptPolicy = FAIL) -> BuiltQueues:
+    """Write the units of a slice's messages below `target`/consumequeue; a task of the build.
+
+    Args:
+        part: of a plan of the whole log.
+        target: the folder to build in; empty before the first task.
+        file_size: bytes of a file of a queue, a multiple of 20.
+        on_corrupt: as of `pipeline.reading.read_slice.read_slice`.
+
+    Raises:
+        IrregularQueues: queues must be built in the order of the log.
+        pipeline.common.errors.PipelineError: as `pipeline.reading.read_slice.read_slice`.
+    """
+    with QueueBuilder(part, target, file_size) as builder:
+        for batch in dispatch_batches(part, has_keys=False, on_corrupt=on_corrupt):
+            builder.add(batch)
+    return builder.built
+
+
+class QueueBuilder:
+    """Writes the units of one slice, batch by batch; `with` closes its files. Arguments as of `build_queues`."""
+
+    def __init__(self, part: Slice, target: str, file_size: int) -> None:
+        assert not file_size % UNIT_SIZE, file_size
+        self._part = part
+        self._files = _QueueFiles(f"{target}/{QUEUES_NAME}", file_size)
+        self._runs: dict[QueueKey, QueueRun] = {}
+        self._messages = 0
+
+    def __enter__(self) -> Self:
+        """Return the builder."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Close the files."""
+        self._files.close()
+
+    def add(self, batch: DispatchBatch) -> None:
+        """Write the units of the slice's next messages.
+
+        Raises:
+            IrregularQueues: queues must be built in the order of the log.
+        """
+        self._messages += len(batch)
+        for key, rows, is_regular in rows_by_queue(batch):
+            before = self._runs.get(key)
+            _check(self._part.root, key, rows, before, is_regular=is_regular)
+            begin, end = int(rows.queue_offsets[0]), int(rows.queue_offsets[-1]) + 1
+            self._files.write(key, begin, rows.units)
+            self._runs[key] = QueueRun(begin if before is None else before.begin, end)
+
+    @property
+    def built(self) -> BuiltQueues:
+        """What was written."""
+        return BuiltQueues(self._part.begin, self._messages, self._runs)
+
+
+def finish_queues(root: str, target: str, built: Iterable[BuiltQueues], file_size: int) -> dict[QueueKey, QueueRun]:
+    """Settle the beginnings of all queues, once all tasks are done; return the range of each.
+
+    Args:
+        root: of the store, for errors.
+        target: see `build_queues`.
+        built: of all slices, in any order.
+        file_size: see `build_queues`.
+
+    Raises:
+        IrregularQueues: queues must be built in the order of the log.
+    """
+    found: dict[QueueKey, QueueRun] = {}
+    for one in sorted(built, key=lambda one: one.offset):
+        for key, run in one.runs.items():
+            before = found.get(key)
+            if before is not None and run.begin != before.end:
+                raise IrregularQueues(root, key, before.end, run.begin)
+            found[key] = QueueRun(run.begin if before is None else before.begin, run.end)
+    files = _QueueFiles(f"{target}/{QUEUES_NAME}", file_size)
+    try:
+        for key, run in found.items():
+            blanks = run.begin % (file_size // UNIT_SIZE)
+            files.write(key, run.begin - blanks, memoryview(BLANK * blanks))
+    finally:
+        files.close()
+    return found
+
+
+def _check(root: str, key: QueueKey, rows: Rows, before: QueueRun | None, *, is_regular: bool) -> None:
+    first = int(rows.queue_offsets[0])
+    expected = first if before is None else before.end
+    if not is_regular:
+        expected, first = next(
+            (int(one) + 1, int(other))
+            for one, other in zip(rows.queue_offsets[:-1], rows.queue_offsets[1:], strict=True)
+            if other != one + 1
+        )
+    if first != expected or first < 0 or not is_storable_topic(key.topic) or key.queue_id < 0:
+        raise IrregularQueues(root, key, expected, first)
+
+
+class _QueueFiles:
+    """Files of queues, opened when they are written to; many tasks may do so at the same time."""
+
+    def __init__(self, directory: str, file_size: int) -> None:
+        self._directory = directory
+        self._file_size = file_size
+        self._open: dict[tuple[QueueKey, int], int] = {}
+
+    def write(self, key: QueueKey, queue_offset: int, units: memoryview) -> None:
+        """Write consecutive units in their places."""
+        position = queue_offset * UNIT_SIZE
+        while len(units):
+            number, at = divmod(position, self._file_size)
+            size = min(len(units), self._file_size - at)
+            try:
+                written = os.pwrite(self._file(key, number), units[:size], at)
+            except OSError as error:
+                raise NotWritable(f"{self._directory}/{key.topic}/{key.queue_id}", str(error)) from error
+            position += written
+            units = units[written:]
+
+    def _file(self, key: QueueKey, number: int) -> int:
+        descriptor = self._open.get((key, number))
+        if descriptor is not None:
+            return descriptor
+        if len(self._open) >= _FILES_OPEN_MAX:
+            self.close()
+        directory = Path(self._directory, key.topic, str(key.queue_id))
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"{number * self._file_size:0{_NAME_DIGITS}d}"
+        descriptor = self._open[key, number] = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        os.ftruncate(descriptor, self._file_size)
+        return descriptor
+
+    def close(self) -> None:
+        """Close all that are open."""
+        while self._open:
+            os.close(self._open.popitem()[1])

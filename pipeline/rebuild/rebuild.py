@@ -1,0 +1,205 @@
+"""Consume queues and index of a store, made anew from slices of its log by many tasks; or compared with those there.
+
+What is made is byte for byte what `dledger rebuild` makes in one pass. All that is not building is done by it, too: the
+old ones stay until the new ones are whole and on disk, and then these take their place. Tasks may run again: each
+writes the same bytes in the same places.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+from commitlog.store_directory import INDEX_NAME, QUEUES_NAME, find_store
+from commitlog.store_rebuild import BuiltParts, Layout, Rebuild, Rebuilt, finish_begun
+from commitlog.store_verify import StoreParts
+from pipeline.common.errors import PipelineError
+from pipeline.log.slice import Slice
+from pipeline.log.slices import plan
+from pipeline.log.stores import Tail, open_store
+from pipeline.rebuild.dispatch_slices import dispatch_batches
+from pipeline.rebuild.index_builder import KeyExtractor, KeyFile, build_index
+from pipeline.rebuild.queue_builder import BuiltQueues, IrregularQueues, QueueBuilder, finish_queues
+from store.consume_queues import FILE_SIZE_BYTES
+from store.index_file import IndexLayout
+from store.os_files import OsFiles
+from store.queue_unit import UNIT_SIZE
+from store.read_only_files import ReadOnlyFiles
+from store.store_lock import lock_store
+
+_AS_IT_IS: Final = Layout()
+_KEYS_NAME: Final = "keys"
+_COMPARED_SIZE: Final = 1 << 20
+
+
+class SliceOutcome(NamedTuple):
+    """What one slice gave."""
+
+    queues: BuiltQueues
+    keys: KeyFile
+    last_timestamp: int
+
+
+# Runs a kernel over all slices, in whatever processes, and returns what each gave, in any order.
+SliceRunner = Callable[[Sequence[Slice], Callable[[Slice], Iterable[SliceOutcome]]], list[SliceOutcome]]
+
+
+class StoreInUse(PipelineError):
+    """A store that is to be rebuilt is open elsewhere."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root, "a store that nobody has open", "one in use", "Stop its broker or node first")
+
+
+def here(slices: Sequence[Slice], work: Callable[[Slice], Iterable[SliceOutcome]]) -> list[SliceOutcome]:
+    """Run a kernel over all slices in this process."""
+    return [outcome for part in slices for outcome in work(part)]
+
+
+def rebuild_store(
+    path: str, runner: SliceRunner = here, *, layout: Layout = _AS_IT_IS, is_old_kept: bool = False
+) -> Rebuilt:
+    """Make queues and index of a store anew, and put them in place.
+
+    A store whose queues do not count up by one is rebuilt in one pass, which knows what to do; a note says so.
+
+    Args:
+        path: of the store, which nobody has open.
+        runner: runs the work on slices.
+        layout: of the files.
+        is_old_kept: leave the old ones in `rebuild.old`.
+
+    Raises:
+        StoreInUse: somebody has.
+        pipeline.common.errors.PipelineError: the log cannot be read in full; nothing was changed.
+    """
+    files = OsFiles()
+    with _locked(path) as root:
+        finish_begun(files, root, is_old_kept=is_old_kept)
+        parts = StoreParts(ReadOnlyFiles(), find_store(ReadOnlyFiles(), path))
+
+        def build(target: str, queue_file_size: int, index: IndexLayout) -> BuiltParts:
+            return build_parts(path, target, queue_file_size, index, runner)
+
+        try:
+            return Rebuild(files, parts, layout, is_old_kept=is_old_kept, builder=build).run()
+        except IrregularQueues as error:
+            rebuilt = Rebuild(files, parts, layout, is_old_kept=is_old_kept).run()
+            rebuilt.notes.append(f"built in one pass: {error.what}: expected {error.expected}, found {error.found}")
+            return rebuilt
+
+
+def build_parts(
+    path: str, target: str, queue_file_size: int, layout: IndexLayout, runner: SliceRunner = here
+) -> BuiltParts:
+    """Make queues and index of a store in a folder; the store is not changed.
+
+    Raises:
+        pipeline.rebuild.queue_builder.IrregularQueues: they must be made in the order of the log.
+    """
+    with open_store(path, tail=Tail.ALL) as view:
+        slices, root = plan(view), view.root
+    keys_folder = Path(target, _KEYS_NAME)
+    keys_folder.mkdir(parents=True)
+
+    def work(part: Slice) -> Iterator[SliceOutcome]:
+        last_timestamp = 0
+        keys = KeyExtractor(part, str(keys_folder))
+        with QueueBuilder(part, target, queue_file_size) as queues:
+            for batch in dispatch_batches(part, has_keys=True):
+                last_timestamp = max(last_timestamp, int(batch.store_timestamps.max()))
+                queues.add(batch)
+                keys.add(batch)
+        yield SliceOutcome(queues.built, keys.finish(), last_timestamp)
+
+    outcomes = runner(slices, work)
+    queues = finish_queues(root, target, [outcome.queues for outcome in outcomes], queue_file_size)
+    build_index(target, [outcome.keys for outcome in outcomes], layout)
+    shutil.rmtree(keys_folder)
+    messages = sum(outcome.queues.messages for outcome in outcomes)
+    last = max((outcome.last_timestamp for outcome in outcomes), default=0)
+    return BuiltParts(messages, frozenset(queues), last)
+
+
+class Difference(NamedTuple):
+    """A file of queues or index that is not as the log says.
+
+    Attributes:
+        path: below the store.
+        position: of the first byte that differs; -1: the file is missing, or is too much.
+        found: what is there.
+    """
+
+    path: str
+    position: int
+    found: str
+
+
+def verify_store(path: str, runner: SliceRunner = here, *, scratch: str | None = None) -> list[Difference]:
+    """Make queues and index elsewhere and compare them with those of the store, byte for byte; nothing is changed.
+
+    Files of queues whose messages have all expired are not compared, for the log does not tell what is in them.
+
+    Args:
+        path: of the store.
+        runner: runs the work on slices.
+        scratch: a folder that all tasks see and that has room for queues and index; None: beside the store.
+    """
+    store = find_store(ReadOnlyFiles(), path)
+    parts = StoreParts(ReadOnlyFiles(), store)
+    queue_sizes = [file.count * UNIT_SIZE for queue in parts.queues.values() for file in queue.queue_files]
+    layouts = [IndexLayout(view.slot_count, view.item_count_max + 1) for view in parts.index_views]
+    size = max(sorted(set(queue_sizes)), key=queue_sizes.count, default=FILE_SIZE_BYTES)
+    layout = max(sorted(set(layouts)), key=layouts.count, default=IndexLayout())
+    with TemporaryDirectory(prefix="rebuild-check-", dir=scratch or str(Path(store.root).parent)) as target:
+        build_parts(path, target, size, layout, runner)
+        return list(_differences(Path(store.root), Path(target)))
+
+
+def _differences(root: Path, target: Path) -> Iterator[Difference]:
+    for name in (QUEUES_NAME, INDEX_NAME):
+        made = {path.relative_to(target) for path in (target / name).rglob("*") if path.is_file()}
+        there = {path.relative_to(root) for path in (root / name).rglob("*") if path.is_file()}
+        for path in sorted(made | there):
+            if path not in there:
+                yield Difference(str(path), -1, "no such file, though the log has messages for it")
+            elif path not in made:
+                if name == INDEX_NAME:
+                    yield Difference(str(path), -1, "a file that the log has no messages for")
+            else:
+                yield from _compared(path, root / path, target / path)
+
+
+def _compared(path: Path, found: Path, expected: Path) -> Iterator[Difference]:
+    with found.open("rb") as there, expected.open("rb") as made:
+        position = 0
+        while True:
+            one, other = there.read(_COMPARED_SIZE), made.read(_COMPARED_SIZE)
+            # The last file of a queue may be longer on disk: zeros are room that is not used.
+            one, other = one.ljust(len(other), b"\0"), other.ljust(len(one), b"\0")
+            if one != other:
+                at = next(place for place, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1])
+                yield Difference(str(path), position + at, f"byte {one[at]:#04x}, where the log gives {other[at]:#04x}")
+                return
+            if not one:
+                return
+            position += len(one)
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[str]:
+    files = OsFiles()
+    store = find_store(ReadOnlyFiles(), path)
+    with open_store(path, tail=Tail.ALL) as view:
+        if view.is_live:
+            raise StoreInUse(store.root)
+    with ExitStack() as stack:
+        stack.callback(lock_store(files, store.root).release)
+        for lock in store.lock_paths[1:]:
+            if files.exists(lock):
+                stack.callback(files.lock(lock).release)
+        yield store.root

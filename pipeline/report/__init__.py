@@ -1,0 +1,1 @@
+"""What is in a log: gathered by tasks, merged, and told on a page."""

@@ -1,0 +1,273 @@
+"""Summaries of many values that take little memory and can be merged in any order: the parts of a report.
+
+| sketch | answers | error |
+| --- | --- | --- |
+| buckets of values | percentiles, histograms | what is told is at most 1/32 above the value |
+| `HeavyHitters` | which names come most often | at most `error` counts too few for each |
+| `KeySample` | how many keys come twice | none up to its limit; then a sample of 1 in 2^level, chosen by hash |
+| `OffsetRuns` | which queue offsets are missing | none up to its limit of runs |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from commitlog.record_rows import gather
+from store.dispatch_batch import Int64s
+
+UInt64s = NDArray[np.uint64]
+
+_SUB_BITS: Final = 5
+_SUBS: Final = 1 << _SUB_BITS
+_VALUE_BITS: Final = 40
+VALUE_MAX: Final = (1 << _VALUE_BITS) - 1
+BUCKETS: Final = (_VALUE_BITS - _SUB_BITS + 1) * _SUBS
+
+
+def buckets_of(values: Int64s) -> Int64s:
+    """Return the bucket of each value: its five highest bits, and how many bits follow.
+
+    Values below 0 count as 0, those of 2^40 and more as 2^40 - 1.
+    """
+    values = np.clip(values, 0, VALUE_MAX)
+    # Exact, for 40 bits fit the 53 of a float.
+    shifts = np.maximum(np.frexp(values.astype(np.float64))[1].astype(np.int64) - 1 - _SUB_BITS, 0)
+    found: Int64s = shifts * _SUBS + (values >> shifts)
+    return found
+
+
+def bucket_begins() -> Int64s:
+    """Return the smallest value of each bucket, and what follows the last one."""
+    numbers = np.arange(BUCKETS + 1, dtype=np.int64)
+    shifts = np.maximum(numbers // _SUBS - 1, 0)
+    begins: Int64s = (numbers - shifts * _SUBS) << shifts
+    return begins
+
+
+_BEGINS: Final = bucket_begins()
+
+
+def percentile(counts: Int64s, share: float) -> int | None:
+    """Return a value that this share of all values does not exceed, as its bucket's largest; None: no values."""
+    total = int(counts.sum())
+    if not total:
+        return None
+    rank = max(int(np.ceil(share * total)), 1)
+    bucket = int(np.searchsorted(np.cumsum(counts), rank))
+    return int(_BEGINS[bucket + 1]) - 1
+
+
+@dataclass(slots=True)
+class HeavyHitters:
+    """The names that come most often, of a stream of any length (Misra and Gries).
+
+    Attributes:
+        size_max: names that are kept.
+        counts: by name; each is at most `error` below the true count, never above it.
+        error: see above; at most the length of the stream divided by `size_max`.
+    """
+
+    size_max: int
+    counts: dict[str, int] = field(default_factory=dict)
+    error: int = 0
+
+    def add(self, values: pa.Array) -> None:
+        """Count texts; nulls are left out."""
+        counted = pc.value_counts(values)
+        counts: Int64s = counted.field("counts").to_numpy()
+        names = counted.field("values")
+        if names.null_count:
+            is_name = np.asarray(names.is_valid())
+            places = np.flatnonzero(is_name)
+            counts, names = counts[places], names.take(pa.array(places))
+        if len(counts) > self.size_max:
+            # All that a merge would take away from all of them is taken at once, before they become Python's.
+            cut = int(np.partition(counts, -self.size_max - 1)[-self.size_max - 1])
+            places = np.flatnonzero(counts > cut)
+            counts, names = counts[places] - cut, names.take(pa.array(places))
+            self.error += cut
+        self._take(dict(zip(names.to_pylist(), counts.tolist(), strict=True)))
+
+    def merge(self, other: HeavyHitters) -> None:
+        """Count what another one has counted."""
+        self.error += other.error
+        self._take(other.counts)
+
+    def top(self, count: int) -> list[tuple[str, int]]:
+        """Return the most frequent names, the first one first."""
+        return sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))[:count]
+
+    def _take(self, counts: dict[str, int]) -> None:
+        for name, count in counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+        if len(self.counts) <= self.size_max:
+            return
+        cut = sorted(self.counts.values(), reverse=True)[self.size_max]
+        self.counts = {name: count - cut for name, count in self.counts.items() if count > cut}
+        self.error += cut
+
+
+@dataclass(slots=True)
+class KeySample:
+    """Hashes of keys, to count those that come more than once.
+
+    Attributes:
+        size_max: hashes that are kept; beyond, `level` rises.
+        level: only hashes that end with so many zero bits are kept: 1 key in 2^level.
+        hashes: of all of these keys, a repeated one as often as it came; sorted.
+    """
+
+    size_max: int
+    level: int = 0
+    hashes: UInt64s = field(default_factory=lambda: np.empty(0, np.uint64))
+
+    def add(self, hashes: UInt64s) -> None:
+        """Take the hashes of some keys."""
+        self._take([hashes[_is_kept(hashes, self.level)]])
+
+    def merge(self, other: KeySample) -> None:
+        """Take what another one has taken."""
+        level = max(self.level, other.level)
+        mine = self.hashes[_is_kept(self.hashes, level)] if level > self.level else self.hashes
+        self.hashes, self.level = mine, level
+        self._take([other.hashes[_is_kept(other.hashes, level)]])
+
+    def repeats(self) -> int:
+        """Return how many keys had come before, of those in the sample."""
+        return int((self.hashes[1:] == self.hashes[:-1]).sum())
+
+    def estimate(self) -> int:
+        """Return how many keys had come before, of all; exact at level 0."""
+        return self.repeats() << self.level
+
+    def _take(self, more: Sequence[UInt64s]) -> None:
+        merged = np.concatenate((self.hashes, *more))
+        while len(merged) > self.size_max:
+            self.level += 1
+            merged = merged[_is_kept(merged, self.level)]
+        merged.sort()
+        self.hashes = merged
+
+
+def _is_kept(hashes: UInt64s, level: int) -> NDArray[np.bool_]:
+    kept: NDArray[np.bool_] = hashes & np.uint64((1 << level) - 1) == 0
+    return kept
+
+
+_WORD: Final = 8
+_MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+_LOW_BYTES: Final[UInt64s] = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
+# Longer keys are told apart by their first bytes and their length.
+_HASHED_MAX: Final = 256
+
+
+def hash_texts(texts: pa.Array) -> UInt64s:
+    """Return a 64-bit hash of each text, eight bytes of all of them at a time; a null is hashed as an empty text."""
+    texts = pc.fill_null(texts, "")
+    _, offsets_buffer, data_buffer = texts.buffers()
+    offsets: Int64s = np.frombuffer(offsets_buffer, np.int32, len(texts) + texts.offset + 1)[texts.offset :].astype(
+        np.int64
+    )
+    size = int(offsets[-1]) if len(texts) else 0
+    data = np.concatenate((np.frombuffer(data_buffer, np.uint8, size) if size else _NOTHING, _PADDING))
+    sizes = np.diff(offsets)
+    hashes: UInt64s = mix(sizes.astype(np.uint64) + _MIX_1)
+    for begin in range(0, min(int(sizes.max(initial=0)), _HASHED_MAX), _WORD):
+        rows = np.flatnonzero(sizes > begin)
+        words = gather(data, offsets[:-1][rows] + begin, "<u8") & _LOW_BYTES[np.minimum(sizes[rows] - begin, _WORD)]
+        hashes[rows] = mix(hashes[rows] ^ words)
+    return hashes
+
+
+_NOTHING: Final = np.empty(0, np.uint8)
+_PADDING: Final = np.zeros(_WORD, np.uint8)
+
+
+def mix(values: UInt64s) -> UInt64s:
+    """Return values whose every bit depends on every bit of those given (the finaliser of xxHash64)."""
+    values = (values ^ (values >> np.uint64(33))) * _MIX_2
+    values = (values ^ (values >> np.uint64(29))) * _MIX_1
+    mixed: UInt64s = values ^ (values >> np.uint64(32))
+    return mixed
+
+
+@dataclass(slots=True)
+class OffsetRuns:
+    """Which offsets of one queue were seen: runs without a gap, `[begin, end)`, ascending and apart.
+
+    Attributes:
+        runs: see above; at most `RUNS_MAX`.
+        repeated: offsets that were seen more than once.
+        is_cut: there were more runs; the smallest gaps were forgotten.
+    """
+
+    RUNS_MAX = 1000
+
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    repeated: int = 0
+    is_cut: bool = False
+
+    def add(self, begin: int, end: int) -> None:
+        """Take the offsets from `begin` up to and without `end`."""
+        if self.runs and self.runs[-1][1] == begin:
+            self.runs[-1] = (self.runs[-1][0], end)
+            return
+        if not self.runs or self.runs[-1][1] < begin:
+            self.runs.append((begin, end))
+        else:
+            self._insert(begin, end)
+        if len(self.runs) > self.RUNS_MAX:
+            self._forget_a_gap()
+
+    def merge(self, other: OffsetRuns) -> None:
+        """Take what another one has seen."""
+        self.repeated += other.repeated
+        self.is_cut |= other.is_cut
+        for begin, end in other.runs:
+            self.add(begin, end)
+
+    def to_list(self) -> list[Any]:
+        """Return its fields, as JSON can hold them."""
+        return [self.runs, self.repeated, self.is_cut]
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Return what is missing between the first and the last offset, as `[begin, end)`."""
+        return [(before[1], after[0]) for before, after in zip(self.runs, self.runs[1:], strict=False)]
+
+    def _insert(self, begin: int, end: int) -> None:
+        kept = list[tuple[int, int]]()
+        for other_begin, other_end in self.runs:
+            if other_end < begin or end < other_begin:
+                kept.append((other_begin, other_end))
+                continue
+            self.repeated += max(min(end, other_end) - max(begin, other_begin), 0)
+            begin, end = min(begin, other_begin), max(end, other_end)
+        self.runs = sorted([*kept, (begin, end)])
+
+    def _forget_a_gap(self) -> None:
+        gaps = self.gaps()
+        place = min(range(len(gaps)), key=lambda number: gaps[number][1] - gaps[number][0])
+        self.runs[place : place + 2] = [(self.runs[place][0], self.runs[place + 1][1])]
+        self.is_cut = True
+
+
+def sparse(counts: NDArray[Any]) -> list[list[int]]:
+    """Return the counts that are not 0 as `[place, count]`."""
+    places = np.flatnonzero(counts)
+    return [list(pair) for pair in zip(places.tolist(), counts[places].tolist(), strict=True)]
+
+
+def dense(pairs: Sequence[Sequence[int]], size: int) -> Int64s:
+    """Return what `sparse` made so small."""
+    counts = np.zeros(size, np.int64)
+    if pairs:
+        places, values = zip(*pairs, strict=True)
+        counts[list(places)] = values
+    return counts

@@ -1,0 +1,1 @@
+"""The sinks without Spark: rows become messages of a log, and the options of both sinks."""

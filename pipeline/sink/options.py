@@ -1,0 +1,125 @@
+"""The options of the sinks `format("dledger")` and `format("dledger-lake")`: read and checked, without Spark.
+
+| option of the log | value |
+| --- | --- |
+| `endpoints` | `host:port` of nodes of all brokers to be used, with commas between them; or |
+| `nameServers` | `host:port` of all name servers |
+| `topic` | of all rows; else the column `topic` says it |
+| `exactlyOnce` | `true`: rows of an earlier try are not stored again (false; bounds: `pipeline.sink.log_writer`) |
+| `writeId` | batch writes: a name for this write; one that is done again under its name stores nothing twice |
+| `deliveryTimeout` | how long a message may take, all tries included (120s) |
+| `compression` | of bodies above 4 KiB: none, zlib, lz4, zstd (none) |
+
+| option of a lake | value |
+| --- | --- |
+| `path` | its directory, which all tasks and the driver share |
+| `kind` | parquet, delta, iceberg (parquet) |
+| `compression` | of its files: zstd, snappy, none (zstd) |
+| `writeId` | batch writes: a name for this write; one that is done again under its name changes nothing |
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+from cluster.client.body_compression import CompressionKind
+from cluster.client.connection import BrokerConnection
+from pipeline.common import option_values as values
+from pipeline.common.errors import BadOption
+from pipeline.lake.files import COMPRESSIONS, FileWriter
+from pipeline.lake.lake import KINDS, lake_writer
+from pipeline.sink.log_writer import LogTarget
+
+LOG_OPTIONS: Final = (
+    "endpoints",
+    "nameServers",
+    "topic",
+    "exactlyOnce",
+    "writeId",
+    "deliveryTimeout",
+    "compression",
+)
+LAKE_OPTIONS: Final = ("path", "kind", "compression", "writeId")
+# What Spark itself puts among the options of a write.
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "numrows"})
+_NO_COMPRESSION: Final = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTarget:
+    """Where a write to a lake goes to, and how. Travels to the tasks.
+
+    Attributes:
+        root: of the lake.
+        kind: parquet, delta or iceberg.
+        compression: of its files.
+    """
+
+    root: str
+    kind: str = "parquet"
+    compression: str = "zstd"
+
+    def writer(self, name: str) -> FileWriter:
+        """Return what writes the rows of one task; `name` tells batch and partition."""
+        return lake_writer(self.root, self.kind, name, self.compression)
+
+
+def parse_log_target(given: Mapping[str, str]) -> tuple[LogTarget, str]:
+    """Return where a write to the log goes to, and the id of a batch write.
+
+    Raises:
+        BadOption, UnknownOption: an option is unknown, missing or wrong.
+    """
+    options = _checked(given, LOG_OPTIONS)
+    endpoints, name_servers = options.get("endpoints", ""), options.get("nameServers", "")
+    try:
+        BrokerConnection(endpoints, name_servers)
+    except ValueError as error:
+        raise BadOption("endpoints", "host:port of brokers, or nameServers instead", str(error)) from None
+    compression = values.parse_choice(
+        "compression", options.get("compression", _NO_COMPRESSION), (_NO_COMPRESSION, "zlib", "lz4", "zstd")
+    )
+    target = LogTarget(
+        endpoints,
+        name_servers,
+        options.get("topic"),
+        values.parse_flag("exactlyOnce", options.get("exactlyOnce", "false")),
+        values.parse_duration_s("deliveryTimeout", options.get("deliveryTimeout", "120s")),
+        None if compression == _NO_COMPRESSION else cast("CompressionKind", compression),
+    )
+    return target, options.get("writeId") or uuid.uuid4().hex
+
+
+def parse_lake_target(given: Mapping[str, str]) -> tuple[LakeTarget, str]:
+    """Return where a write to a lake goes to, and the id of a batch write.
+
+    Raises:
+        BadOption, UnknownOption: an option is unknown, missing or wrong.
+    """
+    options = _checked(given, LAKE_OPTIONS)
+    target = LakeTarget(
+        lake_root(options.get("path", "")),
+        values.parse_choice("kind", options.get("kind", KINDS[0]), KINDS),
+        values.parse_choice("compression", options.get("compression", "zstd"), COMPRESSIONS),
+    )
+    return target, options.get("writeId") or uuid.uuid4().hex
+
+
+def lake_root(path: str) -> str:
+    """Return the directory that the option `path` of a lake names.
+
+    Raises:
+        BadOption: it is missing, or no directory of a file system.
+    """
+    root = path.strip().removeprefix("file://").rstrip("/")
+    if not root or "://" in root:
+        remedy = "Mount what all executors share, and name that directory"
+        raise BadOption("path", "a directory that all tasks and the driver share", repr(path), remedy)
+    return root
+
+
+def _checked(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
+    return values.check_names({name: text for name, text in given.items() if name.lower() not in _OF_SPARK}, known)

@@ -1,0 +1,160 @@
+"""The nodes of one broker, for programs that block: connections, whose turn it is to be asked, and when to give up.
+
+A channel belongs to the process that made it: Spark's workers are forked, and what gRPC had open before is of no use
+behind a fork. So connections are opened when they are first used, anew in each process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
+
+import grpc
+
+from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.v1.answer_pb2 import Answer
+from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from dledger.client.failures import CHANNEL_OPTIONS
+from dledger.client.retry import Backoff
+from pipeline.common.errors import BrokerRefused, BrokerUnreachable
+from pipeline.source.stretch import PATIENCE_S
+
+# A node that stands still is noticed though its connection does not break.
+_KEEPALIVE: Final = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+# Another node may answer otherwise, or the same one a little later; so do those whose cause passes by itself.
+_PASSING: Final = frozenset(
+    {
+        Reason.NOT_REACHED,
+        Reason.ANSWER_LOST,
+        Reason.ANSWER_LATE,
+        Reason.UNKNOWN_BROKER,
+        Reason.WAIT_QUORUM_ACK_TIMEOUT,
+    }
+)
+# What is missing or damaged on one node, or what it has not heard of yet, another one may have.
+_ELSEWHERE: Final = frozenset(
+    {Reason.NO_MESSAGE, Reason.UNKNOWN_TOPIC, Reason.CORRUPT_DATA, Reason.INTERNAL_ERROR, Reason.DISK_ERROR}
+)
+
+
+class _Response(Protocol):
+    @property
+    def answer(self) -> Answer: ...
+
+
+ResponseT = TypeVar("ResponseT", bound=_Response)
+
+
+class Nodes:
+    """Connections to the nodes of a broker. Not shared between threads.
+
+    Args:
+        endpoints: `host:port` of the nodes, with commas.
+        patience_s: how long they are asked in turn before it is an error.
+
+    Attributes:
+        addresses: of the nodes; who answered last comes first.
+    """
+
+    def __init__(self, endpoints: str, patience_s: float = PATIENCE_S) -> None:
+        self.endpoints = endpoints
+        self.patience_s = patience_s
+        self.addresses = endpoints.split(",")
+        self._stubs: dict[str, Any] = {}
+        self._channels: list[grpc.Channel] = []
+        self._process_id = os.getpid()
+
+    def stub(self, address: str) -> Any:
+        """Return the way to call a node."""
+        if os.getpid() != self._process_id:
+            self._channels, self._stubs, self._process_id = [], {}, os.getpid()
+        if address not in self._stubs:
+            channel = grpc.insecure_channel(address, options=(*CHANNEL_OPTIONS, *_KEEPALIVE))
+            self._channels.append(channel)
+            self._stubs[address] = BrokerServiceStub(channel)
+        return self._stubs[address]
+
+    def ask(self, call: Callable[[Any], ResponseT]) -> ResponseT:
+        """Return the answer of the first node that gives one.
+
+        Raises:
+            BrokerRefused: another node would not do it either.
+            BrokerUnreachable: nobody has answered for too long.
+        """
+        turn = Turn(self)
+        while True:
+            try:
+                response = call(self.stub(turn.address))
+                check_answer(response.answer, turn.address)
+            except grpc.RpcError as error:
+                turn.failed(failure(turn.address, error))
+            except RequestFailed as refusal:
+                turn.failed(refusal)
+            else:
+                self.addresses = [turn.address, *(each for each in self.addresses if each != turn.address)]
+                return response
+
+    def close(self) -> None:
+        """Close all connections; they are opened again when they are used."""
+        if os.getpid() == self._process_id:
+            for channel in self._channels:
+                channel.close()
+        self._channels, self._stubs = [], {}
+
+
+class Turn:
+    """Whose turn it is to be asked, and when to give up."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._addresses = list(nodes.addresses)
+        self._refused: set[str] = set()
+        self._backoff = Backoff()
+        self.goes_well()
+
+    @property
+    def address(self) -> str:
+        """Who is to be asked now."""
+        return self._addresses[0]
+
+    @property
+    def has_asked_all(self) -> bool:
+        """Whether all nodes but this one have refused since it went well."""
+        return self._refused >= {*self._addresses} - {self.address}
+
+    def goes_well(self) -> None:
+        """Begin to be patient anew."""
+        self._deadline_s = time.monotonic() + self._nodes.patience_s
+        self._backoff.reset()
+        self._refused.clear()
+
+    def failed(self, failure: RequestFailed) -> None:
+        """Turn to another node, after a pause.
+
+        Raises:
+            BrokerRefused: another node would say the same.
+            BrokerUnreachable: it has lasted too long.
+        """
+        is_elsewhere = failure.reason in _ELSEWHERE and not self.has_asked_all
+        if not (failure.is_worth_trying or failure.reason in _PASSING or is_elsewhere):
+            raise BrokerRefused(self._nodes.endpoints, str(failure)) from failure
+        if time.monotonic() >= self._deadline_s:
+            raise BrokerUnreachable(self._nodes.endpoints, str(failure)) from failure
+        self._refused.add(self.address)
+        if failure.leader and failure.leader != self.address:
+            self._addresses = [failure.leader, *(each for each in self._addresses if each != failure.leader)]
+        else:
+            self._addresses = [*self._addresses[1:], self._addresses[0]]
+        time.sleep(self._backoff.next_s())
+
+
+def failure(address: str, error: grpc.RpcError) -> RequestFailed:
+    """Return what a call means that ended with an error of gRPC."""
+    assert isinstance(error, grpc.Call)
+    return failure_of_call(address, error.code(), error.details() or "", "cluster.v1.BrokerService")

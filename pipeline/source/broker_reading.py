@@ -1,0 +1,229 @@
+"""Reads one stretch of a broker's log: chunks that are cut anywhere are put together, and decoded in great blocks.
+
+Where its entries begin the broker tells with each chunk, out of its index; of a plain log, which has none, it is found
+from record to record. What is told is used if those entries stand back to back, as their own sizes say.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from commitlog.record_rows import gather, good_rows
+from commitlog.record_scan import Stop, blank_size, walk
+from dledger.entry import HEADER_SIZE
+from pipeline.common.errors import DataLost
+from pipeline.reading.log_reading import BATCH_ROWS, Reading
+from pipeline.source.chunk_client import BrokerLog
+from pipeline.source.queue_chunks import gathered
+from pipeline.source.stretch import Chunk, Stretch
+from store.dispatch_batch import Int64s
+from store.message import QueueKey
+
+_log = logging.getLogger(__name__)
+
+# So many bytes that came over the network are decoded at once.
+_BLOCK_BYTES = 8 << 20
+# Of the size in an entry's header.
+_SIZE_AT: Final = 4
+_NONE: Final[Int64s] = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerReading:
+    """Reads a stretch.
+
+    Attributes:
+        stretch: of the log, or of a queue.
+        reading: how.
+        fail_on_data_loss: raise when something was deleted meanwhile, instead of leaving it out.
+        patience_s: how long nodes are asked in turn before it is an error.
+    """
+
+    stretch: Stretch
+    reading: Reading[pa.RecordBatch]
+    fail_on_data_loss: bool
+    patience_s: float
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield its messages.
+
+        Raises:
+            pipeline.common.errors.PipelineError: see `BrokerLog.read` and `pipeline.reading.read_slice.read_slice`.
+        """
+        log = BrokerLog(self.stretch.endpoints, self.patience_s)
+        try:
+            if self.stretch.topic:
+                for chunk in self._chunks(log):
+                    yield from gathered(chunk, self.stretch, self.reading)
+            else:
+                yield from self._of_log(log)
+        finally:
+            log.close()
+
+    def _of_log(self, log: BrokerLog) -> Iterator[pa.RecordBatch]:
+        block = _Block()
+        for chunk in self._chunks(log):
+            if block.size and chunk.header_size != block.header_size:
+                yield from self._decode(block.take_all())
+            elif block.size and chunk.offset != block.end_offset:
+                # What lay between was deleted: what is left of a record that was cut goes with it.
+                yield from self._decode(block.take_whole())
+                block.take_all()
+            block.add(chunk)
+            if block.size >= _BLOCK_BYTES:
+                yield from self._decode(block.take_whole())
+        yield from self._decode(block.take_all())
+
+    def _chunks(self, log: BrokerLog) -> Iterator[Chunk]:
+        """Yield the stretch; without what was deleted meanwhile, if that is allowed."""
+        stretch = self.stretch
+        begin = stretch.begin
+        while begin < stretch.end:
+            try:
+                for chunk in log.read(stretch._replace(begin=begin)):
+                    yield chunk
+                    begin = chunk.next_offset
+            except DataLost as lost:
+                if self.fail_on_data_loss:
+                    raise
+                _log.warning("left out, for failOnDataLoss is false: %s", lost)
+                begin = max(begin + 1, _first_kept(log, stretch))
+
+    def _decode(self, taken: _Taken) -> Iterator[pa.RecordBatch]:
+        data, offset, header_size, begins = taken
+        name = f"broker {self.stretch.endpoints}"
+        ends: Int64s = np.append(begins[1:], len(data))
+        first = position = 0
+        while first < len(begins):
+            last = min(first + BATCH_ROWS, len(begins))
+            position = int(begins[first])
+            window = data[position : int(ends[last - 1])]
+            rows = good_rows(
+                np.frombuffer(window, np.uint8),
+                begins[first:last] + (header_size - position),
+                ends[first:last] - position,
+                offset + position,
+                has_headers=header_size > 0,
+            )
+            yield from self.reading.decode(window, rows, offset + position, name, position, header_size)
+            if len(rows) < last - first:
+                # A filler, an entry of a leader's own, or what is bad: all three are known to who walks.
+                position = int(begins[first + len(rows)])
+                break
+            first, position = last, int(ends[last - 1])
+        yield from self.reading.walk(data, offset, name, header_size, position=position)
+
+
+def _first_kept(log: BrokerLog, stretch: Stretch) -> int:
+    """Return where the first message is that is still there; the stretch's end when none is."""
+    found = log.describe((stretch.topic,) if stretch.topic else ())
+    if not stretch.topic:
+        return found.begin_offset
+    return found.spans.get(QueueKey(stretch.topic, stretch.queue_id), (stretch.end, 0))[0]
+
+
+class _Taken(NamedTuple):
+    """Bytes of a log, whole records, and where they stand.
+
+    Attributes:
+        data: the bytes.
+        offset: of the first of them in the log.
+        header_size: what stands in front of each record.
+        begins: where each record begins in `data`, what stands in front of it included, as far as it is known.
+    """
+
+    data: memoryview
+    offset: int
+    header_size: int
+    begins: Int64s
+
+
+class _Block:
+    """Bytes of a log that were received and not decoded yet; a chunk may be cut anywhere."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.header_size = 0
+        self._offset = 0
+        self._pieces: list[bytes | memoryview] = []
+        # Where records begin, of each piece; none of a piece: not told.
+        self._begins: list[Int64s] = []
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last byte."""
+        return self._offset + self.size
+
+    def add(self, chunk: Chunk) -> None:
+        if not self.size:
+            self.header_size, self._offset = chunk.header_size, chunk.offset
+        self._add(chunk.data, np.frombuffer(chunk.begins, "<i4"))
+
+    def take_all(self) -> _Taken:
+        """Return everything, and hold nothing."""
+        data = memoryview(b"".join(self._pieces))
+        begins = np.concatenate(self._begins) if self._begins else _NONE
+        begins = begins if _are_back_to_back(data, begins) else _NONE
+        taken = _Taken(data, self._offset, self.header_size, begins)
+        self._pieces, self._begins, self.size = [], [], 0
+        return taken
+
+    def take_whole(self) -> _Taken:
+        """Return the whole records, and hold what is left of one that was cut.
+
+        Where bytes hold no good record nothing tells where the next one begins: then all is held until more is here.
+        """
+        all_of_it = self.take_all()
+        begins, position = all_of_it.begins, 0
+        if len(begins):
+            # Whether the last one is whole is known when the next one begins.
+            begins, position = begins[:-1], int(begins[-1])
+        else:
+            begins, position = _walked(all_of_it)
+        data = all_of_it.data
+        if position < len(data):
+            self._offset = all_of_it.offset + position
+            # A record begins there, as far as can be seen.
+            self._add(data[position:], np.zeros(1, np.int64))
+        return all_of_it._replace(data=data[:position], begins=begins)
+
+    def _add(self, data: bytes | memoryview, begins: Int64s) -> None:
+        self._begins.append(begins.astype(np.int64) + self.size)
+        self._pieces.append(data)
+        self.size += len(data)
+
+
+def _are_back_to_back(data: memoryview, begins: Int64s) -> bool:
+    """Return whether entries that begin at these places follow each other, from the first byte on, as they say."""
+    if not len(begins) or begins[0]:
+        return False
+    sizes = np.diff(begins)
+    if not len(sizes):
+        return True
+    if begins[-1] > len(data) or sizes.min() < HEADER_SIZE:
+        return False
+    return bool((gather(np.frombuffer(data, np.uint8), begins[:-1] + _SIZE_AT, ">i4") == sizes).all())
+
+
+def _walked(taken: _Taken) -> tuple[Int64s, int]:
+    """Return where records begin, found from one to the next, and the position behind the last that is whole."""
+    data, header_size, position = taken.data, taken.header_size, 0
+    starts: list[int] = []
+    while position < len(data):
+        found = walk(data, position, len(data), header_size=header_size)
+        starts += found.starts
+        position = found.position
+        if found.stop is Stop.BLANK:
+            behind = position + blank_size(data, position, header_size)
+            if behind > len(data):
+                break
+            position = behind
+        elif found.stop is not Stop.END:
+            break
+    return np.array(starts, np.int64) - header_size, position

@@ -1,0 +1,135 @@
+"""A running broker as a source of messages (`pipeline.source.view`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from pipeline.common.errors import DataLost, LostRange
+from pipeline.log.marks import MARK_SIZE, Mark, some_of
+from pipeline.log.selection import Selection
+from pipeline.log.slices import QUEUED_SHARE_MAX, SLICE_SIZE_BYTES
+from pipeline.source.chunk_client import BrokerLog, Planned
+from pipeline.source.parts import Part
+from pipeline.source.stretch import Stretch
+from pipeline.source.view import Span, Spans, parts_min, queue_ranges, spans_of
+from store.message import QueueKey
+
+
+class BrokerView:
+    """What a broker had when it was asked.
+
+    Args:
+        log: of the broker; stays open.
+        endpoints: in the order in which tasks ask them.
+        topics: those wanted; none: all.
+        is_marked: see `pipeline.source.path_view.PathView`.
+    """
+
+    def __init__(
+        self, log: BrokerLog, endpoints: str, topics: tuple[str, ...] = (), *, is_marked: bool = False
+    ) -> None:
+        self._log = log
+        self._is_marked = is_marked
+        self._endpoints = endpoints
+        self._asked = topics
+        self._found = log.describe(topics)
+        self.name = f"broker {endpoints}"
+
+    @property
+    def spans(self) -> Spans:
+        """See `SourceView`."""
+        return self._found.spans
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """See `SourceView`."""
+        return self._found.topics
+
+    @property
+    def index_range(self) -> Span | None:
+        """See `SourceView`: a broker does not tell."""
+        return None
+
+    def offsets_at(self, keys: Spans, timestamp_ms: int) -> dict[QueueKey, int]:
+        """See `SourceView`."""
+        found = self._log.describe(tuple(sorted({key.topic for key in keys})), timestamp_ms)
+        # What came since it was described is not seen.
+        return {key: min(found.by_time.get(key, end), end) for key, (_, end) in keys.items()}
+
+    def first(self, spans: Spans, messages_max: int | None, size_bytes_max: int | None) -> dict[QueueKey, int]:
+        """See `SourceView`."""
+        if messages_max is None and size_bytes_max is None:
+            return {key: end for key, (_, end) in spans.items()}
+        planned = self._log.plan(spans, messages_max, size_bytes_max)
+        return {key: end for key, (_, end) in planned.spans.items()}
+
+    def physical_offset(self, key: QueueKey, offset: int) -> int | None:
+        """See `SourceView`."""
+        begin, end = self._found.spans.get(key, (0, 0))
+        if not begin <= offset < end:
+            return None
+        planned = self._log.plan({key: (offset, offset + 1)})
+        return planned.begin_offset if planned.messages else None
+
+    def parts(
+        self, selection: Selection, partitions_min: int | None, rows_max: int | None, *, fail_on_data_loss: bool
+    ) -> list[Part]:
+        """See `SourceView`."""
+        spans = self.spans if selection.queue_ranges is None else spans_of(selection.queue_ranges)
+        wanted = {key: span for key, span in spans.items() if selection.wants_queue(*key) and span[0] < span[1]}
+        planned = self._log.plan(wanted)
+        if fail_on_data_loss:
+            self._check(wanted, planned.spans)
+        spans = {key: span for key, span in planned.spans.items() if span[0] < span[1]}
+        rest = replace(selection, topics=None, queue_ranges=None)
+        count = _part_count(planned, partitions_min, rows_max)
+        span = planned.end_offset - planned.begin_offset
+        if selection.is_by_topic and planned.size_bytes < QUEUED_SHARE_MAX * span:
+            messages = max(1, -(-planned.messages // count))
+            return self._of_queues(spans, rest, messages, self._marks([planned.begin_offset]))
+        planned = self._log.plan(spans, split_bytes=max(1, span // count))
+        borders = [planned.begin_offset, *planned.split_offsets, planned.end_offset]
+        marks = self._marks(borders[:-1] if planned.messages else [])
+        if selection.is_by_topic:
+            rest = replace(rest, queue_ranges=queue_ranges(spans))
+        else:
+            # Messages that are in no queue too: all of the log.
+            borders[0], borders[-1] = self._found.begin_offset, self._found.end_offset
+        return [
+            Part(Stretch(self._endpoints, begin, end), rest, marks) for begin, end in pairwise(borders) if begin < end
+        ]
+
+    def close(self) -> None:
+        """See `SourceView`; the connections stay for the next view."""
+
+    def _check(self, wanted: Spans, there: Spans) -> None:
+        lost = [
+            LostRange(f"topic {key.topic}, queue {key.queue_id}", *gap, "deleted since it was asked for, or not there")
+            for key, (begin, end) in wanted.items()
+            for gap in ((begin, there.get(key, (end, end))[0]), (there.get(key, (end, end))[1], end))
+            if gap[0] < gap[1]
+        ]
+        if lost:
+            raise DataLost(self.name, lost)
+
+    def _marks(self, begins: Sequence[int]) -> tuple[Mark, ...]:
+        """Return marks of the log at some places where messages begin."""
+        offsets = some_of(begins) if self._is_marked else ()
+        stretches = [Stretch(self._endpoints, offset, offset + MARK_SIZE) for offset in offsets]
+        return tuple(Mark(each.begin, b"".join(chunk.data for chunk in self._log.read(each))) for each in stretches)
+
+    def _of_queues(self, spans: Spans, rest: Selection, count: int, marks: tuple[Mark, ...]) -> list[Part]:
+        return [
+            Part(Stretch(self._endpoints, first, min(first + count, end), key.topic, key.queue_id), rest, marks)
+            for key, (begin, end) in sorted(spans.items())
+            for first in range(begin, end, count)
+        ]
+
+
+def _part_count(planned: Planned, partitions_min: int | None, rows_max: int | None) -> int:
+    """Return into how many parts messages are cut at least."""
+    least = partitions_min or parts_min(planned.size_bytes)
+    of_rows = -(-planned.messages // rows_max) if rows_max else 1
+    return max(least, -(-planned.size_bytes // SLICE_SIZE_BYTES), of_rows)

@@ -1,0 +1,192 @@
+"""Reads one part where there is a choice of replicas: its own host's first, and what is damaged in one from another.
+
+A replica that lacks the part, or loses it meanwhile, is followed by the next one, which goes on where it broke off.
+What is damaged in the replica that is read is looked for in all others, checked against its checksums there, and comes
+in its place; only what no replica has whole is left to the policy (`pipeline.reading.corrupt_policy`).
+
+Of the log exactly the damaged bytes are read elsewhere, for they stand at the same place everywhere. Of a queue a run
+of messages is, and where no replica has all of the run, its halves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from pipeline.common.errors import DataLost, NoStore, PipelineError, StoreUnreadable
+from pipeline.log.slice import Slice
+from pipeline.reading.corrupt_policy import CorruptPolicy
+from pipeline.source.other_places import Candidate, Place, clipped
+from store.dispatch_batch import Skipped
+
+_log = logging.getLogger(__name__)
+
+# What tells how far a part was read.
+LOG_COLUMNS: Final = ("physicalOffset", "storeSize")
+QUEUE_COLUMNS: Final = ("queueOffset",)
+# Messages of a queue that are read elsewhere at once.
+_RUN: Final = 64
+# What sends a task to the next replica. A broker that does not answer, or refuses, is the last one there is: all of its
+# nodes were asked for as long as a query waits.
+_MISSING: Final = (DataLost, NoStore, StoreUnreadable)
+
+# Of a place, and whether it is read for what is damaged elsewhere.
+ReadPlace = Callable[[Place, bool], Iterator[pa.RecordBatch]]
+
+
+class Damaged(Exception):  # a message to who reads, no error that a person sees
+    """Bytes that hold no good record."""
+
+    def __init__(self, skipped: Skipped, content: bytes) -> None:
+        super().__init__(skipped)
+        self.skipped = skipped
+        self.content = content
+
+
+class Stopping(CorruptPolicy):
+    """Ends reading at the first corrupt bytes."""
+
+    def handle(self, skipped: Skipped, content: bytes | memoryview) -> None:
+        """Raise `Damaged`."""
+        raise Damaged(skipped, bytes(content))
+
+
+@dataclass(slots=True)
+class ChoiceReading:
+    """Reads one part.
+
+    Attributes:
+        candidates: in the order in which they are asked.
+        planned: the place that was planned.
+        position: how far it was read: a physical offset, or that of a queue.
+        end: of the part.
+        read: gives the batches of a place, with the columns that tell the position; raises `Damaged`.
+        give_up: gives the batches of the rest of the planned place; raises as the query wants it.
+        on_corrupt: the query's policy.
+    """
+
+    candidates: Sequence[Candidate]
+    planned: Place
+    position: int
+    end: int
+    read: ReadPlace
+    give_up: Callable[[Place], Iterator[pa.RecordBatch]]
+    on_corrupt: CorruptPolicy
+    _places: dict[str, list[Place] | None] = field(default_factory=dict)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of the part."""
+        for candidate in self.candidates:
+            places = None if candidate.is_spare else self._places_of(candidate)
+            if places is None:
+                continue
+            try:
+                yield from self._from(candidate, places, self.end)
+            except _MISSING as error:
+                _log.info("%s: %s; another replica is asked", candidate.name, error)
+            else:
+                return
+        for place in clipped([self.planned], self.position, self.end):
+            yield from self.give_up(place)
+
+    def _from(self, candidate: Candidate, places: list[Place], end: int) -> Iterator[pa.RecordBatch]:
+        while self.position < end:
+            try:
+                for place in clipped(places, self.position, end):
+                    for batch in self.read(place, False):
+                        self.position = self._behind(batch)
+                        yield batch
+            except Damaged as damaged:
+                if self.planned.topic:
+                    behind = min(self.position + _RUN, end)
+                    yield from self._run(candidate, self.position, behind)
+                    self.position = behind
+                    continue
+                skipped = damaged.skipped
+                yield from self._from(candidate, places, skipped.offset)
+                # More damage in front of it may reach behind it: then it was dealt with.
+                if self.position <= skipped.offset:
+                    yield from self._instead(candidate, damaged)
+                    self.position = skipped.offset + skipped.size
+            else:
+                return
+
+    def _places_of(self, candidate: Candidate) -> list[Place] | None:
+        if candidate.name not in self._places:
+            self._places[candidate.name] = candidate.find()
+        return self._places[candidate.name]
+
+    def _behind(self, batch: pa.RecordBatch) -> int:
+        """Return the position behind a batch that is not empty."""
+        last = batch.num_rows - 1
+        if self.planned.topic:
+            return int(batch.column(QUEUE_COLUMNS[0])[last].as_py()) + 1
+        return sum(int(batch.column(name)[last].as_py()) for name in LOG_COLUMNS)
+
+    # ----------------------------------------------------------------------------------------------- what is damaged
+
+    def _instead(self, candidate: Candidate, damaged: Damaged) -> Iterator[pa.RecordBatch]:
+        """Yield what other replicas have where the log of one is damaged."""
+        skipped = damaged.skipped
+        for other in self.candidates:
+            if other is not candidate:
+                batches = self._whole(other, skipped.offset, skipped.offset + skipped.size)
+                if batches is not None:
+                    self.on_corrupt.mended(skipped, damaged.content, other.name)
+                    yield from batches
+                    return
+        self.on_corrupt.handle(skipped, damaged.content)
+
+    def _run(self, candidate: Candidate, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield messages of a queue, some of which are damaged in the replica that is read."""
+        damaged = None
+        for other in [candidate, *(each for each in self.candidates if each is not candidate)]:
+            try:
+                batches = self._whole(other, begin, end, is_told=other is candidate)
+            except Damaged as found:
+                damaged = found
+                continue
+            if batches is not None:
+                if damaged is not None:
+                    self.on_corrupt.mended(damaged.skipped, damaged.content, other.name)
+                yield from batches
+                return
+        if end - begin > 1:
+            middle = (begin + end) // 2
+            yield from self._run(candidate, begin, middle)
+            yield from self._run(candidate, middle, end)
+        elif damaged is not None:
+            self.on_corrupt.handle(damaged.skipped, damaged.content)
+
+    def _whole(
+        self, candidate: Candidate, begin: int, end: int, *, is_told: bool = False
+    ) -> list[pa.RecordBatch] | None:
+        """Return all that a replica has of a range; None: not all of it, or it is damaged there, too.
+
+        Raises:
+            Damaged: it is, and that is to be told.
+        """
+        places = self._places_of(candidate)
+        parts = [] if places is None else clipped(places, begin, end)
+        if sum(map(_length, parts)) != end - begin:
+            return None
+        try:
+            batches = [batch for part in parts for batch in self.read(part, not is_told)]
+        except Damaged:
+            if is_told:
+                raise
+            return None
+        except PipelineError as error:
+            _log.info("%s: %s", candidate.name, error)
+            return None
+        return batches if not batches or self._behind(batches[-1]) <= end else None
+
+
+def _length(place: Place) -> int:
+    if isinstance(place, Slice) and place.is_queue:
+        return place.end_queue_offset - place.begin_queue_offset
+    return place.end - place.begin

@@ -1,0 +1,235 @@
+"""A broker's log over gRPC, for drivers and tasks: what there is, what comes next, and the bytes in great chunks.
+
+Calls block. Any node serves any call, for what is committed has the same bytes at the same place on all of them; so a
+node that dies or hangs is followed by the next one, in the middle of a chunk's stream too, and nothing comes twice.
+
+Not here: connections, and whom to ask when (`pipeline.source.broker_nodes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import grpc
+
+from cluster.errors import Reason, RequestFailed, check_answer
+from cluster.v1 import broker_pb2 as pb
+from dledger.v1.log_pb2 import ReadMode
+from pipeline.common.errors import DataLost, LostRange
+from pipeline.source.broker_nodes import Nodes, Turn, failure
+from pipeline.source.stretch import PATIENCE_S, Chunk, Span, Spans, Stretch
+from store.message import QueueKey
+
+_CALL_TIMEOUT_S: Final = 10.0
+# Of a stream, which is opened again behind it: a node that has stopped to send is not waited for without end.
+_STREAM_TIMEOUT_S: Final = 20.0
+_CHUNK_BYTES: Final = 1 << 20
+
+
+class Described(NamedTuple):
+    """What there is to read.
+
+    Attributes:
+        spans: of the topics asked for: from the first message that is kept to behind the last.
+        by_time: where the time asked for stands in them; empty when none was.
+        topics: all that may be read.
+        begin_offset, end_offset: of the log.
+    """
+
+    spans: dict[QueueKey, Span]
+    by_time: dict[QueueKey, int]
+    topics: tuple[str, ...]
+    begin_offset: int
+    end_offset: int
+
+
+class Planned(NamedTuple):
+    """What is read next, and where it stands; see `PlanLogResponse`."""
+
+    spans: dict[QueueKey, Span]
+    begin_offset: int
+    end_offset: int
+    split_offsets: tuple[int, ...]
+    messages: int
+    size_bytes: int
+
+
+class BrokerLog:
+    """The log of one broker. Not shared between threads; it may be pickled, and connects anew then.
+
+    Args:
+        endpoints: `host:port` of its nodes, with commas.
+        patience_s: how long nodes are asked in turn before it is an error.
+    """
+
+    def __init__(self, endpoints: str, patience_s: float = PATIENCE_S) -> None:
+        self._nodes = Nodes(endpoints, patience_s)
+
+    def __reduce__(self) -> tuple[type[BrokerLog], tuple[str, float]]:
+        """Leave connections out."""
+        return BrokerLog, (self._nodes.endpoints, self._nodes.patience_s)
+
+    def close(self) -> None:
+        """Close all connections; they are opened again when they are used."""
+        self._nodes.close()
+
+    # -------------------------------------------------------------------------------------------------- planning
+
+    def describe(self, topics: tuple[str, ...] = (), timestamp_ms: int | None = None) -> Described:
+        """Return what there is to read now: all that was acknowledged before.
+
+        Args:
+            topics: those wanted; none: all that may be read.
+            timestamp_ms: also where this time stands in the queues.
+
+        Raises:
+            BrokerUnreachable, BrokerRefused: see there.
+        """
+        # 0 is "no time" to the broker; nothing was stored before 1.
+        at = 0 if timestamp_ms is None else max(timestamp_ms, 1)
+        request = pb.DescribeLogRequest(topics=topics, mode=ReadMode.READ_MODE_LINEARIZABLE, timestamp_ms=at)
+        found: pb.DescribeLogResponse = self._nodes.ask(lambda stub: stub.DescribeLog(request, timeout=_CALL_TIMEOUT_S))
+        by_time = {key: begin for key, (begin, _) in _spans_of(found.by_time).items()}
+        spans = _spans_of(found.spans)
+        return Described(spans, by_time, tuple(found.topics), found.begin_offset, found.end_offset)
+
+    def plan(
+        self, spans: Spans, messages_max: int | None = None, size_bytes_max: int | None = None, split_bytes: int = 0
+    ) -> Planned:
+        """Return what of these spans is read next; see `PlanLogRequest`.
+
+        Raises:
+            BrokerUnreachable, BrokerRefused: see there.
+        """
+        request = pb.PlanLogRequest(
+            spans=_to_wire(spans),
+            max_messages=messages_max or 0,
+            max_bytes=size_bytes_max or 0,
+            split_bytes=split_bytes,
+            mode=ReadMode.READ_MODE_LINEARIZABLE,
+        )
+        if not request.spans:
+            return Planned({}, 0, 0, (), 0, 0)
+        found: pb.PlanLogResponse = self._nodes.ask(lambda stub: stub.PlanLog(request, timeout=_CALL_TIMEOUT_S))
+        window = (found.begin_offset, found.end_offset, tuple(found.split_offsets))
+        return Planned(_spans_of(found.spans), *window, found.messages, found.size_bytes)
+
+    def order(self, *, is_leader_first: bool) -> str:
+        """Return the endpoints with the leader first, or last: who is asked first spares the others.
+
+        Raises:
+            BrokerUnreachable, BrokerRefused: see there.
+        """
+        request = pb.BrokerStatusRequest()
+        found: pb.BrokerStatusResponse = self._nodes.ask(lambda stub: stub.Status(request, timeout=_CALL_TIMEOUT_S))
+        leader = found.leader.address
+        others = [each for each in self._nodes.endpoints.split(",") if each != leader]
+        ordered = ([leader, *others] if is_leader_first else [*others, leader]) if leader else others
+        return ",".join(ordered)
+
+    # --------------------------------------------------------------------------------------------------- reading
+
+    def read(self, stretch: Stretch) -> Iterator[Chunk]:
+        """Yield a stretch of the log, chunk by chunk; the next node goes on where one breaks off.
+
+        Raises:
+            BrokerUnreachable, BrokerRefused: see there.
+            DataLost: it was deleted after it was planned.
+        """
+        turn = Turn(self._nodes)
+        offset = stretch.begin
+        while offset < stretch.end:
+            try:
+                for chunk in self._stream(stretch, offset, turn.address):
+                    yield chunk
+                    offset = chunk.next_offset
+                    turn.goes_well()
+            except RequestFailed as refusal:
+                if refusal.reason is Reason.NO_MESSAGE and turn.has_asked_all:
+                    raise _lost(stretch, offset, refusal) from refusal
+                turn.failed(refusal)
+            else:
+                if offset < stretch.end:
+                    turn.failed(RequestFailed(Reason.ANSWER_LOST, f"{turn.address} ended its stream at {offset}"))
+
+    def _stream(self, stretch: Stretch, offset: int, address: str) -> Iterator[Chunk]:
+        if stretch.topic:
+            request = pb.ReadLogRequest(
+                topic=stretch.topic,
+                queue_id=stretch.queue_id,
+                begin=offset,
+                end=stretch.end,
+                chunk_bytes=_CHUNK_BYTES,
+            )
+        else:
+            request = pb.ReadLogRequest(begin_offset=offset, end_offset=stretch.end, chunk_bytes=_CHUNK_BYTES)
+        timeout_s = min(_STREAM_TIMEOUT_S, self._nodes.patience_s / 3)
+        call = self._nodes.stub(address).ReadLog(request, timeout=timeout_s)
+        try:
+            for found in call:
+                check_answer(found.answer, address)
+                places = (found.physical_offsets, found.sizes, found.begins)
+                yield Chunk(found.data, found.header_size, found.offset, found.next_offset, *places)
+        except grpc.RpcError as error:
+            raise failure(address, error) from error
+        finally:
+            call.cancel()
+
+    # ------------------------------------------------------------------------------------------------- progress
+
+    def commit_offsets(self, group: str, offsets: Mapping[QueueKey, int]) -> None:
+        """Publish what was consumed as a group's progress; an offset that is kept already never goes back.
+
+        Raises:
+            BrokerUnreachable, BrokerRefused: see there.
+        """
+        by_topic: dict[str, list[tuple[int, int]]] = {}
+        for key, offset in sorted(offsets.items()):
+            by_topic.setdefault(key.topic, []).append((key.queue_id, offset))
+        for topic, queues in by_topic.items():
+            self._commit(group, topic, queues)
+
+    def _commit(self, group: str, topic: str, queues: list[tuple[int, int]]) -> None:
+        queue_ids = [queue_id for queue_id, _ in queues]
+        question = pb.FetchOffsetRequest(group=group, topic=topic, queue_ids=queue_ids)
+        known: pb.FetchOffsetResponse = self._nodes.ask(
+            lambda stub: stub.FetchOffset(question, timeout=_CALL_TIMEOUT_S)
+        )
+        resets = dict(zip(known.queue_ids, known.reset_counts, strict=True))
+        request = pb.CommitOffsetRequest(
+            group=group,
+            topic=topic,
+            queue_ids=queue_ids,
+            offsets=[offset for _, offset in queues],
+            reset_counts=[resets.get(queue_id, 0) for queue_id in queue_ids],
+        )
+
+        def commit(stub: Any) -> pb.CommitOffsetResponse:
+            done: pb.CommitOffsetResponse = stub.CommitOffset(request, timeout=_CALL_TIMEOUT_S)
+            return done
+
+        self._nodes.ask(commit)
+
+
+def _lost(stretch: Stretch, offset: int, refusal: RequestFailed) -> DataLost:
+    what = f"topic {stretch.topic}, queue {stretch.queue_id}" if stretch.topic else "log"
+    return DataLost(f"broker {stretch.endpoints}", [LostRange(what, offset, stretch.end, str(refusal))])
+
+
+def _spans_of(spans: Any) -> dict[QueueKey, Span]:
+    return {
+        QueueKey(each.topic, queue_id): (begin, end)
+        for each in spans
+        for queue_id, begin, end in zip(each.queue_ids, each.begins, each.ends, strict=True)
+    }
+
+
+def _to_wire(spans: Spans) -> list[pb.QueueSpans]:
+    found: dict[str, pb.QueueSpans] = {}
+    for key, (begin, end) in sorted(spans.items()):
+        topic = found.setdefault(key.topic, pb.QueueSpans(topic=key.topic))
+        topic.queue_ids.append(key.queue_id)
+        topic.begins.append(begin)
+        topic.ends.append(end)
+    return list(found.values())

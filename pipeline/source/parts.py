@@ -1,0 +1,111 @@
+"""What one task of the source reads, from files or from a broker, and how: the same Arrow batches from both.
+
+A part is small and travels to its task; what is read of it depends on nothing else than the part and `HowToRead`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pipeline.columns.plain_bodies import plain_bodies
+from pipeline.log.marks import Mark
+from pipeline.log.selection import Selection
+from pipeline.log.slice import Slice
+from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
+from pipeline.reading.read_slice import read_slice, reading_of
+from pipeline.source.choice_reading import LOG_COLUMNS, QUEUE_COLUMNS, ChoiceReading, Stopping
+from pipeline.source.other_places import NO_CHOICE, Place, Replicas, candidates
+from pipeline.source.stretch import PATIENCE_S, Stretch
+
+# A node that is asked for what is damaged elsewhere is not waited for.
+_OTHER_PATIENCE_S = 5.0
+
+
+class Part(NamedTuple):
+    """What one task reads.
+
+    Attributes:
+        place: a slice of files, or a stretch of a broker's log.
+        selection: what is wanted of it.
+        marks: of the log, where another replica's directory may be read.
+    """
+
+    place: Place
+    selection: Selection
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HowToRead:
+    """What all tasks of a query have in common.
+
+    Attributes:
+        columns: of the native schema.
+        verify_crc, on_corrupt, fail_on_data_loss: as of `pipeline.reading.read_slice.read_slice`.
+        is_decompressing: give bodies that clients compressed as they were before.
+        replicas: that may be read instead of what was planned.
+        patience_s: how long nodes of a broker are asked in turn before it is an error.
+    """
+
+    columns: tuple[str, ...]
+    verify_crc: bool = False
+    on_corrupt: CorruptPolicy = FAIL
+    fail_on_data_loss: bool = True
+    is_decompressing: bool = False
+    replicas: Replicas = NO_CHOICE
+    patience_s: float = PATIENCE_S
+
+    def read(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a part, in the order of the log or of the queue.
+
+        Raises:
+            pipeline.common.errors.PipelineError: see `read_slice`, and `pipeline.source.chunk_client.BrokerLog.read`.
+        """
+        if self.is_decompressing and "body" in self.columns:
+            plain = replace(self, columns=tuple(dict.fromkeys((*self.columns, "sysFlag"))), is_decompressing=False)
+            return (plain_bodies(batch).select(self.columns) for batch in plain.read(part))
+        if self.replicas.is_choice or (isinstance(part.place, Stretch) and "," in part.place.endpoints):
+            return self._of_choice(part)
+        return self._of_place(part.place, part.selection)
+
+    def _of_place(self, place: Place, selection: Selection) -> Iterator[pa.RecordBatch]:
+        if isinstance(place, Stretch):
+            return self._of_broker(place, selection)
+        return read_slice(
+            place,
+            self.columns,
+            selection=selection,
+            verify_crc=self.verify_crc,
+            on_corrupt=self.on_corrupt,
+            fail_on_data_loss=self.fail_on_data_loss,
+        )
+
+    def _of_choice(self, part: Part) -> Iterator[pa.RecordBatch]:
+        place = part.place
+        begin, end = place.begin, place.end
+        if isinstance(place, Slice) and place.is_queue:
+            begin, end = place.begin_queue_offset, place.end_queue_offset
+        names = tuple(dict.fromkeys((*self.columns, *(QUEUE_COLUMNS if place.topic else LOG_COLUMNS))))
+        first = replace(self, columns=names, on_corrupt=Stopping(), fail_on_data_loss=True)
+        other = replace(first, verify_crc=True, patience_s=_OTHER_PATIENCE_S)
+        reading = ChoiceReading(
+            candidates(place, part.marks, self.replicas),
+            place,
+            begin,
+            end,
+            lambda place, is_other: (other if is_other else first)._of_place(place, part.selection),  # noqa: SLF001
+            lambda place: self._of_place(place, part.selection),
+            self.on_corrupt,
+        )
+        return (batch.select(self.columns) for batch in reading.batches())
+
+    def _of_broker(self, stretch: Stretch, selection: Selection) -> Iterator[pa.RecordBatch]:
+        # Only now: who reads files needs no gRPC, which every process of Spark's Python would load.
+        from pipeline.source.broker_reading import BrokerReading  # noqa: PLC0415
+
+        reading = reading_of(self.columns, selection, verify_crc=self.verify_crc, on_corrupt=self.on_corrupt)
+        return BrokerReading(stretch, reading, self.fail_on_data_loss, self.patience_s).batches()

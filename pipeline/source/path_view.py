@@ -1,0 +1,158 @@
+"""The files of a store as a source of messages (`pipeline.source.view`)."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipeline.log.marks import Mark, marks_of, some_of
+from pipeline.log.places import NO_INDEX
+from pipeline.log.replicas import choose_replicas
+from pipeline.log.selection import Selection
+from pipeline.log.slice import Slice
+from pipeline.log.slices import QUEUED_SHARE_MAX, plan
+from pipeline.source.parts import Part
+from pipeline.source.view import Span, Spans, parts_min, spans_of
+from store.dispatch_batch import Int32s, Int64s
+from store.log_order import QueueRange, Units, Window, at_once, clamp, first_in_log, window_of
+from store.message import QueueKey
+from store.queue_unit import BLANK_SIZE
+from store.queue_view import QueueView
+
+
+class PathView:
+    """A store, or that of its replicas that holds most of what is committed.
+
+    Args:
+        paths: of it, or of the replicas.
+        is_marked: whether parts tell the log that they are of, for tasks that have replicas of their own.
+    """
+
+    def __init__(self, paths: Sequence[str], *, is_marked: bool = False) -> None:
+        self._store = choose_replicas(paths)
+        self._is_marked = is_marked or len(paths) > 1
+        self.name = self._store.path
+
+    @property
+    def spans(self) -> Spans:
+        """See `SourceView`."""
+        return self._store.queues
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """See `SourceView`."""
+        return tuple(self._store.topics)
+
+    @property
+    def index_range(self) -> Span | None:
+        """See `SourceView`."""
+        store = self._store
+        return None if store.begin_index == NO_INDEX else (store.begin_index, store.end_index)
+
+    def offsets_at(self, keys: Spans, timestamp_ms: int) -> dict[QueueKey, int]:
+        """See `SourceView`."""
+        return {key: self._store.queue_offset_at_time(key, timestamp_ms) for key in keys}
+
+    def first(self, spans: Spans, messages_max: int | None, size_bytes_max: int | None) -> dict[QueueKey, int]:
+        """See `SourceView`."""
+        ranges = self._ranges(spans)
+        known = {each.key: each.end for each in ranges}
+        if ranges:
+            ends = at_once(first_in_log(ranges, messages_max, size_bytes_max))
+        else:
+            # Only the log tells of these messages, and no queue.
+            size = self._store.end_offset - self._store.certain_offset
+            return _all_alike(spans, messages_max, size_bytes_max, size)
+        is_all = all(ends.get(key, 0) == end for key, end in known.items())
+        if is_all and messages_max is None and size_bytes_max is None:
+            return {key: end for key, (_, end) in spans.items()}
+        return {key: ends.get(key, begin) for key, (begin, _) in spans.items()}
+
+    def physical_offset(self, key: QueueKey, offset: int) -> int | None:
+        """See `SourceView`."""
+        view = self._store.queue_views.get(key)
+        if view is None or not view.begin <= offset < view.end:
+            return None
+        unit = view.unit(offset)
+        return None if unit.size == BLANK_SIZE else unit.offset
+
+    def parts(
+        self, selection: Selection, partitions_min: int | None, rows_max: int | None, *, fail_on_data_loss: bool
+    ) -> list[Part]:
+        """See `SourceView`."""
+        known = None if selection.queue_ranges is None else self._known_window(spans_of(selection.queue_ranges))
+        size = self._store.size if known is None else known.size_bytes
+        least = partitions_min or parts_min(size)
+        wanted = selection
+        if known is not None and known.size_bytes > QUEUED_SHARE_MAX * (known.end - known.begin):
+            # The stretch is known: nothing has to be looked up once more.
+            wanted = Selection(offset_range=(self._store.entry_offset(known.begin), known.end))
+        slices = plan(self._store, wanted, partitions_min=least, rows_max=rows_max, fail_on_data_loss=fail_on_data_loss)
+        marks = self._marks(slices) if self._is_marked else ()
+        # Whoever reads one queue needs no ranges of all the others.
+        small = Selection(begin_ms=selection.begin_ms, end_ms=selection.end_ms, tags=selection.tags)
+        return [Part(each, small if each.is_queue else selection, marks) for each in slices]
+
+    def close(self) -> None:
+        """See `SourceView`."""
+        self._store.close()
+
+    def _marks(self, slices: Sequence[Slice]) -> tuple[Mark, ...]:
+        begins = map(self._begin_of, some_of(slices))
+        return marks_of(self._store, (begin for begin in begins if begin is not None))
+
+    def _begin_of(self, part: Slice) -> int | None:
+        """Return where a record of a slice, or one before it, is known to begin; None: that is not known."""
+        if part.is_queue:
+            unit = self._store.queue_views[QueueKey(part.topic or "", part.queue_id)].unit(part.begin_queue_offset)
+            return None if unit.size == BLANK_SIZE else self._store.entry_offset(unit.offset)
+        return part.begin if part.is_begin_known else max(int(posixpath.basename(part.path)), self._store.begin_offset)
+
+    def _known_window(self, spans: Spans) -> Window | None:
+        """Return the stretch of the log that holds these spans; None: units do not tell, for all of them."""
+        store = self._store
+        ranges = self._ranges(spans)
+        window = at_once(window_of(ranges))
+        if {each.key: (each.begin, each.end) for each in ranges} != {k: s for k, s in spans.items() if s[0] < s[1]}:
+            return None
+        # A program that runs has made its queues sound when it started; what a crash left is scanned.
+        is_sound = store.is_live or window.end <= store.certain_offset
+        return window if ranges and is_sound and window.begin >= store.begin_offset else None
+
+    def _ranges(self, spans: Spans) -> list[QueueRange]:
+        """Return what queues know of these spans."""
+        found = []
+        for key, (begin, end) in spans.items():
+            view = self._store.queue_views.get(key)
+            if view is not None:
+                last = min(end, view.end, self._store.queue_end(view))
+                first = max(begin, view.begin)
+                if first == begin and first < last:
+                    found.append(QueueRange(key, first, last, _units(view)))
+        return clamp(found, {each.key: each.end for each in found})
+
+
+def _all_alike(
+    spans: Spans, messages_max: int | None, size_bytes_max: int | None, size_bytes: int
+) -> dict[QueueKey, int]:
+    """Return where spans end of which each gives its share, up to a limit; their messages take about so many bytes."""
+    total = sum(end - begin for begin, end in spans.values())
+    limit = total if messages_max is None else min(total, messages_max)
+    if size_bytes_max is not None:
+        limit = min(limit, max(1, size_bytes_max * total // max(size_bytes, 1)))
+    ends, seen, given = {}, 0, 0
+    for key, (begin, end) in spans.items():
+        seen += end - begin
+        before, given = given, seen * limit // max(total, 1)
+        ends[key] = begin + given - before
+    return ends
+
+
+def _units(view: QueueView) -> Units:
+    def units(begin: int, end: int) -> tuple[Int64s, Int32s]:
+        found = view.units(begin, end)
+        return found["physical_offset"].astype(np.int64), found["size"].astype(np.int32)
+
+    return units

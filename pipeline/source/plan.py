@@ -1,0 +1,176 @@
+"""What a query asks for, made definite: its options, held against what there is to read, become ranges of queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pipeline.common.errors import BadOption, UnknownTopic
+from pipeline.log.selection import Selection
+from pipeline.source.offsets import EARLIEST, LATEST, Bound
+from pipeline.source.options import SourceOptions
+from pipeline.source.parts import Part
+from pipeline.source.path_view import PathView
+from pipeline.source.view import SourceView, Span, queue_ranges
+from store.message import QueueKey
+
+if TYPE_CHECKING:
+    from pipeline.source.chunk_client import BrokerLog
+
+
+class Source:
+    """Where a query reads from; opens views of it.
+
+    Args:
+        options: of the query.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._log = _open_log(options.endpoints) if options.endpoints else None
+
+    def view(self) -> SourceView:
+        """Return what there is to read now; close it behind its use.
+
+        Raises:
+            pipeline.common.errors.PipelineError: there is no store, or no broker answers.
+        """
+        options = self._options
+        if self._log is None:
+            return PathView(options.paths, is_marked=bool(options.local_paths))
+        from pipeline.source.broker_view import BrokerView  # noqa: PLC0415
+
+        # Who leads may have changed since the last look.
+        endpoints = self._log.order(is_leader_first=options.read_mode != "follower")
+        return BrokerView(self._log, endpoints, options.named_topics, is_marked=bool(options.local_paths))
+
+    def commit(self, group: str, offsets: Mapping[QueueKey, int]) -> None:
+        """Publish what was consumed; see `BrokerLog.commit_offsets`."""
+        assert self._log is not None
+        self._log.commit_offsets(group, offsets)
+
+
+def _open_log(endpoints: str) -> BrokerLog:
+    # Only now: who reads files needs no gRPC, which every process of Spark's Python would load.
+    from pipeline.source.chunk_client import BrokerLog  # noqa: PLC0415
+
+    return BrokerLog(endpoints)
+
+
+def wanted_spans(options: SourceOptions, view: SourceView, *, is_checked: bool = True) -> dict[QueueKey, Span]:
+    """Return the queues that a query reads, with what there is of them.
+
+    Args:
+        options: of the query.
+        view: what there is.
+        is_checked: whether all that are named must be there.
+
+    Raises:
+        UnknownTopic: a topic or a queue is named and is not there.
+    """
+    if is_checked:
+        _check_names(options, view)
+    return {key: span for key, span in view.spans.items() if options.wants_queue(*key)}
+
+
+def batch_selection(options: SourceOptions, view: SourceView) -> Selection:
+    """Return what a batch query reads.
+
+    Raises:
+        UnknownTopic: as `wanted_spans`.
+        BadOption: an offset to begin at lies behind the end.
+    """
+    spans = wanted_spans(options, view)
+    is_all = options.subscribe is None and options.subscribe_pattern is None and options.assign is None
+    rest = Selection(begin_ms=options.starting_ms, end_ms=options.ending_ms, tags=options.tags)
+    if not _has_offsets(options) and is_all:
+        return rest
+    if not _has_offsets(options) and options.paths and options.assign is None:
+        return replace(rest, topics=tuple(topic for topic in view.topics if options.wants_topic(topic)))
+    ranges = {key: _range(options, key, span) for key, span in spans.items()}
+    if not options.paths:
+        ranges = _within_time(options, view, ranges)
+    return replace(rest, queue_ranges=queue_ranges(ranges))
+
+
+def batch_parts(
+    options: SourceOptions,
+    narrow: Callable[[Selection, SourceView], Selection | None] = lambda selection, _view: selection,
+) -> list[Part]:
+    """Return what tasks read of a batch query; what comes to the log later is not seen.
+
+    Args:
+        options: of the query.
+        narrow: returns less of the selection, where more is known of the query; None: nothing.
+
+    Raises:
+        pipeline.common.errors.PipelineError: see `Source.view`, `batch_selection` and `SourceView.parts`.
+    """
+    options.check_batch()
+    view = Source(options).view()
+    try:
+        selection = narrow(batch_selection(options, view), view)
+        if selection is None:
+            return []
+        return view.parts(
+            selection, options.min_partitions, options.max_records, fail_on_data_loss=options.fail_on_data_loss
+        )
+    finally:
+        view.close()
+
+
+def begin_of(bound: Bound | None, key: QueueKey, span: Span, default: int) -> int:
+    """Return the offset that a bound names for a queue.
+
+    Args:
+        bound: as the user gave it.
+        key: of the queue.
+        span: what there is of it.
+        default: EARLIEST or LATEST, for queues that are not named.
+    """
+    offset = (
+        default if bound is None else bound if isinstance(bound, int) else bound.get((key.topic, key.queue_id), default)
+    )
+    if offset == EARLIEST:
+        return span[0]
+    return span[1] if offset == LATEST else offset
+
+
+def _range(options: SourceOptions, key: QueueKey, span: Span) -> Span:
+    begin = begin_of(options.starting_offsets, key, span, EARLIEST)
+    end = begin_of(options.ending_offsets, key, span, LATEST)
+    if begin > end:
+        if options.fail_on_data_loss:
+            where = f"{begin} for queue {key.queue_id} of topic {key.topic!r}"
+            raise BadOption("startingOffsets", f"at most its end ({end})", where)
+        return (end, end)
+    return (begin, end)
+
+
+def _within_time(options: SourceOptions, view: SourceView, ranges: dict[QueueKey, Span]) -> dict[QueueKey, Span]:
+    for is_begin, moment in ((True, options.starting_ms), (False, options.ending_ms)):
+        if moment is not None and ranges:
+            found = view.offsets_at(ranges, moment)
+            ranges = {
+                key: (max(begin, found[key]), end) if is_begin else (begin, min(end, found[key]))
+                for key, (begin, end) in ranges.items()
+            }
+    return {key: (min(begin, end), end) for key, (begin, end) in ranges.items()}
+
+
+def _has_offsets(options: SourceOptions) -> bool:
+    return any(isinstance(bound, Mapping) for bound in (options.starting_offsets, options.ending_offsets))
+
+
+def _check_names(options: SourceOptions, view: SourceView) -> None:
+    topics, spans = set(view.topics), view.spans
+    for topic in options.named_topics:
+        if topic not in topics:
+            raise UnknownTopic(topic, topics)
+    named = set(options.assign or ())
+    for bound in (options.starting_offsets, options.ending_offsets):
+        named |= set(bound) if isinstance(bound, Mapping) else set()
+    for topic, queue_id in sorted(named):
+        if QueueKey(topic, queue_id) not in spans:
+            raise UnknownTopic(topic, topics, queue_id if topic in topics else None)

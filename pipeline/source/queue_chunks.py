@@ -1,0 +1,57 @@
+"""Messages of one queue that a broker gathered: back to back, each with its place in the log told apart from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from commitlog.record import find_fault
+from commitlog.record_rows import good_rows
+from pipeline.reading.log_reading import Reading
+from pipeline.source.stretch import Chunk, Stretch
+from store.dispatch_batch import Int64s, Skipped
+
+
+def gathered(chunk: Chunk, stretch: Stretch, reading: Reading[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a chunk of a queue.
+
+    Raises:
+        pipeline.common.errors.CorruptRecord: one is not what the broker says; or it is left out, as the policy says.
+    """
+    view = memoryview(chunk.data)
+    sizes: Int64s = np.array(chunk.sizes, np.int64)
+    ends: Int64s = np.cumsum(sizes + chunk.header_size)
+    begins = ends - sizes
+    # How much farther each stands in the log than here.
+    bases: Int64s = np.array(chunk.physical_offsets, np.int64) - begins
+    path = f"broker {stretch.endpoints}, topic {stretch.topic}, queue {stretch.queue_id}"
+    first = 0
+    while first < len(sizes):
+        # Errors name places in the log: where those are asked for, each run of neighbours is read by itself.
+        last = _end_of_run(bases, first) if reading.verify_crc else len(sizes)
+        begin, end = int(begins[first]) - chunk.header_size, int(ends[last - 1])
+        window = view[begin:end]
+        rows = good_rows(
+            np.frombuffer(window, np.uint8),
+            begins[first:last] - begin,
+            ends[first:last] - begin,
+            bases[first:last] + begin,
+            has_headers=chunk.header_size > 0,
+        )
+        base = int(bases[first]) + begin
+        yield from reading.decode(window, rows, base, path, begin, chunk.header_size, is_topic_known=True)
+        first += len(rows)
+        if first < last:
+            at, behind, offset = int(begins[first]), int(ends[first]), int(bases[first] + begins[first])
+            fault = find_fault(view, at, behind, physical_offset=offset)
+            expected, found = ("a message of this queue", "another one") if fault is None else fault[1:]
+            reading.on_corrupt.handle(Skipped(path, at, offset, behind - at, expected, found), view[at:behind])
+            first += 1
+
+
+def _end_of_run(bases: Int64s, first: int) -> int:
+    """Return the end of the run of messages that stand one behind the other in the log too."""
+    others = np.flatnonzero(bases[first:] != bases[first])
+    return first + int(others[0]) if len(others) else len(bases)

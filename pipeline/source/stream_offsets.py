@@ -1,0 +1,104 @@
+"""Where a stream stands: what its checkpoint holds of the source, and whether it is this source's.
+
+In JSON, as Spark shows it in progress and keeps it in the checkpoint:
+
+    {"version": 1, "offsets": {"orders": {"0": 17, "1": 4}}, "begins": {}, "anchor": {...}}
+
+`offsets`: what is read next of each queue. `begins`: where queues begin that the offset before did not know, so that a
+batch that runs again reads the same. `anchor`: one message that was read, and where it stands in the log; a store that
+has another message there is another store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from pipeline.common.errors import ForeignCheckpoint
+from pipeline.source.offsets import format_offsets, read_offsets
+from store.message import QueueKey
+
+VERSION: Final = 1
+_EXPECTED: Final = "offsets of this source"
+
+
+class Anchor(NamedTuple):
+    """A message that was read.
+
+    Attributes:
+        key: of its queue.
+        offset: in its queue.
+        physical_offset: in the log.
+    """
+
+    key: QueueKey
+    offset: int
+    physical_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """See the module.
+
+    Attributes:
+        offsets: what is read next.
+        begins: of queues that are new in this offset.
+        anchor: None when nothing was read yet.
+    """
+
+    offsets: Mapping[QueueKey, int]
+    begins: Mapping[QueueKey, int] = field(default_factory=dict)
+    anchor: Anchor | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what Spark keeps."""
+        found: dict[str, Any] = {"version": VERSION, "offsets": format_offsets(self.offsets)}
+        if self.begins:
+            found["begins"] = format_offsets(self.begins)
+        if self.anchor is not None:
+            key, offset, physical_offset = self.anchor
+            found["anchor"] = {
+                "topic": key.topic,
+                "queue": key.queue_id,
+                "offset": offset,
+                "physicalOffset": physical_offset,
+            }
+        return found
+
+    @classmethod
+    def from_json(cls, found: Any) -> StreamOffset:
+        """Return what was kept.
+
+        Raises:
+            ForeignCheckpoint: another source wrote it, or a newer version of this one.
+        """
+        if not isinstance(found, dict) or found.get("version") != VERSION or not isinstance(found.get("offsets"), dict):
+            raise ForeignCheckpoint(_EXPECTED, str(found)[:200])
+        try:
+            anchor = found.get("anchor")
+            return cls(
+                _keyed(found["offsets"]),
+                _keyed(found.get("begins", {})),
+                anchor
+                and Anchor(
+                    QueueKey(str(anchor["topic"]), int(anchor["queue"])),
+                    int(anchor["offset"]),
+                    int(anchor["physicalOffset"]),
+                ),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ForeignCheckpoint(_EXPECTED, str(found)[:200]) from error
+
+    def spans_to(self, end: StreamOffset) -> dict[QueueKey, tuple[int, int]]:
+        """Return what lies between this offset and a later one, by queue; only what holds something."""
+        found = {}
+        for key, last in end.offsets.items():
+            first = self.offsets.get(key, end.begins.get(key, 0))
+            if first < last:
+                found[key] = (first, last)
+        return found
+
+
+def _keyed(found: Mapping[str, Mapping[str, int]]) -> dict[QueueKey, int]:
+    return {QueueKey(*key): offset for key, offset in read_offsets(found).items()}

@@ -1,0 +1,85 @@
+"""What a query can read, seen at one moment: the port between planning and where the messages are.
+
+Two implementations: `pipeline.source.path_view` (files) and `pipeline.source.broker_view` (a running broker).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from pipeline.log.selection import Selection
+from pipeline.source.parts import Part
+from pipeline.source.stretch import Span, Spans
+from store.message import QueueKey
+
+__all__ = ["SourceView", "Span", "Spans", "parts_min", "queue_ranges", "spans_of"]
+
+# Parts smaller than this cost more in tasks than they save in time.
+_PART_BYTES_MIN: Final = 4 << 20
+
+
+def parts_min(size_bytes: int) -> int:
+    """Return into how many parts so much is cut at least, when nobody says it: each processor has something to do."""
+    return max(1, min(os.cpu_count() or 1, size_bytes // _PART_BYTES_MIN))
+
+
+def queue_ranges(spans: Spans) -> dict[tuple[str, int], Span]:
+    """Return spans as a selection takes them."""
+    return {(key.topic, key.queue_id): span for key, span in spans.items()}
+
+
+def spans_of(ranges: Mapping[tuple[str, int], Span]) -> dict[QueueKey, Span]:
+    """Return a selection's ranges as spans."""
+    return {QueueKey(*key): span for key, span in ranges.items()}
+
+
+class SourceView(Protocol):
+    """What there is, and how it is cut into parts."""
+
+    @property
+    def name(self) -> str:
+        """Of the source, for errors."""
+        ...
+
+    @property
+    def spans(self) -> Spans:
+        """All queues: from the first message that is kept to behind the last that may be read."""
+        ...
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All topics, also those without a message."""
+        ...
+
+    @property
+    def index_range(self) -> Span | None:
+        """The entries that may be read; None: not known."""
+        ...
+
+    def offsets_at(self, keys: Spans, timestamp_ms: int) -> dict[QueueKey, int]:
+        """Return the first message stored then or later, of each of these queues; its end if there is none."""
+        ...
+
+    def first(self, spans: Spans, messages_max: int | None, size_bytes_max: int | None) -> dict[QueueKey, int]:
+        """Return where these spans end when only the messages are taken that come first in the log."""
+        ...
+
+    def physical_offset(self, key: QueueKey, offset: int) -> int | None:
+        """Return where a message stands in the log; None when it is not there, or that is not known."""
+        ...
+
+    def parts(
+        self, selection: Selection, partitions_min: int | None, rows_max: int | None, *, fail_on_data_loss: bool
+    ) -> list[Part]:
+        """Return what tasks read: together all that is selected, each message once.
+
+        Raises:
+            pipeline.common.errors.DataLost: something selected by offset is gone.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        ...

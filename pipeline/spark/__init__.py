@@ -1,0 +1,1 @@
+"""Everything that needs PySpark: data sources, sinks, jobs, the session."""

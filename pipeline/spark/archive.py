@@ -1,0 +1,25 @@
+"""Archives a log with Spark: groups of slices become tasks, which read files and write files by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pipeline.archive.archive import ArchiveTask, stage
+from pipeline.lake.files import DataFile
+from pipeline.log.slice import Slice
+from pipeline.spark.jobs import run_over
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkRunner:
+    """Runs the tasks of an archive. All hosts must see the store's files and the lake's directory under one path."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __call__(self, groups: Sequence[Sequence[Slice]], task: ArchiveTask) -> list[DataFile]:
+        """Return what all tasks have staged."""
+        return run_over(self._spark, groups, lambda group: stage(group, task))

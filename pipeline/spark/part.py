@@ -1,0 +1,63 @@
+"""What one task reads, as Spark carries it, and how: the same for batches and streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from pipeline.source.options import SourceOptions
+from pipeline.source.parts import HowToRead, Part
+from pipeline.spark.schema import OutputColumns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class DLedgerPart(InputPartition):
+    """A part of a query.
+
+    Attributes:
+        part: see there.
+    """
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(None)
+        self.part = part
+
+
+def partitions_of(parts: Iterable[Part]) -> list[InputPartition]:
+    """Return parts as Spark carries them."""
+    return [DLedgerPart(part) for part in parts]
+
+
+class PartReader:
+    """Reads parts as Spark expects their batches. Travels to the tasks.
+
+    Args:
+        options: of the query.
+        schema: what Spark expects.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._columns = OutputColumns.of(options, schema)
+        self._how = how_to_read(options, self._columns.native)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a part; where there are none, Spark asks with a partition of its own."""
+        if isinstance(partition, DLedgerPart):
+            yield from map(self._columns.fit, self._how.read(partition.part))
+
+
+def how_to_read(options: SourceOptions, columns: tuple[str, ...]) -> HowToRead:
+    """Return what all tasks of a query have in common."""
+    return HowToRead(
+        columns,
+        options.verify_crc,
+        options.on_corrupt,
+        options.fail_on_data_loss,
+        options.decompress,
+        options.replicas,
+    )

@@ -1,0 +1,94 @@
+"""The sink `format("dledger")`: rows of a batch or a stream as messages of the log.
+
+Messages are stored by the tasks, and stay stored also when the batch fails: what a sink of a log can be. What becomes
+of a batch that is tried again says `pipeline.sink.log_writer`; options are in `pipeline.sink.options`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pipeline.common.errors import BadOption
+from pipeline.sink.log_rows import check_schema
+from pipeline.sink.log_writer import LogTarget, LogWriter, Origin, Written
+from pipeline.sink.options import parse_log_target
+from pipeline.spark.task import partition_id, stream_task
+
+
+@dataclass
+class RowsWritten(WriterCommitMessage):
+    """What one task has stored."""
+
+    written: Written
+
+
+def log_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LogBatchWriter:
+    """Return what writes a batch.
+
+    Raises:
+        pipeline.common.errors.PipelineError: an option or a column cannot be.
+    """
+    target, write_id = parse_log_target(options)
+    _check(target, schema, is_overwriting=overwrite)
+    return LogBatchWriter(target, write_id)
+
+
+def log_stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LogStreamWriter:
+    """Return what writes a stream; raises as `log_writer`."""
+    target, _ = parse_log_target(options)
+    _check(target, schema, is_overwriting=overwrite)
+    return LogStreamWriter(target)
+
+
+class LogBatchWriter(DataSourceArrowWriter):
+    """Writes a batch."""
+
+    def __init__(self, target: LogTarget, write_id: str) -> None:
+        self._target = target
+        self._write_id = write_id
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
+        """Store the rows of one task."""
+        return _write(self._target, Origin(self._write_id, 0, partition_id()), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Do nothing: rows are committed when they are stored."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Do nothing: what is stored stays."""
+
+
+class LogStreamWriter(DataSourceStreamArrowWriter):
+    """Writes a stream."""
+
+    def __init__(self, target: LogTarget) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> RowsWritten:
+        """Store the rows of one task."""
+        return _write(self._target, Origin(*stream_task()), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
+        """Do nothing: rows are committed when they are stored."""
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Do nothing: what is stored stays."""
+
+
+def _write(target: LogTarget, origin: Origin, batches: Iterator[pa.RecordBatch]) -> RowsWritten:
+    with LogWriter(target, origin) as writer:
+        for batch in batches:
+            writer.write(batch)
+        return RowsWritten(writer.finish())
+
+
+def _check(target: LogTarget, schema: StructType, *, is_overwriting: bool) -> None:
+    if is_overwriting:
+        raise BadOption("mode", "append (and outputMode append)", "overwrite or complete", "A log is only appended to")
+    check_schema(to_arrow_schema(schema, timezone="UTC"), target.topic)

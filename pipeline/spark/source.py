@@ -1,0 +1,108 @@
+"""The data source `format("dledger")`: messages of a store's files or of a running broker, as a batch or a stream.
+
+Options: `pipeline.source.options`. Not here: streams (`pipeline.spark.stream`), and anything that works without Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from pipeline.common import arrow_check
+from pipeline.log.selection import Selection
+from pipeline.source.options import SourceOptions, parse_source_options
+from pipeline.source.plan import batch_parts
+from pipeline.source.view import SourceView
+from pipeline.spark.filters import narrowed
+from pipeline.spark.part import PartReader, partitions_of
+from pipeline.spark.schema import default_ddl
+from pipeline.spark.stream import DLedgerStreamReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pipeline.spark.sink import LogBatchWriter, LogStreamWriter
+
+assert arrow_check.VERSION
+
+
+class DLedgerSource(DataSource):
+    """The data source."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what stands in `format(...)`."""
+        return "dledger"
+
+    @property
+    def _parsed(self) -> SourceOptions:
+        return parse_source_options(self.options)
+
+    def schema(self) -> str:
+        """Return the columns that the options ask for."""
+        return default_ddl(self._parsed)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads a batch; a schema of the user's own says which columns are read."""
+        options = self._parsed
+        options.check_batch()
+        return (FilteringReader if options.push_filters else DLedgerReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DLedgerStreamReader:  # noqa: N802  (Spark's name)
+        """Return what reads a stream."""
+        options = self._parsed
+        options.check_stream()
+        return DLedgerStreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> LogBatchWriter:
+        """Return what stores a batch in the log; its options are in `pipeline.sink.options`."""
+        # Each process of Spark's Python imports this module, and few of them write.
+        from pipeline.spark.sink import log_writer  # noqa: PLC0415
+
+        return log_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LogStreamWriter:  # noqa: N802  (Spark's name)
+        """Return what stores a stream in the log."""
+        from pipeline.spark.sink import log_stream_writer  # noqa: PLC0415
+
+        return log_stream_writer(self.options, schema, overwrite)
+
+
+class DLedgerReader(DataSourceReader):
+    """Reads a batch.
+
+    Args:
+        options: of the query.
+        schema: what Spark expects.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._parts = PartReader(options, schema)
+        self._filters: list[Filter] = []
+
+    def partitions(self) -> list[InputPartition]:
+        """Return what tasks read; what comes to the log later is not seen."""
+        return partitions_of(batch_parts(self._options, self._narrowed))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a part."""
+        return self._parts.read(partition)
+
+    def _narrowed(self, selection: Selection, view: SourceView) -> Selection | None:
+        return narrowed(selection, self._filters, view.spans, view.index_range)
+
+
+class FilteringReader(DLedgerReader):
+    """The same, told by Spark which filters the query has: less is read, and Spark filters all the same."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+        """Take note of the filters, and give all of them back."""
+        self._filters = list(filters)
+        return filters

@@ -1,0 +1,50 @@
+"""What a task of Spark knows of itself: its partition, and the query and batch that it belongs to.
+
+Spark tells a writer's tasks query and batch by local properties, which are its own matter; they are read here alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pyspark import TaskContext
+
+from pipeline.common.errors import PipelineError
+
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+
+
+class StreamTask(NamedTuple):
+    """A task of a streaming query."""
+
+    query_id: str
+    batch_id: int
+    partition: int
+
+
+def partition_id() -> int:
+    """Return the number of this task's partition."""
+    return _context().partitionId()
+
+
+def stream_task() -> StreamTask:
+    """Return which part of which streaming query this task is.
+
+    Raises:
+        PipelineError: Spark does not tell.
+    """
+    context = _context()
+    query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+    if not query or not batch:
+        expected = f"the local properties {_QUERY} and {_BATCH}"
+        raise PipelineError(
+            "task", expected, f"{query!r} and {batch!r}", "Use one of the versions of PySpark in README"
+        )
+    return StreamTask(query, int(batch), context.partitionId())
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "only a task of Spark asks"
+    return context

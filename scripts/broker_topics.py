@@ -1,0 +1,24 @@
+"""Creates topics of a broker, for demos and benches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cluster.broker_calls import BrokerCalls
+from cluster.topic_config import PERMISSION_READ, PERMISSION_WRITE
+from cluster.v1 import broker_pb2 as pb
+
+_TIMEOUT_S = 30.0
+
+
+def create_topics(endpoints: str, names: Iterable[str], queues: int = 4) -> None:
+    """Create topics that can be read and put to, each with so many queues.
+
+    Raises:
+        cluster.RequestFailed: the broker does not answer, or refuses.
+    """
+    with BrokerCalls(endpoints, _TIMEOUT_S) as calls:
+        for name in names:
+            permission = PERMISSION_READ | PERMISSION_WRITE
+            topic = pb.Topic(name=name, read_queues=queues, write_queues=queues, permission=permission)
+            calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic))

@@ -1,0 +1,27 @@
+"""What the acts of the demo share: how they speak, and how small the files of their brokers are."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+DATA_FILE_SIZE = 4 << 20
+INDEX_OPTIONS = {"max_hash_slot_num": 250_000, "max_index_num": 1_000_000}
+BROKER_OPTIONS = {"mapped_file_size_for_entry_data": DATA_FILE_SIZE, **INDEX_OPTIONS}
+
+
+def say(console: Console, text: str) -> None:
+    """Print what comes next."""
+    console.print(f"[bold cyan]>[/] {text}")
+
+
+def counting_bar(console: Console, unit: str = "") -> Progress:
+    """Return a bar that counts."""
+    return Progress(
+        TextColumn("  {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        *([TextColumn(unit)] if unit else []),
+        TimeElapsedColumn(),
+        console=console,
+    )

@@ -1,0 +1,34 @@
+"""JSON in a small file, with its own checksum as the last field: `{"format":1,…,"crc32c":456}`.
+
+The checksum is CRC-32C of the object as it is without that field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from crc32c import crc32c
+
+_FIELD: Final = ',"crc32c":'
+
+
+def seal(content: Mapping[str, Any]) -> bytes:
+    """Return the object as a line of JSON with its checksum; it has at least one field."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return f"{text[:-1]}{_FIELD}{crc32c(text.encode())}}}\n".encode()
+
+
+def unseal(raw: bytes) -> dict[str, Any]:
+    """Return what `seal` was given.
+
+    Raises:
+        ValueError: these are not its bytes.
+    """
+    body, _, tail = raw.decode("utf-8", "replace").rpartition(_FIELD)
+    text = f"{body}}}"
+    if tail.strip() != f"{crc32c(text.encode())}}}":
+        raise ValueError("its checksum does not fit")
+    content: dict[str, Any] = json.loads(text)
+    return content

@@ -1,0 +1,34 @@
+"""The numpy type of a layout that a `struct.Struct` describes: each layout is written down once."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+_FIELD = re.compile(r"(\d*)([iIqs])")
+_TYPES = {"i": ">i4", "I": ">u4", "q": ">i8"}
+
+
+def numpy_type(layout: struct.Struct, names: Sequence[str]) -> np.dtype[np.void]:
+    """Return the type whose fields are those of a big-endian layout.
+
+    Args:
+        layout: of the codes i, I, q, and s for bytes.
+        names: of its fields, in their order.
+    """
+    assert layout.format.startswith(">"), layout.format
+    found = np.dtype(list(zip(names, _types(layout.format[1:]), strict=True)))
+    assert found.itemsize == layout.size, (layout.format, names)
+    return found
+
+
+def _types(codes: str) -> Iterator[str]:
+    for count, code in _FIELD.findall(codes):
+        if code == "s":
+            # Bytes as they are: numpy's own strings lose zeros at the end.
+            yield f"V{count or 1}"
+        else:
+            yield from [_TYPES[code]] * int(count or 1)

@@ -1,0 +1,64 @@
+"""Shows every disk that a crash may leave to whoever judges it; some are crashed once more while they are judged."""
+
+import os
+from collections import Counter
+from itertools import chain
+
+from tests.crashpoints.images import crash_images, killed
+
+IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
+
+
+def nothing(_number):
+    """Hear of an operation, of which nothing is made."""
+
+
+class Crashes:
+    """Counts what it shows.
+
+    Args:
+        second_crash_stride: one in so many images is also crashed before each operation of its judge.
+        stride: of so many images of an operation one is shown.
+        second_stride: the same for the images of a second crash.
+
+    Attributes:
+        counts: of operations, images and images of a second crash.
+    """
+
+    def __init__(self, second_crash_stride, *, stride=1, second_stride=1):
+        self.counts = Counter()
+        self._second_crash_stride = second_crash_stride
+        self._stride = stride
+        self._second_stride = second_stride
+
+    def see(self, place, disk, judge, *, is_end=False):
+        """Show what a crash may leave of a disk.
+
+        Args:
+            place: what is said of where it was, when the judge raises.
+            disk: as it is now; it stays so.
+            judge: called with (image, what hears of each operation on it); opens the image, and raises if it is wrong.
+            is_end: all images are shown, whatever the stride.
+        """
+        self.counts["operations"] += 1
+        images = chain(crash_images(disk, is_every_byte=IS_LONG), (killed(disk),))
+        for image in self._sample(images, self.counts["operations"], 1 if is_end else self._stride):
+            self.counts["images"] += 1
+            is_crashed_again = self.counts["images"] % self._second_crash_stride == 0
+            try:
+                judge(image.disk, self._crash_again(image.disk, judge) if is_crashed_again else nothing)
+            except Exception as error:
+                raise AssertionError(f"{place}: {image.label}: {type(error).__name__}: {error}") from error
+
+    def _crash_again(self, disk, judge):
+        def see(number):
+            for image in self._sample(crash_images(disk), number, self._second_stride):
+                self.counts["images of a second crash"] += 1
+                judge(image.disk, nothing)
+
+        return see
+
+    @staticmethod
+    def _sample(images, begin, stride):
+        """Yield one in so many, other ones for another `begin`."""
+        return (image for at, image in enumerate(images, begin) if at % stride == 0)

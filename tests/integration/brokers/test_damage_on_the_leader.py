@@ -1,0 +1,95 @@
+"""Disks change a message under their nodes: consumers get it all the same, as long as one node has it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster import Consumer, Producer, SkippedMessages
+from cluster.broker_calls import BrokerCalls
+from cluster.local_brokers import LocalBrokers
+from cluster.v1 import broker_pb2 as pb
+from tests.integration.brokers.conftest import SMALL
+from tests.waiting import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cluster.local_cluster import LocalCluster
+
+# Whose disk is damaged leads on, also where the machine is busy.
+STEADY = {"min_election_timeout_ms": 2_000, "max_election_timeout_ms": 3_000}
+BODIES = [b"body %d" % number for number in range(10)]
+DAMAGED = 3
+BODY_AT = 88
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[LocalBrokers]:
+    """Return one broker of three nodes, whose leader is not soon given up."""
+    with LocalBrokers.create(tmp_path / "run", options={**SMALL, **STEADY}) as started:
+        yield started
+
+
+def place_of_the_fourth_message(cluster: LocalCluster) -> int:
+    """Send messages to a topic with one queue; return where the one lies that is to be damaged."""
+    topic = pb.Topic(name="orders", read_queues=1, write_queues=1, permission=6)
+    with BrokerCalls(cluster.endpoints, PATIENCE_S) as calls:
+        calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic))
+    with Producer(cluster.endpoints, deadline_s=PATIENCE_S) as producer:
+        return [producer.send("orders", body) for body in BODIES][DAMAGED].physical_offset
+
+
+def damage(cluster: LocalCluster, node_id: str, place: int) -> None:
+    size = SMALL["mapped_file_size_for_entry_data"]
+    with (cluster.directory_of(node_id) / "data" / f"{place - place % size:020d}").open("r+b") as file:
+        file.seek(place % size + BODY_AT)
+        file.write(b"\xff")
+
+
+def bodies_heard(consumer: Consumer, count: int, skipped: list[SkippedMessages]) -> list[bytes]:
+    """Poll until so many messages have come, or the consumer says that it passes some over."""
+    found: list[bytes] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(found) < count and not skipped:
+        assert time.monotonic() < deadline, f"only {found} came"
+        found += [message.body for message in consumer.poll(count - len(found), 0.5)]
+    return found
+
+
+def test_message_that_the_leader_has_damaged_reaches_consumers(brokers: LocalBrokers) -> None:
+    cluster = brokers.clusters["broker-a"]
+    leader = cluster.wait_for_leader()
+    # At once: the others have not dispatched the last ones yet.
+    damage(cluster, leader, place_of_the_fourth_message(cluster))
+
+    skipped: list[SkippedMessages] = []
+    with Consumer(cluster.endpoints, group="g", topics="orders", start="first", on_skipped=skipped.append) as consumer:
+        assert bodies_heard(consumer, len(BODIES), skipped) == BODIES
+    assert skipped == []
+    assert "damaged_message_skipped topic=orders queue_id=0" in cluster.log_of(leader).read_text()
+
+
+def test_message_that_only_a_node_has_that_is_down_is_waited_for(brokers: LocalBrokers) -> None:
+    cluster = brokers.clusters["broker-a"]
+    leader = cluster.wait_for_leader()
+    place = place_of_the_fourth_message(cluster)
+    follower, sound = sorted(set(cluster.node_ids) - {leader})
+    for node_id in (follower, sound):
+        request = pb.GetRequest(topic="orders", offset=0, max_messages=len(BODIES))
+        with BrokerCalls(cluster.endpoint_of(node_id), PATIENCE_S) as calls:
+            # Read as they are acknowledged: it has them all.
+            assert len(calls.ask(lambda stub: stub.Get, request).columns.queue_offsets) == len(BODIES)
+    cluster.kill(sound)
+    damage(cluster, leader, place)
+    damage(cluster, follower, place)
+
+    skipped: list[SkippedMessages] = []
+    with Consumer(cluster.endpoints, group="g", topics="orders", start="first", on_skipped=skipped.append) as consumer:
+        assert bodies_heard(consumer, DAMAGED, skipped) == BODIES[:DAMAGED]
+        cluster.start_node(sound)
+        assert bodies_heard(consumer, len(BODIES) - DAMAGED, skipped) == BODIES[DAMAGED:]
+    assert skipped == []

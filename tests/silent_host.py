@@ -1,0 +1,27 @@
+"""A host that is switched off, as who connects to it sees it: nothing comes back, not even a refusal."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# A backlog of none holds one connection; what comes behind the second is not answered.
+_FILLING = 3
+
+
+@contextmanager
+def silent_host() -> Iterator[str]:
+    """Return the address of a listener whose backlog is full and stays so."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        filling = [socket.socket() for _ in range(_FILLING)]
+        for each in filling:
+            each.setblocking(False)
+            each.connect_ex(listener.getsockname())
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            for each in filling:
+                each.close()

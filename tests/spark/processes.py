@@ -1,0 +1,119 @@
+"""Spark in processes of its own, as tests start and end it: settings, environment, a driver that can be killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from pipeline.common.java_home import NoJava, find_java_home
+
+ROOT = Path(__file__).parent.parent.parent
+# Quick to start rather than quick in the long run: tests are many small queries.
+JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
+MEMORY = "700m"
+START_S = 300
+
+
+def session_settings(folder):
+    """Return the settings of a session of two threads on loopback, whose files are in `folder`."""
+    return {
+        "spark.driver.extraJavaOptions": JVM_FLAGS,
+        "spark.driver.memory": MEMORY,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(folder / "local"),
+        "spark.master": "local[2]",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def spark_environment(folder, **more):
+    """Return the environment of a process of Spark; skip where there is no Java."""
+    try:
+        java = find_java_home()
+    except NoJava as error:
+        pytest.skip(str(error))
+    own = {
+        "JAVA_HOME": str(java),
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": "",
+    }
+    return os.environ | own | more
+
+
+class StreamProcess:
+    """A query whose driver is a process of its own: the messages of a source go into a lake until it is killed.
+
+    Args:
+        folder: takes lake (`out`), checkpoint (`checkpoint`) and what the process says.
+        source: options of the source.
+        name: of the process, among others that share the folder.
+    """
+
+    def __init__(self, folder, source, name="stream"):
+        self._folder = folder
+        self._commits = folder / "checkpoint" / "commits"
+        self._log = folder / f"{name}.log"
+        words = {
+            "settings": session_settings(folder),
+            "source": source,
+            "out": str(folder / "out"),
+            "checkpoint": str(folder / "checkpoint"),
+        }
+        self._words = [sys.executable, str(Path(__file__).with_name("stream_program.py")), json.dumps(words)]
+        self._process = None
+
+    @property
+    def batches(self):
+        """How many batches the checkpoint calls committed."""
+        return len([path for path in self._commits.glob("*") if path.name.isdigit()])
+
+    def start(self):
+        """Start it, and wait until it has committed a batch."""
+        before = self.batches
+        self.launch()
+        deadline = time.monotonic() + START_S
+        while self.batches == before:
+            if self.has_ended:
+                # On a busy machine Python processes start too late for Spark, which ends the query.
+                assert "connect back" in self.said, self.said
+                self.launch()
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.05)
+
+    def kill(self):
+        """End driver and JVM at once, with SIGKILL; the Python processes of tasks find out by themselves."""
+        assert not self.has_ended, self.said
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(30)
+
+    @property
+    def has_ended(self):
+        """Whether it has ended by itself."""
+        return self._process.poll() is not None
+
+    @property
+    def said(self):
+        """The last of what the process that was launched last has said."""
+        return self._log.read_text()[-20_000:]
+
+    def launch(self):
+        """Start it."""
+        with self._log.open("w") as out:
+            self._process = subprocess.Popen(
+                self._words, stdout=out, stderr=out, env=spark_environment(self._folder), start_new_session=True
+            )

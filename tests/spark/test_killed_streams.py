@@ -1,0 +1,160 @@
+"""A stream of a live cluster into a lake, whose leaders, queries and drivers are ended: nothing lost, nothing twice."""
+
+import os
+import random
+import threading
+
+import pytest
+
+from cluster import OutgoingMessage, Producer
+from cluster.client.outcomes import AppendUnknown, NotAppended
+from cluster.errors import RequestFailed
+from cluster.local_brokers import LocalBrokers
+from cluster.v1 import broker_pb2 as pb
+from pipeline.lake.lake import Lake
+from pipeline.lake.upkeep import verify
+from pipeline.log.selection import EVERYTHING
+from pipeline.source.broker_nodes import Nodes
+from pipeline.source.chunk_client import BrokerLog
+from pipeline.source.parts import HowToRead, Part
+from pipeline.source.stretch import Stretch
+from tests.spark.processes import StreamProcess
+from tests.waiting import wait_until
+
+# Of leaders and queries, and as many of leaders and drivers; make test takes a few, a long run takes 20.
+ENDS = int(os.environ.get("DLEDGER_STREAM_ENDS", "3"))
+SEED = int(os.environ.get("DLEDGER_STREAM_SEED", str(random.randrange(1 << 30))))
+LIMIT_S = 120
+
+
+class Load(threading.Thread):
+    """Sends numbered messages without end, a thousand a second at most, and writes down what became of them."""
+
+    def __init__(self, endpoints):
+        super().__init__(daemon=True)
+        self._endpoints = endpoints
+        self._is_over = threading.Event()
+        self.acknowledged = set()
+        self.unknown = set()
+
+    def run(self):
+        number = 0
+        with Producer(self._endpoints, deadline_s=20.0) as producer:
+            while not self._is_over.wait(0.02):
+                numbers = range(number, number := number + 20)
+                try:
+                    producer.send_many([OutgoingMessage("orders", b"%d" % each) for each in numbers])
+                    self.acknowledged.update(numbers)
+                except NotAppended:
+                    continue
+                except (AppendUnknown, RequestFailed):
+                    self.unknown.update(numbers)
+
+    def wait_for_more(self, count):
+        """Wait until so many messages more are acknowledged."""
+        goal = len(self.acknowledged) + count
+        wait_until(lambda: len(self.acknowledged) >= goal, "more messages", LIMIT_S)
+
+    def end(self):
+        self._is_over.set()
+        self.join(60)
+        assert not self.is_alive()
+
+
+class SessionQuery:
+    """The query in the session of the tests; Spark itself may end it where its Python processes start too late."""
+
+    def __init__(self, spark, folder, source):
+        self._folder = folder
+        self._frame = spark.readStream.format("dledger").options(**source).load()
+        self._query = None
+
+    def start(self, **trigger):
+        writer = self._frame.writeStream.format("dledger-lake").option("path", str(self._folder / "out"))
+        writer = writer.option("checkpointLocation", str(self._folder / "checkpoint"))
+        self._query = (writer.trigger(**trigger) if trigger else writer).start()
+
+    def stop(self):
+        self._query.stop()
+        error = self._query.exception()
+        assert error is None or "connect back" in str(error), error
+
+    def run_to_the_end(self):
+        """Take what there is; on a busy machine begin again."""
+        while True:
+            self.start(availableNow=True)
+            wait_until(lambda: not self._query.isActive, "the end of the query", LIMIT_S)
+            if self._query.exception() is None:
+                return
+            self.stop()
+
+
+def end_leader(cluster):
+    leader = cluster.wait_for_leader()
+    cluster.kill(leader)
+    cluster.start_node(leader)
+
+
+def check_log(endpoints):
+    """Check that the log itself has each message of each queue once; return where its queues end."""
+    ends = {key.queue_id: end for key, (_, end) in BrokerLog(endpoints).describe(("orders",)).spans.items()}
+    for queue_id, end in ends.items():
+        part = Part(Stretch(endpoints, 0, end, "orders", queue_id), EVERYTHING)
+        batches = HowToRead(("queueOffset",), verify_crc=True).read(part)
+        assert list(range(end)) == [offset for batch in batches for offset in batch.column(0).to_pylist()]
+    return ends
+
+
+@pytest.mark.timeout(3600)
+def test_nothing_is_lost_or_doubled_while_leaders_queries_and_drivers_are_killed(spark, tmp_path):
+    print(f"DLEDGER_STREAM_SEED={SEED}")
+    draw = random.Random(SEED)
+    with LocalBrokers.create(tmp_path / "brokers", name_servers=0) as brokers:
+        (cluster,) = brokers.clusters.values()
+        topic = pb.Topic(name="orders", read_queues=4, write_queues=4, permission=6)
+        nodes = Nodes(brokers.endpoints)
+        nodes.ask(lambda stub: stub.SetTopic(pb.SetTopicRequest(topic=topic)))
+        nodes.close()
+        load = Load(brokers.endpoints)
+        load.start()
+        source = {
+            "endpoints": brokers.endpoints,
+            "subscribe": "orders",
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": "2000",
+            "readMode": draw.choice(["leader", "follower"]),
+        }
+        # Drivers: with SIGKILL, in the midst of a batch or between two.
+        driver = StreamProcess(tmp_path, source)
+        driver.start()
+        for number in range(ENDS):
+            load.wait_for_more(draw.randrange(1, 400))
+            if number % 2 == 0:
+                driver.kill()
+                driver.start()
+            else:
+                end_leader(cluster)
+        driver.kill()
+        # Queries: as Spark ends them.
+        query = SessionQuery(spark, tmp_path, source | {"maxOffsetsPerTrigger": "50000"})
+        query.start()
+        for _ in range(ENDS):
+            load.wait_for_more(draw.randrange(1, 400))
+            if draw.random() < 0.5:
+                query.stop()
+                query.start()
+            else:
+                end_leader(cluster)
+        load.end()
+        query.stop()
+        query.run_to_the_end()
+        ends = check_log(brokers.endpoints)
+
+    rows = spark.read.format("dledger-lake").load(str(tmp_path / "out")).collect()
+    assert list(verify(Lake.open(str(tmp_path / "out")))) == []
+    assert sorted((queue, offset) for queue, end in ends.items() for offset in range(end)) == sorted(
+        (row.queueId, row.queueOffset) for row in rows
+    )
+    bodies = [int(row.body) for row in rows]
+    assert len(bodies) == len(set(bodies))
+    assert load.acknowledged <= set(bodies) <= load.acknowledged | load.unknown

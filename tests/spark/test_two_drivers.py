@@ -1,0 +1,61 @@
+"""Two drivers, each a process of its own, with one checkpoint: one of them is ended, and nothing comes twice."""
+
+import json
+import re
+import uuid
+
+import pytest
+
+from pipeline.lake.lake import Lake
+from pipeline.lake.upkeep import verify
+from tests.broker_thread import running_broker
+from tests.spark.processes import START_S, StreamProcess
+from tests.unit.pipeline.test_stream_plan import put
+from tests.waiting import wait_until
+
+# What Spark says where one has written already what the other was to write.
+_ONE_TOO_MANY = r"concurrently using file:\S*/checkpoint/|one streaming job runs on a specific checkpoint location"
+
+
+@pytest.mark.timeout(3 * START_S)
+def test_of_two_drivers_with_one_checkpoint_one_is_ended_with_an_error_that_names_it(tmp_path):
+    with running_broker(tmp_path / "broker", "a") as broker:
+        source = {"endpoints": broker.endpoints, "subscribe": "a", "startingOffsets": "earliest"}
+        # They are one query already, as behind a restart: neither is stopped by making the checkpoint.
+        (tmp_path / "checkpoint").mkdir()
+        (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+        drivers = [StreamProcess(tmp_path, source, name) for name in ("one", "two")]
+        for driver in drivers:
+            driver.launch()
+        try:
+            sent = 0
+
+            def said_by_the_ended():
+                nonlocal sent
+                put(broker, "a", 0, 3)
+                sent += 3
+                for driver in drivers:
+                    if driver.has_ended and "connect back" in driver.said:
+                        # On a busy machine Python processes start too late for Spark, which ends the query.
+                        driver.launch()
+                return [driver.said for driver in drivers if driver.has_ended]
+
+            said = wait_until(said_by_the_ended, lambda: "\n".join(driver.said for driver in drivers), START_S)
+            assert all(re.search(_ONE_TOO_MANY, each) for each in said), said
+            lake = wait_until(lambda: lake_of(drivers, tmp_path / "out", sent), lambda: drivers[0].said, START_S)
+        finally:
+            for driver in drivers:
+                if not driver.has_ended:
+                    driver.kill()
+
+    offsets = [offset for file in lake.files() for offset in lake.read(file, ["queueOffset"]).column(0).to_pylist()]
+    assert sorted(offsets) == list(range(sent))
+    assert list(verify(lake)) == []
+
+
+def lake_of(drivers, path, count):
+    """Return the lake as soon as it has so many rows or more; a driver goes on with it."""
+    if all(driver.has_ended for driver in drivers):
+        drivers[0].launch()
+    lake = Lake.open(str(path)) if (path / "_lake.json").exists() else None
+    return lake if lake is not None and sum(file.rows for file in lake.files()) >= count else None

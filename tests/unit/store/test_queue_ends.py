@@ -1,0 +1,86 @@
+"""Queues of which it is known how far they had come, though their messages are nowhere any more."""
+
+import pytest
+
+from store.consume_queues import ConsumeQueues
+from store.message import QueueKey
+from store.os_files import OsFiles
+from store.queue_ends import QueueEnds
+from tests.unit.store.batches import batch_of
+
+KEY = QueueKey("orders", 0)
+UNITS_A_FILE = 50
+SIZE = 100
+LOG_BEGIN = 100_000
+
+
+@pytest.fixture
+def open_queues(tmp_path):
+    """Return a function that opens the queues of one directory, again each time; what was written is made durable."""
+    opened = []
+
+    def open_again():
+        while opened:
+            opened[-1].flush()
+            opened.pop().close()
+        queues = ConsumeQueues(OsFiles(), str(tmp_path), UNITS_A_FILE * 20)
+        opened.append(queues)
+        assert queues.load() == []
+        return queues
+
+    yield open_again
+    while opened:
+        opened.pop().close()
+
+
+def messages(begin, end, base):
+    return batch_of([(*KEY, offset, base + (offset - begin) * SIZE, SIZE) for offset in range(begin, end)])
+
+
+@pytest.mark.parametrize("end", [1, UNITS_A_FILE - 1, UNITS_A_FILE, 10 * UNITS_A_FILE, 10 * UNITS_A_FILE + 7])
+@pytest.mark.parametrize("has_expired", [False, True])
+def test_queue_that_is_extended_goes_on_there_follows_the_log_and_is_the_same_when_it_is_opened_again(
+    open_queues, end, has_expired
+):
+    queues = open_queues()
+    if has_expired:
+        queues.append(messages(0, 1, 0))
+    queues.extend({KEY: end}, LOG_BEGIN)
+    queues.expire(LOG_BEGIN + 50)
+    for _ in range(2):
+        queue = queues.get(KEY)
+        expected = (1, 1, 100) if (has_expired, end) == (True, 1) else (end, end, 0)
+        assert (queue.min_offset, queue.max_offset, queue.max_physical_offset) == expected
+        queues = open_queues()
+        queues.expire(LOG_BEGIN + 60)
+    queues.append(messages(end, end + 2, LOG_BEGIN + 100))
+    for _ in range(2):
+        queue = queues.get(KEY)
+        assert (queue.min_offset, queue.max_offset) == (end, end + 2)
+        assert queue.unit_tuples(end, 10) == [(LOG_BEGIN + 100, SIZE, 0), (LOG_BEGIN + 200, SIZE, 0)]
+        queues = open_queues()
+        queues.expire(LOG_BEGIN + 60)
+
+
+def test_queue_that_has_messages_still_is_filled_up_with_blanks(open_queues):
+    queues = open_queues()
+    queues.append(messages(0, 3, LOG_BEGIN))
+    queues.extend({KEY: UNITS_A_FILE}, LOG_BEGIN)
+    queue = queues.get(KEY)
+    assert (queue.min_offset, queue.max_offset) == (0, UNITS_A_FILE)
+    assert queue.units(3, 100).is_blank.all()
+
+
+def test_queue_that_has_come_as_far_or_further_is_left_alone(open_queues):
+    queues = open_queues()
+    queues.append(messages(0, 3, 0))
+    queues.extend({KEY: 3, QueueKey("orders", 1): 0, QueueKey("../no", 1): 5}, LOG_BEGIN)
+    assert queues.next_offsets() == {KEY: 3}
+    assert queues.get(KEY).max_physical_offset == 300
+
+
+def test_two_accounts_of_one_log_are_joined_by_what_is_further():
+    one = QueueEnds(100, {KEY: 5, QueueKey("a", 0): 1})
+    other = QueueEnds(70, {KEY: 3, QueueKey("b", 0): 2})
+    joined = QueueEnds(100, {KEY: 5, QueueKey("a", 0): 1, QueueKey("b", 0): 2})
+    assert one.joined(other) == other.joined(one) == joined

@@ -1,0 +1,43 @@
+"""Small files of JSON with a checksum: read as they were written, or not at all."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.sealed_json import seal, unseal
+
+CONTENT = st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()), min_size=1)
+
+
+@given(CONTENT)
+def test_what_is_sealed_is_json_and_read_as_it_was(content):
+    raw = seal(content)
+    assert unseal(raw) == content
+    assert json.loads(raw).keys() == {*content, "crc32c"}
+
+
+@given(content=CONTENT, data=st.data())
+def test_any_other_byte_is_noticed(content, data):
+    raw = bytearray(seal(content))
+    place = data.draw(st.integers(0, len(raw) - 2))
+    raw[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(ValueError):
+        unseal(bytes(raw))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"{}\n",
+        b'{"a":1}\n',
+        b'{"a":1,"crc32c":}\n',
+        '{"a":1,"crc32c":²}\n'.encode(),
+        b'{"a":1,"crc32c":' + b"9" * 5000 + b"}\n",
+    ],
+)
+def test_what_was_not_sealed_is_refused(raw):
+    with pytest.raises(ValueError, match="checksum"):
+        unseal(raw)

@@ -1,0 +1,35 @@
+"""A numpy type that is made of a struct reads what the struct has written."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from commitlog.record import FIELDS
+from commitlog.record_rows import FIELD_TYPES, HEADER_TYPE
+from dledger.entry import HEADER
+from store.queue_unit import UNIT, UNIT_TYPE
+from store.struct_type import numpy_type
+
+LAYOUTS = [(HEADER, HEADER_TYPE), (UNIT, UNIT_TYPE), *((FIELDS[bits], FIELD_TYPES[bits]) for bits in FIELDS)]
+
+
+@pytest.mark.parametrize(("layout", "kind"), LAYOUTS, ids=[layout.format for layout, _ in LAYOUTS])
+def test_fields_of_a_type_are_those_of_its_struct(layout, kind):
+    raw = bytes(range(200, 200 - layout.size, -1))
+
+    (row,) = np.frombuffer(raw, kind)
+
+    found = [bytes(value) if isinstance(value, np.void) else int(value) for value in row]
+    assert tuple(found) == layout.unpack(raw)
+
+
+def test_zeros_at_the_end_of_bytes_are_kept():
+    (row,) = np.frombuffer(b"\x01\x00\x00\x00\x07", numpy_type(struct.Struct(">4ss"), ("host", "more")))
+
+    assert bytes(row["host"]) == b"\x01\x00\x00\x00"
+
+
+def test_each_field_has_a_name():
+    with pytest.raises(ValueError, match="zip"):
+        numpy_type(struct.Struct(">iq"), ("one",))

@@ -1,0 +1,67 @@
+"""Waiting for what comes true by itself, for so long that a busy machine is no failure."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dledger.event_loop import new_event_loop
+
+# What takes a second here may take twenty where many programs share two cores.
+PATIENCE_S = float(os.environ.get("DLEDGER_TEST_PATIENCE_S", "60"))
+STORY_S = 4 * PATIENCE_S
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.002, 0.05
+
+# What is waited for, or what tells it when it has not come.
+What = str | Callable[[], str]
+
+
+async def until(question: Callable[[], Any], what: What = "the condition", limit_s: float = PATIENCE_S) -> Any:
+    """Return the first true answer; the other tasks of the loop go on meanwhile."""
+    deadline, pause_s = time.monotonic() + limit_s, _PAUSE_MIN_S
+    while not (answer := question()):
+        assert time.monotonic() < deadline, f"not within {limit_s} s: {what if isinstance(what, str) else what()}"
+        await asyncio.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, _PAUSE_MAX_S)
+    return answer
+
+
+@asynccontextmanager
+async def counting_turns() -> AsyncIterator[Callable[[], int]]:
+    """Give a function that tells how many turns of the loop another task has had since the block began."""
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(others())
+    try:
+        yield lambda: turns
+    finally:
+        running.cancel()
+
+
+def wait_until(question: Callable[[], Any], what: What = "the condition", limit_s: float = PATIENCE_S) -> Any:
+    """Return the first true answer; other threads and processes go on meanwhile."""
+    deadline, pause_s = time.monotonic() + limit_s, _PAUSE_MIN_S
+    while not (answer := question()):
+        assert time.monotonic() < deadline, f"not within {limit_s} s: {what if isinstance(what, str) else what()}"
+        time.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, _PAUSE_MAX_S)
+    return answer
+
+
+def run(story: Coroutine[Any, Any, Any], limit_s: float = STORY_S) -> Any:
+    """Run a coroutine in the event loop that ships, for some minutes at most."""
+
+    async def limited() -> Any:
+        async with asyncio.timeout(limit_s):
+            return await story
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(limited())
