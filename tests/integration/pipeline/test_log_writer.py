@@ -93,10 +93,15 @@ class _Killed(Exception):
 
 
 def killed_after(target, chunks, batch):
-    """Write; end as a killed task does when so many chunks have been answered."""
+    """Write; end as a killed task does when so many chunks have been answered, and one more is under way."""
     answers = 0
 
     class Mortal(LogWriter):
+        def _begin(self, chunk):
+            if answers == chunks and self._under_way:
+                raise _Killed
+            super()._begin(chunk)
+
         def _take_answer(self):
             nonlocal answers
             if answers == chunks:
