@@ -11,8 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
+from dledger.client import append_pump, async_nodes, sync_client, sync_nodes
 from dledger.v1 import log_pb2, log_pb2_grpc
+from tests.waiting import PATIENCE_S
 
+# Fewer than the node has threads, for each of them takes one.
+_SILENCES = 10
 # An answer, or what to do instead of one (it may abort the call, or wait).
 Answer = log_pb2.AppendResponse | Callable[[grpc.ServicerContext], log_pb2.AppendResponse]
 
@@ -25,6 +29,7 @@ class ScriptedNode(log_pb2_grpc.LogServiceServicer):
         self.script: deque[Answer] = deque()
         self.bodies: list[bytes] = []
         self.requests: list[list[bytes]] = []
+        self.statuses_count = 0
         self.released = threading.Event()
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(16)
@@ -47,6 +52,8 @@ class ScriptedNode(log_pb2_grpc.LogServiceServicer):
         )
 
     def Status(self, request: log_pb2.StatusRequest, context: grpc.ServicerContext) -> log_pb2.StatusResponse:
+        with self._lock:
+            self.statuses_count += 1
         return self.status
 
     def Append(self, request: log_pb2.AppendRequest, context: grpc.ServicerContext) -> log_pb2.AppendResponse:
@@ -93,13 +100,20 @@ class ScriptedNode(log_pb2_grpc.LogServiceServicer):
         self.script.append(abort)
 
     def stay_silent(self) -> None:
-        """Give no answer to the next append before the node stops."""
+        """Give no answer to the next appends before the node stops."""
 
         def wait(context: grpc.ServicerContext) -> log_pb2.AppendResponse:
-            self.released.wait(60)
+            self.released.wait()
             return log_pb2.AppendResponse(code=500)
 
-        self.script.append(wait)
+        self.script.extend([wait] * _SILENCES)
+
+
+@pytest.fixture
+def patient_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give nodes all the time that they need to say who leads."""
+    for module in (append_pump, async_nodes, sync_client, sync_nodes):
+        monkeypatch.setattr(module, "STATUS_TIMEOUT_S", PATIENCE_S)
 
 
 @pytest.fixture
