@@ -123,10 +123,13 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
         self.leader = leader
         self.break_streams()
 
-    def refuse(self, reason: Reason, times: int = 1, certainty: Certainty | None = None) -> None:
-        """Answer the next puts with a refusal."""
+    def refuse(
+        self, reason: Reason, times: int = 1, certainty: Certainty | None = None, *, is_first: bool = False
+    ) -> None:
+        """Answer the next puts with a refusal, behind what is prescribed already or before it."""
         answer = answer_of(RequestFailed(reason, "why", certainty=certainty))
-        self.script.extend([lambda _node, _context: pb.PutResponse(answer=answer)] * times)
+        add = self.script.extendleft if is_first else self.script.extend
+        add([lambda _node, _context: pb.PutResponse(answer=answer)] * times)
 
     def lose_answer(self) -> None:
         """Store the next put, and break the stream instead of answering."""
@@ -142,7 +145,7 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
         """Give no answer to the next put before the node stops."""
 
         def wait(node: ScriptedBroker, _context: grpc.ServicerContext) -> pb.PutResponse:
-            node.released.wait(60)
+            node.released.wait()
             return pb.PutResponse()
 
         self.script.append(wait)

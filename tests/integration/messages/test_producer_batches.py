@@ -12,7 +12,7 @@ import pytest
 from cluster import Appended, NotAppended, OutgoingMessage, Producer, RequestFailed, SendsFailed
 from cluster.errors import Reason
 from tests.integration.messages.helpers import bodies_of, kinds
-from tests.waiting import run
+from tests.waiting import PATIENCE_S, STORY_S, run
 
 MakeBroker = Callable[..., Any]
 
@@ -23,7 +23,7 @@ def test_illegal_message_does_not_cost_its_company(make_broker: MakeBroker) -> N
 
     async def main() -> list[Any]:
         async with Producer(broker.address) as producer:
-            await asyncio.gather(producer._connection.find("orders"))
+            await producer.queues("orders")
             sends = [producer.send("orders", b"%d" % number) for number in range(5)]
             return await asyncio.gather(*sends, return_exceptions=True)
 
@@ -67,15 +67,15 @@ def test_flush_does_not_wait_for_the_linger(make_broker: MakeBroker) -> None:
     broker = make_broker()
 
     async def main() -> float:
-        async with Producer(broker.address, linger_ms=20_000, deadline_s=60) as producer:
+        async with Producer(broker.address, linger_ms=1000 * STORY_S, deadline_s=STORY_S) as producer:
             began = time.monotonic()
             future = producer.submit(OutgoingMessage("orders", b"a"))
-            await producer._connection.find("orders")
+            await producer.queues("orders")
             await producer.flush()
             assert future.done()
             return time.monotonic() - began
 
-    assert run(main()) < 10
+    assert run(main()) < PATIENCE_S
 
 
 def test_messages_of_a_queue_keep_their_order_through_refusals_with_one_batch_under_way(
@@ -118,13 +118,15 @@ def test_full_queue_refuses_what_is_submitted_and_lets_senders_wait(make_broker:
     broker.refuse(Reason.LEADER_NOT_READY, times=1_000)
 
     async def main() -> list[Any]:
-        async with Producer(broker.address, queue_messages_max=2, deadline_s=0.5) as producer:
+        async with Producer(broker.address, queue_messages_max=2, deadline_s=STORY_S) as producer:
             sends = [asyncio.ensure_future(producer.send("orders", b"a")) for _ in range(2)]
             await asyncio.sleep(0)
             with pytest.raises(NotAppended, match="CLIENT_QUEUE_FULL"):
                 producer.submit(OutgoingMessage("orders", b"b"))
-            waiting = asyncio.ensure_future(producer.send("orders", b"c", deadline_s=0.1))
-            return await asyncio.gather(waiting, *sends, return_exceptions=True)
+            waiting = await asyncio.gather(producer.send("orders", b"c", deadline_s=0.1), return_exceptions=True)
+            # Only now may the others make room.
+            broker.refuse(Reason.DISK_FULL, times=2, is_first=True)
+            return [*waiting, *await asyncio.gather(*sends, return_exceptions=True)]
 
     outcomes = run(main())
 
