@@ -99,6 +99,8 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
         # Queue offsets, in all queues, that this node's disk has damaged; and how often others were asked for them.
         self.damaged: frozenset[int] = frozenset()
         self.gets = 0
+        # Groups' offsets are told when all of those queues are consumed up to here.
+        self.told_from = -1
         self.released = threading.Event()
         self._pool = ThreadPoolExecutor(64)
         self._server = grpc.server(self._pool, options=[("grpc.so_reuseport", 0)])
@@ -277,7 +279,11 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
 
     def FetchOffset(self, request: pb.FetchOffsetRequest, context: grpc.ServicerContext) -> pb.FetchOffsetResponse:
         ids = list(request.queue_ids)
+        context.add_callback(self._wake)
         with self.stored.changed:
+            self.stored.changed.wait_for(
+                lambda: not context.is_active() or all(self._offset(request, each) >= self.told_from for each in ids)
+            )
             rows = [self.stored.offsets.get((request.group, request.topic, each), (-1, 0)) for each in ids]
         return pb.FetchOffsetResponse(
             answer=self._refusal(),
@@ -285,6 +291,9 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
             offsets=[offset for offset, _ in rows],
             reset_counts=[count for _, count in rows],
         )
+
+    def _offset(self, request: pb.FetchOffsetRequest, queue_id: int) -> int:
+        return self.stored.offsets.get((request.group, request.topic, queue_id), (-1, 0))[0]
 
     def CommitOffset(self, request: pb.CommitOffsetRequest, context: grpc.ServicerContext) -> pb.CommitOffsetResponse:
         refusal = self._refusal()
