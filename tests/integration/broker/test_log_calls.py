@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -12,12 +13,13 @@ from cluster.v1.broker_pb2_grpc import BrokerServiceServicer, add_BrokerServiceS
 from commitlog.record import decode
 from commitlog.record_scan import walk
 from pipeline.common.errors import BrokerRefused, BrokerUnreachable, DataLost
-from pipeline.source import chunk_client
+from pipeline.source import broker_nodes, chunk_client
 from pipeline.source.broker_nodes import Nodes
 from pipeline.source.chunk_client import BrokerLog
 from pipeline.source.stretch import Stretch
 from store.message import QueueKey
 from tests.broker_thread import running_broker
+from tests.waiting import PATIENCE_S
 
 A0, A1, B0 = QueueKey("a", 0), QueueKey("a", 1), QueueKey("b", 0)
 
@@ -133,11 +135,32 @@ def test_a_node_that_sends_nothing_is_followed_by_the_next_one(broker, monkeypat
     assert len(records_of(chunks)) == 400
 
 
-def test_what_is_not_there_yet_is_waited_for_only_as_long_as_patience_lasts(broker):
+class HurriedClock:
+    """A clock on which all patience is at an end behind a few pauses; calls have all the time that they need."""
+
+    def __init__(self):
+        self.pauses = 0
+
+    def monotonic(self):
+        return time.monotonic() + self.pauses * PATIENCE_S / 3
+
+    def sleep(self, _duration_s):
+        self.pauses += 1
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = HurriedClock()
+    monkeypatch.setattr(broker_nodes, "time", clock)
+    return clock
+
+
+def test_what_is_not_there_yet_is_waited_for_only_as_long_as_patience_lasts(broker, clock):
     end = broker.replica.store.log.end_offset
 
     with pytest.raises(BrokerUnreachable, match=r"is not here yet, it ends at"):
-        list(BrokerLog(broker.endpoints, 0.2).read(Stretch(broker.endpoints, 0, end + 100)))
+        list(BrokerLog(broker.endpoints, PATIENCE_S).read(Stretch(broker.endpoints, 0, end + 100)))
+    assert clock.pauses
 
 
 @pytest.mark.parametrize(
@@ -179,11 +202,11 @@ def test_another_node_is_asked_while_one_is_down(broker):
     assert broker.endpoints == log.order(is_leader_first=True).split(",")[0]
 
 
-def test_too_many_streams_are_refused(broker, monkeypatch):
+def test_too_many_streams_are_refused(broker, monkeypatch, clock):
     monkeypatch.setattr("cluster.log_calls.STREAMS_MAX", 0)
 
     with pytest.raises(BrokerUnreachable, match="read with fewer tasks"):
-        list(BrokerLog(broker.endpoints, 0.2).read(Stretch("", 0, 1000)))
+        list(BrokerLog(broker.endpoints, PATIENCE_S).read(Stretch("", 0, 1000)))
 
 
 def test_deleted_bytes_are_lost_data_with_their_range(broker, monkeypatch):
