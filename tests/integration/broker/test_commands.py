@@ -11,6 +11,7 @@ from cluster import Consumer, Producer
 from cluster.errors import RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_group_that_is_held_up_gets_nothing_and_then_goes_on_by_itself(dledger
             pytest.raises(RequestFailed, match="dledger group enable billing"),
             Consumer(broker.address, group="billing", topics="orders") as late,
         ):
-            late.poll(timeout_s=10.0)
+            late.poll(timeout_s=PATIENCE_S)
         dledger("group", "enable", "billing")
         found = [next(iter(consumer)).body, next(iter(consumer)).body]
         assert sorted(found) == [b"b", b"c"]

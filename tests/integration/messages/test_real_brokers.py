@@ -18,7 +18,7 @@ from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from tests.broker_process import BrokerProcess
 from tests.consumer_process import ConsumerProcess, shared_out
 from tests.integration.messages.helpers import bodies, consumer_of, numbers, take
-from tests.waiting import PATIENCE_S, run, until
+from tests.waiting import PATIENCE_S, STORY_S, run, until
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +66,8 @@ def test_killed_broker_costs_no_message_and_repeats_none(broker: BrokerProcess) 
     async def main() -> list[Any]:
         received: list[Any] = []
         async with (
-            Producer(broker.address, is_unknown_retried=True, deadline_s=PATIENCE_S) as producer,
+            # Two brokers start within the deadline of the first messages.
+            Producer(broker.address, is_unknown_retried=True, deadline_s=STORY_S) as producer,
             consumer_of(broker, commit_interval_s=0.2) as consumer,
         ):
             for life in range(3):
