@@ -337,11 +337,13 @@ class AsyncProducer:
             queues = self._writable(item.topic, self._connection.known(item.topic))
         except RequestFailed:
             return False
-        queue = self._round_robin.choose(queues, self._is_available, broker)
-        if queue.broker == broker or not self._is_available(queue.broker):
-            return False
-        self._put(item, queue)
-        return True
+        # Rather to a broker that is slow than to stay with one that takes nothing.
+        for is_wanted in (self._is_available, lambda each: not self._faults.has_failed(each, _now_ms())):
+            queue = self._round_robin.choose(queues, is_wanted, broker)
+            if queue.broker != broker and is_wanted(queue.broker):
+                self._put(item, queue)
+                return True
+        return False
 
     def _observed(self, broker: str, latency_ms: float | None) -> None:
         self._faults.observed(broker, FAILED_LATENCY_MS if latency_ms is None else latency_ms, _now_ms())

@@ -8,7 +8,8 @@
 | 3 s, or it failed | 180 s |
 | 15 s | 600 s |
 
-A quicker answer ends that. When all brokers of a topic are passed by, all of them are taken.
+A quicker answer ends that. When all brokers of a topic are passed by, all of them are taken; what one of them refuses
+goes to one that was only slow.
 
 Source: RocketMQ `MQFaultStrategy`, `LatencyFaultToleranceImpl`.
 """
@@ -34,18 +35,24 @@ class FaultAvoidance:
     """Remembers brokers that were slow. Times are milliseconds of a monotonic clock."""
 
     def __init__(self) -> None:
-        # In order of when they were last slow.
-        self._avoided_until: OrderedDict[str, float] = OrderedDict()
+        # In order of when they were last slow: until when each is passed by, and whether it failed.
+        self._avoided: OrderedDict[str, tuple[float, bool]] = OrderedDict()
 
     def observed(self, broker: str, latency_ms: float, now_ms: float) -> None:
         """Take note of how long a broker took to answer."""
         avoided = avoidance_ms(latency_ms)
-        self._avoided_until.pop(broker, None)
+        self._avoided.pop(broker, None)
         if avoided:
-            self._avoided_until[broker] = now_ms + avoided
-            if len(self._avoided_until) > _BROKERS_MAX:
-                self._avoided_until.popitem(last=False)
+            self._avoided[broker] = (now_ms + avoided, latency_ms >= FAILED_LATENCY_MS)
+            if len(self._avoided) > _BROKERS_MAX:
+                self._avoided.popitem(last=False)
 
     def is_available(self, broker: str, now_ms: float) -> bool:
         """Return whether a broker need not be passed by."""
-        return now_ms >= self._avoided_until.get(broker, now_ms)
+        until, _ = self._avoided.get(broker, (now_ms, False))
+        return now_ms >= until
+
+    def has_failed(self, broker: str, now_ms: float) -> bool:
+        """Return whether a broker is passed by because it took nothing, or as good as nothing."""
+        until, is_failed = self._avoided.get(broker, (now_ms, False))
+        return is_failed and now_ms < until

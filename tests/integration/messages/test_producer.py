@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cluster import Appended, AppendUnknown, NotAppended, Producer, RequestFailed
-from cluster.client import route_cache
+from cluster.client import fault_avoidance, route_cache
+from cluster.client.fault_avoidance import FAILED_LATENCY_MS
 from cluster.errors import Reason
 from commitlog.compression import uncompressed_body
 from store.commit_log import Certainty
@@ -245,8 +246,10 @@ def test_bodies_above_4_kib_are_compressed_and_others_are_not(
 
 
 def test_message_moves_to_another_broker_while_its_own_takes_nothing(
-    send: Callable[..., list[Any]], make_broker: MakeBroker
+    send: Callable[..., list[Any]], make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # An answer that a busy machine makes late is no reason to pass by the broker that gives it.
+    monkeypatch.setattr(fault_avoidance, "AVOIDANCE", ((FAILED_LATENCY_MS, 180_000),))
     sick, well = make_broker(name="b0"), make_broker(name="b1")
     sick.refuse(Reason.LEADER_NOT_READY, times=10_000)
 
@@ -255,6 +258,20 @@ def test_message_moves_to_another_broker_while_its_own_takes_nothing(
     assert {"b1"} == {sent.broker for sent in outcomes}
     # Avoided since its first refusal.
     assert len(sick.requests) <= 1
+
+
+def test_message_moves_to_a_slow_broker_rather_than_stay_where_nothing_is_taken(
+    send: Callable[..., list[Any]], make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every answer is a late one.
+    monkeypatch.setattr(fault_avoidance, "AVOIDANCE", ((0, 30_000), (FAILED_LATENCY_MS, 180_000)))
+    sick, slow = make_broker(name="b0"), make_broker(name="b1")
+    sick.refuse(Reason.LEADER_NOT_READY, times=10_000)
+
+    outcomes = send(f"{sick.address},{slow.address}", *[b"x"] * 12)
+
+    assert [Appended] * 12 == kinds(outcomes)
+    assert {"b1"} == {sent.broker for sent in outcomes}
 
 
 def test_message_with_a_queue_key_stays_with_its_queue(make_broker: MakeBroker) -> None:

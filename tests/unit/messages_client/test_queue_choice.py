@@ -111,6 +111,16 @@ def test_a_failed_broker_is_passed_by_for_three_minutes_and_a_quick_answer_ends_
     assert avoidance.is_available("b0", 10)
 
 
+def test_a_slow_broker_has_not_failed() -> None:
+    avoidance = FaultAvoidance()
+    avoidance.observed("slow", 9_999, 0)
+    avoidance.observed("failed", FAILED_LATENCY_MS, 0)
+
+    names = ("slow", "failed", "new")
+    assert [avoidance.has_failed(name, 179_999) for name in names] == [False, True, False]
+    assert not avoidance.has_failed("failed", 180_000)
+
+
 def test_brokers_that_are_remembered_are_bounded() -> None:
     avoidance = FaultAvoidance()
     for number in range(1_001):
