@@ -16,6 +16,7 @@ several, a batch that was taken may overtake the one before it that was refused.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from bisect import insort
 from collections import OrderedDict, deque
@@ -84,6 +85,8 @@ class SendPump:
         self._hooks = hooks
         self._queues: OrderedDict[str, deque[SendItem]] = OrderedDict()
         self._queued_bytes = 0
+        # No deadline in the queues is before this.
+        self._earliest = math.inf
         self._wakeup = asyncio.Event()
         self._sweeper: asyncio.TimerHandle | None = None
         self._stream: PutStream | None = None
@@ -111,6 +114,7 @@ class SendPump:
         else:
             queue.append(item)
         self._queued_bytes += item.size_bytes
+        self._earliest = min(self._earliest, item.deadline)
         self._wakeup.set()
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
@@ -331,17 +335,27 @@ class SendPump:
     def _sweep(self) -> None:
         """End what is late, in the queue and under way; come again while there is anything to watch."""
         now = time.monotonic()
-        for topic, queue in list(self._queues.items()):
-            while queue and queue[0].deadline <= now:
-                item = queue.popleft()
-                self._queued_bytes -= item.size_bytes
-                self._fail(item, self._too_late("before the message could be sent"))
-            self._keep(topic, queue)
+        if self._earliest <= now:
+            self._sweep_queues(now)
         for stream in list(self._streams):
             self._sweep_stream(stream, now)
         self._sweeper = None
         if self._queues or self._batches:
             self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+
+    def _sweep_queues(self, now: float) -> None:
+        """End what is late, wherever it stands: each caller says how long its messages may take."""
+        self._earliest = math.inf
+        for topic, queue in list(self._queues.items()):
+            staying = deque[SendItem]()
+            for item in queue:
+                if item.deadline <= now:
+                    self._queued_bytes -= item.size_bytes
+                    self._fail(item, self._too_late("before the message could be sent"))
+                else:
+                    staying.append(item)
+                    self._earliest = min(self._earliest, item.deadline)
+            self._keep(topic, staying)
 
     def _sweep_stream(self, stream: PutStream, now: float) -> None:
         for batch in stream.in_flight.values():

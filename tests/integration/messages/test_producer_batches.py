@@ -134,6 +134,24 @@ def test_full_queue_refuses_what_is_submitted_and_lets_senders_wait(make_broker:
     assert all(isinstance(outcome, RequestFailed) for outcome in outcomes[1:])
 
 
+def test_deadline_of_a_message_holds_behind_one_that_may_take_longer(make_broker: MakeBroker) -> None:
+    broker = make_broker()
+
+    async def main() -> Any:
+        async with Producer(broker.address) as producer:
+            await producer.queues("orders")
+            broker.stop()
+            patient = asyncio.ensure_future(producer.send("orders", b"a", deadline_s=STORY_S))
+            (outcome,) = await asyncio.gather(producer.send("orders", b"b", deadline_s=0.3), return_exceptions=True)
+            assert not patient.done()
+            patient.cancel()
+            return outcome
+
+    began = time.monotonic()
+    assert isinstance(run(main()), NotAppended)
+    assert time.monotonic() - began < PATIENCE_S
+
+
 def test_closing_sends_what_is_submitted_and_tells_of_what_could_not_be(make_broker: MakeBroker) -> None:
     broker = make_broker()
 
