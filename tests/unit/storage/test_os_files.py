@@ -1,6 +1,7 @@
 """The operating system behind the port of `store.files`."""
 
 import errno
+import itertools
 import os
 import subprocess
 import sys
@@ -300,11 +301,13 @@ def test_many_are_synced_at_a_time_and_none_is_left_out(files, tmp_path, monkeyp
 @pytest.mark.parametrize("count", [1, 40])
 def test_failed_sync_among_many_is_told_when_all_have_ended(files, tmp_path, monkeypatch, count):
     made = [files.create(f"{tmp_path}/{number}", 4096) for number in range(count)]
-    ended = []
+    # Each thread draws a number of its own: of those that append to a list at a time none may find it of length 1.
+    numbers, ended = itertools.count(), []
 
     def fail_once(descriptor):
+        number = next(numbers)
         ended.append(descriptor)
-        if len(ended) == 1:
+        if number == 0:
             raise OSError(errno.EIO, "input/output error")
 
     monkeypatch.setattr(os, "fdatasync", fail_once)
