@@ -65,8 +65,11 @@ class Host:
         return first_index
 
     async def turn_all(self):
-        """Run all turns, and those that follow from a snapshot that is being saved."""
-        while self.turns or not self.machine._is_saved.is_set():
+        """Run all turns, and those that follow from a snapshot that is being saved.
+
+        That it is saved is known a moment before the thread tells of it: in between, the next one may be begun.
+        """
+        while self.turns or self.machine._thread._jobs_count:
             if self.turns:
                 self.turns.popleft()(self.driver)
             await asyncio.sleep(0)
