@@ -49,6 +49,8 @@ class NodeMachine:
         self._is_step_due = False
         self._is_saved = threading.Event()
         self._is_saved.set()
+        # A snapshot was asked for while one was being saved: None: it was not; else whether anew.
+        self._asked_meanwhile: bool | None = None
 
     @property
     def applied_index(self) -> int:
@@ -114,7 +116,13 @@ class NodeMachine:
     # -------------------------------------------------------------------------------------------------------- turns
 
     def ask_snapshot(self, *, anew: bool = False) -> None:
-        """Have a snapshot saved soon; see `Applier.ask_snapshot`. On a full disk ask again."""
+        """Have a snapshot saved soon; see `Applier.ask_snapshot`. On a full disk ask again.
+
+        While one is being saved, the thread that does it owns what the applier knows of asking: then it comes behind.
+        """
+        if not self._is_saved.is_set():
+            self._asked_meanwhile = anew or bool(self._asked_meanwhile)
+            return
         self._applier.ask_snapshot(anew=anew)
         self._step_soon()
 
@@ -149,6 +157,9 @@ class NodeMachine:
                 raise error
             if self.snapshot is not None:
                 driver.snapshot_saved(self.snapshot)
+            asked, self._asked_meanwhile = self._asked_meanwhile, None
+            if asked is not None:
+                self.ask_snapshot(anew=asked)
             self._ask_step()
 
         self._soon(tell)

@@ -1,13 +1,14 @@
 """The state machine of a running node: pieces a turn, results for who waits, snapshots beside it, new beginnings."""
 
 import asyncio
+import threading
 from collections import deque
 
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.node_machine import NodeMachine
 from dledger.snapshot_store import SnapshotStore
 from dledger.state_machine import Applier
-from tests.waiting import run
+from tests.waiting import PATIENCE_S, run, until
 
 CONFIG = EntryStoreConfig(data_file_size_bytes=2048, index_file_size_bytes=32 * 8)
 
@@ -157,6 +158,34 @@ def test_snapshot_that_is_asked_for_is_saved_with_all_that_is_applied(machine):
         assert host.driver.saved[0] == host.machine.snapshot.index - 1 == 1
         assert host.machine.applied_index == 2
         assert host.state.applied == [b"a", b"b", b"c"]
+        await host.machine.stop()
+
+    run(main())
+
+
+def test_snapshot_that_is_asked_for_while_another_one_is_saved_comes_behind_it(machine):
+    async def main():
+        host = Host(machine, threshold=1000)
+        begun, may_end, save = threading.Event(), threading.Event(), host.state.snapshot_save
+
+        def save_slowly():
+            begun.set()
+            assert may_end.wait(PATIENCE_S)
+            return save()
+
+        host.state.snapshot_save = save_slowly
+        host.append(b"a")
+        host.machine.committed(0)
+        await host.turn_all()
+        host.machine.ask_snapshot()
+        host.turns.popleft()(host.driver)
+        await until(begun.is_set)
+        host.machine.ask_snapshot()
+        host.machine.ask_snapshot(anew=True)
+        host.machine.ask_snapshot()
+        may_end.set()
+        await host.turn_all()
+        assert host.driver.saved == [0, 0]
         await host.machine.stop()
 
     run(main())
