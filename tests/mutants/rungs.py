@@ -17,13 +17,13 @@ from dledger.testing.simulation import Simulation
 from tests.crashpoints.inspector import Inspector
 from tests.crashpoints.workload import WORKLOADS, Workload
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, Tests
+from tests.waiting import STORY_S
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "tests" / "scenarios"
 FIRST_SEED = 10_001
 # The plugin that plants a bug in a process of its own reads its name here.
 VARIABLE = "DLEDGER_MUTANT"
-_TIME_OUT_S = 120
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _tests(mutant: Mutant, rung: Tests, began: float) -> Catch:
             capture_output=True,
             text=True,
             check=False,
-            timeout=_TIME_OUT_S,
+            timeout=STORY_S,
         )
     failures = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
     is_caught = done.returncode == pytest.ExitCode.TESTS_FAILED and bool(failures)

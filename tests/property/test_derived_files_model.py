@@ -240,7 +240,7 @@ class DerivedFiles(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 def test_derived_files_follow_the_log_whatever_happens():
     run_state_machine_as_test(
         DerivedFiles,
