@@ -12,10 +12,13 @@ from store.commit_log import Certainty
 from store.errors import StoreStopped
 from store.os_files import OsFiles
 from store.paced_turn import PacedTurn
+from store.store_config import MessageStoreConfig
 from tests.message_stores import numbered
 from tests.waiting import PATIENCE_S, until
 
 NEVER_S = 3600.0
+# However slow the disk is, a put is not given up.
+PATIENT = MessageStoreConfig(sync_flush_timeout_ms=int(1000 * PATIENCE_S))
 
 
 def in_loop(story):
@@ -143,7 +146,7 @@ def leisurely(monkeypatch):
 
 def with_broker(tmp_path, story):
     async def run():
-        config = StandaloneConfig(str(tmp_path / "store"), "broker-a", "127.0.0.1:1", PlainStoreConfig())
+        config = StandaloneConfig(str(tmp_path / "store"), "broker-a", "127.0.0.1:1", PlainStoreConfig(store=PATIENT))
         broker = StandaloneReplica.open(OsFiles(), config)
         try:
             # The turn of the start has nothing to do, and would take along what is put now.

@@ -14,6 +14,7 @@ from store.os_files import OsFiles
 from store.store_lock import lock_store, lock_store_for_reading, mark_closed, mark_open, was_closed_in_order
 from tests.crashpoints.images import crash_images
 from tests.crashpoints.workload import files_on
+from tests.waiting import PATIENCE_S
 
 # Java's FileLock is a POSIX record lock, which `lockf` takes, too.
 JAVA = """
@@ -39,7 +40,7 @@ def start_java(root):
 
 
 def end(process):
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE_S)
     return process.returncode
 
 

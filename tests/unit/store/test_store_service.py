@@ -22,9 +22,10 @@ from tests.message_stores import (
     with_log,
     with_store,
 )
-from tests.waiting import PATIENCE_S, until
+from tests.waiting import PATIENCE_S, STORY_S, until
 
-SYNC = with_log(SMALL, is_flush_sync=True)
+# A put is given up only where that is the claim, however slow the disk is.
+SYNC = with_store(with_log(SMALL, is_flush_sync=True), sync_flush_timeout_ms=int(1000 * PATIENCE_S))
 
 
 @asynccontextmanager
@@ -49,12 +50,12 @@ async def running(root, config=SYNC, files=None):
 def test_what_is_put_is_read_by_those_who_wait_and_is_there_after_a_restart(tmp_path, config):
     async def run():
         async with running(tmp_path / "store", config) as service:
-            waiting = asyncio.create_task(service.wait("TopicTest", 1, 0, 20))
+            waiting = asyncio.create_task(service.wait("TopicTest", 1, 0, PATIENCE_S))
             outcomes = await asyncio.gather(*(service.put(numbered(number)) for number in range(200)))
             assert {outcome.certainty for outcome in outcomes} == {Certainty.APPENDED}
             assert max(place.queue_offset for outcome in outcomes for place in outcome.places) == 49
             assert await waiting
-            assert await service.wait("TopicTest", 3, 49, 20)
+            assert await service.wait("TopicTest", 3, 49, PATIENCE_S)
             assert service.store.get("TopicTest", 1, 0).status == "FOUND"
             if config is SYNC:
                 assert service.store.log.flushed_offset == service.store.log.written_offset
@@ -118,7 +119,7 @@ def test_start_after_a_kill_dispatches_no_more_again_than_its_bound_however_much
         service = StoreService(*arguments, is_flush_sync=True)
         service.start()
         derived = opened.messages.derived
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(STORY_S):
             for number in range(300):
                 clock.pass_s(4)
                 await service.put(numbered(number, tag="t", body_size=300))
@@ -154,7 +155,7 @@ def test_failed_sync_ends_the_store_and_leaves_the_put_unknown(tmp_path):
     async def run():
         async with running(tmp_path, files=disk) as service:
             assert (await service.put(numbered(0))).certainty is Certainty.APPENDED
-            waiting = asyncio.create_task(service.wait("TopicTest", 2, 0, 20))
+            waiting = asyncio.create_task(service.wait("TopicTest", 2, 0, PATIENCE_S))
             await asyncio.sleep(0)
             disk.is_broken = True
             outcome = await service.put(numbered(1))
