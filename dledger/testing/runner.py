@@ -8,6 +8,7 @@ from __future__ import annotations
 import traceback
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 from dledger.testing.options import draw_options
@@ -112,7 +113,8 @@ def run_seeds(seeds: Iterable[int], node_count: int | None = None, jobs: int = 1
         for seed in seeds:
             yield run_seed(seed, node_count)
         return
-    with ProcessPoolExecutor(max_workers=jobs) as pool:
+    # Of their own, not forked: whoever calls this may have threads, whose locks a fork would keep locked for ever.
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
         tasks = [(seed, node_count) for seed in seeds]
         yield from pool.map(_run_task, tasks, chunksize=_CHUNK_SEEDS)
 
