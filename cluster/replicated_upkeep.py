@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import Final
 
 from cluster.replicated_state import ReplicatedState
+from cluster.turns import TURN_S
 from commitlog.dledger_commit_log import DLedgerCommitLog
 from commitlog.leadership import Leadership, Readiness
 from dledger.node import Node
@@ -21,8 +21,6 @@ from store.queue_ends import QueueEnds
 from store.store_config import MessageStoreConfig
 from store.store_keeper import DerivedKeeper
 from store.store_upkeep import StoreUpkeep
-
-_EXPIRY_TURN_S: Final = 0.005
 
 
 class ReplicatedUpkeep(StoreUpkeep):
@@ -82,7 +80,7 @@ class ReplicatedUpkeep(StoreUpkeep):
         """Let some queues follow the log, and go on in the next turn: a leader must not be held up for all of them."""
         if not self._is_running:
             return
-        turn_end = monotonic() + _EXPIRY_TURN_S
+        turn_end = monotonic() + TURN_S
         try:
             for _ in self._expiring or ():
                 if monotonic() >= turn_end:

@@ -5,12 +5,14 @@ physical offsets of [begin, end) are in an archive, durably. Who archives writes
 broker whose option `archive_mark` names it deletes only files that end at or before `end`.
 
 A mark that is missing, damaged, on a disk that cannot be read, or of a log that is not the broker's deletes nothing:
-the broker's disk may fill up, and then puts are refused, but nothing is lost that was to be kept.
+the broker's disk may fill up, and then puts are refused, but nothing is lost that was to be kept. Of one that does not
+answer, what it said last holds.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from typing import NamedTuple
 
 from store.errors import StorageFailed
@@ -61,7 +63,7 @@ def decode_mark(raw: bytes) -> ArchiveMark:
 
 
 class ArchiveFloor:
-    """Tells a broker's retention up to where it may delete.
+    """Tells a broker's retention up to where it may delete, as of the last look at the mark; before it, nothing.
 
     Args:
         files: the file system.
@@ -69,53 +71,76 @@ class ArchiveFloor:
         log: name of the broker's log in the archive.
 
     Attributes:
-        trouble: why nothing may be deleted, for people; empty when the mark was read.
+        trouble: why nothing may be deleted, or no more than before, for people; empty when the mark was read.
     """
 
     def __init__(self, files: Files, path: str, log: str) -> None:
         self._files = files
         self._path = path
         self._log = log
+        self._found: ArchiveMark | str | None = None
+        self._looking: threading.Thread | None = None
+        self._is_late = False
         self.trouble = ""
 
-    def read(self, begin: int) -> int | None:
-        """Return the offset below which the log may be deleted; None: all of it, as far as an archive is concerned.
+    def look(self) -> None:
+        """Read the mark; takes as long as the disk that it is on."""
+        if self._path:
+            self._found = self._read_mark()
+
+    def look_aside(self) -> None:
+        """Read the mark in a thread of its own; returns at once.
+
+        The mark may be on a file server, and a read from one that hangs does not end: one look is under way at a
+        time, what the last one found holds meanwhile, and nobody waits for it, not even who ends the process.
+        """
+        if not self._path:
+            return
+        self._is_late = self._looking is not None and self._looking.is_alive()
+        if self._is_late:
+            return
+        self._looking = threading.Thread(target=self.look, name="archive-mark", daemon=True)
+        self._looking.start()
+
+    def lowered(self, floor: int, begin: int) -> int:
+        """Return `floor`, or what the mark lowers it to.
 
         Args:
+            floor: below it the log may be deleted, as far as an archive is not concerned.
             begin: of the log; what is returned when the mark allows nothing.
         """
         if not self._path:
-            return None
-        try:
-            mark = self._read_mark(begin)
-        except UnreadableMark as error:
-            self._tell(f"{self._path}: {error}; nothing is deleted before it is archived")
+            return floor
+        found = self._found
+        if found is None:
+            self._tell("does not answer; nothing is deleted before it does" if self._is_late else "")
             return begin
-        self._tell("")
-        return mark.end
+        if isinstance(found, ArchiveMark) and found.begin > begin:
+            gap = f"begins at {found.begin}, behind the log, which begins at {begin}"
+            found = f"{gap}: what this node has in front of it is in no archive"
+        if isinstance(found, str):
+            self._tell(f"{found}; nothing is deleted before it is archived")
+            return begin
+        self._tell("does not answer; what it said before holds" if self._is_late else "")
+        return min(floor, found.end)
 
     def _tell(self, trouble: str) -> None:
         if trouble != self.trouble:
             self.trouble = trouble
-            logger.warning("archive_mark %s", trouble or "is read again")
+            logger.warning("archive_mark path=%s %s", self._path, trouble or "is read again")
 
-    def lowered(self, floor: int, begin: int) -> int:
-        """Return `floor`, or what an archive lowers it to; `begin` is that of the log."""
-        archived = self.read(begin)
-        return floor if archived is None else min(floor, archived)
-
-    def _read_mark(self, begin: int) -> ArchiveMark:
+    def _read_mark(self) -> ArchiveMark | str:
+        """Return what the mark says, or why it says nothing."""
         try:
             raw = self._files.read_bytes(self._path)
+            if raw is None:
+                return "does not exist yet"
+            mark = decode_mark(raw)
         except StorageFailed as error:
             # It may be on another disk than the store, or on another machine's: that one fails, and not the store.
-            raise UnreadableMark(f"it cannot be read ({error.reason})") from error
-        if raw is None:
-            raise UnreadableMark("no such file yet")
-        mark = decode_mark(raw)
+            return f"cannot be read ({error.reason})"
+        except UnreadableMark as error:
+            return f"says nothing: {error}"
         if mark.log != self._log:
-            raise UnreadableMark(f"expected the mark of the log {self._log!r}, found that of {mark.log!r}")
-        if mark.begin > begin:
-            found = f"it begins at {mark.begin}, behind the log, which begins at {begin}"
-            raise UnreadableMark(f"{found}: what this node has in front of it is in no archive")
+            return f"is that of the log {mark.log!r}, expected that of {self._log!r}"
         return mark

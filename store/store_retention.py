@@ -139,11 +139,12 @@ class StoreRetention:
         return self._policy.is_clock_trusted
 
     def run(self) -> None:
-        """Look, and delete all that may go in one round.
+        """Look, at the archive mark, too, and delete all that may go in one round.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
         """
+        self.archive.look()
         self.begin_round()
         while self.step():
             continue

@@ -94,6 +94,7 @@ class StoreUpkeep:
         """Begin to run; returns at once."""
         assert not self._is_running
         self._is_running = True
+        self._keeper.retention.archive.look_aside()
         self.dispatch_soon()
         self._tick()
 
@@ -215,6 +216,8 @@ class StoreUpkeep:
             self._save_checkpoint_if_due(now_ms)
             if now_ms >= self._retention_due_ms:
                 self._retention_due_ms = now_ms + self._config.clean_resource_interval_ms
+                # It goes by the look before.
+                self._keeper.retention.archive.look_aside()
                 self._keeper.retention.begin_round()
                 self._loop.call_soon(self._expire)
         except (StorageFailed, StoreStopped) as error:

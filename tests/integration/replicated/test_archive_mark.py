@@ -9,7 +9,7 @@ from pipeline.log.stores import open_store
 from pipeline.sink.options import LakeTarget
 from store.archive_mark import mark_path
 from tests.replicated_brokers import FILE_SIZE, STORE, configs_in, numbered, put, running_group
-from tests.waiting import run
+from tests.waiting import run, until
 
 
 @pytest.mark.slow
@@ -36,9 +36,9 @@ def test_floor_of_a_node_follows_the_mark_of_a_live_archive(tmp_path):
             with open_store(str(tmp_path / "n0")) as view:
                 done = Archive(LakeTarget(str(lake)), "broker-a").run(view, run_here, piece_size_bytes=FILE_SIZE)
                 assert done.end == view.end_offset > 2 * FILE_SIZE
-            assert entries.position_of(floor()) > 2 * FILE_SIZE
+            await until(lambda: entries.position_of(floor()) > 2 * FILE_SIZE, "the mark is read")
 
             (lake / "_archived/broker-a.json").write_bytes(b"damaged")
-            assert floor() == entries.begin_index
+            await until(lambda: floor() == entries.begin_index, "the damage is seen")
 
     run(story())

@@ -1,15 +1,17 @@
 """Old files of the log go by RocketMQ's rules, and queues and index follow; nothing that is not dispatched goes."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from store.archive_mark import ArchiveMark, encode_mark
+from store.archive_mark import ArchiveFloor, ArchiveMark, encode_mark
 from store.commit_log import PutStatus
 from store.os_files import OsFiles
 from store.store_config import MessageStoreConfig, parse_hours
 from tests.message_stores import SMALL, Clock, numbered, open_small, queued, with_store
+from tests.waiting import wait_until
 
 HOUR = 3600
 ALL_FULL = 16  # files that the stores below have
@@ -248,7 +250,7 @@ def test_what_is_not_archived_stays_however_old_it_is_or_full_the_disk(case, tmp
         return one.run()
 
     assert one.run() == 0
-    assert "no such file" in one.store.keeper.retention.archive.trouble
+    assert "does not exist" in one.store.keeper.retention.archive.trouble
     good = encode_mark(ArchiveMark("broker-a", 0, ends[2]))
     assert allowed(good[:-3]) == 0
     assert allowed(good.replace(b'"end":', b'"end":9')) == 0
@@ -274,3 +276,47 @@ def test_mark_that_cannot_be_read_keeps_everything_and_stops_nobody(case, tmp_pa
     end = int(one.log_files()[1].name)
     mark.write_bytes(encode_mark(ArchiveMark("broker-a", 0, end)))
     assert one.run() == 1
+
+
+class HangingServer:
+    """Files on a server that answers when it is let to."""
+
+    def __init__(self):
+        self.is_well = threading.Event()
+        self.looks_count = 0
+
+    def read_bytes(self, path):
+        self.looks_count += 1
+        assert self.is_well.wait(60)
+        return Path(path).read_bytes()
+
+
+def test_mark_on_a_server_that_hangs_holds_nobody_up_and_what_it_said_last_holds(tmp_path):
+    server, mark = HangingServer(), tmp_path / "mark.json"
+    floor = ArchiveFloor(server, str(mark), "broker-a")
+
+    def say(end):
+        mark.write_bytes(encode_mark(ArchiveMark("broker-a", 0, end)))
+
+    def hears(end):
+        wait_until(lambda: floor.lowered(1_000, 7) == end, f"the mark says {end}")
+
+    say(100)
+    floor.look_aside()
+    floor.look_aside()
+    assert floor.lowered(1_000, 7) == 7
+    assert "does not answer" in floor.trouble
+    server.is_well.set()
+    hears(100)
+
+    server.is_well.clear()
+    say(200)
+    wait_until(lambda: floor.look_aside() or server.looks_count == 2, "it is asked again")
+    for _ in range(3):
+        floor.look_aside()
+    assert server.looks_count == 2
+    assert floor.lowered(1_000, 7) == 100
+    assert "does not answer" in floor.trouble
+    server.is_well.set()
+    hears(200)
+    wait_until(lambda: floor.look_aside() or (floor.lowered(1_000, 7) == 200 and not floor.trouble), "all is well")
