@@ -20,6 +20,11 @@ MEMORY = "700m"
 START_S = 300
 
 
+def gave_up_on_python(said):
+    """Whether Spark ended a query before its first batch: it gives the Python process of a source 10 s to start."""
+    return "connect back" in str(said)
+
+
 def session_settings(folder):
     """Return the settings of a session of two threads on loopback, whose files are in `folder`."""
     return {
@@ -29,6 +34,8 @@ def session_settings(folder):
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(folder / "local"),
         "spark.master": "local[2]",
+        # Of a Python process that starts: more than the 15 s that Spark gives it.
+        "spark.python.authenticate.socketTimeout": f"{START_S}s",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
@@ -89,17 +96,21 @@ class StreamProcess:
         deadline = time.monotonic() + START_S
         while self.batches == before:
             if self.has_ended:
-                # On a busy machine Python processes start too late for Spark, which ends the query.
-                assert "connect back" in self.said, self.said
+                assert gave_up_on_python(self.said), self.said
                 self.launch()
             assert time.monotonic() < deadline, self.said
             time.sleep(0.05)
 
     def kill(self):
+        """End it in the midst of its work: it has not ended by itself, unless Spark gave up on a Python process."""
+        assert not self.has_ended or gave_up_on_python(self.said), self.said
+        self.end()
+
+    def end(self):
         """End driver and JVM at once, with SIGKILL; the Python processes of tasks find out by themselves."""
-        assert not self.has_ended, self.said
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(30)
+        if not self.has_ended:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(30)
 
     @property
     def has_ended(self):

@@ -19,12 +19,11 @@ from pipeline.source.parts import Part
 from pipeline.spark.jobs import report_over
 from tests.broker_thread import running_broker
 from tests.spark.processes import session_settings, spark_environment
+from tests.spark.queries import LIMIT_S, run_until
 from tests.spark.test_options import run_stream
 from tests.spark.test_streams import offsets_of
 from tests.unit.pipeline.test_stream_plan import put
 from tests.waiting import wait_until
-
-LIMIT_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -120,9 +119,9 @@ def test_the_checkpoint_of_another_source_ends_the_query(spark, broker, tmp_path
 def test_the_second_of_two_queries_with_one_checkpoint_is_ended(spark, broker, tmp_path):
     stream = spark.readStream.format("dledger").options(path=str(broker.path), startingOffsets="earliest").load()
     writer = stream.writeStream.format("parquet").option("path", str(tmp_path / "out"))
-    first = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    start = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start
+    first = run_until(start, lambda _: (tmp_path / "checkpoint" / "commits" / "0").exists(), "a batch")
     try:
-        wait_until((tmp_path / "checkpoint" / "commits" / "0").exists, "a batch")
         spark.conf.set("spark.sql.streaming.stopActiveRunOnRestart", "false")
         second = stream.writeStream.format("parquet").option("path", str(tmp_path / "other"))
         with pytest.raises(Exception, match=r"(?i)concurrent|already active"):
@@ -156,9 +155,7 @@ def test_messages_that_expire_while_a_query_is_away_are_named(spark, store, tmp_
     writer = reader.writeStream.format("parquet").option("path", str(tmp_path / "out"))
     # One batch, and no other one for long: how many it takes until it is stopped must not hang on the machine.
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(processingTime="1 hour")
-    query = writer.start()
-    wait_until((tmp_path / "checkpoint" / "commits" / "0").exists, "a batch")
-    query.stop()
+    run_until(writer.start, lambda _: (tmp_path / "checkpoint" / "commits" / "0").exists(), "a batch").stop()
     first, *_ = sorted((copy / "dledger-n0" / "data").iterdir())
     first.unlink()
 

@@ -14,6 +14,7 @@ from pipeline.source.parts import Part
 from pipeline.spark.jobs import group_parts, partial_of, report_over, size_of
 from store.archive_mark import decode_mark
 from tests.broker_thread import running_broker
+from tests.spark.queries import run_command
 from tests.spark_cli import run
 from tests.unit.pipeline.test_stream_plan import put
 
@@ -181,7 +182,9 @@ def test_count_and_sql_ask_files_and_a_running_broker(spark, broker, kind):
 
 
 def test_tail_prints_what_a_stream_gives(spark, broker):
-    told = run("tail", broker.endpoints, "--topic", "mails", "--from", "earliest", "--columns", "topic,queueOffset")
+    told = run_command(
+        "tail", broker.endpoints, "--topic", "mails", "--from", "earliest", "--columns", "topic,queueOffset"
+    )
 
     assert told.exit_code == 0
     rows = [json.loads(line) for line in told.stdout.splitlines()]

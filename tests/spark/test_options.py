@@ -9,12 +9,11 @@ from pyspark.errors import PySparkException
 from cluster.v1 import broker_pb2 as pb
 from pipeline.source.options import OPTION_NAMES
 from tests.broker_thread import running_broker
+from tests.spark.queries import run_to_the_end, run_until
 from tests.unit.pipeline.test_stream_plan import put
-from tests.waiting import wait_until
 
 # Topic a: queues 0 and 1 of 60 messages; topic b: queue 0 of 30.
 COUNT = 150
-LIMIT_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +120,8 @@ def run_stream(spark, folder, options):
     """Return a query that has taken what there was."""
     reader = spark.readStream.format("dledger").options(**{"startingOffsets": "earliest"} | options)
     writer = reader.load().writeStream.format("parquet").option("path", str(folder / "out"))
-    query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-    assert query.awaitTermination(LIMIT_S)
-    return query
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
+    return run_to_the_end(writer.start)
 
 
 def rows_of(query):
@@ -150,11 +148,9 @@ def test_few_messages_come_when_the_delay_is_over(spark, place, tmp_path):
     options = place | {"minOffsetsPerTrigger": "1000", "maxTriggerDelay": "3s", "startingOffsets": "earliest"}
     reader = spark.readStream.format("dledger").options(**options)
     writer = reader.load().writeStream.format("parquet").option("path", str(tmp_path / "out"))
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    try:
-        wait_until(lambda: rows_of(query) == [COUNT + 1], "a batch of all messages")
-    finally:
-        query.stop()
+    start = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start
+
+    run_until(start, lambda query: rows_of(query) == [COUNT + 1], "a batch of all messages").stop()
 
 
 def test_the_table_of_options_is_tested_whole():

@@ -9,6 +9,7 @@ from pipeline.lake.lake import Lake
 from pipeline.log.sample_store import SampleConfig, make_sample_store
 from store.index_file import IndexLayout
 from tests.pipeline_stores import append_uncommitted, make_replicated
+from tests.spark.queries import run_command
 from tests.spark_cli import run
 from tests.stored_files import derived_files
 
@@ -78,6 +79,8 @@ def test_counts_and_sql_are_those_of_the_messages(spark, sample):
 
 def test_the_tail_prints_what_a_stream_gives(spark, sample, capfd):
     folder, _ = sample
-    result = run("tail", str(folder), "--topic", "orders", "--from", "earliest", "--columns", "topic,queueOffset")
+    result = run_command(
+        "tail", str(folder), "--topic", "orders", "--from", "earliest", "--columns", "topic,queueOffset"
+    )
     assert result.exit_code == 0, result.output
     assert result.output.count('"topic": "orders"') > 100

@@ -6,9 +6,8 @@ import pytest
 
 from cluster.v1 import broker_pb2 as pb
 from tests.broker_thread import running_broker
+from tests.spark.queries import run_to_the_end
 from tests.unit.pipeline.test_stream_plan import put
-
-LIMIT_S = 120
 
 
 @pytest.fixture
@@ -48,13 +47,11 @@ def test_what_is_there_is_read_in_batches_and_a_restart_goes_on(spark, broker, t
         spark, **place, startingOffsets="earliest", maxOffsetsPerTrigger="50", columns="topic,queueId,queueOffset"
     )
 
-    first = write(frame, tmp_path).trigger(availableNow=True).start()
-    assert first.awaitTermination(LIMIT_S)
+    first = run_to_the_end(write(frame, tmp_path).trigger(availableNow=True).start)
     assert [50, 50, 20] == [each["numInputRows"] for each in first.recentProgress if each["numInputRows"]]
     put(broker, "b", 1, 7)
     broker.wait_dispatched()
-    second = write(frame, tmp_path).trigger(availableNow=True).start()
-    assert second.awaitTermination(LIMIT_S)
+    second = run_to_the_end(write(frame, tmp_path).trigger(availableNow=True).start)
 
     expected = [("a", queue, number) for queue in (0, 1) for number in range(60)] + [("b", 1, n) for n in range(7)]
     assert expected == written(spark, tmp_path)
@@ -74,22 +71,20 @@ def test_progress_is_published_when_the_sink_has_committed(spark, broker, tmp_pa
         spark, endpoints=broker.endpoints, startingOffsets="earliest", maxOffsetsPerTrigger="70", commitGroup="etl"
     )
 
-    query = write(frame, tmp_path).trigger(availableNow=True).start()
+    run_to_the_end(write(frame, tmp_path).trigger(availableNow=True).start)
 
-    assert query.awaitTermination(LIMIT_S)
     found = broker.call("FetchOffset", pb.FetchOffsetRequest(group="etl", topic="a"))
     assert {0: 60, 1: 60} == dict(zip(found.queue_ids, found.offsets, strict=True))
 
 
 def test_the_checkpoint_of_another_store_ends_the_query(spark, broker, tmp_path):
     query = write(stream(spark, endpoints=broker.endpoints, startingOffsets="earliest"), tmp_path)
-    assert query.trigger(availableNow=True).start().awaitTermination(LIMIT_S)
+    run_to_the_end(query.trigger(availableNow=True).start)
     with running_broker(tmp_path / "other", "b", "a") as other:
         put(other, "b", 1, 100)
         put(other, "a", 0, 100)
         put(other, "a", 1, 100)
         frame = stream(spark, endpoints=other.endpoints, startingOffsets="earliest")
 
-        query = write(frame, tmp_path).trigger(availableNow=True).start()
         with pytest.raises(Exception, match="another store"):
-            query.awaitTermination(LIMIT_S)
+            run_to_the_end(write(frame, tmp_path).trigger(availableNow=True).start)
