@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.log.sample_store import SampleConfig, make_sample_store
 from tests.spark.processes import ROOT, START_S, spark_environment
+from tests.waiting import PATIENCE_S
 
 RUN_S = 240
 
@@ -34,7 +35,7 @@ def daemon(words, log, env):
         yield wait_for
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE_S)
 
 
 @contextmanager
