@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from cluster.v1 import broker_pb2 as pb
-from cluster.v1.broker_pb2_grpc import BrokerServiceStub
-from dledger.client.failures import CHANNEL_OPTIONS
 from pipeline.log.slices import plan
 from pipeline.log.stores import open_store
 from pipeline.reading.read_slice import read_slice
 from pipeline.sink.log_writer import LogTarget, LogWriter, Origin, WriteFailed
+from pipeline.source.broker_nodes import Nodes
 from tests.broker_group import BrokerGroup
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 SEED = int(os.environ.get("DLEDGER_SINK_SEED", str(random.randrange(1 << 30))))
@@ -52,15 +52,13 @@ def run_task(target, partition, draw):
 @pytest.mark.timeout(600)
 def test_each_row_is_stored_once_while_leaders_and_tasks_are_killed(tmp_path):
     """The dedupe window holds what is under way, and not what is written."""
-    import grpc
-
     print(f"DLEDGER_SINK_SEED={SEED}")
     draw = random.Random(SEED)
     with BrokerGroup(tmp_path, dedupe_window_count=4_000) as group:
-        leader, _ = group.leader()
-        with grpc.insecure_channel(group.cluster.endpoint_of(leader), options=CHANNEL_OPTIONS) as channel:
-            topic = pb.Topic(name=TOPIC, read_queues=3, write_queues=3, permission=6)
-            BrokerServiceStub(channel).SetTopic(pb.SetTopicRequest(topic=topic))
+        nodes = Nodes(",".join(group.addresses))
+        topic = pb.Topic(name=TOPIC, read_queues=3, write_queues=3, permission=6)
+        nodes.ask(lambda stub: stub.SetTopic(pb.SetTopicRequest(topic=topic), timeout=PATIENCE_S))
+        nodes.close()
         target = LogTarget(",".join(group.addresses), topic=TOPIC, is_exactly_once=True, timeout_s=15)
         draws = [random.Random(draw.random()) for _ in range(TASKS)]
         tasks = [threading.Thread(target=run_task, args=(target, number, draws[number])) for number in range(TASKS)]
@@ -70,7 +68,7 @@ def test_each_row_is_stored_once_while_leaders_and_tasks_are_killed(tmp_path):
                 task.start()
             leader, _ = group.leader()
             group.kill(leader)
-            group.cluster.start_node(leader)
+            group.cluster.start_node(leader, PATIENCE_S)
             for task in pair:
                 task.join(240)
                 assert not task.is_alive()
