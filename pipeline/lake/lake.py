@@ -90,7 +90,9 @@ class Lake:
         path = f"{root}/{DESCRIPTION}"
         if not system.exists(path):
             system.make_directory(root)
-            if strangers := [name for name in system.list_directory(root) if not name.startswith((".", "_"))]:
+            strangers = [name for name in system.list_directory(root) if not name.startswith((".", "_"))]
+            # Another driver may have made the lake since, and filled it.
+            if strangers and not system.exists(path):
                 found = f"a directory that holds {strangers[0]!r} and is no lake"
                 raise BadOption("path", "a lake, or an empty directory", found, "Name another directory")
             columns = [[field.name, str(field.type)] for field in schema]

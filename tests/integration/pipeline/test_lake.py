@@ -250,6 +250,27 @@ def test_other_columns_kind_or_a_foreign_directory_are_refused(tmp_path):
         lake_at(tmp_path / "full")
 
 
+class OvertakenFiles(OsFiles):
+    """Stands still before it lists a directory for the first time, while another driver makes the lake."""
+
+    def __init__(self, other):
+        self.others = [other]
+
+    def list_directory(self, path):
+        while self.others:
+            self.others.pop()()
+        return super().list_directory(path)
+
+
+def test_a_lake_that_another_driver_makes_and_fills_at_the_same_time_is_no_foreign_directory(tmp_path):
+    def other():
+        lake_at(tmp_path).commit(BATCH, stage(tmp_path, rows_of(records_of(4))))
+
+    lake = lake_at(tmp_path, files=OvertakenFiles(other))
+
+    assert bodies(lake) == list(range(4))
+
+
 def test_a_file_system_without_hard_links_is_told_in_words(tmp_path, monkeypatch):
     def refused(path, _):
         raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
