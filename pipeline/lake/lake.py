@@ -224,7 +224,7 @@ class Lake:
             self._files.rename(staged, place)
         for folder in sorted(folders):
             self._files.sync_directory(folder)
-        self._remove_folders(manifest.files)
+        self._remove_folders(file.staged for file in manifest.files)
         for table in self._tables or self._open_tables():
             table.apply(manifest)
         if self.kind == "parquet":
@@ -255,14 +255,24 @@ class Lake:
             if self._files.exists(f"{self.root}/{path}"):
                 self._files.remove(f"{self.root}/{path}")
 
-    def _discard(self, files: Iterable[DataFile]) -> None:
-        listed = list(files)
-        self.remove(file.staged for file in listed)
-        self._remove_folders(listed)
+    def sweep(self, paths: Iterable[str]) -> list[str]:
+        """Delete files that no batch holds, and folders that are empty then, while no driver commits; return which."""
+        with self._turn():
+            held = {file.path for file in self.files()}
+            unused = [path for path in paths if path not in held]
+            self.remove(unused)
+            # That of the manifests stays, whose drafts have a dot before them.
+            self._remove_folders(path for path in unused if not Path(path).name.startswith("."))
+        return unused
 
-    def _remove_folders(self, files: Iterable[DataFile]) -> None:
-        """Remove the staging folders of files, where they are empty."""
-        for folder in sorted({str(Path(file.staged).parent) for file in files}):
+    def _discard(self, files: Iterable[DataFile]) -> None:
+        paths = [file.staged for file in files]
+        self.remove(paths)
+        self._remove_folders(paths)
+
+    def _remove_folders(self, paths: Iterable[str]) -> None:
+        """Remove the folders of files, where they are empty."""
+        for folder in sorted({str(Path(path).parent) for path in paths}):
             path = Path(f"{self.root}/{folder}")
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()

@@ -10,8 +10,10 @@ and readers of tables may look at an earlier version.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
+from glob import glob
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,7 +21,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from pipeline.columns.record_builder import build_records
-from pipeline.lake.files import DataFile, UnfitRows, checksum_of
+from pipeline.lake.files import STAGING, DataFile, UnfitRows, checksum_of
 from pipeline.lake.lake import FilesReplaced, Lake
 from pipeline.lake.manifest import MANIFESTS, BatchId, Manifest
 
@@ -27,6 +29,7 @@ COMPACT: Final = "compact"
 TARGET_SIZE_BYTES: Final = 256 << 20
 VACUUM_AGE_S: Final = 7 * 86_400.0
 _DRAFT: Final = ".draft-"
+_FILES: Final = ("topic=*/date=*/*.parquet", f"{STAGING}/*/*")
 
 
 class LakeFinding(NamedTuple):
@@ -144,25 +147,22 @@ def vacuum(lake: Lake, *, age_s: float = VACUUM_AGE_S, is_dry: bool = False) -> 
     held = {file.path for file in lake.files()}
     before_s = time.time_ns() / 1e9 - age_s
     root = Path(lake.root)
-    candidates = [*root.glob("topic=*/date=*/*.parquet"), *root.glob("_staging/*/*"), *_drafts(root)]
-    found = sorted(
-        str(path.relative_to(root))
-        for path in candidates
-        if str(path.relative_to(root)) not in held and path.stat().st_mtime < before_s
-    )
-    if not is_dry:
-        lake.remove(found)
-        _remove_empty(sorted({(root / path).parent for path in found} - {root, root / MANIFESTS}))
-    return found
+    # Unlike that of a `Path`, this passes over folders that go meanwhile.
+    files = [path for pattern in _FILES for path in glob(pattern, root_dir=root)]  # noqa: PTH207
+    candidates = [path for path in [*files, *_drafts(root)] if path not in held]
+    found = sorted(path for path in candidates if _changed_s(root / path) < before_s)
+    return found if is_dry else lake.sweep(found)
 
 
-def _drafts(root: Path) -> Sequence[Path]:
+def _changed_s(path: Path) -> float:
+    """Return when a file was changed; never, if it is gone: a batch that is committed now has taken it along."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf
+
+
+def _drafts(root: Path) -> Sequence[str]:
     """Return manifests that were begun when their process died."""
-    return [*(root / MANIFESTS).glob(f"{_DRAFT}*"), *root.glob(f"{_DRAFT}*")]
-
-
-def _remove_empty(folders: Sequence[Path]) -> None:
-    """Remove folders that held nothing but what is deleted now; who writes makes his own anew."""
-    for folder in folders:
-        if not any(folder.iterdir()):
-            folder.rmdir()
+    found = [*(root / MANIFESTS).glob(f"{_DRAFT}*"), *root.glob(f"{_DRAFT}*")]
+    return [str(path.relative_to(root)) for path in found]

@@ -8,10 +8,13 @@ import pytest
 
 from pipeline.archive.archived_rows import lake_rows
 from pipeline.columns.record_builder import build_records
+from pipeline.lake import upkeep
 from pipeline.lake.files import UnfitRows
 from pipeline.lake.lake import FilesReplaced, Lake
 from pipeline.lake.manifest import BatchId, LogRange
 from pipeline.lake.upkeep import compact, vacuum, verify
+from store.errors import DirectoryLocked
+from store.os_files import OsFiles
 from tests.lake_rows import records_of, rows_of
 
 RECORDS = records_of(1_200, step_ms=50_000)
@@ -183,6 +186,51 @@ def test_vacuum_publishes_what_is_decided_before_it_deletes(tmp_path, monkeypatc
     vacuum(lake_at(tmp_path))
 
     assert records_in(lake) == RECORDS
+
+
+@pytest.mark.parametrize("place", ["listing", "listed"])
+def test_vacuum_passes_over_what_a_query_commits_meanwhile(tmp_path, monkeypatch, place):
+    """Staging folders go before they are looked into, or their files behind that."""
+    lake = lake_at(tmp_path)
+    writer = lake.writer("a-0")
+    writer.write(rows_of(RECORDS))
+    staged = [writer.finish()]
+    module, name = (os, "scandir") if place == "listing" else (upkeep, "_drafts")
+    real = getattr(module, name)
+
+    def look(path):
+        if staged and (place == "listed" or "_staging/" in str(path)):
+            lake_at(tmp_path).commit(BatchId("a", 0), staged.pop())
+        return real(path)
+
+    monkeypatch.setattr(module, name, look)
+
+    assert vacuum(lake) == []
+
+    assert not staged
+    assert records_in(lake) == RECORDS
+
+
+def test_vacuum_removes_no_folder_while_a_driver_publishes_into_it(tmp_path, monkeypatch):
+    lake = lake_at(tmp_path)
+    fill(lake, 2)
+    stray = tmp_path / "topic=orders" / "date=2020-01-01" / "part-of-nobody.parquet"
+    stray.parent.mkdir()
+    stray.touch()
+    grow_old(tmp_path)
+    real, refused = Path.rmdir, []
+
+    def rmdir(path):
+        with pytest.raises(DirectoryLocked):
+            OsFiles().lock(f"{tmp_path}/_lock")
+        refused.append(path)
+        real(path)
+
+    monkeypatch.setattr(Path, "rmdir", rmdir)
+
+    vacuum(lake)
+
+    assert refused == [stray.parent]
 
 
 def test_check_names_each_file_that_is_gone_or_changed(tmp_path):
