@@ -33,6 +33,16 @@ def place(request, broker):
     return {"path": str(broker.path)} if request.param == "path" else {"endpoints": broker.endpoints}
 
 
+@pytest.fixture(scope="module")
+def closed(broker, tmp_path_factory):
+    """Return a copy of the broker's files, of a moment when it had closed them: none comes or goes meanwhile."""
+    folder = tmp_path_factory.mktemp("closed") / "store"
+    broker.stop()
+    shutil.copytree(broker.path, folder)
+    broker.start()
+    return folder
+
+
 def moment(broker):
     """Return when the 41st message of queue 1 of topic a was stored."""
     return broker.messages("a")[1][40].store_timestamp
@@ -81,19 +91,19 @@ def test_a_batch_does_what_its_option_says(spark, broker, place, name, value, mo
         assert found.rdd.getNumPartitions() >= {"minPartitions": 6, "maxRecordsPerPartition": 4}[name]
 
 
-def test_read_mode_and_local_path_choose_who_is_read(spark, broker, tmp_path):
+def test_read_mode_and_local_path_choose_who_is_read(spark, broker, closed, tmp_path):
     copy = tmp_path / "copy"
-    shutil.copytree(broker.path, copy)
+    shutil.copytree(closed, copy)
     for mode in ("leader", "follower", "nearest"):
         assert frame(spark, {"endpoints": broker.endpoints, "readMode": mode}).count() == COUNT + 1
     assert frame(spark, {"endpoints": broker.endpoints, "localPath": f"elsewhere:/x,{copy}"}).count() == COUNT + 1
     assert frame(spark, {"path": f"{copy},{broker.path}"}).count() == COUNT + 1
 
 
-def test_what_is_damaged_is_refused_skipped_kept_or_read_from_another_replica(spark, broker, tmp_path):
+def test_what_is_damaged_is_refused_skipped_kept_or_read_from_another_replica(spark, broker, closed, tmp_path):
     whole, bad, kept = tmp_path / "whole", tmp_path / "bad", tmp_path / "kept"
     for copy in (whole, bad):
-        shutil.copytree(broker.path, copy)
+        shutil.copytree(closed, copy)
     message = broker.messages("a")[0][30]
     (file,) = [path for path in (bad / "commitlog").iterdir() if int(path.name) == 0]
     with file.open("r+b") as out:

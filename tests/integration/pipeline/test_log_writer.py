@@ -11,6 +11,7 @@ from pipeline.sink import log_writer
 from pipeline.sink.log_rows import UnfitFrame
 from pipeline.sink.log_writer import LogTarget, LogWriter, Origin, WriteFailed
 from tests.broker_thread import running_broker
+from tests.waiting import PATIENCE_S
 
 TOPIC = "orders"
 ORIGIN = Origin("query", 7, 0)
@@ -25,7 +26,7 @@ def broker(tmp_path):
 
 
 def target_of(broker, **fields):
-    return LogTarget(**{"endpoints": broker.endpoints, "topic": TOPIC, "timeout_s": 20, **fields})
+    return LogTarget(**{"endpoints": broker.endpoints, "topic": TOPIC, "timeout_s": PATIENCE_S, **fields})
 
 
 def numbered(begin, end, **columns):

@@ -24,6 +24,7 @@ from store.message import Message
 from tests.broker_thread import running_broker
 from tests.lake_rows import records_of, rows_of
 from tests.message_stores import SMALL, Clock, open_small, queued, with_log
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 COUNT = 600
@@ -67,7 +68,7 @@ def broker(tmp_path):
 
 
 def target_of(broker, **fields):
-    return LogTarget(broker.endpoints, timeout_s=20, **fields)
+    return LogTarget(broker.endpoints, timeout_s=PATIENCE_S, **fields)
 
 
 def fields_of(message):
