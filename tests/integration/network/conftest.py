@@ -106,6 +106,15 @@ class Cluster:
         for node_id in node_ids or tuple(self.nodes):
             await self.nodes.pop(node_id).stop()
 
+    def silence_others(self, node: Node) -> None:
+        """Let all other nodes say no more, at once; `stop` ends them.
+
+        Stopping takes as long as their disks do, and `node` would give up the lead meanwhile.
+        """
+        for other in self.nodes.values():
+            if other is not node:
+                other.fail(RuntimeError("silenced by the test"))
+
     def invite(self, node_id: str) -> NodeConfig:
         """Return the settings of a node that joins; it is not started."""
         first = next(iter(self.configs.values()))
