@@ -148,6 +148,15 @@ class Cluster:
         pairs = [(one, other) for one in self.nodes.values() for other in self.nodes if other != one.config.self_id]
         await self.eventually(lambda: all(one._transport.is_connected_to(other) for one, other in pairs))
 
+    async def heard(self) -> Node:
+        """Wait until the leader has heard from all others that run, and counts them; return it.
+
+        Who knows the leader has not answered it yet.
+        """
+        leader = await self.leader()
+        await self.eventually(lambda: all(peer.is_live and peer.is_counted for peer in leader.status().peers))
+        return leader
+
     async def follower(self) -> Node:
         leader = await self.leader()
         return next(node for node in self.nodes.values() if node is not leader)

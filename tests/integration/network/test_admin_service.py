@@ -35,7 +35,7 @@ def test_every_node_lists_the_members_and_the_leader_also_how_far_they_are(run: 
         await cluster.start()
         await cluster.linked()
         result = await cluster.append(b"one")
-        leader = await cluster.leader()
+        leader = await cluster.heard()
         await cluster.eventually(lambda: all(p.match_index == result.first_index for p in leader.status().peers))
         for node in cluster.nodes.values():
             async with served(node) as stub:
