@@ -38,6 +38,13 @@ def run() -> Run:
     return waiting.run
 
 
+@pytest.fixture(autouse=True)
+def patient_greeting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take nobody for silent who is only slow to greet: nodes of one process share its stalls."""
+    monkeypatch.setattr("dledger.peer_connection.HELLO_TIMEOUT_S", waiting.PATIENCE_S)
+    monkeypatch.setattr("dledger.inquiry._DIAL_TIMEOUT_S", waiting.PATIENCE_S)
+
+
 @pytest.fixture
 def eventually() -> Callable[[Condition], Coroutine[Any, Any, None]]:
     """Wait until a condition holds; fail after a minute."""
