@@ -171,6 +171,8 @@ async def story(configs):
     await again.node.start()
     brokers = [*rest, again]
     await until(lambda: all(len(broker.queue()) == OLD_COUNT + 102 for broker in brokers))
+    # Commands are applied a turn behind the commit, messages are dispatched when a queue is looked at.
+    await until(lambda: all(broker.node.applied_index >= broker.node.commit_index for broker in brokers))
 
     assert brokers[0].queue() == brokers[1].queue() == brokers[2].queue()
     assert [broker.log.end_offset for broker in brokers] == [second.log.end_offset] * 3
