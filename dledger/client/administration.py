@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dledger.client.failures import describe, never_left
 from dledger.client.outcomes import Refused, name_of
-from dledger.client.retry import Backoff
+from dledger.client.retry import LAST_TRY_S, Backoff
 from dledger.config import Address, check_id
 from dledger.errors import DLedgerError, ResponseCode
 from dledger.v1.admin_pb2 import (
@@ -80,6 +80,8 @@ class AdminSession:
         self._backoff = Backoff()
         # An attempt without an answer may have done it.
         self._is_in_doubt = False
+        # What a node answered last.
+        self._answer: Refused | None = None
 
     @property
     def method(self) -> str:
@@ -102,7 +104,8 @@ class AdminSession:
         if is_removed and self._is_in_doubt:
             return
         self._is_in_doubt |= response.code in (ResponseCode.WAIT_QUORUM_ACK_TIMEOUT, ResponseCode.INTERNAL_ERROR)
-        raise Refused(response.code, f"{address} answered: {response.message or name_of(response.code)}")
+        self._answer = Refused(response.code, f"{address} answered: {response.message or name_of(response.code)}")
+        raise self._answer
 
     def broke(self, address: str, code: grpc.StatusCode, details: str) -> Refused:
         """Return what a failed call means."""
@@ -118,6 +121,12 @@ class AdminSession:
         if not (refusal.is_passing or refusal.code in _PASSING_CODES):
             raise AdminFailed(refusal.code, refusal.message) from refusal
         pause_s = self._backoff.next_s()
-        if self._now_s() + pause_s >= self._give_up_at:
-            raise AdminFailed(refusal.code, f"{refusal.message} (tried for {self._patience_s:g} s)") from refusal
+        if self._now_s() + pause_s >= self._give_up_at - LAST_TRY_S:
+            raise AdminFailed(refusal.code, f"{self._told(refusal)} (tried for {self._patience_s:g} s)") from refusal
         return pause_s
+
+    def _told(self, refusal: Refused) -> str:
+        """Return the last refusal in words; where nobody answered at last, also what was answered before."""
+        if self._answer is None or self._answer is refusal:
+            return refusal.message
+        return f"{refusal.message}; before that {self._answer.message}"

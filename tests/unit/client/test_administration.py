@@ -7,6 +7,7 @@ import pytest
 
 from dledger.client.administration import AdminFailed, AdminSession, add_request
 from dledger.client.outcomes import Refused
+from dledger.client.retry import LAST_TRY_S
 from dledger.errors import ResponseCode
 from dledger.v1.admin_pb2 import AdminResponse, PromoteMemberRequest, RemoveMemberRequest
 
@@ -47,6 +48,23 @@ def test_what_passes_is_asked_again_until_the_deadline(code: int) -> None:
     with pytest.raises(AdminFailed, match=r"why \(tried for 10 s\)") as failed:
         asked.pause_after(refusal_of(asked, code))
     assert failed.value.code == code
+
+
+def test_no_try_begins_when_it_could_hardly_be_answered() -> None:
+    clock = Clock()
+    asked = session(clock=clock)
+    clock.now += 10.0 - LAST_TRY_S
+    with pytest.raises(AdminFailed, match=r"a:1 answered: why \(tried for 10 s\)"):
+        asked.pause_after(refusal_of(asked, ResponseCode.NETWORK_ERROR))
+
+
+def test_last_try_that_nobody_answers_hides_no_answer_that_came_before() -> None:
+    clock = Clock()
+    asked = session(clock=clock)
+    asked.pause_after(refusal_of(asked, ResponseCode.NETWORK_ERROR, "n2 does not answer"))
+    clock.now += 10.0
+    with pytest.raises(AdminFailed, match=r"before that a:1 answered: n2 does not answer \(tried for 10 s\)"):
+        asked.pause_after(asked.broke("a:1", grpc.StatusCode.DEADLINE_EXCEEDED, ""))
 
 
 @pytest.mark.parametrize("code", [400, 401, 402, 406, 411, 418, 999])
