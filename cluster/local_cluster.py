@@ -13,6 +13,7 @@ import shutil
 import signal
 import time
 import tomllib
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 from cluster.local_folder import RunsWhileOpen, StateFile, process_of
 from cluster.local_node import ClusterError, LocalNode, Setting, choose_ports, write_node
 from cluster.local_process import LocalProcess
-from dledger.client import AdminClient, LogClient
+from dledger.client import AdminClient, LogClient, ReadFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -272,8 +273,10 @@ class LocalCluster(RunsWhileOpen):
         with LogClient(self.endpoints, group=self._group) as client:
             while time.monotonic() < deadline:
                 own = client.statuses().get(self.endpoint_of(node_id))
-                if own is not None and not isinstance(own, str) and _is_counted(own, client.status()):
-                    return
+                # Somebody else may be about to be elected.
+                with suppress(ReadFailed):
+                    if own is not None and not isinstance(own, str) and _is_counted(own, client.status()):
+                        return
                 time.sleep(_POLL_S)
         raise ClusterError(f"{node_id} does not count within {timeout_s:.0f} s; look at {self.log_of(node_id)}")
 
