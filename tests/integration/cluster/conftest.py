@@ -7,20 +7,29 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.local_cluster import LocalCluster
+from dledger import LogClient
+from tests.waiting import PATIENCE_S
 
 # A leader is given up only by who has not heard of it for long, on a busy machine too.
 OPTIONS = {
     "heart_beat_time_interval_ms": 50,
     "min_election_timeout_ms": 1_000,
     "max_election_timeout_ms": 2_000,
+    # A stall leaves no outcome open; `client_of` waits for longer.
+    "max_wait_ack_time_ms": int(1000 * PATIENCE_S),
     "mapped_file_size_for_entry_data": 1 << 20,
     "mapped_file_size_for_entry_index": 1 << 20,
 }
+
+
+def client_of(endpoints: str) -> LogClient:
+    """Return a client that takes no node for lost that is only slow."""
+    return LogClient(endpoints, deadline_s=PATIENCE_S, answer_timeout_s=2 * PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Return a running cluster that has a leader."""
     with LocalCluster.create(tmp_path_factory.mktemp("cluster"), options=OPTIONS) as running:
-        running.wait_for_leader()
+        running.wait_for_leader(PATIENCE_S)
         yield running

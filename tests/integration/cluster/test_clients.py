@@ -15,12 +15,13 @@ import pytest
 from cluster.local_cluster import LocalCluster
 from dledger import Appended, AppendUnknown, AsyncLogClient, LogClient, NotAppended, ReadFailed
 from dledger.entry import MAX_BODY_BYTES
+from tests.integration.cluster.conftest import client_of
 from tests.waiting import PATIENCE_S, run, wait_until
 
 
 @pytest.fixture
 def log(cluster: LocalCluster) -> Iterator[LogClient]:
-    with LogClient(cluster.endpoints) as client:
+    with client_of(cluster.endpoints) as client:
         yield client
 
 
@@ -106,13 +107,13 @@ def test_noops_of_leaders_are_hidden_unless_asked_for(log: LogClient) -> None:
 
 def test_status_tells_leader_and_followers(cluster: LocalCluster, log: LogClient) -> None:
     end = log.append(b"x").index
-    status = log.status()
+    status = status_of_leader(log)
 
     assert ("LEADER", "default") == (status.role, status.group)
     assert end <= status.commit_index <= status.end_index
     assert 2 == len(status.peers)
-    roles = {answer.role for answer in log.statuses().values() if not isinstance(answer, str)}
-    assert {"LEADER", "FOLLOWER"} == roles
+    # In an election there is a candidate, and no leader.
+    wait_until(lambda: roles(log) == ["FOLLOWER", "FOLLOWER", "LEADER"], lambda: f"one leads the others: {roles(log)}")
     assert log.status(cluster.endpoint_of(status.self_id)).self_id == status.self_id
 
 
@@ -131,7 +132,8 @@ def test_tasks_that_share_a_client_get_each_its_own_place(cluster: LocalCluster)
     bodies = [b"task body %d" % number for number in range(3000)]
 
     async def main() -> None:
-        async with AsyncLogClient(cluster.endpoints) as log:
+        patience = {"deadline_s": PATIENCE_S, "answer_timeout_s": 2 * PATIENCE_S}
+        async with AsyncLogClient(cluster.endpoints, **patience) as log:
             places = await asyncio.gather(*map(log.append, bodies))
             batches = await asyncio.gather(*(log.append_many([b"%d" % number] * 100) for number in range(16)))
             begin = min(place.index for place in places)
@@ -153,7 +155,7 @@ def test_reader_that_follows_skips_and_repeats_nothing_when_the_leader_is_killed
     is_over = threading.Event()
 
     def follow() -> None:
-        with LogClient(cluster.endpoints) as reader:
+        with client_of(cluster.endpoints) as reader:
             for entry in reader.read(begin, follow=True):
                 seen.append((entry.index, entry.body))
                 if entry.body == b"end":
@@ -173,12 +175,13 @@ def test_reader_that_follows_skips_and_repeats_nothing_when_the_leader_is_killed
         thread.start()
     for _ in range(2):
         wait_for_growth(acknowledged)
-        leader = cluster.wait_for_leader()
+        leader = cluster.wait_for_leader(PATIENCE_S)
         cluster.kill(leader)
         wait_for_growth(acknowledged)
         cluster.start_node(leader)
     is_over.set()
     threads[1].join(PATIENCE_S)
+    assert not threads[1].is_alive()
     end = log.append(b"end").index
     threads[0].join(PATIENCE_S)
 
@@ -192,19 +195,31 @@ def test_reader_that_follows_skips_and_repeats_nothing_when_the_leader_is_killed
 
 
 def test_status_finds_the_new_leader_when_the_known_one_is_gone(cluster: LocalCluster, log: LogClient) -> None:
-    killed = log.status().self_id
+    killed = status_of_leader(log).self_id
     cluster.kill(killed)
 
-    def status_of_leader() -> Any:
-        with contextlib.suppress(ReadFailed):
-            return log.status()
-        return None
-
-    status = wait_until(status_of_leader, "somebody else than the dead leader is asked")
+    status = status_of_leader(log)
     assert status.self_id != killed
     assert status.role == "LEADER"
 
     cluster.start_node(killed)
+
+
+def status_of_leader(log: LogClient) -> Any:
+    """Return what the leader says of itself, as soon as one is known and answers."""
+
+    def status() -> Any:
+        with contextlib.suppress(ReadFailed):
+            return log.status()
+        return None
+
+    return wait_until(status, "a leader tells its status")
+
+
+def roles(log: LogClient) -> list[str]:
+    """Return the roles of all nodes, in the order of the alphabet; "" for one that does not answer."""
+    answers = log.statuses(PATIENCE_S).values()
+    return sorted("" if isinstance(answer, str) else answer.role for answer in answers)
 
 
 def wait_for_growth(acknowledged: list[tuple[int, bytes]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -12,13 +13,24 @@ from pathlib import Path
 
 from cluster.local_cluster import LocalCluster
 from cluster.local_node import choose_ports
-from dledger import LogClient
+from tests.integration.cluster.conftest import OPTIONS, client_of
+from tests.waiting import PATIENCE_S, STORY_S, wait_until
 
 
 def dledger(cluster: LocalCluster, *arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, "DLEDGER_ENDPOINTS": cluster.endpoints, "COLUMNS": "120"}
     command = [sys.executable, "-m", "cluster.cli", *map(str, arguments)]
-    return subprocess.run(command, input=stdin, env=environment, capture_output=True, check=False, timeout=60)
+    return subprocess.run(command, input=stdin, env=environment, capture_output=True, check=False, timeout=STORY_S)
+
+
+def status_of_settled(cluster: LocalCluster, *arguments: object) -> bytes:
+    """Return what `dledger status` prints when all nodes answer and one leads."""
+
+    def settled() -> bytes | None:
+        done = dledger(cluster, "status", "--timeout", PATIENCE_S, *arguments)
+        return done.stdout if done.returncode == 0 else None
+
+    return wait_until(settled, "one leads")
 
 
 def test_file_that_is_appended_comes_back_byte_for_byte(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -43,7 +55,7 @@ def test_standard_input_and_blocks_are_appended(cluster: LocalCluster) -> None:
 
 
 def test_get_prints_exactly_the_body(cluster: LocalCluster) -> None:
-    with LogClient(cluster.endpoints) as log:
+    with client_of(cluster.endpoints) as log:
         place = log.append(b"\x00binary\n\xff")
 
     assert b"\x00binary\n\xff" == dledger(cluster, "get", place.index).stdout
@@ -52,11 +64,13 @@ def test_get_prints_exactly_the_body(cluster: LocalCluster) -> None:
     beyond = dledger(cluster, "get", place.index + 1000)
     assert 1 == beyond.returncode
     assert b"410 INDEX_OUT_OF_RANGE" in beyond.stderr
-    assert b"there is no entry" in dledger(cluster, "get", place.index + 1).stderr
+    # A leader that was elected since has an entry of its own there.
+    behind = itertools.count(place.index + 1)
+    wait_until(lambda: b"there is no entry" in dledger(cluster, "get", next(behind)).stderr, "the end of the log")
 
 
 def test_tail_follows_until_it_is_interrupted(cluster: LocalCluster) -> None:
-    with LogClient(cluster.endpoints) as log:
+    with client_of(cluster.endpoints) as log:
         log.append(b"before")
         # Whoever starts the tests in the background has them ignore the signal, and children inherit that.
         program = (
@@ -69,26 +83,25 @@ def test_tail_follows_until_it_is_interrupted(cluster: LocalCluster) -> None:
             log.append(b"after")
             assert b"after\n" == tail.stdout.readline()
             tail.send_signal(signal.SIGINT)
-            assert 0 == tail.wait(30)
+            assert 0 == tail.wait(PATIENCE_S)
 
 
 def test_status_shows_every_node_as_table_and_as_json(cluster: LocalCluster) -> None:
-    table = dledger(cluster, "status")
-    assert 0 == table.returncode
+    table = status_of_settled(cluster)
     for node_id in cluster.node_ids:
-        assert cluster.endpoint_of(node_id).encode() in table.stdout
-    assert 1 == table.stdout.count(b"LEADER")
-    assert all(len(line) <= 120 for line in table.stdout.decode().splitlines())
+        assert cluster.endpoint_of(node_id).encode() in table
+    assert 1 == table.count(b"LEADER")
+    assert all(len(line) <= 120 for line in table.decode().splitlines())
 
-    rows = [json.loads(line) for line in dledger(cluster, "status", "--json").stdout.splitlines()]
+    rows = [json.loads(line) for line in status_of_settled(cluster, "--json").splitlines()]
     assert set(cluster.node_ids) == {row["self_id"] for row in rows}
     assert all(isinstance(row["commit_index"], int) for row in rows)
 
 
 def test_files_of_a_running_node_can_be_inspected(cluster: LocalCluster) -> None:
-    with LogClient(cluster.endpoints) as log:
+    with client_of(cluster.endpoints) as log:
         end = log.append(b"x").index
-    leader = cluster.wait_for_leader()
+    leader = cluster.wait_for_leader(PATIENCE_S)
 
     found = dledger(cluster, "inspect", "entries", cluster.directory_of(leader), "--format", "jsonl")
     assert 0 == found.returncode, found.stderr
@@ -99,8 +112,8 @@ def test_files_of_a_running_node_can_be_inspected(cluster: LocalCluster) -> None
 
 
 def test_metrics_are_served_on_their_own_port(cluster: LocalCluster) -> None:
-    leader = cluster.wait_for_leader()
-    with urllib.request.urlopen(f"http://{cluster.metrics_of(leader)}/metrics", timeout=10) as page:
+    leader = cluster.wait_for_leader(PATIENCE_S)
+    with urllib.request.urlopen(f"http://{cluster.metrics_of(leader)}/metrics", timeout=PATIENCE_S) as page:
         text = page.read().decode()
 
     for name in ("dledger_term{", "dledger_commit_index{", "process_cpu_seconds_total"):
@@ -128,17 +141,22 @@ def test_taken_metrics_address_is_told_in_words(cluster: LocalCluster) -> None:
 
 def test_node_refuses_to_run_without_its_assertions(cluster: LocalCluster) -> None:
     command = [sys.executable, "-O", "-m", "cluster.cli", "server", "--config", str(cluster.config_of("n0"))]
-    refused = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    refused = subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE_S)
 
     assert 2 == refused.returncode
     assert b"python -O" in refused.stderr
 
 
 def test_bench_measures_other_nodes(cluster: LocalCluster) -> None:
-    done = dledger(cluster, "bench", "conc64", "-e", cluster.endpoints, "--runs", 1, "--seconds", 0.3, "--json", "-")
+    # A stall may take the whole of a short time; what is acknowledged behind it is not counted.
+    for seconds in (0.3, 3, 30):
+        options = ("--runs", 1, "--seconds", seconds, "--json", "-")
+        done = dledger(cluster, "bench", "conc64", "-e", cluster.endpoints, *options)
+        assert 0 == done.returncode, done.stderr
+        figures = json.loads(done.stdout)
+        if figures["ops_s"]:
+            break
 
-    assert 0 == done.returncode, done.stderr
-    figures = json.loads(done.stdout)
     assert "conc64" == figures["workload"]
     assert figures["ops_s"] > 0
     assert figures["p50_ms"] <= figures["p99_ms"]
@@ -156,12 +174,12 @@ def test_bench_measures_nodes_of_its_own_and_leaves_nothing_behind(cluster: Loca
     assert batch["rss_mb"] > 0
     assert batch["cpu_s"] > 0
     assert failover["ops_s"] is None
-    assert 0 < failover["p50_ms"] < 30_000
+    assert 0 < failover["p50_ms"] < 1000 * PATIENCE_S
 
 
 def test_stopped_nodes_end_in_order_and_start_again_with_their_log(tmp_path: Path) -> None:
-    with LocalCluster.create(tmp_path, nodes=3) as cluster:
-        with LogClient(cluster.endpoints) as log:
+    with LocalCluster.create(tmp_path, nodes=3, options=OPTIONS) as cluster:
+        with client_of(cluster.endpoints) as log:
             place = log.append(b"kept")
         found = LocalCluster.attach(tmp_path)
         assert cluster.node_ids == found.running_ids
@@ -169,5 +187,5 @@ def test_stopped_nodes_end_in_order_and_start_again_with_their_log(tmp_path: Pat
         assert () == cluster.running_ids
         assert all("stopping signal=SIGTERM" in cluster.log_of(node_id).read_text() for node_id in cluster.node_ids)
         cluster.start()
-        with LogClient(cluster.endpoints) as log:
+        with client_of(cluster.endpoints) as log:
             assert [b"kept"] == [entry.body for entry in log.read(place.index, max_entries=1)]
