@@ -18,7 +18,7 @@ from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from tests.broker_group import BrokerGroup
 from tests.message_load import records_of
 from tests.stored_files import DERIVED, check_closed
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 SIZES = {
@@ -60,17 +60,6 @@ class Client:
         self._channel = grpc.insecure_channel(address)
         self.stub = BrokerServiceStub(self._channel)
 
-    def create_topics(self, queues):
-        counts = defaultdict(int)
-        for topic, queue_id in queues:
-            counts[topic] = max(counts[topic], queue_id + 1)
-        for name, count in counts.items():
-            if not is_readable(name):
-                continue
-            topic = pb.Topic(name=name, read_queues=count, write_queues=count, permission=6 if len(name) <= 127 else 4)
-            answer = self.stub.SetTopic(pb.SetTopicRequest(topic=topic), timeout=PATIENCE_S).answer
-            assert not answer.reason, answer
-
     def read(self, topic, queue_id, mode=0):
         """Return all of a queue: {queue offset: record}."""
         found, offset = {}, 0
@@ -95,6 +84,29 @@ class Client:
 
     def close(self):
         self._channel.close()
+
+
+def create_topics(group, queues):
+    """Make the topics at whoever leads by then."""
+    counts = defaultdict(int)
+    for topic, queue_id in queues:
+        counts[topic] = max(counts[topic], queue_id + 1)
+    for name, count in counts.items():
+        if is_readable(name):
+            topic = pb.Topic(name=name, read_queues=count, write_queues=count, permission=6 if len(name) <= 127 else 4)
+            answers = []
+            wait_until(
+                lambda answers=answers, topic=topic: is_made(group, topic, answers),
+                lambda answers=answers: str(answers),
+            )
+
+
+def is_made(group, topic, answers):
+    leader, _ = group.leader()
+    client = Client(group.cluster.endpoint_of(leader))
+    answers.append(client.stub.SetTopic(pb.SetTopicRequest(topic=topic), timeout=PATIENCE_S).answer)
+    client.close()
+    return not answers[-1].reason
 
 
 def assert_java_is_there(client, queues):
@@ -139,12 +151,13 @@ def test_store_of_java_is_read_in_full_and_gone_on_with(name, nodes, tmp_path):
     for node_id, root in zip(group.ids, group.roots, strict=True):
         unpack(name, root, node_id)
     with group:
+        create_topics(group, queues)
         leader, _ = group.leader()
         client = Client(group.cluster.endpoint_of(leader))
-        client.create_topics(queues)
         assert_java_is_there(client, queues)
         ends = {queue_id: max(queues[OWN_TOPIC, queue_id]) + 1 for topic, queue_id in queues if topic == OWN_TOPIC}
-        with Producer(group.cluster.endpoints) as producer:
+        # A leader that stalls leaves the outcome open; who sends again gets the place of the first try.
+        with Producer(group.cluster.endpoints, is_unknown_retried=True, deadline_s=PATIENCE_S) as producer:
             for queue_id, end in ends.items():
                 messages = [OutgoingMessage(OWN_TOPIC, b"ours %d" % number * 60) for number in range(PUTS)]
                 sent = producer.send_many(messages, queue_id=queue_id)
