@@ -64,6 +64,7 @@ def test_every_answer_holds_when_the_leader_is_killed_ten_times(group, tmp_path)
             failovers_s.append(time.monotonic() - killed_at)
             await asyncio.to_thread(group.cluster.start_node, leader)
         await load.wait(200)
+        await load.until("sends were sent again", lambda: len(load.history.retried) > KILLS)
 
     history = run_load(group, story)
     stored = check(group, history, tmp_path / "copy")

@@ -42,6 +42,7 @@ def test_every_answer_holds_when_the_broker_is_killed(broker, tmp_path):
                 await asyncio.to_thread(broker.kill)
                 await asyncio.to_thread(broker.start)
             await load.wait(1000)
+            await load.until("a send was sent again", lambda: load.history.retried)
             await load.settle()
             return load.history
 
