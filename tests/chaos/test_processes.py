@@ -7,11 +7,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from cluster.local_cluster import LocalCluster
 from dledger import LogClient, ReadFailed
 from dledger.errors import ResponseCode
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 KILLS = 10
 END = b"the last entry of the test"
@@ -40,7 +41,7 @@ class Follower:
 
     def finish(self) -> list[tuple[int, int, int, bytes]]:
         """Wait for the entry `END`; return all that was read."""
-        self._thread.join(30)
+        self._thread.join(PATIENCE_S)
         assert self.error is None
         assert not self._thread.is_alive()
         return self.entries
@@ -57,9 +58,9 @@ def test_every_acknowledgement_holds_when_the_leader_is_killed_ten_times(harness
     harness.wait_load(200)
     harness.finish_writers()
 
-    with LogClient(cluster.endpoints) as client:
-        client.append(END)
-    logs = harness.logs()
+    with LogClient(cluster.endpoints, deadline_s=PATIENCE_S) as client:
+        end = client.append(END).index
+    logs = {node_id: log[: end + 1] for node_id, log in harness.logs().items()}
     followed = follower.finish()
 
     print(f"failover of the {KILLS} kills, s: {' '.join(f'{failover_s:.2f}' for failover_s in sorted(failovers_s))}")
@@ -73,9 +74,7 @@ def test_every_acknowledgement_holds_when_the_leader_is_killed_ten_times(harness
 def _kill_leader(harness) -> float:
     """Kill the leader, wait until a later one acknowledges, start the victim again; return the failover in seconds."""
     cluster: LocalCluster = harness.cluster
-    victim = cluster.wait_for_leader()
-    with LogClient(cluster.endpoint_of(victim)) as client:
-        term = client.status(cluster.endpoint_of(victim)).term
+    victim, term = _leader_and_term(cluster)
     pid = cluster.pid_of(victim)
     cluster.kill(victim)
     killed_at = time.monotonic()
@@ -85,6 +84,18 @@ def _kill_leader(harness) -> float:
     cluster.start_node(victim)
     assert cluster.pid_of(victim) != pid
     return failover_s
+
+
+def _leader_and_term(cluster: LocalCluster) -> tuple[str, int]:
+    """Return a node and a term that it led in: if it leads no more, there is a later one already."""
+
+    def leading() -> tuple[str, int] | None:
+        with LogClient(cluster.endpoints) as client, suppress(ReadFailed):
+            status = client.status()
+            return (status.self_id, status.term) if status.role == "LEADER" else None
+        return None
+
+    return wait_until(leading, "a node leads")
 
 
 def test_every_acknowledgement_holds_when_all_nodes_are_killed_at_once(harness) -> None:
@@ -128,8 +139,8 @@ def test_orderly_restart_of_all_nodes_keeps_the_log_and_lets_it_grow(harness) ->
 
 def test_leader_that_was_frozen_serves_no_stale_read(harness) -> None:
     cluster = harness.cluster
-    old = cluster.wait_for_leader()
-    with LogClient(cluster.endpoint_of(old)) as client:
+    old = cluster.wait_for_leader(PATIENCE_S)
+    with LogClient(cluster.endpoint_of(old), deadline_s=PATIENCE_S) as client:
         client.append(b"before")
     cluster.pause(old)
     others = ",".join(cluster.endpoint_of(node_id) for node_id in cluster.node_ids if node_id != old)
