@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from cluster.local_node import choose_ports
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 from dledger.entry import Entry
@@ -234,11 +234,7 @@ async def main() -> None:
 
 
 def _free_addresses(count: int) -> list[Address]:
-    holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [Address("127.0.0.1", int(holder.getsockname()[1])) for holder in holders]
-    for holder in holders:
-        holder.close()
-    return addresses
+    return [Address("127.0.0.1", port) for port in choose_ports(count, None)]
 
 
 if __name__ == "__main__":
