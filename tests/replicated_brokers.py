@@ -13,6 +13,8 @@ from cluster.replicated import ReplicatedConfig, ReplicatedReplica
 from commitlog.system_records import MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
+from dledger.core.transitions import reset_election_deadline
+from dledger.disk_watch import DiskWatch
 from dledger.errors import DLedgerError
 from dledger.metrics import NodeMetrics
 from store.commit_log import Certainty
@@ -37,6 +39,8 @@ STORE = MessageStoreConfig(
 # What takes long on a busy machine is not given up, and so nothing is left open that a test would have to look for.
 WAIT_ACK_MS = int(1000 * PATIENCE_S)
 RAFT = RaftConfig(heart_beat_time_interval_ms=50, min_election_timeout_ms=300, max_election_timeout_ms=600)
+# Of a leader whom no stall of the machine is to cost the lead.
+STEADY_MS = WAIT_ACK_MS
 
 
 def free_port():
@@ -89,6 +93,7 @@ class Group:
         self.open = {}
         self._files = files or {}
         self._clocks = clocks or WallClock()
+        self._steady_blocks = 0
 
     def open_node(self, name):
         config = self.configs[name]
@@ -127,7 +132,8 @@ class Group:
     async def of_leader(self, ask, limit_s=PATIENCE_S):
         """Return (who leads, what it answers to `ask`); a leader that is none any more is looked for anew.
 
-        One that lost its quorum just now still believes that it leads.
+        One that lost its quorum just now still believes that it leads. While it is asked, no stall deposes it: what it
+        has taken in by then would have an unknown outcome.
 
         Args:
             ask: is given the leader; what it awaits may raise, where it has changed nothing.
@@ -135,13 +141,48 @@ class Group:
         """
         deadline = asyncio.get_running_loop().time() + limit_s
         while True:
-            leader = await self.leader()
             try:
-                return leader, await ask(leader)
+                async with self.steady_leader() as leader:
+                    return leader, await ask(leader)
             except (DLedgerError, StoreError) as error:
                 if not failure_of(error).is_worth_trying or asyncio.get_running_loop().time() >= deadline:
                     raise
             await asyncio.sleep(0.005)
+
+    @asynccontextmanager
+    async def steady_leader(self, name=""):
+        """Yield who takes puts, or the node of that name: it leads on, however machine and disk stall in the block."""
+        while True:
+            leader = await (self.lead(name) if name else self.leader())
+            # Between this look and the block no message is taken in.
+            if self._is_followed_by_all(leader):
+                break
+            await asyncio.sleep(0.005)
+        self._steady_blocks += 1
+        self._set_election_timeouts(lambda _: (STEADY_MS, 2 * STEADY_MS))
+        try:
+            yield leader
+        finally:
+            self._steady_blocks -= 1
+            if not self._steady_blocks:
+                self._set_election_timeouts(lambda raft: (raft.min_election_timeout_ms, raft.max_election_timeout_ms))
+
+    def _is_followed_by_all(self, leader):
+        address = str(leader.node.config.client_address)
+        standings = [each.standing() for each in self._running]
+        return leader.standing().is_serving_puts and {each.leader_address for each in standings} == {address}
+
+    def _set_election_timeouts(self, timeouts_of):
+        for each in self._running:
+            state = each.node._raft.state
+            min_ms, max_ms = timeouts_of(each.node.config.raft)
+            state.config = replace(state.config, min_election_timeout_ms=min_ms, max_election_timeout_ms=max_ms)
+            each.node._parts.driver._disk = DiskWatch(max_ms)
+            reset_election_deadline(state)
+
+    @property
+    def _running(self):
+        return [each for each in self.open.values() if each._is_started and not each.failure.done()]
 
     async def put(self, *messages):
         """Put messages at whoever leads; return (who it was, where they stand)."""

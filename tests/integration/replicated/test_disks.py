@@ -36,28 +36,29 @@ def test_full_disk_refuses_puts_while_reads_go_on_and_takes_them_again_by_itself
         async with running_group(configs, files={config.node.self_id: disk for config in configs}) as group:
             await group.start()
             await group.put(*numbered(range(3)))
-            leader = await group.level()
-            disk.is_full = True
-            count, refusal = await put_until_refused(leader, 3)
-            # RocketMQ's word for it; what is full is said beside it.
-            assert (refusal.reason, refusal.certainty) == (Reason.SERVICE_NOT_AVAILABLE, Certainty.NOT_APPENDED)
-            assert "disk" in refusal.message
-            # Another one may find room, or a smaller message does: so puts are taken, and refused each by itself.
-            standing = leader.standing()
-            assert standing.is_serving_puts == (not standing.reason)
-            await until(lambda: leader.standing().is_serving_puts)
-            assert count > 3
-            expected = [(number, b"%d" % number) for number in range(count)]
-            for replica in group.open.values():
-                await replica.confirm(0)
-                assert read_queue(replica) == expected
-            disk.is_full = False
-            await until(lambda: not leader.node.status().is_disk_full)
-            _, (place,) = await group.put(*numbered([count]))
-            assert place.queue_offset == count
-            await group.level()
-            for replica in group.open.values():
-                assert read_queue(replica) == [*expected, (count, b"%d" % count)]
+            async with group.steady_leader() as leader:
+                await group.level()
+                disk.is_full = True
+                count, refusal = await put_until_refused(leader, 3)
+                # RocketMQ's word for it; what is full is said beside it.
+                assert (refusal.reason, refusal.certainty) == (Reason.SERVICE_NOT_AVAILABLE, Certainty.NOT_APPENDED)
+                assert "disk" in refusal.message
+                # Another one may find room, or a smaller message does: so puts are taken, and refused each by itself.
+                standing = leader.standing()
+                assert standing.is_serving_puts == (not standing.reason)
+                await until(lambda: leader.standing().is_serving_puts)
+                assert count > 3
+                expected = [(number, b"%d" % number) for number in range(count)]
+                for replica in group.open.values():
+                    await replica.confirm(0)
+                    assert read_queue(replica) == expected
+                disk.is_full = False
+                await until(lambda: not leader.node.status().is_disk_full)
+                _, (place,) = await group.put(*numbered([count]))
+                assert place.queue_offset == count
+                await group.level()
+                for replica in group.open.values():
+                    assert read_queue(replica) == [*expected, (count, b"%d" % count)]
 
     run(story())
 
@@ -134,12 +135,13 @@ def test_failing_sync_stops_the_node_and_the_others_go_on_with_all_that_was_ackn
         disks = {config.node.self_id: FaultyDisk() for config in configs}
         async with running_group(configs, files=disks) as group:
             await group.start()
-            leader, places = await group.put(*numbered(range(5)))
-            sick = group.name_of(leader)
-            disks[sick].broken_part, disks[sick].is_broken = part, True
-            # The others may have it before the sync fails, or not.
-            outcome = await leader.begin_put(numbered([5]))
-            assert outcome.certainty in (Certainty.APPENDED, Certainty.UNKNOWN)
+            async with group.steady_leader() as leader:
+                places = await put(leader, *numbered(range(5)))
+                sick = group.name_of(leader)
+                disks[sick].broken_part, disks[sick].is_broken = part, True
+                # The others may have it before the sync fails, or not.
+                outcome = await leader.begin_put(numbered([5]))
+                assert outcome.certainty in (Certainty.APPENDED, Certainty.UNKNOWN)
             assert isinstance(await leader.failure, StorageFailed)
             assert not leader.standing().is_serving_puts
             with pytest.raises(RequestFailed) as refused:

@@ -72,10 +72,10 @@ def test_only_one_node_of_three_has_the_old_state_and_what_the_group_decided_mea
             await group.of_leader(lambda leader: leader.change(change))
             await group.stop("n2")
             write_rocketmq_config(tmp_path / "n2")
-            await group.leader()
-            await group.start("n2")
-            leader = await group.level()
-            assert not leader.state.is_imported
+            async with group.steady_leader():
+                await group.start("n2")
+                leader = await group.level()
+                assert not leader.state.is_imported
             await group.lead("n2")
             await group.level()
             await has_all(group)

@@ -110,17 +110,18 @@ def test_confirmed_read_waits_until_this_node_has_dispatched_what_was_acknowledg
     async def story():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
-            await group.level()
-            follower, *_ = await group.followers()
-            with monkeypatch.context() as held:
-                held.setattr(follower.store, "dispatch_turn", lambda: False)
-                _, (place,) = await group.put(Message("T", b"acknowledged"))
-                confirming = asyncio.create_task(follower.confirm(0))
-                await until(lambda: follower.parts.log.end_offset > place.physical_offset)
-                await follower.node.read_index()
-                assert not confirming.done()
-            await group.put(Message("T", b"another one"))
-            await confirming
-            assert follower.store.max_offset("T", 0) >= 1
+            async with group.steady_leader():
+                await group.level()
+                follower, *_ = await group.followers()
+                with monkeypatch.context() as held:
+                    held.setattr(follower.store, "dispatch_turn", lambda: False)
+                    _, (place,) = await group.put(Message("T", b"acknowledged"))
+                    confirming = asyncio.create_task(follower.confirm(0))
+                    await until(lambda: follower.parts.log.end_offset > place.physical_offset)
+                    await follower.node.read_index()
+                    assert not confirming.done()
+                await group.put(Message("T", b"another one"))
+                await confirming
+                assert follower.store.max_offset("T", 0) >= 1
 
     run(story())

@@ -168,18 +168,19 @@ def test_puts_that_a_leader_refuses_late_leave_no_gap_and_are_nowhere(tmp_path):
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
             while not refused:
-                leader = await group.level()
-                target = next(name for name in group.open if group.open[name] is not leader)
-                transfer = leader.node.transfer_leadership(target)
-                pending = [(number, leader.begin_put(numbered([number]))) for number in islice(numbers, 5)]
-                for number, future in pending:
-                    outcome = await future
-                    assert outcome.certainty is not Certainty.UNKNOWN, outcome
-                    if outcome.certainty is Certainty.NOT_APPENDED:
-                        assert outcome.status is PutStatus.SERVICE_NOT_AVAILABLE
-                        refused.add(b"%d" % number)
-                    else:
-                        acknowledged.append((outcome.places[0].queue_offset, b"%d" % number))
+                await group.level()
+                async with group.steady_leader() as leader:
+                    target = next(name for name in group.open if group.open[name] is not leader)
+                    transfer = leader.node.transfer_leadership(target)
+                    pending = [(number, leader.begin_put(numbered([number]))) for number in islice(numbers, 5)]
+                    for number, future in pending:
+                        outcome = await future
+                        assert outcome.certainty is not Certainty.UNKNOWN, outcome
+                        if outcome.certainty is Certainty.NOT_APPENDED:
+                            assert outcome.status is PutStatus.SERVICE_NOT_AVAILABLE
+                            refused.add(b"%d" % number)
+                        else:
+                            acknowledged.append((outcome.places[0].queue_offset, b"%d" % number))
                 if (await transfer).code is ResponseCode.SUCCESS:
                     await until(lambda leader=leader: not leader.standing().is_serving_puts)
             _, places = await group.put(*numbered([last := next(numbers)]))
