@@ -15,6 +15,8 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _POLL_S = 0.01
+# What is ended by force is gone as soon as the system comes to it.
+_FORCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class ProcessRef:
         self.signal(signal.SIGCONT)
         if not self.wait_end(grace_s):
             self.signal(signal.SIGKILL)
-            self.wait_end(grace_s)
+            self.wait_end(_FORCE_S)
 
 
 def identity_of(pid: int) -> str | None:
