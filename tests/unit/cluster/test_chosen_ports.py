@@ -28,6 +28,12 @@ def release_all():
         local_node.os.close(local_node._holds.pop())
 
 
+def bind(node, port):
+    """Bind as servers do: also to a port whose connections of a while ago still wait for their end."""
+    node.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    node.bind(("127.0.0.1", port))
+
+
 def test_port_that_a_process_has_chosen_is_chosen_by_no_other_until_it_ends():
     (port,) = choose_ports(1, None)
 
@@ -44,7 +50,7 @@ def test_port_that_is_listened_on_is_not_chosen(monkeypatch):
     monkeypatch.setattr(local_node, "_PORTS", range(port, port + 1))
     release_all()
     with socket.socket() as node:
-        node.bind(("127.0.0.1", port))
+        bind(node, port)
         node.listen()
         with pytest.raises(ClusterError, match="found no 1 free ports"):
             choose_ports(1, None)
@@ -67,7 +73,7 @@ def test_port_is_looked_at_while_it_is_held(monkeypatch):
 def test_chosen_port_can_be_listened_on():
     (port,) = choose_ports(1, None)
     with socket.socket() as node:
-        node.bind(("127.0.0.1", port))
+        bind(node, port)
 
 
 def test_no_more_ports_are_held_than_a_bounded_number(monkeypatch):
