@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from cluster import state_import
 from cluster.broker_commands import CommitOffsets, FinishImport, QueueOffset, ResetOffsets, SetGroup, SetTopic
 from cluster.broker_state import BrokerState
 from cluster.errors import Reason, RequestFailed
@@ -97,7 +98,10 @@ def test_no_more_is_under_way_than_the_log_takes(pending_max):
     asyncio.run(story())
 
 
-def test_import_that_cannot_go_on_pauses_before_it_is_begun_again():
+def test_import_that_cannot_go_on_pauses_before_it_is_begun_again(monkeypatch):
+    # However slowly the turns below come, the pause is longer.
+    monkeypatch.setattr(state_import, "_PAUSE_S", 3600.0)
+
     async def story():
         group = Group()
         group.is_full = True
