@@ -11,7 +11,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from cluster.client import route_cache
+from cluster.client import broker_routes, route_cache, route_finder
 from cluster.client.broker_routes import BrokerRouteFinder
 from cluster.client.route_finder import RouteFinder
 from cluster.local_node import choose_ports
@@ -21,7 +21,9 @@ from cluster.route_table import BrokerNode, BrokerRoute, Registration, TopicQueu
 from cluster.v1 import nameserver_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceServicer, add_BrokerServiceServicer_to_server
 from cluster.v1.nameserver_pb2_grpc import NameServerStub, add_NameServerServicer_to_server
+from dledger.client import reaching
 from tests.integration.nameserver.test_name_server import NODES, in_a_loop, until
+from tests.waiting import PATIENCE_S
 
 OLD, NEW = TopicQueues("orders", 4, 4, 6), TopicQueues("orders", 8, 8, 6)
 
@@ -48,6 +50,14 @@ class InOrder(random.Random):
 
     def shuffle(self, x: Any) -> None:
         pass
+
+
+@pytest.fixture
+def patient_calls(monkeypatch) -> None:
+    """Have who answers late, on a busy machine, not passed over for another one."""
+    monkeypatch.setattr(reaching, "PATIENCE_S", PATIENCE_S)
+    for module in (broker_routes, route_finder):
+        monkeypatch.setattr(module, "_CALL_TIMEOUT_S", PATIENCE_S)
 
 
 LEADER = (NEW, 3, 5, True)
@@ -77,6 +87,7 @@ def node(what: tuple[TopicQueues | None, int, int, bool]) -> Node:
     return Node(queues, term, sequence, leads=leads)
 
 
+@pytest.mark.usefixtures("patient_calls")
 @pytest.mark.parametrize("order", [*permutations([LEADER, FOLLOWER, CANDIDATE, DEPOSED])])
 @in_a_loop
 async def test_the_leaders_queues_count_in_whatever_order_nodes_are_asked(order) -> None:
@@ -85,6 +96,7 @@ async def test_the_leaders_queues_count_in_whatever_order_nodes_are_asked(order)
         assert route.queues == NEW
 
 
+@pytest.mark.usefixtures("patient_calls")
 @pytest.mark.parametrize("stale", [FOLLOWER, CANDIDATE, (None, 4, 3, False)], ids=["follower", "candidate", "empty"])
 @in_a_loop
 async def test_nodes_that_lag_hide_nothing_while_the_leader_is_not_reached(stale) -> None:
@@ -100,6 +112,7 @@ async def test_nodes_that_lag_hide_nothing_while_the_leader_is_not_reached(stale
         assert route.queues == NEW
 
 
+@pytest.mark.usefixtures("patient_calls")
 @in_a_loop
 async def test_what_only_a_node_that_lags_has_said_is_asked_again_within_seconds(monkeypatch) -> None:
     # What a leader has said would not be asked again for an hour.
@@ -113,6 +126,7 @@ async def test_what_only_a_node_that_lags_has_said_is_asked_again_within_seconds
         await until(lambda: finder.find("orders"), lambda routes: routes[0].queues == NEW)
 
 
+@pytest.mark.usefixtures("patient_calls")
 @in_a_loop
 async def test_a_name_server_that_a_change_has_not_reached_does_not_undo_it() -> None:
     servers = []
