@@ -320,3 +320,5 @@ def test_mark_on_a_server_that_hangs_holds_nobody_up_and_what_it_said_last_holds
     server.is_well.set()
     hears(200)
     wait_until(lambda: floor.look_aside() or (floor.lowered(1_000, 7) == 200 and not floor.trouble), "all is well")
+    # What it still reads must not outlast the test's directory.
+    wait_until(lambda: not floor._looking.is_alive(), "the last look is over")
