@@ -40,7 +40,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts proto verify-proto spark computing unit scenarios sim sim-long crashpoints bit-flips mutants chaos \
+.PHONY: help setup demo test check lint format type contracts proto verify-proto spark computing unit scenarios sim sim-long crashpoints bit-flips stalls mutants chaos \
 	interop bench bench-spark \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -128,6 +128,10 @@ crashpoints: $(READY) ## A crash at every file operation with every class of los
 
 bit-flips: $(READY) ## Change every byte of a store in every bit; the long form
 	@DLEDGER_BIT_FLIPS=long $(BIN)/python -m pytest -q -n $(WORKERS) -s tests/crashpoints -k "changed_byte or changes_a_byte"
+
+stalls: $(READY) ## All tests but Spark's and those that compute, while processes stand still for up to 1.6 s now and then
+	@$(BIN)/python scripts/with_stalls.py $(BIN)/python -m pytest -q -n $(AT_A_TIME) --dist worksteal -m "not spark" \
+		$(addprefix --ignore=,$(COMPUTING))
 
 mutants: $(READY) ## Plant every bug of tests/mutants and see that it is caught; the table goes into docs/testing.md
 	@$(BIN)/python scripts/mutants.py --jobs $(WORKERS) --write
