@@ -4,6 +4,7 @@ import base64
 import json
 import subprocess
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 
 from tests.interop.puts import IPV4_STORE, PROPERTY_CRC_SIZE, Place, host_text, size_of
 
@@ -90,14 +91,16 @@ class JavaProgram:
             options += ["--config", f"{name}={value}"]
         if node_id:
             options += ["--dledger", node_id]
-        # Logs of RocketMQ go below user.home.
-        done = subprocess.run(
-            ["java", "-Xmx1g", f"-Duser.home={self._folder}", "-jar", self._jar, command, str(directory), *options],
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        with TemporaryDirectory(dir=self._folder) as scratch:
+            # Logs go below user.home, copies into the other one: both are in use until the process has ended.
+            places = [f"-Duser.home={scratch}", f"-Djava.io.tmpdir={scratch}"]
+            done = subprocess.run(
+                ["java", "-Xmx1g", *places, "-jar", self._jar, command, str(directory), *options],
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
         assert done.returncode == 0, f"the Java program failed:\n{done.stderr[-4000:]}"
         return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -6,7 +6,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Comparator;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -52,15 +51,12 @@ final class StoreReader {
             }
             return;
         }
+        // Left to whoever runs this: the store writes into it until the process has ended.
         Path copy = Files.createTempDirectory("interop-");
-        try {
-            copy(options.directory(), copy);
-            // Never closed: the process ends by a halt, and shutting down takes seconds.
-            OpenStore open = OpenStore.open(copy, options.config(), options.nodeId());
-            new StoreReader(open.store).readAll(results);
-        } finally {
-            remove(copy);
-        }
+        copy(options.directory(), copy);
+        // Never closed: the process ends by a halt, and shutting down takes seconds.
+        OpenStore open = OpenStore.open(copy, options.config(), options.nodeId());
+        new StoreReader(open.store).readAll(results);
     }
 
     private void readAll(Consumer<Object> results) throws Exception {
@@ -205,14 +201,6 @@ final class StoreReader {
                 } else {
                     Files.copy(path, target);
                 }
-            }
-        }
-    }
-
-    private static void remove(Path folder) throws IOException {
-        try (Stream<Path> paths = Files.walk(folder)) {
-            for (Path path : (Iterable<Path>) paths.sorted(Comparator.reverseOrder())::iterator) {
-                Files.deleteIfExists(path);
             }
         }
     }
