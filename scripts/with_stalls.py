@@ -33,7 +33,7 @@ def main() -> int:
     if not options.command:
         parser.error("name a command")
     chance = random.Random(options.seed)
-    with subprocess.Popen(options.command) as process:  # what the caller names is what is run
+    with subprocess.Popen(options.command) as process:
         stalls = 0
         while not _has_ended(process, chance.uniform(_PAUSE_MIN_S, _PAUSE_MAX_S)):
             stalls += _stall_one(process.pid, chance, options.longest)

@@ -211,20 +211,23 @@ class SendPump:
 
     def _move_away(self) -> None:
         """Give to other brokers what may go there: this one takes nothing just now."""
+        self._take_out(lambda item: item.is_movable and self._hooks.moved(item, self._broker))
+
+    def _take_out(self, is_taken: Callable[[SendItem], bool]) -> None:
+        """Ask of every item that is queued whether somebody takes it, and keep the others in their order."""
+        self._earliest = math.inf
         for topic, queue in list(self._queues.items()):
             staying = deque[SendItem]()
             for item in queue:
-                if item.is_movable and self._hooks.moved(item, self._broker):
+                if is_taken(item):
                     self._queued_bytes -= item.size_bytes
                 else:
                     staying.append(item)
-            self._keep(topic, staying)
-
-    def _keep(self, topic: str, queue: deque[SendItem]) -> None:
-        if queue:
-            self._queues[topic] = queue
-        else:
-            self._queues.pop(topic, None)
+                    self._earliest = min(self._earliest, item.deadline)
+            if staying:
+                self._queues[topic] = staying
+            else:
+                del self._queues[topic]
 
     def _take_items(self) -> list[SendItem]:
         """Take the head of the next topic's queue, up to the size of a batch; leave out those whose caller has gone."""
@@ -345,17 +348,14 @@ class SendPump:
 
     def _sweep_queues(self, now: float) -> None:
         """End what is late, wherever it stands: each caller says how long its messages may take."""
-        self._earliest = math.inf
-        for topic, queue in list(self._queues.items()):
-            staying = deque[SendItem]()
-            for item in queue:
-                if item.deadline <= now:
-                    self._queued_bytes -= item.size_bytes
-                    self._fail(item, self._too_late("before the message could be sent"))
-                else:
-                    staying.append(item)
-                    self._earliest = min(self._earliest, item.deadline)
-            self._keep(topic, staying)
+
+        def is_late(item: SendItem) -> bool:
+            if item.deadline > now:
+                return False
+            self._fail(item, self._too_late("before the message could be sent"))
+            return True
+
+        self._take_out(is_late)
 
     def _sweep_stream(self, stream: PutStream, now: float) -> None:
         for batch in stream.in_flight.values():
