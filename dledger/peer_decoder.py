@@ -114,7 +114,11 @@ def _heartbeat_response(term: int, message: peer_pb2.PeerMessage) -> HeartbeatRe
     if response.round < 0:
         raise BadFrame(f"heartbeat_response: round out of range in {response}")
     return HeartbeatResponse(
-        term=term, round=response.round, incarnation=response.incarnation, is_healthy=not response.is_sick
+        term=term,
+        round=response.round,
+        incarnation=response.incarnation,
+        is_healthy=not response.is_sick,
+        is_unmatched=response.is_unmatched,
     )
 
 

@@ -62,7 +62,10 @@ def _heartbeat(message: Heartbeat) -> peer_pb2.PeerMessage:
 
 def _heartbeat_response(message: HeartbeatResponse) -> peer_pb2.PeerMessage:
     response = peer_pb2.HeartbeatResponse(
-        round=message.round, incarnation=message.incarnation, is_sick=not message.is_healthy
+        round=message.round,
+        incarnation=message.incarnation,
+        is_sick=not message.is_healthy,
+        is_unmatched=message.is_unmatched,
     )
     return peer_pb2.PeerMessage(term=message.term, heartbeat_response=response)
 

@@ -15,7 +15,7 @@ from dledger.core.log_tail import LogTail
 from dledger.core.messages import PushAccepted, ResetLog, SnapshotChunk, SnapshotProgress
 from dledger.core.progress import Progress
 from dledger.core.state import State
-from dledger.core.transitions import advance_commit
+from dledger.core.transitions import learn_commit
 from dledger.types import NO_INDEX, NO_TERM, LogState, SnapshotInfo
 
 # ------------------------------------------------------------------------------------------------- the leader's side
@@ -147,11 +147,11 @@ def on_reset(state: State, sender: str, message: ResetLog) -> None:
                 message.prev_chain_crc,
             )
         )
-        advance_commit(state, end)
         if message.snapshot_index != NO_INDEX:
             # The next follower that lacks what we lack, too, needs it of us, should we lead.
             state.snapshot = state.stored
     state.matched_index = max(state.matched_index, end)
+    learn_commit(state, end)
     match_index = min(state.persisted_index, state.matched_index)
     state.send(sender, PushAccepted(state.term, match_index, state.incarnation))
 

@@ -6,7 +6,7 @@ from dledger.core import membership
 from dledger.core.events import AppendPushed, TruncateFrom
 from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
 from dledger.core.state import State
-from dledger.core.transitions import advance_commit, become_follower, reset_election_deadline
+from dledger.core.transitions import become_follower, learn_commit, reset_election_deadline
 from dledger.errors import InvariantBroken
 from dledger.types import NO_INDEX, NO_TERM, Role, Span
 
@@ -15,12 +15,17 @@ _INCARNATION_END = 1 << 62
 
 
 def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
-    """Keep following; take over the commit index, which the leader bounds by what we acknowledged to it."""
+    """Keep following; learn what is committed, and say so when that is more than was compared in this life."""
     hear_leader(state, sender, is_founding=heartbeat.is_founding)
-    advance_commit(state, min(heartbeat.commit_index, state.log.last_index))
-    state.send(
-        sender, HeartbeatResponse(state.term, heartbeat.round, state.incarnation, is_healthy=not state.is_disk_sick)
+    learn_commit(state, heartbeat.commit_index)
+    response = HeartbeatResponse(
+        state.term,
+        heartbeat.round,
+        state.incarnation,
+        is_healthy=not state.is_disk_sick,
+        is_unmatched=heartbeat.commit_index > state.matched_index,
     )
+    state.send(sender, response)
 
 
 def on_push(state: State, sender: str, push: Push) -> None:
@@ -51,7 +56,7 @@ def on_push(state: State, sender: str, push: Push) -> None:
         _take_entries(state, push, push.span)
     matched = push.prev_index if push.span is None else push.span.last_index
     state.matched_index = max(state.matched_index, matched)
-    advance_commit(state, min(push.commit_index, state.matched_index))
+    learn_commit(state, push.commit_index)
     state.owes_acknowledgement = True
     if state.persisted_index >= state.matched_index:
         _acknowledge(state, sender)

@@ -207,6 +207,8 @@ def on_heartbeat_response(state: State, sender: str, response: HeartbeatResponse
         progress.is_healthy = response.is_healthy
         progress.steady_since_ms = state.now_ms
     progress.round = max(progress.round, response.round)
+    if response.is_unmatched and progress.installation is None and not progress.is_probing:
+        progress.retry()
     reads.answer(state)
     replication.push(state, sender)
 

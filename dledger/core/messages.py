@@ -65,12 +65,15 @@ class HeartbeatResponse:
     Attributes:
         incarnation: of the sender (`HardState.incarnation`).
         is_healthy: its disk does its work; an ill node is not made leader.
+        is_unmatched: the heartbeat named more as committed than the sender has compared with this leader's log: it was
+            started again since it acknowledged that, and waits for a probe.
     """
 
     term: int
     round: int
     incarnation: int = 0
     is_healthy: bool = True
+    is_unmatched: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,15 @@ def hears_leader(state: State) -> bool:
     return state.leader_id is not None and silence_ms < state.config.min_election_timeout_ms
 
 
+def learn_commit(state: State, index: int) -> None:
+    """As a follower, take over from the leader that everything up to `index` is committed.
+
+    The only place where that is bounded: it holds for what was compared with *this* leader's log. What stands behind
+    may come from a leader that was deposed, whatever this node acknowledged before it was wiped or started again.
+    """
+    advance_commit(state, min(index, state.matched_index))
+
+
 def advance_commit(state: State, commit_index: int) -> None:
     """Take `commit_index` as committed if it is news."""
     if commit_index <= state.commit_index:

@@ -304,21 +304,25 @@ class HeartbeatResponse(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     IS_SICK_FIELD_NUMBER: _builtins.int
+    IS_UNMATCHED_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     incarnation: _builtins.int
     """Which life of its disk the sender is in; 0 since the group was founded."""
     is_sick: _builtins.bool
     """Its disk stalls."""
+    is_unmatched: _builtins.bool
+    """The heartbeat named more as committed than the sender has compared with the leader's log: it waits for a probe."""
     def __init__(
         self,
         *,
         round: _builtins.int = ...,
         incarnation: _builtins.int = ...,
         is_sick: _builtins.bool = ...,
+        is_unmatched: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "is_sick", b"is_sick", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "is_sick", b"is_sick", "is_unmatched", b"is_unmatched", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -14,7 +14,7 @@ from dledger.core.log_tail import LogTail
 from dledger.core.transitions import advance_commit
 from dledger.types import NO_INDEX
 from tests.mutants.durability import EqualToAll
-from tests.mutants.mutant import Mutant, Seeds, Tests
+from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_elections, with_figure_8
 
 FORKED = ("Violation: truncation", "Violation: log matching", "Violation: state machine", "InvariantBroken")
@@ -73,6 +73,24 @@ def what_was_not_compared_is_committed(patch):
     patch.setattr(dledger.core.follower, "on_heartbeat", on_heartbeat)
 
 
+def heartbeat_commits_up_to_the_end_of_the_log(patch):
+    """As it once was: the end of the log may come from a leader that was deposed."""
+    patch.setattr(
+        dledger.core.follower,
+        "learn_commit",
+        lambda state, index: advance_commit(state, min(index, state.log.last_index)),
+    )
+
+
+def follower_that_forgot_is_not_probed(patch):
+    original = dledger.core.leader.on_heartbeat_response
+
+    def on_heartbeat_response(state, sender, response):
+        original(state, sender, replace(response, is_unmatched=False))
+
+    patch.setattr(dledger.core.leader, "on_heartbeat_response", on_heartbeat_response)
+
+
 def push_is_taken_without_the_check_of_the_entry_before(patch):
     patch.setattr(dledger.core.follower, "_agrees", lambda state, index, term: True)
 
@@ -121,6 +139,19 @@ MUTANTS = (
         what_was_not_compared_is_committed,
         "state machine safety",
         Seeds((*FORKED, "Violation: durable commit"), with_elections),
+    ),
+    Mutant(
+        heartbeat_commits_up_to_the_end_of_the_log,
+        "state machine safety",
+        Scenario("wiped-node-and-a-heartbeat-of-the-next-leader"),
+    ),
+    Mutant(
+        follower_that_forgot_is_not_probed,
+        "liveness",
+        Tests(
+            "tests/unit/core/test_replication.py::"
+            "test_a_follower_that_forgot_what_it_compared_is_probed_by_an_idle_leader"
+        ),
     ),
     Mutant(
         push_is_taken_without_the_check_of_the_entry_before,

@@ -215,6 +215,7 @@ def test_what_is_not_said_costs_no_bytes() -> None:
         (VoteResponse(1, False, True), VoteResponse(1, False, True, is_founding=True)),
         (Heartbeat(1, 2, 3), Heartbeat(1, 2, 3, is_founding=True)),
         (HeartbeatResponse(1, 2), HeartbeatResponse(1, 2, is_healthy=False)),
+        (HeartbeatResponse(1, 2), HeartbeatResponse(1, 2, is_unmatched=True)),
         (PushAccepted(1, 2), PushAccepted(1, 2, incarnation=1)),
     ):
         assert len(joined(loud)) - len(joined(quiet)) == 2
@@ -241,7 +242,7 @@ FULL: list[Message] = [
     VoteRequest(1, True, 2, 3, is_transfer=True, voter_incarnation=4),
     VoteResponse(1, True, True, is_founding=True),
     Heartbeat(1, 2, 3, is_founding=True),
-    HeartbeatResponse(1, 2, incarnation=3, is_healthy=False),
+    HeartbeatResponse(1, 2, incarnation=3, is_healthy=False, is_unmatched=True),
     replace(PUSH, is_founding=True),
     PushAccepted(1, 2, incarnation=3),
     PushRefused(1, 2, 3, 4, 5, is_disk_full=True),

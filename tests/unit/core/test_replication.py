@@ -17,7 +17,7 @@ from dledger.core.events import (
     Tick,
     TruncateFrom,
 )
-from dledger.core.messages import Heartbeat, Push, PushAccepted, PushRefused
+from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
 from dledger.errors import InvariantBroken
 from dledger.types import Role, Span
 
@@ -332,3 +332,35 @@ def test_commit_never_exceeds_what_the_follower_holds(group):
 
     assert follower.raft.commit_index == -1
     assert follower.seen(Commit) == []
+
+
+def test_a_heartbeat_commits_nothing_that_was_not_compared_with_its_sender(group):
+    cluster = group({"a": [1, 1], "b": [1, 1, 1], "c": [1, 1]})
+    follower = cluster["b"]
+
+    effects = follower.step(Received("a", Heartbeat(term=2, commit_index=2, round=1)))
+
+    assert Commit(2) not in effects
+    assert effects[-2] == Send("a", HeartbeatResponse(2, 1, is_unmatched=True))
+    follower.step(Received("a", Push(2, prev_index=1, prev_term=1, commit_index=1, span=None)))
+    answer = follower.step(Received("a", Heartbeat(term=2, commit_index=1, round=2)))
+    assert answer == [Send("a", HeartbeatResponse(2, 2))]
+    assert follower.raft.commit_index == 1
+
+
+def test_a_follower_that_forgot_what_it_compared_is_probed_by_an_idle_leader(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    leader.step(Propose(2, 2))
+    cluster.tick(200)
+    follower = cluster["b"]
+    assert follower.raft.commit_index == 2
+
+    # It was started again, on the same disk, and no connection was seen to break.
+    again = type(follower)("b", tuple(THREE), follower.terms, follower.saved, 3)
+    cluster.nodes["b"] = again
+    again.step(Tick(cluster.now_ms))
+    cluster.tick(300)
+
+    assert again.raft.commit_index == 2
+    assert not leader.raft.state.progress["b"].is_probing
