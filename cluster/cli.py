@@ -40,7 +40,7 @@ def log(
 
     Examples:
         dledger server --config n0.toml              run a node
-        export DLEDGER_ENDPOINTS=127.0.0.1:40921     where the commands below find the nodes
+        export DLEDGER_ENDPOINTS=127.0.0.1:20921     where the commands below find the nodes
         dledger status                               who leads, how far is everybody
         dledger append access.log                    append a file, one line an entry
         dledger tail -n 5 --follow                   read the end of the log, and what comes

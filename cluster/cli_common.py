@@ -36,7 +36,7 @@ Group = Annotated[str, typer.Option("--group", "-g", envvar="DLEDGER_GROUP", hel
 Deadline = Annotated[
     float, typer.Option("--deadline", min=0.1, metavar="SECONDS", help="How long to try before giving up.")
 ]
-DEFAULT_ENDPOINTS = "127.0.0.1:40921"
+DEFAULT_ENDPOINTS = "127.0.0.1:20921"
 DEFAULT_GROUP = "default"
 DEFAULT_DEADLINE_S = 10.0
 

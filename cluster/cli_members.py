@@ -53,7 +53,7 @@ members_app = typer.Typer(
     rich_markup_mode=None,
     help="Show and change who belongs to the group: one member at a time, while it works on.",
     epilog="\b\nReplace the dead node n2 by a new one n3:\n"
-    "    dledger members add n3-10.0.0.4:40911      it begins to receive the log\n"
+    "    dledger members add n3-10.0.0.4:20911      it begins to receive the log\n"
     "    dledger server --config n3.toml            with is_joining = true; `members add` prints its peers\n"
     "    dledger members promote n3 --deadline 600  as soon as it has caught up\n"
     "    dledger members remove n2",
@@ -96,12 +96,12 @@ def add(
     Prints how to start it. Asking again for what is done already does no harm.
 
     Examples:
-        dledger members add n3-10.0.0.4:40911
+        dledger members add n3-10.0.0.4:20911
     """
     try:
         peer = parse_peer(member)
     except ValueError as error:
-        fail(f"{member!r}: {error}, for example n3-10.0.0.4:40911", EXIT_USAGE)
+        fail(f"{member!r}: {error}, for example n3-10.0.0.4:20911", EXIT_USAGE)
     with _admin(endpoints, group, deadline) as admin:
         admin.add(peer.id, str(peer.address))
         response = admin.members()

@@ -35,7 +35,7 @@ def server(
     Examples:
         dledger server --help-config > n0.toml        a file to start from
         dledger server --config n0.toml
-        dledger server --config n0.toml --set self_id=n1 --set client_address=127.0.0.1:40922
+        dledger server --config n0.toml --set self_id=n1 --set client_address=127.0.0.1:20922
     """
     if help_config:
         typer.echo(config_template(), nl=False)

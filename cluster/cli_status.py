@@ -47,7 +47,7 @@ def status(
     The exit code is 1 when no node leads, 2 for wrong usage.
 
     Examples:
-        dledger status --endpoints 127.0.0.1:40921,127.0.0.1:40922,127.0.0.1:40923
+        dledger status --endpoints 127.0.0.1:20921,127.0.0.1:20922,127.0.0.1:20923
         dledger status --json | jq .role
     """
     try:

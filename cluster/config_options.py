@@ -36,7 +36,7 @@ class NodeOptions(BaseModel):
         description="Id of this node, one of those in peers. It keeps its files in <store_base_dir>/dledger-<self_id>.",
     )
     peers: Annotated[tuple[Peer, ...], BeforeValidator(parse_peers)] = Field(
-        examples=["n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913"],
+        examples=["n0-127.0.0.1:20911;n1-127.0.0.1:20912;n2-127.0.0.1:20913"],
         description="The nodes of the group when it was founded, this one among them: id, dash and address where its "
         "peers reach it, separated by semicolons. Three nodes survive the loss of one, five of two. Equal on all nodes "
         "that found a group. Later changes are made by `dledger members`, and the log keeps them.",
@@ -54,12 +54,12 @@ class NodeOptions(BaseModel):
         "at least. Losing it loses this node's copy.",
     )
     client_address: Annotated[Address, BeforeValidator(parse_address)] = Field(
-        default=Address("127.0.0.1", 40921),
+        default=Address("127.0.0.1", 20921),
         description="Where clients reach this node over gRPC. There is no authentication: leave it on loopback or in "
         "a network that you trust.",
     )
     metrics_address: Annotated[Address, BeforeValidator(parse_address)] = Field(
-        default=Address("127.0.0.1", 40931),
+        default=Address("127.0.0.1", 20931),
         description="Where the page /metrics is served to Prometheus.",
     )
     read_mode: Literal["read_index", "lease"] = Field(

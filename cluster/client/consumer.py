@@ -25,7 +25,7 @@ class Consumer:
     on closing), or when queues change hands.
 
     Example:
-        async with Consumer("127.0.0.1:40911", group="billing", topics=["orders"]) as consumer:
+        async with Consumer("127.0.0.1:20911", group="billing", topics=["orders"]) as consumer:
             async for message in consumer:
                 print(message.queue_offset, message.body)
 

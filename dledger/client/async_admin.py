@@ -31,8 +31,8 @@ class AsyncAdminClient:
     """Changes who belongs to a group and who leads it. Every method may be repeated: what is so already succeeds.
 
     Example:
-        async with AsyncAdminClient("127.0.0.1:40921") as admin:
-            await admin.add("n3", "127.0.0.1:40914")
+        async with AsyncAdminClient("127.0.0.1:20921") as admin:
+            await admin.add("n3", "127.0.0.1:20914")
             await admin.promote("n3")
             await admin.remove("n0")
 

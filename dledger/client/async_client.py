@@ -33,7 +33,7 @@ class AsyncLogClient:
     """Appends to and reads from one replicated log; appends of concurrent tasks share batches by themselves.
 
     Example:
-        async with AsyncLogClient("127.0.0.1:40911,127.0.0.1:40912,127.0.0.1:40913") as log:
+        async with AsyncLogClient("127.0.0.1:20911,127.0.0.1:20912,127.0.0.1:20913") as log:
             done = await asyncio.gather(*(log.append(b"%d" % number) for number in range(1000)))
             async for entry in log.read(begin=done[0].index):
                 print(entry.index, entry.body)

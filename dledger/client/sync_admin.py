@@ -31,8 +31,8 @@ class AdminClient:
     """Changes who belongs to a group and who leads it. Every method may be repeated: what is so already succeeds.
 
     Example:
-        with AdminClient("127.0.0.1:40921") as admin:
-            admin.add("n3", "127.0.0.1:40914")
+        with AdminClient("127.0.0.1:20921") as admin:
+            admin.add("n3", "127.0.0.1:20914")
             admin.promote("n3")
             admin.remove("n0")
 

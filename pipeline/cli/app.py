@@ -37,7 +37,7 @@ def spark() -> None:
         dledger spark audit /data/n0 /data/n1 /data/n2       do the replicas hold the same, and is it whole?
         dledger spark rebuild /data/n0                       consume queues and index anew, in parallel
         dledger spark archive /data/n0 /lake --log broker-a  into Parquet, Delta or Iceberg, lossless
-        dledger spark restore /lake 127.0.0.1:40921          and back into topics
+        dledger spark restore /lake 127.0.0.1:20921          and back into topics
         dledger spark count /data/n0 --by topic              how many messages, by any column
         dledger spark sql /data/n0 "SELECT tags, count(*) FROM messages GROUP BY tags"
         dledger spark report /data/n0 --master spark://head:7077   the same on a standalone cluster

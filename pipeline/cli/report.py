@@ -59,7 +59,7 @@ def report(
 
     Examples:
         dledger spark report /data/n0
-        dledger spark report 127.0.0.1:40921,127.0.0.1:40922,127.0.0.1:40923
+        dledger spark report 127.0.0.1:20921,127.0.0.1:20922,127.0.0.1:20923
         dledger spark report /data/n0 --topic orders --since 2026-11-20 --page orders.html --json orders.json
         dledger spark report /data/n0 --master spark://head:7077
     """

@@ -82,8 +82,8 @@ def restore(
     so that progress of consumers can be carried over.
 
     Examples:
-        dledger spark restore /lake 127.0.0.1:40921 --topic orders --dry-run
-        dledger spark restore /lake 127.0.0.1:40921 --topic orders --rename orders=orders_again --rate 5000
+        dledger spark restore /lake 127.0.0.1:20921 --topic orders --dry-run
+        dledger spark restore /lake 127.0.0.1:20921 --topic orders --rename orders=orders_again --rate 5000
         dledger spark restore /lake /data/new                a store that a broker, RocketMQ's too, can open
     """
     with told_errors():
@@ -114,8 +114,8 @@ def replay(
     """Put messages of a store (ours, or RocketMQ's) into topics again, as `restore` does from a lake.
 
     Examples:
-        dledger spark replay /data/n0 127.0.0.1:40921 --topic orders --since 2026-11-21T08:00 --until 2026-11-21T09:00
-        dledger spark replay /old/rocketmq 127.0.0.1:40921 --transform my_fixes:mask_names --table moved.parquet
+        dledger spark replay /data/n0 127.0.0.1:20921 --topic orders --since 2026-11-21T08:00 --until 2026-11-21T09:00
+        dledger spark replay /old/rocketmq 127.0.0.1:20921 --transform my_fixes:mask_names --table moved.parquet
     """
     with told_errors():
         from pipeline.archive.archived_rows import store_rows  # noqa: PLC0415  # see `pipeline.cli.app`

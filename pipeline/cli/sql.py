@@ -74,7 +74,7 @@ def sql(
     Examples:
         dledger spark sql /data/n0 "SELECT topic, count(*) AS messages FROM messages GROUP BY topic ORDER BY 2 DESC"
         dledger spark sql /data/n0 --topic orders "SELECT * FROM messages WHERE keys = 'o-17'"
-        dledger spark sql 127.0.0.1:40921 --topic orders "SELECT get_json_object(string(body), '$.city') AS city,
+        dledger spark sql 127.0.0.1:20921 --topic orders "SELECT get_json_object(string(body), '$.city') AS city,
             count(*) FROM messages GROUP BY 1" --format jsonl
     """
     with told_errors():
@@ -105,7 +105,7 @@ def count(
         dledger spark count /data/n0
         dledger spark count /data/n0 --by topic,queueId
         dledger spark count /data/n0 --topic orders --by tags --since 2026-11-21T09:00:00
-        dledger spark count 127.0.0.1:40921 --by ""
+        dledger spark count 127.0.0.1:20921 --by ""
     """
     names = [name.strip() for name in by.split(",") if name.strip()]
     with told_errors():

@@ -43,7 +43,7 @@ def tail(
     would get: the same source, with the same options.
 
     Examples:
-        dledger spark tail 127.0.0.1:40921 --topic orders --follow
+        dledger spark tail 127.0.0.1:20921 --topic orders --follow
         dledger spark tail /data/n0 --from earliest --columns topic,queueOffset,tags | head
         dledger spark tail /data/n0 -o startingTimestamp=2026-11-21T09:00
     """

@@ -13,7 +13,7 @@ from cluster.route_table import BrokerNode, Registration, TopicQueues
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from tests.waiting import PATIENCE_S
 
-NODES = (BrokerNode("n0", "127.0.0.1:40921"), BrokerNode("n1", "127.0.0.1:40922"))
+NODES = (BrokerNode("n0", "127.0.0.1:20921"), BrokerNode("n1", "127.0.0.1:20922"))
 REGISTRATION = Registration("b0", "c0", 3, 0, "n1", NODES, (TopicQueues("orders", 8, 8, 6),))
 
 

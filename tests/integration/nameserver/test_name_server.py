@@ -28,7 +28,7 @@ from cluster.v1.nameserver_pb2_grpc import NameServerStub, add_NameServerService
 from tests import waiting
 from tests.waiting import PATIENCE_S
 
-NODES = (BrokerNode("n0", "127.0.0.1:40921"), BrokerNode("n1", "127.0.0.1:40922"))
+NODES = (BrokerNode("n0", "127.0.0.1:20921"), BrokerNode("n1", "127.0.0.1:20922"))
 REGISTRATION = Registration("b0", "c0", 3, 0, "n0", NODES, (TopicQueues("orders", 8, 8, 6),))
 T = TypeVar("T")
 
@@ -249,7 +249,7 @@ async def test_clients_find_routes_while_one_name_server_lives_and_keep_them_whe
         first.kill()
 
         (route,) = await finder.find("orders")
-        assert (route.registration.broker, route.registration.leader_address) == ("b0", "127.0.0.1:40921")
+        assert (route.registration.broker, route.registration.leader_address) == ("b0", "127.0.0.1:20921")
         assert route.queues == TopicQueues("orders", 8, 8, 6)
 
         second.kill()

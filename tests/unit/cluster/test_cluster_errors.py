@@ -24,7 +24,7 @@ from dledger.v1.log_pb2 import LeaderHint
 from store import errors as store_errors
 from store.commit_log import Certainty, PutStatus
 
-LEADER = LeaderHint(id="n1", address="127.0.0.1:40922")
+LEADER = LeaderHint(id="n1", address="127.0.0.1:20922")
 
 
 def test_every_cause_has_its_row_and_every_failed_put_its_cause() -> None:

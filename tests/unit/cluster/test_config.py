@@ -36,8 +36,8 @@ def test_the_smallest_file_gives_the_defaults_of_the_node(tmp_path: Path) -> Non
     config = load(tmp_path, **GOOD)
 
     peers = tuple(Peer(f"n{n}", Address("127.0.0.1", 1001 + n)) for n in range(3))
-    assert NodeConfig("default", "n0", peers, "data", Address("127.0.0.1", 40921)) == config.node
-    assert Address("127.0.0.1", 40931) == config.metrics_address
+    assert NodeConfig("default", "n0", peers, "data", Address("127.0.0.1", 20921)) == config.node
+    assert Address("127.0.0.1", 20931) == config.metrics_address
 
 
 def test_every_setting_of_the_node_can_be_set() -> None:

@@ -21,7 +21,7 @@ from cluster.route_table import (
 )
 from store.errors import IllegalMessage
 
-NODES = tuple(BrokerNode(f"n{number}", f"127.0.0.1:{40_921 + number}") for number in range(3))
+NODES = tuple(BrokerNode(f"n{number}", f"127.0.0.1:{20_921 + number}") for number in range(3))
 ORDERS = TopicQueues("orders", 8, 8, 6)
 EVENTS = TopicQueues("events", 4, 4, 6)
 
@@ -39,7 +39,7 @@ def test_routes_of_a_topic_are_those_of_all_brokers_in_order_of_their_names() ->
     table.register(registration("b1", leader="n1", topics=(ORDERS, EVENTS)), 0)
     table.register(registration("b0"), 0)
 
-    assert leaders(table) == {"b0": "127.0.0.1:40921", "b1": "127.0.0.1:40922"}
+    assert leaders(table) == {"b0": "127.0.0.1:20921", "b1": "127.0.0.1:20922"}
     assert list(leaders(table)) == ["b0", "b1"]
     assert list(leaders(table, "events")) == ["b1"]
     assert leaders(table, "unknown") == {}
@@ -78,7 +78,7 @@ def test_a_stale_registration_replaces_no_newer_one(stale: Registration, why: st
     with pytest.raises(StaleRegistration, match=why):
         table.register(stale, 1)
 
-    assert leaders(table) == {"b0": "127.0.0.1:40921"}
+    assert leaders(table) == {"b0": "127.0.0.1:20921"}
 
 
 def test_the_leader_of_a_higher_term_takes_the_place_whatever_its_sequence() -> None:
@@ -88,7 +88,7 @@ def test_the_leader_of_a_higher_term_takes_the_place_whatever_its_sequence() -> 
     assert table.register(registration(term=6, sequence=0, leader="n2", topics=[EVENTS]), 1)
 
     assert leaders(table) == {}
-    assert leaders(table, "events") == {"b0": "127.0.0.1:40923"}
+    assert leaders(table, "events") == {"b0": "127.0.0.1:20923"}
 
 
 def test_the_same_registration_again_says_nothing_new_and_shows_life() -> None:

@@ -43,7 +43,7 @@ def test_an_error_of_a_task_is_told_in_our_words():
 
 @pytest.mark.parametrize(
     ("source", "expected"),
-    [("127.0.0.1:40921", True), ("n0:1,n1:2", True), ("/data/n0", False), ("/data/n0,/data/n1", False), ("n0", False)],
+    [("127.0.0.1:20921", True), ("n0:1,n1:2", True), ("/data/n0", False), ("/data/n0,/data/n1", False), ("n0", False)],
 )
 def test_a_source_is_the_addresses_of_a_broker_or_directories(source, expected):
     assert is_endpoints(source) is expected

@@ -101,7 +101,7 @@ def test_the_queue_of_the_first_try_is_told(shop):
 
 
 def test_who_stored_the_first_try_is_told(shop):
-    first_host, host = Host(LOOPBACK.address, 40911), Host(LOOPBACK.address, 40912)
+    first_host, host = Host(LOOPBACK.address, 20911), Host(LOOPBACK.address, 20912)
     shop.open(store_host=first_host)
     shop.put("a")
     shop.store.close()

@@ -20,7 +20,7 @@ def session() -> SparkSession:
 
 @dp.table(comment="Every message of the log, once, as it comes.")
 def messages() -> DataFrame:
-    """Follow the log; a broker's address works as well: option("endpoints", "127.0.0.1:40921")."""
+    """Follow the log; a broker's address works as well: option("endpoints", "127.0.0.1:20921")."""
     stream = session().readStream.format("dledger").options(**SOURCE)
     return stream.option("startingOffsets", "earliest").option("columns", COLUMNS).load()
 

@@ -1,0 +1,32 @@
+"""Ports that are taken without being asked for lie below those that Linux gives to outgoing connections."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cluster.cli_brokers import _DEFAULT as NAME_SERVER
+from cluster.cli_common import DEFAULT_ENDPOINTS
+from cluster.cli_message_common import DEFAULT_BROKER
+from cluster.config_options import NodeOptions
+
+ROOT = Path(__file__).parents[3]
+# net.ipv4.ip_local_port_range of an ordinary Linux: a dialling process may hold any of these when a node starts.
+EPHEMERAL = range(32_768, 61_000)
+
+
+def test_no_default_port_is_one_that_an_outgoing_connection_may_hold() -> None:
+    defaults = [NodeOptions.model_fields[name].default.port for name in ("client_address", "metrics_address")]
+    defaults += [int(each.rpartition(":")[2]) for each in (DEFAULT_ENDPOINTS, DEFAULT_BROKER, NAME_SERVER)]
+
+    assert [] == [port for port in defaults if port in EPHEMERAL or port < 1024]
+    assert f"127.0.0.1:{defaults[0]}" == DEFAULT_ENDPOINTS
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", *sorted(f"docs/{each.name}" for each in (ROOT / "docs").glob("*.md"))]
+)
+def test_no_document_shows_such_a_port(document: str) -> None:
+    shown = [int(port) for port in re.findall(r"\d\.\d+:(\d{4,5})\b", (ROOT / document).read_text())]
+
+    assert [] == [port for port in shown if port in EPHEMERAL]
