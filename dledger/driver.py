@@ -26,6 +26,7 @@ from dledger.core.events import (
     AppendPushed,
     Commit,
     DiskHealth,
+    Distrusted,
     Effect,
     Event,
     HeadDeleted,
@@ -245,6 +246,8 @@ class Driver:
             case AppendMembership():
                 entry = self._store.codec.membership(effect.entry.membership)
                 self._append_own(entry, effect.entry.index, effect.term)
+            case Distrusted():
+                self._observer.on_distrusted(effect)
             case RequestEnded():
                 self._observer.on_request_ended(effect.request_id, effect.code, effect.message)
             case WriteSnapshotChunk():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dledger.core.events import RoleChanged
+from dledger.core.events import Distrusted, RoleChanged
 from dledger.core.messages import Message
 from dledger.entry_store import CorruptPush, FlushTicket
 from dledger.errors import ResponseCode
@@ -112,6 +112,9 @@ class Observer(Protocol):
 
     def on_read_refused(self, read_id: int) -> None:
         """Hear that a linearizable read cannot be served here."""
+
+    def on_distrusted(self, message: Distrusted) -> None:
+        """Hear that a message was dropped which no node of this group can have sent."""
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
         """Hear that a peer sent entries whose bytes do not fit what it said of them; they were dropped."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from dledger.properties import format_checked, parse_checked
-from dledger.types import HardState
+from dledger.types import TERM_MAX, HardState
 from store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ class HardStateFile:
             incarnation = int(properties.get(_INCARNATION_KEY, "0"))
         except (ValueError, KeyError) as error:
             raise HardStateUnreadable(self._path, f"lines {_TERM_KEY}=... and {_VOTE_KEY}=...", repr(error)) from error
-        if term < 0:
-            raise HardStateUnreadable(self._path, "a term from 0", str(term))
+        if not 0 <= term <= TERM_MAX:
+            raise HardStateUnreadable(self._path, f"a term from 0 to {TERM_MAX}", str(term))
         is_founding = properties.get(_FOUNDING_KEY) == "true"
         return HardState(term, properties.get(_VOTE_KEY) or None, is_founding, incarnation)
 

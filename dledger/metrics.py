@@ -18,6 +18,7 @@ from enum import Enum
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from dledger.core.events import Distrust
 from dledger.errors import ResponseCode
 from dledger.types import Role
 
@@ -65,6 +66,7 @@ TABLE = (
     Row("dledger_elections", Kind.COUNTER, "Times that this node stood for election."),
     Row("dledger_leader_changes", Kind.COUNTER, "Times that this node learned of another leader than before."),
     Row("dledger_dropped_messages", Kind.COUNTER, "Messages to peers dropped: not connected, or buffer full."),
+    Row("dledger_distrusted_messages", Kind.COUNTER, "Messages of peers not believed, by reason.", "reason"),
     Row("dledger_syncs", Kind.COUNTER, "Syncs of the log by where they ran.", "where"),
     Row("dledger_refusals", Kind.COUNTER, "Requests refused, by response code.", "code"),
     Row("dledger_append_latency_seconds", Kind.HISTOGRAM, "From taking a request in to its commit."),
@@ -160,6 +162,7 @@ class NodeMetrics:
         self._refusals: dict[int, int] = {}
         self.elections = 0
         self.leader_changes = 0
+        self.distrusted = dict.fromkeys(Distrust, 0)
         self.append_latency_s = Histogram(_LATENCY_BOUNDS_S)
         self.fsync_latency_s = Histogram(_LATENCY_BOUNDS_S)
         self.append_batch_entries = Histogram(_COUNT_BOUNDS)
@@ -189,6 +192,7 @@ class NodeMetrics:
         return {
             "dledger_elections": {"": self.elections},
             "dledger_leader_changes": {"": self.leader_changes},
+            "dledger_distrusted_messages": {reason.value: count for reason, count in self.distrusted.items()},
             "dledger_refusals": {_code_name(code): count for code, count in dict(self._refusals).items()},
         }
 

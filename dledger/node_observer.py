@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import Final
 
-from dledger.core.events import RoleChanged
+from dledger.core.events import Distrust, Distrusted, RoleChanged
 from dledger.driver import Proposal
 from dledger.entry_errors import CorruptPush
 from dledger.errors import ResponseCode
@@ -22,6 +23,13 @@ from dledger.pending_appends import AppendResult, PendingAppend
 from dledger.types import MembershipEntry, Role
 
 logger = logging.getLogger(__name__)
+
+# Complaints that are remembered, so that a peer which repeats itself fills no disk.
+_DISTRUSTED_MAX = 256
+DISTRUST_TEXTS: Final = {
+    Distrust.TERM: "its term is out of bounds, or further above ours than elections can have brought it: see who sends",
+    Distrust.SECOND_LEADER: "it claims to lead a term in which another node was elected: see who sends",
+}
 
 
 class NodeObserver:
@@ -63,6 +71,7 @@ class NodeObserver:
         self._term_at = term_at
         self._leader = leader
         self._last_leader_id: str | None = None
+        self._distrusted: set[tuple[str, Distrust]] = set()
 
     def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
         """Remember where the append stands until it is committed."""
@@ -136,6 +145,7 @@ class NodeObserver:
             self.full_disk_sizes = []
         if change.leader_id is not None and change.leader_id != self._last_leader_id:
             self._last_leader_id = change.leader_id
+            self._distrusted.clear()
             self._metrics.leader_changes += 1
         self._tell_listeners()
 
@@ -146,6 +156,22 @@ class NodeObserver:
     def on_read_refused(self, read_id: int) -> None:
         """Send a linearizable read to the leader."""
         self._reads.refused(read_id)
+
+    def on_distrusted(self, message: Distrusted) -> None:
+        """Count it, and log the first of its kind since the leader changed."""
+        self._metrics.distrusted[message.reason] += 1
+        complaint = (message.peer, message.reason)
+        if complaint not in self._distrusted and len(self._distrusted) < _DISTRUSTED_MAX:
+            self._distrusted.add(complaint)
+            logger.error(
+                "distrusted self_id=%s peer=%r reason=%s message=%s term=%d text=%r",
+                self._self_id,
+                message.peer,
+                message.reason,
+                message.kind,
+                message.term,
+                DISTRUST_TEXTS[message.reason],
+            )
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
         """Log what a peer sent."""

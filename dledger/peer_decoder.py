@@ -27,7 +27,16 @@ from dledger.core.messages import (
 )
 from dledger.errors import ResponseCode
 from dledger.peer_frames import NAME_LENGTH_MAX, BadFrame, parse_control
-from dledger.types import Member, Membership, MembershipEntry, SnapshotInfo, Span
+from dledger.types import (
+    INDEX_MAX,
+    POSITION_MAX,
+    TERM_MAX,
+    Member,
+    Membership,
+    MembershipEntry,
+    SnapshotInfo,
+    Span,
+)
 from dledger.v1 import peer_pb2
 
 
@@ -40,8 +49,8 @@ def decode(control: bytes, payload: bytes) -> Message:
     message = parse_control(control)
     kind = message.WhichOneof("kind")
     term = message.term
-    if term < 0:
-        raise BadFrame(f"{kind}: term must not be negative, found {term}")
+    if not 0 <= term <= TERM_MAX:
+        raise BadFrame(f"{kind}: expected a term from 0 to {TERM_MAX}, found {term}")
     if kind == "push":
         return _push(term, message.push, payload)
     if kind == "snapshot_chunk":
@@ -54,13 +63,19 @@ def decode(control: bytes, payload: bytes) -> Message:
     return decoder(term, message)
 
 
+def _are_indexes(*values: int) -> bool:
+    """Say whether all are indexes of entries, or -1 for none."""
+    return min(values) >= -1 and max(values) <= INDEX_MAX
+
+
 def _push(term: int, push: peer_pb2.Push, payload: bytes) -> Push:
     prev_index, first_index, last_index = push.prev_index, push.first_index, push.last_index
-    if prev_index < -1 or push.prev_term < -1 or push.commit_index < -1:
+    if not (_are_indexes(prev_index, last_index, push.commit_index) and -1 <= push.prev_term <= term):
         raise BadFrame(f"push: index or term out of range in {push}")
     span = None
     if last_index >= first_index:
-        if first_index != prev_index + 1 or push.position < 0 or not 0 <= push.entries_term <= term or not payload:
+        is_place_good = first_index == prev_index + 1 and 0 <= push.position <= POSITION_MAX
+        if not is_place_good or not 0 <= push.entries_term <= term or not payload:
             raise BadFrame(f"push: entries do not follow prev_index, or have no bytes, in {push}")
         span = Span(first_index, last_index, push.entries_term, push.position, len(payload))
     elif payload:
@@ -78,7 +93,7 @@ def _push(term: int, push: peer_pb2.Push, payload: bytes) -> Push:
 
 def _vote_request(term: int, message: peer_pb2.PeerMessage) -> VoteRequest:
     vote = message.vote_request
-    if vote.last_index < -1 or vote.last_term < -1:
+    if not _are_indexes(vote.last_index) or not -1 <= vote.last_term <= term:
         raise BadFrame(f"vote_request: index or term out of range in {vote}")
     return VoteRequest(
         term=term,
@@ -99,7 +114,7 @@ def _vote_response(term: int, message: peer_pb2.PeerMessage) -> VoteResponse:
 
 def _heartbeat(term: int, message: peer_pb2.PeerMessage) -> Heartbeat:
     heartbeat = message.heartbeat
-    if heartbeat.commit_index < -1 or heartbeat.round < 0:
+    if not _are_indexes(heartbeat.commit_index) or heartbeat.round < 0:
         raise BadFrame(f"heartbeat: commit_index or round out of range in {heartbeat}")
     return Heartbeat(
         term=term,
@@ -125,10 +140,11 @@ def _heartbeat_response(term: int, message: peer_pb2.PeerMessage) -> HeartbeatRe
 def _push_response(term: int, message: peer_pb2.PeerMessage) -> PushAccepted | PushRefused:
     response = message.push_response
     if response.is_success:
-        if response.match_index < -1:
+        if not _are_indexes(response.match_index):
             raise BadFrame(f"push_response: match_index out of range in {response}")
         return PushAccepted(term=term, match_index=response.match_index, incarnation=response.incarnation)
-    if min(response.rejected_prev_index, response.last_index, response.conflict_term) < -1:
+    indexes = (response.rejected_prev_index, response.last_index, response.conflict_first_index)
+    if not _are_indexes(*indexes) or not -1 <= response.conflict_term <= TERM_MAX:
         raise BadFrame(f"push_response: index or term out of range in {response}")
     return PushRefused(
         term=term,
@@ -154,14 +170,14 @@ def _read_index_request(term: int, message: peer_pb2.PeerMessage) -> ReadIndexRe
 
 def _read_index_response(term: int, message: peer_pb2.PeerMessage) -> ReadIndexResponse:
     response = message.read_index_response
-    if response.read_id < 0 or response.index < -1:
+    if response.read_id < 0 or not _are_indexes(response.index):
         raise BadFrame(f"read_index_response: read_id or index out of range in {response}")
     return ReadIndexResponse(term=term, read_id=response.read_id, index=response.index)
 
 
 def _snapshot_chunk(term: int, chunk: peer_pb2.SnapshotChunk, payload: bytes) -> SnapshotChunk:
     snapshot = chunk.snapshot
-    if snapshot.index < 0 or not 0 <= snapshot.term <= term:
+    if not 0 <= snapshot.index <= INDEX_MAX or not 0 <= snapshot.term <= term:
         raise BadFrame(f"snapshot_chunk: index or term out of range in {chunk}")
     if chunk.offset < 0 or chunk.offset + len(payload) > snapshot.size_bytes:
         raise BadFrame(f"snapshot_chunk: {len(payload)} bytes do not lie within the snapshot in {chunk}")
@@ -178,12 +194,13 @@ def _snapshot_progress(term: int, message: peer_pb2.PeerMessage) -> SnapshotProg
 
 def _reset_log(term: int, message: peer_pb2.PeerMessage) -> ResetLog:
     reset = message.reset_log
-    if reset.begin_index < 0 or reset.begin_position < 0 or not -1 <= reset.prev_term <= term:
+    is_begin_good = 0 <= reset.begin_index <= INDEX_MAX and 0 <= reset.begin_position <= POSITION_MAX
+    if not is_begin_good or not -1 <= reset.prev_term <= term:
         raise BadFrame(f"reset_log: begin or term out of range in {reset}")
-    if reset.membership_index < -1:
+    if not _are_indexes(reset.membership_index):
         raise BadFrame(f"reset_log: membership_index out of range in {reset}")
     snapshot_index = reset.snapshot_index if reset.HasField("snapshot_index") else -1
-    if snapshot_index < -1:
+    if not _are_indexes(snapshot_index):
         raise BadFrame(f"reset_log: snapshot_index out of range in {reset}")
     return ResetLog(
         term=term,

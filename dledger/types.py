@@ -13,6 +13,13 @@ from enum import StrEnum
 
 NO_INDEX = -1
 NO_TERM = -1
+# No term is above it, so that what is saved can be sent: fields on disk and on the wire are signed, of 64 bits.
+TERM_MAX = 1 << 62
+# A message's term is believed when it is so much above ours at most: elections of a whole century.
+TERM_JUMP_MAX = 1 << 32
+# An index unit stands at 32 times its index, a byte of the log at its position: both fit a signed 64-bit field.
+INDEX_MAX = 1 << 56
+POSITION_MAX = 1 << 62
 
 
 class Role(StrEnum):

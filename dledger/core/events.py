@@ -283,6 +283,23 @@ class ResetStore:
     prev_chain_crc: int
 
 
+class Distrust(StrEnum):
+    """Why a message was not believed (`core.trust`)."""
+
+    TERM = "term"
+    SECOND_LEADER = "second_leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Distrusted:
+    """A message of `peer`, of this `kind` and `term`, was dropped; nothing changed; for observers."""
+
+    peer: str
+    reason: Distrust
+    kind: str
+    term: int
+
+
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
     """Role, term or known leader changed; for observers."""
@@ -307,5 +324,6 @@ Effect = (
     | RequestEnded
     | WriteSnapshotChunk
     | ResetStore
+    | Distrusted
     | RoleChanged
 )

@@ -81,7 +81,7 @@ def on_persisted(state: State) -> None:
 
 def on_push_not_taken(state: State, sender: str, push: Push) -> None:
     """Tell the leader that the disk is full; it will offer the entries again."""
-    if push.term != state.term or state.role is Role.LEADER:
+    if push.term != state.term or state.role is Role.LEADER or state.leader_id not in (None, sender):
         return
     hear_leader(state, sender, is_founding=push.is_founding)
     _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX, is_disk_full=True)
@@ -94,10 +94,8 @@ def hear_leader(state: State, sender: str, *, is_founding: bool = False) -> None
     have been a member whose disk was wiped, so it takes a new name and has to be readmitted (ADR 7). A founding needs
     everybody's vote: who does not know of its own has lost it, and the message comes from before.
     """
-    if state.role is Role.LEADER:
-        raise InvariantBroken(f"two leaders in term {state.term}: {state.self_id} (this node) and {sender}")
-    if state.leader_id not in (None, sender):
-        raise InvariantBroken(f"two leaders in term {state.term}: {state.leader_id} and {sender}")
+    # Of a second leader nothing is believed (`core.trust`).
+    assert state.leader_id in (None, sender), (state.leader_id, sender)
     become_follower(state, state.term, sender)
     if state.is_founding:
         state.is_founding = False

@@ -17,7 +17,7 @@ from dledger.core.events import SaveMemberships
 from dledger.core.progress import Progress
 from dledger.core.quorum import majority_value
 from dledger.core.state import State
-from dledger.types import NO_INDEX, MembershipEntry
+from dledger.types import NO_INDEX, TERM_MAX, MembershipEntry
 
 # Elections that a node whose disk stalled a short while ago leaves to the others.
 TURNS_LEFT_TO_OTHERS: Final = 3
@@ -85,12 +85,14 @@ def may_stand(state: State) -> bool:
 
     One whose disk stalled a short while ago leaves the first turns to the others; as nobody takes them, it stands, for
     what stalled may have been the disk of all.
+
+    In the last term of all nobody stands: what comes after it could not be sent.
     """
     known = state.incarnations.get(state.self_id)
     if known is None and is_changing(state):
         settled = state.memberships[0].membership.get(state.self_id)
         known = settled.incarnation if settled is not None and settled.is_voter else None
-    if state.is_disk_stalling or known is None:
+    if state.is_disk_stalling or known is None or state.term >= TERM_MAX:
         return False
     if state.is_disk_sick and state.turns_left_to_others < TURNS_LEFT_TO_OTHERS:
         return False

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dledger.core import catch_up, changes, election, follower, leader, membership, reads, transfer
+from dledger.core import catch_up, changes, election, follower, leader, membership, reads, transfer, trust
 from dledger.core.config import RaftConfig
 from dledger.core.events import (
     ChangeMembership,
     DiskHealth,
+    Distrusted,
     Effect,
     Event,
     HeadDeleted,
@@ -51,9 +52,6 @@ from dledger.core.messages import (
 from dledger.core.state import Draw, Fit, State
 from dledger.core.transitions import become_follower, reset_election_deadline
 from dledger.types import NO_INDEX, HardState, LogState, Membership, MembershipEntry, Role, SnapshotInfo
-
-# Only a leader sends these.
-_LEADERS_MESSAGES = (Heartbeat, Push, TimeoutNow, SnapshotChunk, ResetLog)
 
 
 class Raft:
@@ -201,23 +199,32 @@ class Raft:
             follower.on_persisted(state)
 
     def _receive(self, sender: str, message: Message) -> None:
-        """Compare terms (Raft §5.1), then let the message's own rule decide.
-
-        Who leads or wants to need not be a member as far as we know: its membership may be newer (dissertation §4.1).
-        Whatever else comes from a stranger, such as a node that was removed, raises no term.
-        """
+        """Believe the message or not, then let its rule decide."""
         state = self.state
         if sender == state.self_id:
+            return
+        fault = trust.fault_of(state, sender, message)
+        if fault is not None:
+            state.emit(Distrusted(sender, fault, type(message).__name__, message.term))
             return
         if isinstance(message, VoteRequest):
             if message.is_pre_vote:
                 election.on_pre_vote_request(state, sender, message)
             else:
                 election.on_vote_request(state, sender, message)
-            return
+        else:
+            self._compare_terms(sender, message)
+
+    def _compare_terms(self, sender: str, message: Message) -> None:
+        """Compare terms (Raft §5.1), then let the message's own rule decide.
+
+        Who leads or wants to need not be a member as far as we know: its membership may be newer (dissertation §4.1).
+        Whatever else comes from a stranger, such as a node that was removed, raises no term.
+        """
+        state = self.state
         is_pre_vote_grant = isinstance(message, VoteResponse) and message.is_pre_vote and message.is_granted
         if message.term > state.term and not is_pre_vote_grant:
-            is_leader = isinstance(message, _LEADERS_MESSAGES)
+            is_leader = isinstance(message, trust.LEADERS_MESSAGES)
             if not is_leader and not self._knows(sender):
                 return
             become_follower(state, message.term, sender if is_leader else None)
@@ -225,7 +232,7 @@ class Raft:
             self._answer_old_term(sender, message)
         elif isinstance(message, VoteResponse):
             election.on_vote_response(state, sender, message)
-        elif isinstance(message, _LEADERS_MESSAGES):
+        elif isinstance(message, trust.LEADERS_MESSAGES):
             self._follow(sender, message)
         elif isinstance(message, ReadIndexRequest):
             reads.on_request(state, sender, message)

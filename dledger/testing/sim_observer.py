@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Sequence
 
-    from dledger.core.events import RoleChanged
+    from dledger.core.events import Distrusted, RoleChanged
     from dledger.core.raft import Raft
     from dledger.driver import Proposal
     from dledger.entry_store import CorruptPush, EntryStore
@@ -186,6 +186,10 @@ class SimObserver:
         """Tell the client."""
         self._world.checks.clients.refuse_read(read_id)
         self._reads.pop(read_id)[0](False)
+
+    def on_distrusted(self, message: Distrusted) -> None:
+        """Every message of this world comes from a node of the group: none may be dropped so."""
+        raise Violation("trust", f"{self._node_id} does not believe {message}")
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
         """Nothing in this world changes bytes on their way: one of the two disks is damaged, or the sender is wrong."""

@@ -1,6 +1,16 @@
 """All planted bugs, by name."""
 
-from tests.mutants import catch_up, durability, elections, message_store, reads, replicated, replication, transfer
+from tests.mutants import (
+    catch_up,
+    durability,
+    elections,
+    identity,
+    message_store,
+    reads,
+    replicated,
+    replication,
+    transfer,
+)
 
-GROUPS = (durability, elections, replication, reads, transfer, catch_up, message_store, replicated)
+GROUPS = (durability, elections, replication, reads, transfer, catch_up, message_store, replicated, identity)
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}

@@ -41,22 +41,24 @@ from dledger.peer_frames import (
     decode_hello,
     encode_hello,
 )
-from dledger.types import Member, Membership, MembershipEntry, SnapshotInfo, Span
+from dledger.types import INDEX_MAX, POSITION_MAX, TERM_MAX, Member, Membership, MembershipEntry, SnapshotInfo, Span
 
-counts = st.integers(0, 2**62)
-indexes = st.integers(-1, 2**62)
+counts = st.integers(0, INDEX_MAX)
+indexes = st.integers(-1, INDEX_MAX)
 incarnations = st.integers(0, 2**64 - 1)
 
 
 @st.composite
 def pushes(draw: st.DrawFn) -> Push:
-    term, prev_index = draw(counts), draw(st.integers(-1, 2**61))
+    term, prev_index = draw(counts), draw(st.integers(-1, INDEX_MAX - 1000))
     payload = draw(st.binary(max_size=500))
     span = None
     if payload:
         last_index = prev_index + draw(st.integers(1, 1000))
         span = Span(prev_index + 1, last_index, draw(st.integers(0, term)), draw(counts), len(payload))
-    return Push(term, prev_index, draw(indexes), draw(indexes), span, payload or None, draw(st.booleans()))
+    return Push(
+        term, prev_index, draw(st.integers(-1, term)), draw(indexes), span, payload or None, draw(st.booleans())
+    )
 
 
 @st.composite
@@ -84,8 +86,13 @@ def resets(draw: st.DrawFn) -> ResetLog:
     )
 
 
+vote_requests = counts.flatmap(
+    lambda term: st.builds(
+        VoteRequest, st.just(term), st.booleans(), indexes, st.integers(-1, term), st.booleans(), incarnations
+    )
+)
 messages = st.one_of(
-    st.builds(VoteRequest, counts, st.booleans(), indexes, indexes, st.booleans(), incarnations),
+    vote_requests,
     st.builds(VoteResponse, counts, st.booleans(), st.booleans(), st.booleans()),
     st.builds(Heartbeat, counts, indexes, counts, st.booleans()),
     st.builds(HeartbeatResponse, counts, counts, incarnations, st.booleans()),
@@ -239,7 +246,7 @@ def with_members(*members: Member) -> ResetLog:
 
 
 FULL: list[Message] = [
-    VoteRequest(1, True, 2, 3, is_transfer=True, voter_incarnation=4),
+    VoteRequest(4, True, 2, 3, is_transfer=True, voter_incarnation=4),
     VoteResponse(1, True, True, is_founding=True),
     Heartbeat(1, 2, 3, is_founding=True),
     HeartbeatResponse(1, 2, incarnation=3, is_healthy=False, is_unmatched=True),
@@ -272,6 +279,24 @@ def test_there_is_a_frame_for_every_message_of_the_core() -> None:
     [
         VoteRequest(-1, False, 0, 0),
         VoteRequest(1, False, -2, 0),
+        VoteRequest(TERM_MAX + 1, False, 0, 0),
+        VoteRequest(1, False, INDEX_MAX + 1, 0),
+        VoteRequest(1, False, 0, 2),
+        Heartbeat(1, INDEX_MAX + 1, 0),
+        PushAccepted(1, INDEX_MAX + 1),
+        PushRefused(1, 0, INDEX_MAX + 1, 0, 0),
+        PushRefused(1, 0, 0, TERM_MAX + 1, 0),
+        PushRefused(1, 0, 0, 0, INDEX_MAX + 1),
+        replace(PUSH, prev_term=4),
+        replace(PUSH, commit_index=INDEX_MAX + 1),
+        replace(PUSH, span=Span(10, INDEX_MAX + 1, 3, 0, 5)),
+        replace(PUSH, span=Span(10, 12, 3, POSITION_MAX + 1, 5)),
+        ReadIndexResponse(1, 0, INDEX_MAX + 1),
+        replace(CHUNK, snapshot=SnapshotInfo(INDEX_MAX + 1, 2, 100, 7)),
+        replace(RESET, begin_index=INDEX_MAX + 1),
+        replace(RESET, begin_position=POSITION_MAX + 1),
+        replace(RESET, snapshot_index=INDEX_MAX + 1),
+        replace(RESET, membership=MembershipEntry(INDEX_MAX + 1, MEMBERS)),
         Heartbeat(1, -2, 0),
         Heartbeat(1, 0, -1),
         HeartbeatResponse(1, -1),

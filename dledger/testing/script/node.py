@@ -27,7 +27,7 @@ from store.errors import StorageFailed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dledger.core.events import RoleChanged
+    from dledger.core.events import Distrusted, RoleChanged
     from dledger.core.messages import Message
     from dledger.entry_store import CorruptPush, FlushTicket
     from dledger.errors import ResponseCode
@@ -252,6 +252,10 @@ class ScriptNode:
         """Tell that a read is refused."""
         del self._reads[read_id]
         self._say(f"refuses read {read_id}")
+
+    def on_distrusted(self, message: Distrusted) -> None:
+        """Tell that a message was dropped which no node of this group can have sent."""
+        self._say(f"does not believe {message.peer}: {message.kind}, term {message.term} ({message.reason})")
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
         """Tell that a push was dropped because its bytes do not verify."""
