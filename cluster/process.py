@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 
 from dledger.errors import DLedgerError
 from dledger.event_loop import new_event_loop
+from store.descriptors import raise_limit
 from store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def run_process(command: str, serve: Serve) -> int:
         )
         return EXIT_REFUSED
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    raise_limit()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
             runner.run(_run(serve))

@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha import reflection
 
 from dledger.config import Address
 from dledger.errors import DLedgerError
+from store.descriptors import connections_max
 
 # Above the largest batch of the shipped client (8 MiB), so that a batch or body slightly too large meets a typed
 # refusal; gRPC itself refuses what is larger than this (RESOURCE_EXHAUSTED).
@@ -65,6 +66,8 @@ async def start_grpc_server(
 ) -> grpc.aio.Server:
     """Serve on `address`; stop it with `await server.stop(grace)`.
 
+    Connections are bounded by what the limit of descriptors allows (`store.descriptors`); more are closed at once.
+
     Args:
         address: where.
         services: beside health and reflection.
@@ -74,7 +77,8 @@ async def start_grpc_server(
     Raises:
         ServerNotStarted: the address is taken or wrong.
     """
-    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=calls_max)
+    bound = ("grpc.max_allowed_incoming_connections", connections_max())
+    server = grpc.aio.server(options=[*options, bound], maximum_concurrent_rpcs=calls_max)
     for each in services:
         each.add(each.servicer, server)
     await _add_standard_services(server, [each.service.full_name for each in services])

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from store.consume_queue import ConsumeQueue, IsMessage
+from store.descriptors import queue_files_max
 from store.dispatch_batch import DispatchBatch
 from store.file_pool import FilePool
 from store.files import Files
@@ -25,7 +26,6 @@ from store.unit_placement import Misplaced, place
 
 DIRECTORY = "consumequeue"
 FILE_SIZE_BYTES = 300_000 * UNIT_SIZE
-OPEN_FILES_MAX = 512
 _QUEUE_ID_MAX = (1 << 31) - 1
 _PAGE_SIZE_BYTES = 4096
 
@@ -37,18 +37,19 @@ class ConsumeQueues:
         files: the file system.
         root: the store's directory.
         file_size: bytes of each file, rounded up to whole units.
-        open_files_max: files kept open at a time; the others are opened when they are used.
+        open_files_max: files kept open at a time; the others are opened when they are used. None: what the limit of
+            descriptors allows.
     """
 
     __slots__ = ("_directory", "_dirty", "_dispatched", "_file_size", "_files", "_pool", "_progress", "_queues")
 
     def __init__(
-        self, files: Files, root: str, file_size: int = FILE_SIZE_BYTES, *, open_files_max: int = OPEN_FILES_MAX
+        self, files: Files, root: str, file_size: int = FILE_SIZE_BYTES, *, open_files_max: int | None = None
     ) -> None:
         self._files = files
         self._directory = f"{root}/{DIRECTORY}"
         self._file_size = -(-file_size // UNIT_SIZE) * UNIT_SIZE
-        self._pool = FilePool(files, open_files_max)
+        self._pool = FilePool(files, open_files_max or queue_files_max())
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self._dirty: dict[QueueKey, int] = {}  # bytes since the last flush
         self._dispatched = Dispatched()

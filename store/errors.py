@@ -40,6 +40,21 @@ class DiskFull(StoreError):
         self.needed_bytes = needed_bytes
 
 
+class OutOfDescriptors(DiskFull):
+    """No file descriptor is left for a file that is needed now: for whoever asks it is like a disk without room.
+
+    Not a failure of the disk: nothing was changed, and the same may be tried again.
+    """
+
+    def __init__(self, path: str, operation: str, limit: int) -> None:
+        super().__init__(path, 0)
+        reason = f"no file descriptor is left, of {limit} for this process or of all of the machine"
+        advice = "raise the limit (`ulimit -n`), or close connections"
+        self.args = (f"{path}: {operation}: {reason}. Nothing was changed; {advice}",)
+        self.operation = operation
+        self.limit = limit
+
+
 class DirectoryLocked(StoreError):
     """Another process has the directory open."""
 

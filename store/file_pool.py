@@ -8,13 +8,17 @@ milliseconds, and happens only when more files than the pool may hold are writte
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from store.descriptors import RESERVE
+from store.errors import OutOfDescriptors
 from store.files import File, QueueFiles
 
 _LITTLE_DATA_BYTES = 128 << 10
 # One in so many files is closed when there is no room for another one.
 _RESTING_PART = 8
+# One in so many when the process has no descriptor left.
+_SHORT_PART = 2
 
 
 class PooledFile:
@@ -124,13 +128,12 @@ class FilePool:
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> PooledFile:
         """See `Files.create`."""
-        self._make_room()
-        return self._admit(PooledFile(self, path, self._files.create(path, size, is_sparse=is_sparse)))
+        file = self._with_room(lambda: self._files.create(path, size, is_sparse=is_sparse))
+        return self._admit(PooledFile(self, path, file))
 
     def open(self, path: str) -> PooledFile:
         """See `Files.open`."""
-        self._make_room()
-        return self._admit(PooledFile(self, path, self._open_file(path)))
+        return self._admit(PooledFile(self, path, self._with_room(lambda: self._open_file(path))))
 
     def remove(self, path: str) -> None:
         """See `Files.remove`."""
@@ -146,8 +149,7 @@ class FilePool:
 
     def reopen(self, pooled: PooledFile) -> File:
         """Open a file that rests."""
-        self._make_room()
-        file = self._open_file(pooled.path)
+        file = self._with_room(lambda: self._open_file(pooled.path))
         self._admit(pooled)
         return file
 
@@ -171,11 +173,24 @@ class FilePool:
         self._open[id(pooled)] = pooled
         return pooled
 
-    def _make_room(self) -> None:
-        if len(self._open) < self._open_files_max:
-            return
-        # Several, for it is the sync that takes its time, and many take hardly longer than one.
-        count = len(self._open) - self._open_files_max + max(1, self._open_files_max // _RESTING_PART)
+    def _with_room(self, make: Callable[[], File]) -> File:
+        """Return the file that `make` opens; when there is no descriptor for it, files rest until there is one."""
+        if len(self._open) >= self._open_files_max:
+            # Several, for it is the sync that takes its time, and many take hardly longer than one.
+            self._let_rest(len(self._open) - self._open_files_max + max(1, self._open_files_max // _RESTING_PART))
+        elif RESERVE.is_short:
+            self._let_rest(-(-len(self._open) // _SHORT_PART))
+            RESERVE.fill()
+        while True:
+            try:
+                return make()
+            except OutOfDescriptors:
+                if not self._open:
+                    raise
+                self._let_rest(-(-len(self._open) // _SHORT_PART))
+
+    def _let_rest(self, count: int) -> None:
+        """Close the files that were not used for longest."""
         oldest = [self._open.popitem(last=False)[1] for _ in range(count)]
         self._files.sync_all([file for file in oldest if file.has_unsynced], ())
         for file in oldest:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from store.descriptors import with_descriptor
 from store.errors import DirectoryLocked, DiskFull, StorageFailed
 from store.files import SMALL_FILE_SIZE_BYTES, File
 from store.os_reading import OsFileMap, OsReading, data_ranges
@@ -35,11 +36,10 @@ _DIRECTORY_MODE = 0o755
 class OsFile(OsFileMap):
     """`File` on the operating system: pwrite to write, a shared read-only map to read (one page cache, so coherent)."""
 
-    __slots__ = ("_descriptor", "_is_open", "_sync_lock")
+    __slots__ = ("_is_open", "_sync_lock")
 
     def __init__(self, path: str, descriptor: int) -> None:
         super().__init__(path, descriptor)
-        self._descriptor = descriptor
         self._is_open = True
         self._sync_lock = threading.Lock()
 
@@ -66,11 +66,6 @@ class OsFile(OsFileMap):
         """See `File.data_ranges`."""
         return data_ranges(self._descriptor, position, self.size)
 
-    def advise_random(self) -> None:
-        """See `File.advise_random`."""
-        if isinstance(self._map, mmap.mmap):
-            self._map.madvise(mmap.MADV_RANDOM)
-
     def sync(self) -> None:
         """See `File.sync`."""
         # Without the lock, `close` in the owner's thread could hand the descriptor's number to another file.
@@ -84,19 +79,22 @@ class OsFile(OsFileMap):
 
     def close(self) -> None:
         """See `File.close`."""
-        with self._sync_lock:
-            if not self._is_open:
-                return
-            self._is_open = False
+        if self._end():
             os.close(self._descriptor)
         self._let_go_of_map()
 
     def discard(self) -> None:
         """See `File.discard`. The kernel frees the blocks of a removed file when the last one lets go of it."""
-        mapped = self._map
-        self.close()
-        if not isinstance(mapped, bytes):
-            _DISCARDS.submit(_unmap, mapped)
+        is_last, mapped = self._end(), self._map
+        self._let_go_of_map()
+        if is_last:
+            _DISCARDS.submit(_let_go, self._descriptor, mapped)
+
+    def _end(self) -> bool:
+        """Have no sync begin from now on; return whether the descriptor is still to be closed."""
+        with self._sync_lock:
+            was_open, self._is_open = self._is_open, False
+        return was_open
 
 
 class OsDirectoryLock:
@@ -175,7 +173,7 @@ class OsFiles(OsReading):
             return OsFile(path, descriptor)
         except OSError as error:
             os.close(descriptor)
-            raise StorageFailed(path, "map", error) from error
+            raise StorageFailed(path, "open", error) from error
 
     def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> None:
         """See `Files.prepare_replace`."""
@@ -298,10 +296,12 @@ class OsFiles(OsReading):
         return OsDirectoryLock(descriptor)
 
 
-def _unmap(mapped: mmap.mmap) -> None:
-    """Unmap a file, unless its view or slices of it live on elsewhere: then it goes with the last of them."""
-    with contextlib.suppress(BufferError):
-        mapped.close()
+def _let_go(descriptor: int, mapped: mmap.mmap | bytes) -> None:
+    """Close and unmap a file; if its view or slices of it live on elsewhere, the map goes with the last of them."""
+    os.close(descriptor)
+    if isinstance(mapped, mmap.mmap):
+        with contextlib.suppress(BufferError):
+            mapped.close()
 
 
 def _prepare_spare(spare: str, size: int) -> None:
@@ -339,7 +339,7 @@ def _write_all(descriptor: int, content: bytes) -> None:
 def _open(path: str, flags: int, operation: str) -> int:
     """Return a descriptor that no child process inherits."""
     try:
-        return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
+        return with_descriptor(path, operation, lambda: os.open(path, flags | os.O_CLOEXEC, _FILE_MODE))
     except OSError as error:
         raise _no_room_or_failed(path, 0, operation, error) from error
 

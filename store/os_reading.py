@@ -10,33 +10,61 @@ import mmap
 import os
 from pathlib import Path
 
+from store.descriptors import with_descriptor
 from store.errors import StorageFailed
+from store.file_map import map_file
 
 
 class OsFileMap:
     """The reading half of `store.files.File`: a shared read-only map, in one page cache with what is written.
 
+    The file is mapped when it is first looked at: what is only written and synced needs no map.
+
     Args:
         path: of the file.
-        descriptor: of the file, open; it stays the caller's.
+        descriptor: of the file, open; it stays the caller's, who closes it behind `_map_now` or `_let_go_of_map`.
     """
 
-    __slots__ = ("_map", "_view", "path", "size")
+    __slots__ = ("_descriptor", "_is_random", "_map", "_view", "path", "size")
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self.size = os.fstat(descriptor).st_size
-        # An empty file cannot be mapped; whoever opens it refuses or removes it, but must be able to open it.
-        self._map = mmap.mmap(descriptor, self.size, access=mmap.ACCESS_READ) if self.size else b""
-        self._view = memoryview(self._map)
+        self._descriptor = descriptor
+        self._is_random = False
+        self._map: mmap.mmap | bytes = b""
+        self._view: memoryview | None = None
 
     def read(self, position: int, size: int) -> bytes:
         """See `File.read`."""
-        return self._map[position : position + size]
+        return bytes(self.view()[position : position + size])
 
     def view(self) -> memoryview:
-        """See `File.view`."""
+        """See `File.view`.
+
+        Raises:
+            StorageFailed: the file cannot be mapped.
+        """
+        view = self._view
+        return self._map_now() if view is None else view
+
+    def _map_now(self) -> memoryview:
+        # An empty file cannot be mapped; whoever opens it refuses or removes it, but must be able to open it.
+        if self.size:
+            try:
+                self._map = mapped = map_file(self._descriptor, self.size)
+            except OSError as error:
+                raise StorageFailed(self.path, "map", error) from error
+            if self._is_random:
+                mapped.madvise(mmap.MADV_RANDOM)
+        self._view = memoryview(self._map)
         return self._view
+
+    def advise_random(self) -> None:
+        """See `File.advise_random`."""
+        self._is_random = True
+        if isinstance(self._map, mmap.mmap):
+            self._map.madvise(mmap.MADV_RANDOM)
 
     def _let_go_of_map(self) -> None:
         """Slices of the view may live on elsewhere: the map goes when the last of them does."""
@@ -52,7 +80,8 @@ class OsReading:
     def list_directory(self, path: str) -> list[str]:
         """See `Files.list_directory`."""
         try:
-            return sorted(entry.name for entry in Path(path).iterdir())
+            with with_descriptor(path, "list", lambda: os.scandir(path)) as entries:
+                return sorted(entry.name for entry in entries)
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -69,7 +98,7 @@ class OsReading:
     def read_bytes(self, path: str) -> bytes | None:
         """See `Files.read_bytes`."""
         try:
-            return Path(path).read_bytes()
+            return with_descriptor(path, "read", Path(path).read_bytes)
         except FileNotFoundError:
             return None
         except OSError as error:

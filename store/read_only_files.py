@@ -11,7 +11,7 @@ from store.errors import StorageFailed
 from store.files import SMALL_FILE_SIZE_BYTES, File, Files
 from store.os_reading import OsFileMap, OsReading, data_ranges
 
-# A map keeps a descriptor, and a process has 1024 of them unless it was given more.
+# Files that are mapped at a time; a map keeps no descriptor.
 _OPEN_FILES_MAX = 256
 
 
@@ -23,14 +23,12 @@ class ReadOnlyFile(OsFileMap):
     def __init__(self, path: str) -> None:
         with Path(path).open("rb") as stream:
             super().__init__(path, stream.fileno())
+            self._map_now()
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """See `File.data_ranges`."""
         with Path(self.path).open("rb") as stream:
             return data_ranges(stream.fileno(), position, self.size)
-
-    def advise_random(self) -> None:
-        """See `File.advise_random`."""
 
     def close(self) -> None:
         """See `File.close`."""

@@ -34,6 +34,24 @@ def test_created_file_is_zero_allocated_and_shows_writes_in_its_map(files, tmp_p
     assert files.open(file.path).read(68, 6) == b"\0\0abc\0"
 
 
+def descriptors_count():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_mapped_file_costs_one_descriptor(files, tmp_path):
+    before = descriptors_count()
+
+    opened = [files.create(str(tmp_path / str(number)), 4096, is_sparse=True) for number in range(20)]
+    opened[0].write(b"abc", 0)
+    found = [bytes(file.view()[:3]) for file in opened]
+
+    assert descriptors_count() - before == 20
+    for file in opened:
+        file.close()
+    assert descriptors_count() == before
+    assert found == [b"abc", *[bytes(3)] * 19]
+
+
 def test_view_is_read_only(files, tmp_path):
     file = files.create(f"{tmp_path}/a", 4096)
 
@@ -275,6 +293,7 @@ def test_discarded_file_can_be_read_by_who_holds_a_part_of_it_and_is_closed_for_
     held, free = (files.create(f"{tmp_path}/{name}", 4096) for name in "ab")
     held.write(b"abc", 100)
     part = held.view()[100:103]
+    assert free.view()[:1]
     mapped = free._map
     for file in (held, free):
         files.remove(file.path)

@@ -1,0 +1,41 @@
+"""Maps files without keeping a descriptor of them: a map needs none, and a process has few.
+
+`mmap.mmap` of Python duplicates the descriptor for the life of the map, so that each mapped file would cost two. From
+Python 3.13 on it can be told not to. Before, an anonymous map of the same length is made, which has no descriptor, and
+the file takes its place in the address space; the object goes on to own the place, and unmaps it in the end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+from typing import Final
+
+import numpy as np
+
+_MAP_FIXED: Final = 0x10  # Linux; the module `mmap` does not name it
+_MAP_FAILED: Final = ctypes.c_void_p(-1).value
+
+
+def map_file(descriptor: int, size: int) -> mmap.mmap:
+    """Return a shared read-only map of a file's first `size` bytes, at least one; the descriptor stays the caller's.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, trackfd=False)
+    mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
+    # An array on the map tells its address; it is gone when this function ends, and with it its hold on the map.
+    address = np.frombuffer(mapped, np.uint8, 1).ctypes.data
+    if _mmap(address, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0) == _MAP_FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return mapped
+
+
+_mmap = ctypes.CDLL(None, use_errno=True).mmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
