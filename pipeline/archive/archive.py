@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from pipeline.archive.coverage import COVERAGE_COLUMNS, Coverage
 from pipeline.columns.schema import ALL_NAMES, arrow_schema
 from pipeline.common.errors import BadOption, DataLost, LostRange
 from pipeline.common.grouping import grouped
@@ -191,12 +192,21 @@ class Archive:
 
 
 def stage(group: Sequence[Slice], task: ArchiveTask) -> Iterator[DataFile]:
-    """Write the messages of some slices into files of the lake's staging, in a task; yield what they are."""
+    """Write the messages of some slices into files of the lake's staging, in a task; yield what they are.
+
+    Raises:
+        pipeline.common.errors.CorruptRecord, pipeline.common.errors.DataLost: not every byte of a slice is accounted
+            for; nothing of the piece may be committed.
+    """
     name = f"{task.batch.name}-{group[0].begin}"
     writer = task.target.writer(name)
+    columns = (*task.columns, *(name for name in COVERAGE_COLUMNS if name not in task.columns))
     for part in group:
-        for batch in read_slice(part, task.columns, verify_crc=task.verify_crc):
-            writer.write(batch)
+        coverage = Coverage(part)
+        for batch in read_slice(part, columns, verify_crc=task.verify_crc):
+            coverage.take(batch)
+            writer.write(batch if columns == task.columns else batch.select(list(task.columns)))
+        coverage.finish()
     yield from writer.finish()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from commitlog.record import BadRecord, decode
@@ -45,13 +45,16 @@ class LogCutting:
         return store.end_offset if head is None else head.offset
 
     def cut(self, file: LogFile, begin: int, end: int, target: int, rows_max: int | None) -> Iterator[Slice]:
-        """Yield the slices of `[begin, end)` of a file, each of about `target` bytes."""
-        if file.header_size:
-            indexes = self._indexes(begin, end, target, rows_max)
-            if indexes is not None:
-                yield from self._by_index(file, indexes, end)
-                return
-        yield from self._by_size(file, begin, end, target, rows_max)
+        """Yield the slices of `[begin, end)` of a file, each of about `target` bytes; without a gap between them."""
+        slices: list[Slice] = []
+        indexes = self._indexes(begin, end, target, rows_max) if file.header_size else None
+        if indexes is not None:
+            slices = list(self._by_index(file, indexes, begin, end))
+        if not _is_tiled(slices, begin, end):
+            # The index lacks entries, or contradicts itself.
+            slices = list(self._by_size(file, begin, end, target, rows_max))
+        assert _is_tiled(slices, begin, end), (file.path, begin, end, slices)
+        yield from slices
 
     # ---------------------------------------------------------------------------------------------------- by index
 
@@ -82,10 +85,13 @@ class LogCutting:
         self._index = last
         return found
 
-    def _by_index(self, file: LogFile, indexes: list[int], end: int) -> Iterator[Slice]:
+    def _by_index(self, file: LogFile, indexes: list[int], begin: int, end: int) -> Iterator[Slice]:
         places = self._store.places
         assert places is not None
         offsets = [end if place is None else place.position for place in map(places.place, indexes[:-1])]
+        # In front of the first entry lies the rest of one that began before, or a filler.
+        is_begin_known = offsets[:1] == [begin]
+        offsets[:1] = [begin]
         for number, first in enumerate(indexes[:-1]):
             behind = offsets[number + 1] if number + 2 < len(indexes) else end
             yield Slice(
@@ -96,6 +102,7 @@ class LogCutting:
                 file.header_size,
                 first,
                 indexes[number + 1],
+                is_begin_known=is_begin_known or number > 0,
                 size_bytes=behind - offsets[number],
                 limit=self._limit(file),
             )
@@ -136,3 +143,12 @@ class LogCutting:
             except BadRecord:
                 continue
         return max(1, sum(sizes) // max(len(sizes), 1)) if sizes else end - begin
+
+
+def _is_tiled(slices: Sequence[Slice], begin: int, end: int) -> bool:
+    """Return whether slices cover `[begin, end)`, each byte once and in order."""
+    for part in slices:
+        if part.begin != begin or part.end <= begin:
+            return False
+        begin = part.end
+    return begin == end

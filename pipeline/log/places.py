@@ -130,13 +130,15 @@ class LogPlaces:
             return None
         return record if record.physical_offset == offset else None
 
-    def end(self, known_offsets: Iterable[int], begin_offset: int, *, is_checked: bool) -> int:
+    def end(self, known_offsets: Iterable[int], begin_offset: int, *, is_checked: bool, claimed_end: int = 0) -> int:
         """Return where the log ends.
 
         Args:
             known_offsets: where records (not their entries) are said to begin; those that do not are left out.
             begin_offset: of the log.
             is_checked: whether checksums of what is walked over are compared.
+            claimed_end: the log reaches at least up to here, whatever its bytes look like: what vouches for it was
+                written after they were durable (`pipeline.log.stores`). A damaged last entry is thus read, and refused.
         """
         good = [offset for offset in known_offsets if self.record_end(offset) is not None]
         start = self._last_head(begin_offset)
@@ -155,6 +157,7 @@ class LogPlaces:
                 last = self.entry_at(int(walked.batch.physical_offsets[-1]) - walked.file.header_size)
             if last is not None and any(self._is_left_over(last, skipped) for skipped in walked.batch.skipped):
                 break
+        end = max(end, claimed_end)
         while (head := self.next_entry(end)) is not None and not head.is_client:
             end = head.end_offset
         return end
@@ -163,6 +166,11 @@ class LogPlaces:
         """Return whether what follows a bad place was cut from the log: DLedger leaves such entries where they are."""
         behind = self.next_entry(skipped.offset + skipped.size)
         return behind is not None and (behind.term < last.term or behind.index <= last.index)
+
+    def is_in_one_file(self, begin: int, end: int) -> bool:
+        """Return whether `[begin, end)` is not empty and lies in one file of the log."""
+        number = self.file_at(begin)
+        return number is not None and begin < end <= self._log_files[number].begin_offset + self._log_files[number].size
 
     def offset_at_time(self, store_timestamp_ms: int, begin: int, end: int) -> int:
         """Return where the first record (or its entry) of `[begin, end)` begins that was stored then or later.

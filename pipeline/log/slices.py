@@ -103,6 +103,9 @@ class _Plan:
         """Return the physical offsets between which everything selected begins."""
         store, selection = self._store, self._selection
         begin, end = store.begin_offset, self._end
+        wanted_end = end if selection.offset_range is None else min(end, selection.offset_range[1])
+        if store.lost is not None and selection.index_range is None and wanted_end == store.end_offset:
+            lost.append(store.lost)
         if selection.offset_range is not None:
             wanted_begin, wanted_end = selection.offset_range
             _note_lost(lost, "log", (wanted_begin, wanted_end), (store.begin_offset, store.end_offset))

@@ -26,6 +26,7 @@ from commitlog.log_walk import LogWalk
 from commitlog.store_directory import LogFile, StoreDirectory, StoreMode
 from dledger.entry import HEADER_SIZE
 from dledger.types import TermRun
+from pipeline.common.errors import LostRange
 from pipeline.log.entry_places import EntryPlaces
 from pipeline.log.places import NO_INDEX, LogPlaces
 from pipeline.log.queue_search import first_at, first_where
@@ -66,6 +67,7 @@ class StoreView:
         begin_index, end_index: the same in entries; of a plain store, and where there are none, -1.
         committed_index: last entry that the node's checkpoint calls committed; -1: it does not say.
         certain_offset: up to where consume queues are complete.
+        lost: entries at the log's end that the node's checkpoint calls durable and that its files do not hold.
         places: where entries stand; None: there are no entries.
     """
 
@@ -83,6 +85,7 @@ class StoreView:
     committed_index: int = NO_INDEX
     certain_offset: int = 0
     places: EntryPlaces | None = None
+    lost: LostRange | None = None
 
     @property
     def root(self) -> str:
@@ -178,6 +181,9 @@ class StoreView:
         if place is None or end_index == self.end_index:
             return
         self.end_index, self.end_offset = end_index, place.position
+        if self.committed_index < end_index:
+            # What is missing after the new end was never known to be committed.
+            self.lost = None
         self.certain_offset = min(self.certain_offset, self.end_offset)
         for name in ("queues", "_uncertain"):
             self.__dict__.pop(name, None)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
+from typing import Final, NamedTuple, TypeVar
 
 from commitlog.lock_probe import find_holder
+from commitlog.record import RECORD_SIZE_MIN
 from commitlog.store_directory import NotAStore, StoreDirectory, StoreMode, find_store
-from dledger.checkpoint import CheckpointFile
+from dledger.checkpoint import Checkpoint, CheckpointFile
 from dledger.entry import HEADER_SIZE
 from dledger.log_head import LogHeadFile
-from pipeline.common.errors import NoStore, StoreUnreadable
+from pipeline.common.errors import LostRange, NoStore, StoreUnreadable
 from pipeline.log.entry_places import INDEX_NAME, EntryPlaces
-from pipeline.log.places import NO_INDEX, LogPlaces
+from pipeline.log.places import NO_INDEX, EntryHead, LogPlaces
 from pipeline.log.store_view import StoreView, Tail
 from store.checkpoint import read_checkpoint
 from store.derived_recovery import CLOCK_MARGIN_MS
@@ -21,6 +23,10 @@ from store.queue_view import load_queues
 from store.read_only_files import OpenFiles, ReadOnlyFiles
 
 __all__ = ["StoreView", "Tail", "open_store"]
+
+_T = TypeVar("_T")
+# A store in use may have begun a file after they were listed.
+_LISTINGS_MAX: Final = 3
 
 
 def open_store(path: str, *, tail: Tail = Tail.AUTO) -> StoreView:
@@ -34,6 +40,11 @@ def open_store(path: str, *, tail: Tail = Tail.AUTO) -> StoreView:
     # Tasks may run in another folder.
     path = posixpath.abspath(path)
     try:
+        for _ in range(_LISTINGS_MAX - 1):
+            view = _open(files, path, find_store(files, path), tail)
+            if view.lost is None or not view.is_live:
+                return view
+            view.close()
         return _open(files, path, find_store(files, path), tail)
     except NotAStore as error:
         raise NoStore(path, str(error)) from error
@@ -88,45 +99,94 @@ def _begin_offset(files: ReadOnlyFiles, view: StoreView) -> int:
     return begin if first is None else first.offset
 
 
+class _Claim(NamedTuple):
+    """Where a record or an entry stands, according to something that is written only after it is durable."""
+
+    begin: int
+    end: int
+
+
 def _bound(files: ReadOnlyFiles, view: StoreView, tail: Tail) -> None:
     """Find out how far the log may be read, and how far its queues are certain."""
     is_unclean = view.is_live or files.exists(view.directory.abort_path)
-    newest = _newest_queued(view)
-    committed = _committed_place(files, view)
+    newest = _newest_queued(view, is_trusted=not is_unclean or view.kind is not StoreMode.PLAIN)
+    checkpoint = _load_checkpoint(files, view)
+    view.committed_index = checkpoint.committed_index
+    committed, durable = (_claim_of(view, index) for index in (checkpoint.committed_index, checkpoint.end_index))
     last = None if view.places is None else view.places.last()
     last_place = None if view.places is None or last is None else view.places.place(last)
-    entries = [committed, None if last_place is None else last_place.position]
-    known = [newest, *(None if place is None else place + HEADER_SIZE for place in entries)]
-    view.end_offset = view.log.end(_given(known), view.begin_offset, is_checked=is_unclean)
+    entries = [*(claim.begin for claim in _given([committed, durable])), *_given([last_place and last_place.position])]
+    known = [*(claim.begin for claim in _given([newest])), *(begin + HEADER_SIZE for begin in entries)]
+    claimed_end = max([0, *(claim.end for claim in _given([newest, committed, durable]))])
+    view.end_offset = view.log.end(known, view.begin_offset, is_checked=is_unclean, claimed_end=claimed_end)
+    promised_index = checkpoint.end_index
     if view.kind is not StoreMode.PLAIN and (tail is Tail.COMMITTED or (tail is Tail.AUTO and view.is_live)):
-        queued_end = None if newest is None else view.log.record_end(newest)
-        entry = None if committed is None else view.log.entry_at(committed)
-        ends = [queued_end, None if entry is None else entry.end_offset]
         divide = view.begin_offset if view.divide is None else view.divide
-        view.end_offset = min(view.end_offset, max([divide, *_given(ends)]))
+        committed = committed or _find_entry(view, checkpoint.committed_index, divide)
+        view.end_offset = min(view.end_offset, max([divide, *(claim.end for claim in _given([newest, committed]))]))
+        promised_index = checkpoint.committed_index
     _set_indexes(view)
+    view.lost = _lost_at_end(files, view, promised_index)
     view.certain_offset = _certain_offset(files, view, newest, is_unclean=is_unclean)
 
 
-def _given(offsets: Iterable[int | None]) -> list[int]:
-    return [offset for offset in offsets if offset is not None]
+def _given(values: Iterable[_T | None]) -> list[_T]:
+    return [value for value in values if value is not None]
 
 
-def _newest_queued(view: StoreView) -> int | None:
-    """Return where the newest message begins that is in a consume queue and in the log."""
-    ends = [queue.unit(queue.end - 1).offset for queue in view.queue_views.values() if queue.end > queue.begin]
-    return next((offset for offset in sorted(ends, reverse=True) if view.log.record_end(offset) is not None), None)
+def _newest_queued(view: StoreView, *, is_trusted: bool) -> _Claim | None:
+    """Return the newest message that a consume queue names and the log holds.
+
+    Args:
+        view: the store.
+        is_trusted: a unit alone vouches for its message: the store was closed in order, or only committed messages get
+            into its queues. Otherwise, after a crash of a plain store, units may be durable whose messages are not.
+    """
+    units = [queue.unit(queue.end - 1) for queue in view.queue_views.values() if queue.end > queue.begin]
+    for unit in sorted(units, key=lambda unit: unit.offset, reverse=True):
+        end = view.log.record_end(unit.offset)
+        if end is not None:
+            return _Claim(unit.offset, end)
+        end = unit.offset + unit.size
+        if is_trusted and unit.size >= RECORD_SIZE_MIN and view.log.is_in_one_file(unit.offset, end):
+            return _Claim(unit.offset, end)
+    return None
 
 
-def _committed_place(files: ReadOnlyFiles, view: StoreView) -> int | None:
-    """Return where the last entry begins that the node's checkpoint calls committed."""
+def _load_checkpoint(files: ReadOnlyFiles, view: StoreView) -> Checkpoint:
     node = view.directory.node_directory
-    if node is None or view.places is None:
+    return Checkpoint() if node is None or view.places is None else CheckpointFile(files, node).load()
+
+
+def _claim_of(view: StoreView, index: int) -> _Claim | None:
+    """Return where an entry stands that the node's checkpoint names; None when nothing readable tells."""
+    place = None if index == NO_INDEX or view.places is None else view.places.place(index)
+    if place is None:
         return None
-    view.committed_index = CheckpointFile(files, node).load().committed_index
-    place = None if view.committed_index == NO_INDEX else view.places.place(view.committed_index)
-    entry = None if place is None else view.log.entry_at(place.position)
-    return entry.offset if entry is not None and entry.index == view.committed_index else None
+    entry = view.log.entry_at(place.position)
+    if entry is not None and entry.index == index:
+        return _Claim(entry.offset, entry.end_offset)
+    # Its header is damaged, or its unit of the index is: a unit that fits behind the one before it is believed.
+    before = None if view.places is None else view.places.place(index - 1)
+    number = view.log.file_at(place.position)
+    is_first = number is not None and view.files[number].begin_offset == place.position
+    is_next = before is not None and before.position + before.size == place.position
+    end = place.position + place.size
+    is_plausible = place.size >= HEADER_SIZE and view.log.is_in_one_file(place.position, end)
+    return _Claim(place.position, end) if is_plausible and (is_first or is_next) else None
+
+
+def _find_entry(view: StoreView, index: int, begin: int) -> _Claim | None:
+    """Return where the last entry stands that is not after `index`, by headers: for a node without index files."""
+    last = None if index == NO_INDEX else view.log.entry_before(view.end_offset, begin)
+    if last is None or last.index <= index:
+        return None if last is None else _Claim(last.offset, last.end_offset)
+    heads = (view.log.next_entry(max(file.begin_offset, begin)) for file in reversed(view.files))
+    found = next((head for head in heads if head is not None and head.index <= index), None)
+    following = found
+    while following is not None and following.index <= index:
+        found, following = following, view.log.next_entry(following.end_offset)
+    return None if found is None else _Claim(found.offset, found.end_offset)
 
 
 def _set_indexes(view: StoreView) -> None:
@@ -136,15 +196,52 @@ def _set_indexes(view: StoreView) -> None:
     if first is None or first.offset >= view.end_offset:
         return
     view.begin_index = first.index
+    last = _last_entry(view, begin)
+    view.end_index = first.index if last is None else last.index + 1
+    offset = first.offset if last is None else last.end_offset
+    while offset < view.end_offset:
+        # What follows is damaged: its header or the index says which entries it was.
+        end = _end_of_entry(view, view.end_index, offset)
+        if end is None or end > view.end_offset:
+            break
+        view.end_index, offset = view.end_index + 1, end
+
+
+def _last_entry(view: StoreView, begin: int) -> EntryHead | None:
+    """Return the last entry whose index agrees with the entry before it: a damaged header may name any index."""
     last = view.log.entry_before(view.end_offset, begin)
-    view.end_index = NO_INDEX if last is None else last.index + 1
+    while last is not None and last.offset > begin:
+        before = view.log.entry_before(last.offset, begin)
+        if before is None or before.index + 1 == last.index:
+            break
+        last = before
+    return last
 
 
-def _certain_offset(files: ReadOnlyFiles, view: StoreView, newest: int | None, *, is_unclean: bool) -> int:
+def _end_of_entry(view: StoreView, index: int, offset: int) -> int | None:
+    """Return where an entry ends that begins at `offset` or at the head of the next file; None when nothing tells."""
+    head = view.log.next_entry(offset)
+    if head is not None and head.index == index:
+        return head.end_offset
+    claim = _claim_of(view, index)
+    return None if claim is None or claim.begin < offset else claim.end
+
+
+def _lost_at_end(files: ReadOnlyFiles, view: StoreView, promised_index: int) -> LostRange | None:
+    """Return the entries that the node's checkpoint calls durable and that are not in its files; None: all are."""
+    node = view.directory.node_directory
+    if node is None or promised_index == NO_INDEX or promised_index < view.end_index:
+        return None
+    head = LogHeadFile(files, node).load()
+    begin = max(view.end_index, 0 if head is None else head.begin_index)
+    reason = f"{CheckpointFile(files, node).path} calls entry {promised_index} durable, and the files end before it"
+    return LostRange("entries", begin, promised_index + 1, reason) if begin <= promised_index else None
+
+
+def _certain_offset(files: ReadOnlyFiles, view: StoreView, newest: _Claim | None, *, is_unclean: bool) -> int:
     if newest is None:
         return view.begin_offset
-    newest_end = view.log.record_end(newest)
-    certain = view.begin_offset if newest_end is None else newest_end
+    certain = newest.end
     if is_unclean:
         try:
             timestamp = read_checkpoint(files, view.root).logics_msg_timestamp

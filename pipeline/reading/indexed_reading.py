@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from commitlog.record import find_fault
 from commitlog.record_resync import is_entry_kind
 from commitlog.record_rows import HEADER_TYPE, RecordRows, gather, good_rows
-from dledger.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
+from dledger.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER, HEADER_SIZE
 from pipeline.reading.log_reading import BATCH_SIZE_BYTES, Reading, T
 from store.dispatch_batch import Int64s, Skipped
 
@@ -26,6 +26,14 @@ def is_sound(begins: Int64s, sizes: Int64s, position: int, end: int) -> bool:
     if not len(begins) or begins[0] != position or begins[-1] + sizes[-1] > end or sizes.min() < HEADER_SIZE:
         return False
     return bool((begins[1:] == (begins + sizes)[:-1]).all())
+
+
+def is_filler(view: memoryview, position: int, end: int) -> bool:
+    """Return whether no entry begins in `[position, end)` of a file: there is nothing, or the blank at its end."""
+    if end - position < BLANK_SIZE_MIN:
+        return True
+    magic, size = BLANK.unpack_from(view, position)
+    return bool(magic == BLANK_MAGIC and position + size >= end)
 
 
 @dataclass(frozen=True, slots=True)

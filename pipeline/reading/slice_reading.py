@@ -13,7 +13,7 @@ from pipeline.common.errors import LostRange
 from pipeline.log.entry_places import INDEX_NAME, EntryPlaces
 from pipeline.log.places import NO_INDEX
 from pipeline.log.slice import NO_LIMIT, Slice
-from pipeline.reading.indexed_reading import IndexedReading, is_sound
+from pipeline.reading.indexed_reading import IndexedReading, is_filler, is_sound
 from pipeline.reading.log_reading import Reading, T
 from store.dispatch_batch import Int64s
 from store.errors import StorageFailed
@@ -52,7 +52,12 @@ class LogReading(Generic[T]):
         view = view if part.limit == NO_LIMIT else view[: part.limit - base]
         if part.begin_index != NO_INDEX:
             begins, sizes = self._places(part)
-            if is_sound(begins, sizes, position, stop) and len(begins) == part.end_index - part.begin_index:
+            is_whole = len(begins) == part.end_index - part.begin_index
+            if (
+                is_whole
+                and is_sound(begins, sizes, position, stop)
+                and is_filler(view, int(begins[-1] + sizes[-1]), stop)
+            ):
                 indexed = IndexedReading(self._reading, view, base, part.path)
                 yield from indexed.batches(part.begin_index, begins, sizes)
                 return

@@ -1,6 +1,7 @@
 """Whatever is selected and however it is cut, slices hold each message of it exactly once, and none else."""
 
 import pickle
+import shutil
 import time
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from commitlog.store_directory import LogFile, StoreDirectory, StoreMode
-from pipeline.common.errors import BadOption, DataLost, UnknownTopic
+from pipeline.common.errors import BadOption, CorruptRecord, DataLost, UnknownTopic
 from pipeline.log.entry_places import Place
 from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.slices import plan
@@ -85,6 +86,44 @@ def test_slices_hold_what_is_selected_once(small_store, selection, partitions_mi
     ]
     assert all(len(rows) <= rows_max for rows in found if rows_max and small_store.kind == "replicated")
     assert all(rows == sorted(rows) for rows in found)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.none() | RANGES, st.integers(1, 40), st.none() | st.integers(1, 400))
+def test_slices_of_the_log_leave_no_byte_out_and_take_none_twice(small_store, offsets, partitions_min, rows_max):
+    with open_store(str(small_store.folder)) as store:
+        begin, end = offsets or (0, store.end_offset)
+        begin, end = max(begin, store.begin_offset), min(end, store.end_offset)
+        selection = Selection(offset_range=offsets)
+        parts = plan(store, selection, partitions_min=partitions_min, rows_max=rows_max, fail_on_data_loss=False)
+
+    for part in parts:
+        assert part.begin == begin < part.end
+        begin = part.end
+    assert begin >= end
+
+
+def test_an_index_that_lies_about_one_entry_hides_no_other(small_store, tmp_path):
+    if small_store.kind == "plain":
+        pytest.skip("a plain log has no index files")
+    everything = [message.offset for message in small_store.messages]
+    for index in (0, 1, 250, 500, 700, len(everything) - 1, len(everything)):
+        for byte, flip in ((9, 0x01), (10, 0x10), (11, 0xFF), (14, 0x20), (15, 0x08), (23, 0x04)):
+            folder = tmp_path / "copy"
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(small_store.folder, folder)
+            path = sorted(folder.glob("dledger-n0/index/*"))[index // 512]
+            content = bytearray(path.read_bytes())
+            content[index % 512 * 32 + byte] ^= flip
+            path.write_bytes(content)
+            for partitions_min in (1, 7, 40):
+                try:
+                    with open_store(str(folder)) as store:
+                        parts = plan(store, partitions_min=partitions_min)
+                    found = [offset for rows in offsets_of(parts) for offset in rows]
+                except (CorruptRecord, DataLost):
+                    continue
+                assert found == everything, (index, byte, partitions_min)
 
 
 def test_entries_are_selected_by_index(small_store):

@@ -1,0 +1,93 @@
+"""Proves that the messages of a slice are all that the slice holds, before an archive says that they are archived.
+
+Messages are compared by their places: each begins where the one before ends. Between two of them, and after the last
+one, only entries of leaders and the filler at the end of a file are allowed; both are read in the file itself. The
+check shares nothing with the code that reads slices except the decoding of one header.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+import numpy as np
+import pyarrow as pa
+
+from commitlog.record import BLANK_MAGIC, HEAD
+from commitlog.store_directory import LogFile
+from pipeline.common.errors import DataLost, LostRange
+from pipeline.log.places import LogPlaces
+from pipeline.log.slice import NO_LIMIT, Slice
+from store.read_only_files import OpenFiles, ReadOnlyFiles
+
+# Of each batch the check needs these columns.
+COVERAGE_COLUMNS = ("physicalOffset", "storeSize")
+
+
+class Coverage:
+    """What of one slice of the log has been read.
+
+    Args:
+        part: the slice.
+    """
+
+    def __init__(self, part: Slice) -> None:
+        self._part = part
+        self._position = part.begin
+        self._is_begin_known = part.is_begin_known
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Count messages; they come in the order of the log.
+
+        Raises:
+            pipeline.common.errors.DataLost: something between them is neither message nor filler; nothing of the piece
+                may be committed.
+        """
+        offsets, sizes = (batch.column(name).to_numpy().astype(np.int64) for name in COVERAGE_COLUMNS)
+        begins, ends = offsets - self._part.header_size, offsets + sizes
+        before = np.concatenate(([self._position], ends[:-1]))
+        for row in np.flatnonzero(before != begins).tolist():
+            if self._is_begin_known or row or self._position != self._part.begin:
+                self._pass_over(int(before[row]), int(begins[row]))
+        self._position = int(ends[-1])
+
+    def finish(self) -> None:
+        """Check what follows the last message; raises as `take`."""
+        part = self._part
+        end = part.end if part.limit == NO_LIMIT else min(part.end, part.limit)
+        if self._position < end and (self._is_begin_known or self._position != part.begin):
+            self._pass_over(self._position, end)
+
+    def _pass_over(self, begin: int, end: int) -> None:
+        """Check that `[begin, end)` holds leaders' entries and fillers only."""
+        part, open_files = self._part, OpenFiles(ReadOnlyFiles())
+        try:
+            view = open_files.get(part.path).view()
+            file_begin = int(posixpath.basename(part.path))
+            log = LogPlaces(open_files, (LogFile(part.path, file_begin, len(view), part.header_size),))
+            position = begin
+            while position < end:
+                head = log.entry_at(position) if part.header_size else None
+                if head is not None and not head.is_client:
+                    position = head.end_offset
+                elif _is_blank(view, position - file_begin, part.header_size):
+                    position = file_begin + len(view)
+                else:
+                    break
+            if position < end:
+                reason = f"bytes of {part.path} that are neither a message that was read nor a filler"
+                raise DataLost(f"archive of {part.root}", [LostRange("log", position, end, reason)], _REMEDY)
+        finally:
+            open_files.close_all()
+
+
+_REMEDY = "Run `dledger verify` on the store; archive from another replica, which has the message whole"
+
+
+def _is_blank(view: memoryview, position: int, header_size: int) -> bool:
+    """Return whether the filler at the end of a file begins here."""
+    if len(view) - position < HEAD.size:
+        return True
+    first, second = HEAD.unpack_from(view, position)
+    # A filler of entries names its magic first, that of the plain log its size.
+    magic, size, wanted = (first, second, -1) if header_size else (second, first, BLANK_MAGIC)
+    return bool(magic == wanted and size == len(view) - position)
