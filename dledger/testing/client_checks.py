@@ -1,7 +1,7 @@
 """Checks of what clients were told.
 
 An acknowledged append stands where it was said and for ever (I3, I5), a refused one nowhere (I13), nothing twice (I7),
-and no linearizable read misses what was acknowledged before it began (I6).
+and no linearizable read misses what was acknowledged, or read, before it began (I6).
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class ClientChecks:
         self._operations: dict[int, tuple[Operation, int]] = {}
         self._read_floors: dict[int, int] = {}
         self._next_id = 1
+        # The greatest index that a read was served, by whichever node.
+        self._read_index = -1
         self.acknowledged_index = -1
         self.acknowledged_count = 0
         self.read_count = 0
@@ -96,14 +98,16 @@ class ClientChecks:
         operation.outcome = Outcome.NOT_APPENDED
 
     def begin_read(self, read_id: int) -> None:
-        """Hear that a client asks for a linearizable read."""
-        self._read_floors[read_id] = self.acknowledged_index
+        """Note that a client asks for a linearizable read: it sees what was acknowledged, or read, before it began."""
+        self._read_floors[read_id] = max(self.acknowledged_index, self._read_index)
 
     def end_read(self, read_id: int, index: int) -> None:
-        """Hear that a node lets the client read up to `index`."""
+        """Note that a node lets the client read up to `index`; reads that begin from now on see at least that."""
         floor = self._read_floors.pop(read_id)
         if index < floor:
-            raise Violation("linearizable read", f"a read sees up to {index}; {floor} was acknowledged before it began")
+            detail = f"a read sees up to {index}; {floor} was acknowledged or read before it began"
+            raise Violation("linearizable read", detail)
+        self._read_index = max(self._read_index, index)
         self.read_count += 1
 
     def refuse_read(self, read_id: int) -> None:
