@@ -265,7 +265,7 @@ def take_over(
 
 
 def _speech_of(control: bytes, payload: bytes, kind: str) -> Speech:
-    message = parse_control(control)
+    message = parse_control(control, len(payload))
     if message.WhichOneof("kind") != kind:
         raise BadFrame(f"expected a {kind}, found {message.WhichOneof('kind')}")
     return Speech(message.question.body if kind == "question" else message.answer.body, payload)

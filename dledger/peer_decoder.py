@@ -46,7 +46,7 @@ def decode(control: bytes, payload: bytes) -> Message:
     Raises:
         BadFrame: not a message of this protocol, or a value out of range; close the connection.
     """
-    message = parse_control(control)
+    message = parse_control(control, len(payload))
     kind = message.WhichOneof("kind")
     term = message.term
     if not 0 <= term <= TERM_MAX:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from dataclasses import fields, replace
 from typing import get_args
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,12 +38,16 @@ from dledger.peer_frames import (
     FRAME_SIZE_BYTES_MAX,
     HELLO_FRAME_SIZE_BYTES_MAX,
     NAME_LENGTH_MAX,
+    PROTOCOL_VERSION,
     BadFrame,
     Hello,
     decode_hello,
     encode_hello,
+    head_and_control,
+    parse_control,
 )
 from dledger.types import INDEX_MAX, POSITION_MAX, TERM_MAX, Member, Membership, MembershipEntry, SnapshotInfo, Span
+from dledger.v1 import peer_pb2
 
 counts = st.integers(0, INDEX_MAX)
 indexes = st.integers(-1, INDEX_MAX)
@@ -173,17 +179,57 @@ def test_garbage_is_refused_with_bad_frame_and_nothing_else(data: bytes, seed: i
 
 
 @given(messages, st.data())
-def test_a_damaged_message_is_refused_or_still_in_range(message: Message, data: st.DataObject) -> None:
+def test_a_damaged_control_part_is_refused(message: Message, data: st.DataObject) -> None:
+    """One changed byte, anywhere: the checksum finds every burst of up to 32 bits."""
     control, payload = bytearray(encode(message)[0][FRAME_HEAD.size :]), encode(message)[1] or b""
-    if control:
-        control[data.draw(st.integers(0, len(control) - 1))] ^= data.draw(st.integers(1, 255))
+    control[data.draw(st.integers(0, len(control) - 1))] ^= data.draw(st.integers(1, 255))
+
+    with pytest.raises(BadFrame):
+        decode(bytes(control), payload)
+
+
+@given(messages, st.integers(0, FRAME_HEAD.size - 1), st.integers(1, 255))
+def test_a_frame_with_damaged_sizes_gives_no_message(message: Message, at: int, mask: int) -> None:
+    head, payload = encode(message)
+    frame = bytearray(head + (payload or b""))
+    frame[at] ^= mask
+    buffer = FrameBuffer()
+    buffer.accept_messages()
+    with suppress(BadFrame):
+        for control, behind in feed(buffer, bytes(frame) + bytes(64), random.Random(0)):
+            decode(control, behind)
+            pytest.fail("a message came out of a frame whose sizes are wrong")
+
+
+@given(messages, st.binary(max_size=200), st.data())
+def test_what_has_a_checksum_is_still_checked_for_its_range(
+    message: Message, noise: bytes, data: st.DataObject
+) -> None:
+    """A peer with a bug, or an attacker, sends right checksums of wrong messages."""
+    control, payload = encode(message)[0][FRAME_HEAD.size :], encode(message)[1] or b""
+    at = data.draw(st.integers(0, len(control)))
+    sent = peer_pb2.PeerMessage()
     try:
-        read = decode(bytes(control), payload)
+        sent.MergeFromString(control[:at] + noise)
+    except DecodeError:
+        return
+    try:
+        read = decode(head_and_control(sent, len(payload))[FRAME_HEAD.size :], payload)
     except BadFrame:
         return
     assert read.term >= 0
     if isinstance(read, Push) and read.span is not None:
         assert read.span.first_index == read.prev_index + 1 <= read.span.last_index
+
+
+def test_hello_without_a_checksum_is_read_only_of_an_older_version() -> None:
+    """So that an older program is told which version this node wants."""
+    old = peer_pb2.PeerMessage(hello=peer_pb2.Hello(protocol_version=3, self_id="n0"))
+    new = peer_pb2.PeerMessage(hello=peer_pb2.Hello(protocol_version=PROTOCOL_VERSION, self_id="n0"))
+
+    assert decode_hello(old.SerializeToString(), b"").protocol_version == 3
+    with pytest.raises(BadFrame, match="no checksum"):
+        decode_hello(new.SerializeToString(), b"")
 
 
 @pytest.mark.parametrize(
@@ -341,7 +387,8 @@ def test_message_that_the_core_excludes_is_refused(message: Message) -> None:
 
 @pytest.mark.parametrize("message", [TimeoutNow(1), RESET, SnapshotProgress(1, 2, 3)], ids=str)
 def test_payload_behind_a_message_that_has_none_is_refused(message: Message) -> None:
-    head, _ = encode(message)
+    sent = parse_control(encode(message)[0][FRAME_HEAD.size :], 0)
+    head = head_and_control(sent, payload_size=1)
     with pytest.raises(BadFrame, match="expected no payload"):
         decode(head[FRAME_HEAD.size :], b"x")
 
