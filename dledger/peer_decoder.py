@@ -102,13 +102,18 @@ def _vote_request(term: int, message: peer_pb2.PeerMessage) -> VoteRequest:
         last_term=vote.last_term,
         is_transfer=vote.is_transfer,
         voter_incarnation=vote.voter_incarnation,
+        life=vote.life,
     )
 
 
 def _vote_response(term: int, message: peer_pb2.PeerMessage) -> VoteResponse:
     vote = message.vote_response
     return VoteResponse(
-        term=term, is_pre_vote=vote.is_pre_vote, is_granted=vote.is_granted, is_founding=vote.is_founding
+        term=term,
+        is_pre_vote=vote.is_pre_vote,
+        is_granted=vote.is_granted,
+        is_founding=vote.is_founding,
+        life=vote.life,
     )
 
 

@@ -42,13 +42,17 @@ def _vote_request(message: VoteRequest) -> peer_pb2.PeerMessage:
         last_term=message.last_term,
         is_transfer=message.is_transfer,
         voter_incarnation=message.voter_incarnation,
+        life=message.life,
     )
     return peer_pb2.PeerMessage(term=message.term, vote_request=vote)
 
 
 def _vote_response(message: VoteResponse) -> peer_pb2.PeerMessage:
     vote = peer_pb2.VoteResponse(
-        is_pre_vote=message.is_pre_vote, is_granted=message.is_granted, is_founding=message.is_founding
+        is_pre_vote=message.is_pre_vote,
+        is_granted=message.is_granted,
+        is_founding=message.is_founding,
+        life=message.life,
     )
     return peer_pb2.PeerMessage(term=message.term, vote_response=vote)
 

@@ -53,6 +53,7 @@ def _stand(state: State, *, is_pre_vote: bool, request_term: int) -> None:
                 last_term=state.log.last_term,
                 is_transfer=state.is_asked_to_stand,
                 voter_incarnation=state.incarnations[voter],
+                life=state.life,
             )
             state.send(voter, request)
     if state.self_id in state.voters:
@@ -97,8 +98,7 @@ def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None
         and state.log.is_up_to_date(request.last_index, request.last_term)
     )
     # A grant echoes the asked-for term, so that it answers this question only; a refusal tells our own.
-    term = request.term if is_granted else state.term
-    state.send(sender, VoteResponse(term, is_pre_vote=True, is_granted=is_granted, is_founding=state.is_founding))
+    _answer(state, sender, request, term=request.term if is_granted else state.term, is_granted=is_granted)
 
 
 def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
@@ -119,8 +119,11 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
     if is_granted:
         state.voted_for = sender
         reset_election_deadline(state)
-    response = VoteResponse(state.term, is_pre_vote=False, is_granted=is_granted, is_founding=state.is_founding)
-    state.send(sender, response)
+    _answer(state, sender, request, term=state.term, is_granted=is_granted)
+
+
+def _answer(state: State, sender: str, request: VoteRequest, *, term: int, is_granted: bool) -> None:
+    state.send(sender, VoteResponse(term, request.is_pre_vote, is_granted, state.is_founding, request.life))
 
 
 def _has_vote(state: State, request: VoteRequest) -> bool:
@@ -132,8 +135,10 @@ def _has_vote(state: State, request: VoteRequest) -> bool:
 
 
 def on_vote_response(state: State, sender: str, response: VoteResponse) -> None:
-    """Count a vote that answers the open question; anything else is late."""
+    """Count a vote that answers the open question of this life; anything else is late."""
     if state.role is not Role.CANDIDATE or not response.is_granted or response.is_pre_vote != state.is_pre_vote:
+        return
+    if response.life != state.life:
         return
     asked_term = state.term + 1 if state.is_pre_vote else state.term
     if response.term == asked_term and sender in state.voters:

@@ -176,8 +176,11 @@ def _meeting_point(state: State, response: PushRefused) -> int:
 
 
 def on_peer_unreachable(state: State, peer: str) -> None:
-    """Take all that was under way to `peer` for lost; the next sign of life starts a probe."""
-    progress = state.progress[peer]
+    """Take all that was under way to `peer` for lost, both ways; the next sign of life starts a probe."""
+    reads.drop(state, peer)
+    progress = state.progress.get(peer)
+    if progress is None:
+        return
     if progress.installation is None:
         progress.retry()
     else:

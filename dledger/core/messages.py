@@ -20,6 +20,8 @@ class VoteRequest:
         is_transfer: the leader asked the sender to stand (dissertation §3.10): voters need not wait for its silence.
         voter_incarnation: the incarnation of the receiver that has a vote, as far as the sender knows: a receiver
             with another one was wiped since, and what it promised before is lost.
+        life: a random number of the sender's process, echoed in the answer: a candidate that was wiped may come to the
+            term of an earlier life again, and the votes that were given to that one were for another log.
     """
 
     term: int
@@ -28,19 +30,23 @@ class VoteRequest:
     last_term: int
     is_transfer: bool = False
     voter_incarnation: int = 0
+    life: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse:
     """Answer a vote request. A granted pre-vote echoes the request's term; a refused one carries the voter's.
 
-    `is_founding`: the voter has no past (`HardState.is_founding`): what it promised before may be lost.
+    Attributes:
+        is_founding: the voter has no past (`HardState.is_founding`): what it promised before may be lost.
+        life: that of the request.
     """
 
     term: int
     is_pre_vote: bool
     is_granted: bool
     is_founding: bool = False
+    life: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +143,11 @@ class TimeoutNow:
 
 @dataclass(frozen=True, slots=True)
 class ReadIndexRequest:
-    """Ask the leader for an index up to which the sender may serve a linearizable read (dissertation §6.4)."""
+    """Ask the leader for an index up to which the sender may serve a linearizable read (dissertation §6.4).
+
+    `read_id` is the sender's choice and echoed. No other life of the sender may use it: an answer to a question of an
+    earlier life says nothing of what was acknowledged since.
+    """
 
     term: int
     read_id: int

@@ -49,7 +49,7 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from dledger.core.state import Draw, Fit, State
+from dledger.core.state import LIFE_END, Draw, Fit, State
 from dledger.core.transitions import become_follower, reset_election_deadline
 from dledger.types import NO_INDEX, HardState, LogState, Membership, MembershipEntry, Role, SnapshotInfo
 
@@ -85,6 +85,7 @@ class Raft:
         incoming: tuple[SnapshotInfo, int] | None = None,
     ) -> None:
         log = LogTail(log_state)
+        life = draw(1, LIFE_END)
         self.state = State(
             config=config,
             self_id=self_id,
@@ -95,6 +96,8 @@ class Raft:
             # A log may come with no, or an older, term file (a store that was copied): its entries prove a term, too.
             term=max(hard_state.term, log.last_term),
             voted_for=hard_state.voted_for if hard_state.term >= log.last_term else None,
+            life=life,
+            last_asked_id=life,
             is_founding=hard_state.is_founding,
             incarnation=hard_state.incarnation,
             commit_index=log.begin_index - 1,
@@ -135,7 +138,7 @@ class Raft:
             case ReadIndex():
                 reads.on_read_index(state, event.read_id, is_lease_allowed=event.is_lease_allowed)
             case PeerUnreachable():
-                if event.peer in state.progress:
+                if state.role is Role.LEADER:
                     leader.on_peer_unreachable(state, event.peer)
             case PushNotTaken():
                 follower.on_push_not_taken(state, event.sender, event.push)

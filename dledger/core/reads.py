@@ -27,8 +27,10 @@ def on_read_index(state: State, read_id: int, *, is_lease_allowed: bool) -> None
             _begin(state, read_id, None)
     elif state.leader_id is not None:
         # An answer that takes longer than an election is of no leader any more.
-        state.asked_reads[read_id] = AskedRead(state.now_ms + state.config.max_election_timeout_ms)
-        state.send(state.leader_id, ReadIndexRequest(term=state.term, read_id=read_id))
+        state.last_asked_id += 1
+        deadline_ms = state.now_ms + state.config.max_election_timeout_ms
+        state.asked_reads[state.last_asked_id] = AskedRead(read_id, deadline_ms)
+        state.send(state.leader_id, ReadIndexRequest(term=state.term, read_id=state.last_asked_id))
     else:
         state.emit(ReadRefused(read_id))
 
@@ -49,20 +51,26 @@ def on_response(state: State, sender: str, response: ReadIndexResponse) -> None:
         return
     if response.index == NO_INDEX:
         del state.asked_reads[response.read_id]
-        state.emit(ReadRefused(response.read_id))
+        state.emit(ReadRefused(read.read_id))
     elif response.index <= state.commit_index:
         del state.asked_reads[response.read_id]
-        state.emit(ReadReady(response.read_id, response.index))
+        state.emit(ReadReady(read.read_id, response.index))
     else:
         read.index = response.index
 
 
 def tick(state: State) -> None:
     """Refuse the reads that the leader did not answer in time."""
-    late = [read_id for read_id, read in state.asked_reads.items() if state.now_ms >= read.deadline_ms]
-    for read_id in late:
-        del state.asked_reads[read_id]
-        state.emit(ReadRefused(read_id))
+    late = [asked_id for asked_id, read in state.asked_reads.items() if state.now_ms >= read.deadline_ms]
+    for asked_id in late:
+        state.emit(ReadRefused(state.asked_reads.pop(asked_id).read_id))
+
+
+def drop(state: State, peer: str) -> None:
+    """Refuse what `peer`, whose connection broke, had asked: it may be another life of it that comes back."""
+    for read in [read for read in state.reads if read.peer == peer]:
+        state.reads.remove(read)
+        state.send(peer, ReadIndexResponse(term=state.term, read_id=read.read_id, index=NO_INDEX))
 
 
 def _begin(state: State, read_id: int, peer: str | None) -> None:

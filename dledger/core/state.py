@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from dledger.core.config import RaftConfig
 from dledger.core.events import Effect, Send
@@ -21,6 +22,8 @@ from dledger.types import NO_INDEX, MembershipEntry, Role, SnapshotInfo, Span
 Fit = Callable[[int, int, int], Span]
 # (begin, end) -> a number in [begin, end), from a generator that the owner seeded.
 Draw = Callable[[int, int], int]
+# Lives are drawn from [1, here): two of them hardly ever come near one another, and ids behind one fit 63 bits.
+LIFE_END: Final = 1 << 61
 
 
 @dataclass(slots=True)
@@ -38,8 +41,12 @@ class PendingRead:
 
 @dataclass(slots=True)
 class AskedRead:
-    """A follower's read: the leader was asked for its read index, which is -1 until it has answered."""
+    """A follower's read: the leader was asked for its read index, which is -1 until it has answered.
 
+    `read_id` is its owner's; the leader knows it by another one, which no other life of this node uses.
+    """
+
+    read_id: int
     deadline_ms: int
     index: int = NO_INDEX
 
@@ -72,6 +79,8 @@ class State:
         commit_index: last index known to be committed; never falls.
         written_index: last index that the store holds and that may be pushed.
         persisted_index: last index that is durable here.
+        life: a random number of this process, to tell answers to it from those to an earlier one (ADR 17).
+        last_asked_id: id of the last read that the leader was asked for; the first one is behind `life`.
         now_ms: time of the last tick.
         quiet_until_ms: we do not vote before: we have just started and may have heard a leader moments ago.
         is_disk_sick: the disk stalls, or did a short while ago.
@@ -81,7 +90,8 @@ class State:
         leader_contact_ms: when the known leader last showed itself; meaningless while `leader_id` is None.
         matched_index: follower: our log equals the leader's up to here.
         owes_acknowledgement: follower: the leader has not been told yet that all of that is durable.
-        asked_reads: follower: reads that wait for the leader's answer, or for its read index to commit here.
+        asked_reads: follower: reads that wait for the leader's answer, or for its read index to commit here, by the id
+            under which the leader was asked.
         incoming: follower: a snapshot that is being received, and how much of it is here.
         stored: the snapshot that was received last and is whole.
         is_pre_vote, votes: candidate: which question is open, and who said yes.
@@ -108,6 +118,8 @@ class State:
     draw: Draw
     term: int
     voted_for: str | None
+    life: int
+    last_asked_id: int
     is_founding: bool = False
     incarnation: int = 0
     voters: tuple[str, ...] = ()

@@ -72,8 +72,10 @@ def advance_commit(state: State, commit_index: int) -> None:
     if membership.is_changing(state):
         membership.settle(state)
     state.emit(Commit(commit_index))
-    for read_id in [read_id for read_id, read in state.asked_reads.items() if NO_INDEX < read.index <= commit_index]:
-        state.emit(ReadReady(read_id, state.asked_reads.pop(read_id).index))
+    ready = [asked_id for asked_id, read in state.asked_reads.items() if NO_INDEX < read.index <= commit_index]
+    for asked_id in ready:
+        read = state.asked_reads.pop(asked_id)
+        state.emit(ReadReady(read.read_id, read.index))
 
 
 def refuse_reads(state: State) -> None:
@@ -84,8 +86,8 @@ def refuse_reads(state: State) -> None:
         else:
             state.send(read.peer, ReadIndexResponse(term=state.term, read_id=read.read_id, index=NO_INDEX))
     state.reads.clear()
-    for read_id in state.asked_reads:
-        state.emit(ReadRefused(read_id))
+    for asked in state.asked_reads.values():
+        state.emit(ReadRefused(asked.read_id))
     state.asked_reads.clear()
 
 

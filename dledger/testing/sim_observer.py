@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, cast
 from dledger.core.reads import has_lease
 from dledger.errors import ResponseCode
 from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
+from dledger.pending_reads import PendingReads, RequestRefused
 from dledger.testing.faults import Fault, Violation
-from dledger.testing.sim_reply import SimReply
+from dledger.testing.sim_reply import SimReadReply, SimReply
 from dledger.testing.work import Work
 from dledger.types import Role
 from store.errors import CorruptData
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Sequence
 
-    from dledger.core.events import Distrusted, RoleChanged
+    from dledger.core.events import Distrusted, ReadIndex, RoleChanged
     from dledger.core.raft import Raft
     from dledger.driver import Proposal
     from dledger.entry_store import CorruptPush, EntryStore
@@ -42,7 +43,7 @@ class SimObserver:
         clock: its machine's.
 
     Attributes:
-        appends: of clients, on their way.
+        appends, reads: of clients, on their way.
     """
 
     def __init__(self, world: World, node_id: str, clock: SimClock) -> None:
@@ -50,7 +51,7 @@ class SimObserver:
         self._world = world
         self._node_id = node_id
         self._clock = clock
-        self._reads: dict[int, tuple[Callable[[bool], None], bool]] = {}
+        self.reads = PendingReads(options.client_time_out_us / 1_000_000)
         self.appends = PendingAppends(
             PENDING_ENTRIES_MAX,
             PENDING_ENTRIES_MAX * options.data_file_size_bytes,
@@ -79,18 +80,35 @@ class SimObserver:
         return pending
 
     def take_read(self, read_id: int, reply: Callable[[bool], None], *, is_lease_allowed: bool) -> None:
-        """Remember who asked for a read."""
-        self._reads[read_id] = reply, is_lease_allowed
+        """Take a read in; the core is asked in the next turn, under an id that begins at 1 in each life."""
+
+        def tell(index: int | None) -> None:
+            self._end_read(read_id, index, is_lease_allowed=is_lease_allowed)
+            reply(index is not None)
+
+        self.reads.ask(cast("Future[int]", SimReadReply(tell)), is_lease_allowed=is_lease_allowed)
+
+    def next_questions(self) -> list[ReadIndex]:
+        """Return what the core is to be asked for the reads that came in."""
+        return self.reads.next_questions(self._now_s())
+
+    def _end_read(self, read_id: int, index: int | None, *, is_lease_allowed: bool) -> None:
+        if index is None:
+            self._world.checks.clients.refuse_read(read_id)
+            return
+        self._world.checks.clients.end_read(read_id, index)
+        if is_lease_allowed and self._raft.role is Role.LEADER and has_lease(self._raft.state):
+            self._world.work.add(Work.LEASE_READ)
 
     def expire(self) -> None:
-        """Answer appends that have waited too long."""
+        """Answer who has waited too long."""
         self.appends.expire(self._now_s())
+        self.reads.expire(self._now_s())
 
     def end(self) -> None:
         """Answer all who wait, for the node has stopped."""
         self.appends.end(AppendResult(ResponseCode.DISK_ERROR))
-        for read_id in list(self._reads):
-            self.on_read_refused(read_id)
+        self.reads.end(RequestRefused(ResponseCode.DISK_ERROR, "the node has stopped"))
 
     def _now_s(self) -> float:
         return self._clock.now_ms() / 1_000
@@ -163,14 +181,9 @@ class SimObserver:
         """Serve the read: everything up to `index` must be committed here."""
         if index > self._raft.commit_index:
             raise Violation("read", f"{self._node_id} serves up to {index}, commit index {self._raft.commit_index}")
-        checks = self._world.checks
-        checks.clients.end_read(read_id, index)
+        self.reads.ready(read_id, index)
         if index >= self._store.begin_index:
             self._serve(index)
-        reply, is_lease_allowed = self._reads.pop(read_id)
-        if is_lease_allowed and self._raft.role is Role.LEADER and has_lease(self._raft.state):
-            self._world.work.add(Work.LEASE_READ)
-        reply(True)
 
     def _serve(self, index: int) -> None:
         try:
@@ -183,9 +196,8 @@ class SimObserver:
             self._world.checks.log.served(self._node_id, entry)
 
     def on_read_refused(self, read_id: int) -> None:
-        """Tell the client."""
-        self._world.checks.clients.refuse_read(read_id)
-        self._reads.pop(read_id)[0](False)
+        """Tell the clients."""
+        self.reads.refused(read_id)
 
     def on_distrusted(self, message: Distrusted) -> None:
         """Every message of this world comes from a node of the group: none may be dropped so."""

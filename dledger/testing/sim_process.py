@@ -14,7 +14,6 @@ from dledger.core.events import (
     Event,
     MembershipAction,
     PeerUnreachable,
-    ReadIndex,
     Received,
     Tick,
     TransferLeadership,
@@ -167,7 +166,6 @@ class SimProcess:
     def read(self, read_id: int, reply: Callable[[bool], None], *, is_lease_allowed: bool) -> None:
         """Take a client's linearizable read; `reply` hears whether it was served."""
         self._observer.take_read(read_id, reply, is_lease_allowed=is_lease_allowed)
-        self._inbox.append(ReadIndex(read_id, is_lease_allowed))
         self._ask_turn()
 
     def transfer(self, request_id: int, target: str) -> None:
@@ -265,7 +263,7 @@ class SimProcess:
         tickets, self._tickets = self._tickets, []
         for ticket in tickets:
             driver.synced(ticket, now_ms)
-        events, self._inbox = self._inbox, []
+        events, self._inbox = [*self._inbox, *self._observer.next_questions()], []
         if events:
             driver.process(events, now_ms)
         proposals, self._proposals = self._proposals, []

@@ -1,4 +1,4 @@
-"""The end of an append's way back: takes the node's answer to a client, and shows it to the checks first."""
+"""The ends of the ways back of appends and reads: what takes the node's answer to a client."""
 
 from __future__ import annotations
 
@@ -52,3 +52,31 @@ class SimReply:
             self._checks.refuse(self._operation)
             return Outcome.NOT_APPENDED
         return Outcome.UNKNOWN
+
+
+class SimReadReply:
+    """Stands where `dledger.pending_reads` expects a future.
+
+    Args:
+        tell: gets the read index; None: the read was refused.
+    """
+
+    __slots__ = ("_is_done", "_tell")
+
+    def __init__(self, tell: Callable[[int | None], None]) -> None:
+        self._tell = tell
+        self._is_done = False
+
+    def done(self) -> bool:
+        """Say whether it was answered."""
+        return self._is_done
+
+    def set_result(self, index: int) -> None:
+        """Answer; once."""
+        self._is_done = True
+        self._tell(index)
+
+    def set_exception(self, _error: Exception) -> None:
+        """Refuse; once."""
+        self._is_done = True
+        self._tell(None)

@@ -219,6 +219,7 @@ class VoteRequest(_message.Message):
     LAST_TERM_FIELD_NUMBER: _builtins.int
     IS_TRANSFER_FIELD_NUMBER: _builtins.int
     VOTER_INCARNATION_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
     is_pre_vote: _builtins.bool
     last_index: _builtins.int
     last_term: _builtins.int
@@ -226,6 +227,8 @@ class VoteRequest(_message.Message):
     """The leader asked the sender to stand: voters need not wait for the leader's silence."""
     voter_incarnation: _builtins.int
     """The incarnation of the receiver that has a vote, as far as the sender knows; see HeartbeatResponse."""
+    life: _builtins.int
+    """A random number of the sender's process; echoed."""
     def __init__(
         self,
         *,
@@ -234,10 +237,11 @@ class VoteRequest(_message.Message):
         last_term: _builtins.int = ...,
         is_transfer: _builtins.bool = ...,
         voter_incarnation: _builtins.int = ...,
+        life: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_pre_vote", b"is_pre_vote", "is_transfer", b"is_transfer", "last_index", b"last_index", "last_term", b"last_term", "voter_incarnation", b"voter_incarnation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_pre_vote", b"is_pre_vote", "is_transfer", b"is_transfer", "last_index", b"last_index", "last_term", b"last_term", "life", b"life", "voter_incarnation", b"voter_incarnation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -250,20 +254,24 @@ class VoteResponse(_message.Message):
     IS_PRE_VOTE_FIELD_NUMBER: _builtins.int
     IS_GRANTED_FIELD_NUMBER: _builtins.int
     IS_FOUNDING_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
     is_pre_vote: _builtins.bool
     is_granted: _builtins.bool
     is_founding: _builtins.bool
     """The sender began with nothing on its disk and has met no leader yet."""
+    life: _builtins.int
+    """That of the request."""
     def __init__(
         self,
         *,
         is_pre_vote: _builtins.bool = ...,
         is_granted: _builtins.bool = ...,
         is_founding: _builtins.bool = ...,
+        life: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_founding", b"is_founding", "is_granted", b"is_granted", "is_pre_vote", b"is_pre_vote"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_founding", b"is_founding", "is_granted", b"is_granted", "is_pre_vote", b"is_pre_vote", "life", b"life"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -439,7 +447,7 @@ class ReadIndexRequest(_message.Message):
 
     READ_ID_FIELD_NUMBER: _builtins.int
     read_id: _builtins.int
-    """Chosen by the sender; echoed."""
+    """Chosen by the sender, never twice, not even by another life of it; echoed."""
     def __init__(
         self,
         *,

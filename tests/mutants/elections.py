@@ -1,5 +1,7 @@
 """Planted bugs of elections: who gets a vote, whose term counts, who may lead."""
 
+from dataclasses import replace
+
 import dledger.core.election
 import dledger.core.raft
 from dledger.core.log_tail import LogTail
@@ -19,9 +21,7 @@ def node_votes_twice_in_a_term(patch):
         is_granted = request.term == state.term and state.role is not Role.LEADER
         if is_granted:
             state.voted_for = sender
-        state.send(
-            sender, VoteResponse(state.term, is_pre_vote=False, is_granted=is_granted, is_founding=state.is_founding)
-        )
+        state.send(sender, VoteResponse(state.term, False, is_granted, state.is_founding, request.life))
 
     patch.setattr(dledger.core.election, "on_vote_request", on_vote_request)
 
@@ -53,6 +53,15 @@ def late_votes_are_counted(patch):
     def on_vote_response(state, sender, response):
         if state.role is Role.CANDIDATE and response.is_granted and sender in state.voters:
             dledger.core.election._count_vote(state, sender, is_founding=response.is_founding)
+
+    patch.setattr(dledger.core.election, "on_vote_response", on_vote_response)
+
+
+def votes_for_an_earlier_life_are_counted(patch):
+    original = dledger.core.election.on_vote_response
+
+    def on_vote_response(state, sender, response):
+        original(state, sender, replace(response, life=state.life))
 
     patch.setattr(dledger.core.election, "on_vote_response", on_vote_response)
 
@@ -101,6 +110,11 @@ MUTANTS = (
         late_votes_are_counted,
         "election safety",
         Tests(CORE + "test_election.py::test_late_votes_of_an_earlier_round_do_not_count"),
+    ),
+    Mutant(
+        votes_for_an_earlier_life_are_counted,
+        "leader completeness",
+        Scenario("votes-for-an-earlier-life"),
     ),
     Mutant(
         push_of_a_stale_leader_is_obeyed,

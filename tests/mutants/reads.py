@@ -1,13 +1,14 @@
 """Planted bugs of linearizable reads: by asking around, by lease, on followers."""
 
 import dledger.core.election
+import dledger.core.raft
 import dledger.core.reads
 from dledger.core import membership
 from dledger.core.events import ReadReady, ReadRefused
 from dledger.core.state import PendingRead
 from dledger.types import NO_INDEX, Role
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
-from tests.mutants.shapes import with_leases, with_readers
+from tests.mutants.shapes import with_leases, with_readers, with_short_lives
 
 READS = "tests/unit/core/test_reads.py::"
 
@@ -46,6 +47,26 @@ def follower_serves_a_read_without_waiting_for_the_commit(patch):
             state.emit(ReadReady(response.read_id, response.index) if ready else ReadRefused(response.read_id))
 
     patch.setattr(dledger.core.reads, "on_response", on_response)
+
+
+def read_ids_begin_alike_in_each_life(patch):
+    """As they once did: the answer to a read of an earlier life fits one of the next."""
+    patch.setattr(dledger.core.raft, "LIFE_END", 2)
+
+
+def leader_is_asked_under_the_id_of_the_owner(patch):
+    """The same, put in elsewhere: the owner counts from 1 in each life."""
+    original = dledger.core.reads.on_read_index
+
+    def on_read_index(state, read_id, *, is_lease_allowed):
+        state.last_asked_id = read_id - 1
+        original(state, read_id, is_lease_allowed=is_lease_allowed)
+
+    patch.setattr(dledger.core.reads, "on_read_index", on_read_index)
+
+
+def reads_of_a_peer_that_was_lost_are_answered(patch):
+    patch.setattr(dledger.core.reads, "drop", lambda state, peer: None)
 
 
 def _has_lease(factor, *, is_voidable=True, is_no_op_awaited=True):
@@ -110,6 +131,21 @@ MUTANTS = (
         follower_serves_a_read_without_waiting_for_the_commit,
         "linearizable reads",
         Seeds(("Violation: read", "EntryNotFound"), with_readers),
+    ),
+    Mutant(
+        read_ids_begin_alike_in_each_life,
+        "linearizable reads",
+        Seeds(("Violation: linearizable read",), with_short_lives),
+    ),
+    Mutant(
+        leader_is_asked_under_the_id_of_the_owner,
+        "linearizable reads",
+        Scenario("read-of-an-earlier-life"),
+    ),
+    Mutant(
+        reads_of_a_peer_that_was_lost_are_answered,
+        "bounded memory",
+        Tests(READS + "test_reads_of_a_peer_that_was_lost_are_refused_at_once"),
     ),
     Mutant(
         lease_lasts_past_its_bound,

@@ -52,6 +52,19 @@ def with_readers(options):
     return replace(with_elections(options), read_share=0.5, client_count=4, think_max_us=2_000)
 
 
+def with_short_lives(options):
+    """Nodes that live for a few reads, and questions that arrive when who asked them has been started again."""
+    shaped = with_troubles(options, Trouble.KILL, Trouble.STOP, Trouble.PAUSE, interval_us=15_000)
+    return replace(
+        shaped,
+        read_share=0.5,
+        client_count=12,
+        think_max_us=1_000,
+        downtime_max_us=5_000,
+        network=NetworkOptions(spike_rate=0.4, spike_latency_us=30_000, duplicate_rate=0.1),
+    )
+
+
 def with_leases(options):
     """Readers that trust leases, clocks that drift as far as they may, leaders that come and go and hand over."""
     rates_ppm = (950_000, 1_000_000, 1_050_000)
@@ -109,6 +122,7 @@ SOUND = (
     with_figure_8,
     with_bursts_over_files,
     with_readers,
+    with_short_lives,
     with_leases,
     with_transfers,
     with_changes_of_members,

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.core.config import RaftConfig
+from dledger.core.state import LIFE_END
 from dledger.errors import DLedgerError
 from dledger.testing.faults import FaultCounts
 from dledger.testing.script.node import ScriptNode
@@ -70,10 +71,17 @@ class Machine:
         self._around = surroundings
         self._number = number
         self._incarnations_count = 0
+        self._lives_count = 0
         self.wipe()
 
     def draw(self, begin: int, end: int) -> int:
-        """Return a number in [begin, end) that a reader can foresee: of all nodes, 1 waits the shortest."""
+        """Return a number in [begin, end) that a reader can foresee: of all nodes, 1 waits the shortest.
+
+        Reads of node 3 have the ids 3001001, 3001002 and so on in its first life, and 3002001 and so on in the next.
+        """
+        if end == LIFE_END:
+            self._lives_count += 1
+            return 1_000_000 * self._number + 1_000 * self._lives_count
         if end - begin > _TIMES_MAX:
             self._incarnations_count += 1
             return begin - 1 + 100 * self._number + self._incarnations_count

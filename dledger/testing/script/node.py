@@ -57,6 +57,7 @@ class ScriptNode:
         self._syncs: list[tuple[FlushTicket, SyncedWrites]] = []
         self._appends: list[tuple[str, int, int]] = []
         self._reads: dict[int, int] = {}
+        self._reads_count = 0
         self._role = Role.FOLLOWER
         self._checkpoint_due_ms = machine.now_ms + _CHECKPOINT_INTERVAL_MS
         self._applier: Applier | None = None
@@ -118,8 +119,10 @@ class ScriptNode:
         self._driver.propose([Proposal([body for _, body in bodies], token=[name for name, _ in bodies])])
         self.finish_syncs()
 
-    def read(self, read_id: int, *, is_lease_allowed: bool) -> None:
-        """Take a client's linearizable read."""
+    def read(self, *, is_lease_allowed: bool) -> None:
+        """Take a client's linearizable read; the first one of each life has the id 1, as in production."""
+        self._reads_count += 1
+        read_id = self._reads_count
         self._reads[read_id] = self._around.checks.acknowledged_index
         self.feed(ReadIndex(read_id, is_lease_allowed))
 

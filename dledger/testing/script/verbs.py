@@ -118,8 +118,7 @@ def lease_read(cluster: Cluster, words: list[str]) -> None:
 
 
 def _read(cluster: Cluster, word: str, *, is_lease_allowed: bool) -> None:
-    read_id = cluster.next_id()
-    machine_of(cluster, word).guard(lambda node: node.read(read_id, is_lease_allowed=is_lease_allowed))
+    machine_of(cluster, word).guard(lambda node: node.read(is_lease_allowed=is_lease_allowed))
 
 
 @action("transfer")

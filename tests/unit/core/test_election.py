@@ -179,9 +179,10 @@ def test_late_votes_of_an_earlier_round_do_not_count(group):
     cluster["a"].step(Tick(1_000))
     candidate = cluster["a"]
     assert candidate.raft.role is Role.CANDIDATE
+    life = candidate.raft.state.life
 
-    candidate.step(Received("b", VoteResponse(term=7, is_pre_vote=True, is_granted=True)))
-    candidate.step(Received("c", VoteResponse(term=0, is_pre_vote=False, is_granted=True)))
+    candidate.step(Received("b", VoteResponse(term=7, is_pre_vote=True, is_granted=True, life=life)))
+    candidate.step(Received("c", VoteResponse(term=0, is_pre_vote=False, is_granted=True, life=life)))
 
     assert candidate.raft.role is Role.CANDIDATE
     assert candidate.raft.term == 0
@@ -191,10 +192,24 @@ def test_one_voter_answering_twice_is_one_vote(group):
     candidate = group({"a": [], "b": [], "c": [], "d": [], "e": []})["a"]
     candidate.step(Tick(1_000))
 
+    vote = VoteResponse(term=1, is_pre_vote=True, is_granted=True, life=candidate.raft.state.life)
     for _ in range(3):
-        candidate.step(Received("b", VoteResponse(term=1, is_pre_vote=True, is_granted=True)))
+        candidate.step(Received("b", vote))
 
     assert candidate.raft.state.is_pre_vote
+
+
+def test_votes_for_an_earlier_life_do_not_count(group):
+    candidate = group(THREE)["a"]
+    candidate.step(Tick(1_000))
+    life = candidate.raft.state.life
+    assert {message.life for _, message in candidate.outbox} == {life}
+
+    candidate.step(Received("b", VoteResponse(term=1, is_pre_vote=True, is_granted=True, life=life - 1)))
+    assert candidate.raft.state.is_pre_vote
+
+    candidate.step(Received("b", VoteResponse(term=1, is_pre_vote=True, is_granted=True, life=life)))
+    assert not candidate.raft.state.is_pre_vote
 
 
 def test_candidate_that_we_do_not_know_gets_our_vote_for_its_membership_may_be_newer(group):
@@ -208,7 +223,8 @@ def test_candidate_that_we_do_not_know_gets_our_vote_for_its_membership_may_be_n
 def test_answers_of_strangers_count_for_nothing(group):
     node = group(THREE)["a"]
     node.step(Tick(1_000))
-    node.step(Received("x", VoteResponse(term=1, is_pre_vote=True, is_granted=True)))
+    vote = VoteResponse(term=1, is_pre_vote=True, is_granted=True, life=node.raft.state.life)
+    node.step(Received("x", vote))
     assert node.raft.term == 0
 
     cluster = group(THREE)

@@ -7,9 +7,21 @@ from dataclasses import replace
 import pytest
 
 from dledger.core.config import RaftConfig
-from dledger.core.events import Propose, ReadIndex, ReadReady, ReadRefused, Received, Tick, TransferLeadership
-from dledger.core.messages import HeartbeatResponse, Push, PushAccepted, VoteRequest
+from dledger.core.events import (
+    PeerUnreachable,
+    Propose,
+    ReadIndex,
+    ReadReady,
+    ReadRefused,
+    Received,
+    Send,
+    Tick,
+    TransferLeadership,
+)
+from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, ReadIndexResponse, VoteRequest
 from dledger.core.reads import lease_ms_of
+from dledger.types import NO_INDEX
+from tests.unit.core.conftest import Node
 
 THREE = {"a": [], "b": [], "c": []}
 
@@ -88,6 +100,35 @@ def test_a_follower_asks_the_leader_and_waits_for_its_own_commit_index(group):
 
     cluster.tick(500)
     assert follower.seen(ReadReady) == [ReadReady(4, 3)]
+
+
+def test_reads_of_a_peer_that_was_lost_are_refused_at_once(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster["b"].step(ReadIndex(4))
+    _, request = cluster["b"].outbox.popleft()
+    leader.step(Received("b", request))
+    leader.step(ReadIndex(1))
+
+    assert Send("b", ReadIndexResponse(1, request.read_id, NO_INDEX)) in leader.step(PeerUnreachable("b"))
+
+    assert [(read.peer, read.read_id) for read in leader.raft.state.reads] == [(None, 1)]
+
+
+def test_no_two_lives_of_a_follower_ask_under_the_same_id(group):
+    cluster = group(THREE)
+    cluster.campaign("a")
+    lives = [cluster["b"], *(Node("b", tuple(THREE), [1], cluster["b"].saved, seed) for seed in range(20, 30))]
+    for node in lives:
+        node.step(Received("a", Heartbeat(term=1, commit_index=-1, round=1)))
+        node.outbox.clear()
+        for read_id in (1, 2):
+            node.step(ReadIndex(read_id))
+
+    asked = [message.read_id for node in lives for _, message in node.outbox]
+
+    assert len(set(asked)) == 2 * len(lives)
+    assert max(asked) < 1 << 63
 
 
 def test_a_follower_that_gets_no_answer_refuses_the_read(group):

@@ -99,7 +99,8 @@ def test_the_vote_of_a_wiped_node_does_not_make_a_majority(group):
 
     candidate = group(THREE)["b"]
     candidate.step(Tick(1_000))
-    candidate.step(Received("c", VoteResponse(term=1, is_pre_vote=True, is_granted=True, is_founding=True)))
+    life = candidate.raft.state.life
+    candidate.step(Received("c", VoteResponse(term=1, is_pre_vote=True, is_granted=True, is_founding=True, life=life)))
     assert candidate.raft.term == 0
 
 
