@@ -31,7 +31,6 @@ from cluster.registration import Registrar
 from cluster.replica import Replica
 from cluster.route_table import Registration
 from cluster.standalone import StandaloneConfig, StandaloneReplica
-from cluster.v1 import broker_pb2, broker_pb2_grpc
 from dledger.config import Address
 from dledger.grpc_server import Served, start_grpc_server
 from store.os_files import OsFiles
@@ -92,9 +91,7 @@ class Broker:
                 stack.callback(registering.cancel)
                 self.core.on_topics_changed = self._changed.set
                 self.core.announced = partial(self._announced, self._registrar)
-            service = broker_pb2.DESCRIPTOR.services_by_name["BrokerService"]
-            own = Served(broker_pb2_grpc.add_BrokerServiceServicer_to_server, self._service, service)
-            server = await start_grpc_server(self._address, [own, *self._beside])
+            server = await start_grpc_server(self._address, [self._service.served(), *self._beside])
             stack.push_async_callback(server.stop, GRACE_S)
             self._stack = stack.pop_all()
         return self

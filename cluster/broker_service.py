@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import grpc.aio
+from google.protobuf.message import Message
 
 from cluster.broker_core import BrokerCore
 from cluster.group_calls import GroupCalls
@@ -21,13 +22,19 @@ from cluster.log_calls import LogCalls
 from cluster.put_calls import PutCalls
 from cluster.query_calls import QueryCalls
 from cluster.read_calls import ReadCalls
+from cluster.request_bounds import BROKER_BOUNDS
 from cluster.topic_calls import TopicCalls
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc, nameserver_pb2
+from dledger.grpc_server import Served
+from dledger.request_guard import Guard
+from store.errors import IllegalRequest
 from store.message import LOOPBACK, Host
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+# Responses of methods that change something.
+_OF_CHANGES: Final = (pb.ChangeResponse, pb.CommitOffsetResponse, pb.LockQueuesResponse)
 _FAMILIES: Final = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
 
 
@@ -46,6 +53,22 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         self._log = LogCalls(core)
         self.groups = GroupCalls(core)
         self.topics = TopicCalls(core, self.groups.members)
+
+    def served(self) -> Served:
+        """Return what a server needs to serve this."""
+        service = pb.DESCRIPTOR.services_by_name["BrokerService"]
+        guard = Guard(BROKER_BOUNDS, self._refuse, is_stream_checked=True)
+        return Served(broker_pb2_grpc.add_BrokerServiceServicer_to_server, self, service, guard)
+
+    def _refuse(self, error: IllegalRequest, response: Any, request: Any) -> Message:
+        """Return the response to a request that breaks a bound: see `dledger.request_guard.Refuse`."""
+        if isinstance(response, pb.PutResponse):
+            refused = self._puts.refused(error, request)
+        else:
+            is_read = not isinstance(response, _OF_CHANGES)
+            response.answer.CopyFrom(self._core.refusal(error, is_read=is_read))
+            refused = response
+        return refused
 
     async def Put(self, request: pb.PutRequest, context: Context) -> pb.PutResponse:
         """Put all messages of the request."""

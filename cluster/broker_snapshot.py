@@ -60,6 +60,18 @@ class Content:
     topics_version: int = 0
     is_imported: bool = False
 
+    def copy(self) -> Content:
+        """Return the same state, which later changes of this one leave as it is; what it holds is shared."""
+        offsets = {name: dict(kept) for name, kept in self.offsets.items()}
+        return Content(
+            dict(self.topics),
+            dict(self.groups),
+            offsets,
+            dict(self.delay_offsets),
+            self.topics_version,
+            self.is_imported,
+        )
+
 
 def encode_snapshot(content: Content) -> Iterator[bytes]:
     """Return the bytes of a state, in chunks of about 64 KiB."""

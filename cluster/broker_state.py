@@ -268,8 +268,11 @@ class BrokerState:
     # ---------------------------------------------------------------------------------------------------- snapshots
 
     def snapshot_save(self) -> Iterator[bytes]:
-        """Return the whole state, in chunks; equal states give equal bytes."""
-        return encode_snapshot(self._content)
+        """Return the whole state as it is now, in chunks; equal states give equal bytes.
+
+        The chunks are made when they are asked for, in any thread, whatever becomes of the state meanwhile.
+        """
+        return encode_snapshot(self._content.copy())
 
     def snapshot_load(self, content: bytes) -> None:
         """Put the state that `snapshot_save` returned in place of the one there is.

@@ -14,14 +14,20 @@ from cluster.group_members import SILENCE_MS_MAX, GroupMembers, Member
 from cluster.message_columns import check_lengths
 from cluster.queue_locks import LOCK_MS, QueueLocks
 from cluster.replica import Standing
+from cluster.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX
+from cluster.topic_config import TopicConfig
+from cluster.turns import in_turns
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
+from dledger.request_guard import BoundsCheck
 from store.errors import IllegalRequest, StoreError
+from store.log_order import Steps
 from store.message import QueueKey
 from store.store_upkeep import monotonic_ms
 
 NO_OFFSET: Final = -1
-LOCK_QUEUES_MAX: Final = 4_096
+# Offsets of one command, which is checked, written and applied in one turn of the loop: 10 microseconds each.
+_OFFSETS_PER_TURN: Final = 1_024
 # How long the consumers of a group have to find a new leader, before it says who is in the group and gives out locks.
 GATHER_MS: Final = 3_000
 _MS_PER_S: Final = 1000
@@ -33,6 +39,8 @@ class GroupCalls:
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
         self.members = GroupMembers()
+        method = pb.DESCRIPTOR.services_by_name["BrokerService"].methods_by_name["JoinGroup"]
+        self._check_bounds = BoundsCheck(method, BROKER_BOUNDS)
         self._locks = QueueLocks()
         self._stays: set[_Stay] = set()
         self._reign = _Reign(core.replica.standing())
@@ -66,31 +74,38 @@ class GroupCalls:
         Raises:
             StoreError, DLedgerError: nothing was kept, unless the error leaves that open.
         """
-        offsets = self._offsets_of(request.topic, request.queue_ids, request.offsets, request.reset_counts)
+        check_lengths("queue_ids and offsets", request.queue_ids, request.offsets)
+        offsets = await in_turns(_offsets_of(request.topic, request.queue_ids, request.offsets, request.reset_counts))
         await self._core.check_current()
         topic = self._core.known_topic(request.topic)
-        for each in offsets:
-            self._core.check_queue(topic, each.queue_id, max(topic.read_queues, topic.write_queues))
-            await self._check_not_beyond_end(each)
+        if await in_turns(self._beyond_end(topic, offsets)) is not None:
+            # What was acknowledged a moment ago may have to be dispatched yet.
+            await self._core.confirm()
+            beyond = await in_turns(self._beyond_end(topic, offsets))
+            if beyond is not None:
+                raise RequestFailed(Reason.OFFSET_BEYOND_END, beyond)
         await self._core.known_group(request.group)
-        outcomes = await self._change(CommitOffsets(request.group, tuple(offsets)))
+        outcomes: dict[int, CommitOutcome] = {}
+        for begin in range(0, len(offsets), _OFFSETS_PER_TURN):
+            piece = offsets[begin : begin + _OFFSETS_PER_TURN]
+            outcomes |= await self._change(CommitOffsets(request.group, tuple(piece)))
         numbers = cast("list[pb.CommitOutcome.ValueType]", [outcomes[each.queue_id] for each in offsets])
         return pb.CommitOffsetResponse(answer=DONE, outcomes=numbers)
 
-    async def _check_not_beyond_end(self, offset: QueueOffset) -> None:
-        """Raise unless the queue reaches to the offset, also with what was acknowledged a moment ago.
+    def _beyond_end(self, topic: TopicConfig, offsets: Sequence[QueueOffset]) -> Steps[str | None]:
+        """Return which offset is beyond the end of its queue, in words; None: none of them.
 
         Raises:
-            RequestFailed: OFFSET_BEYOND_END.
-            StoreError, DLedgerError: see `Replica.confirm`.
+            RequestFailed: UNKNOWN_QUEUE.
         """
-        topic, queue_id, store = offset.topic, offset.queue_id, self._core.replica.store
-        if offset.offset > store.max_offset(topic, queue_id):
-            await self._core.confirm()
-            end = store.max_offset(topic, queue_id)
-            if offset.offset > end:
-                message = f"queue {queue_id} of topic {topic!r} ends at {end}, found {offset.offset}. Nothing was kept"
-                raise RequestFailed(Reason.OFFSET_BEYOND_END, message)
+        store, count = self._core.replica.store, max(topic.read_queues, topic.write_queues)
+        for _, queue_id, offset, _ in offsets:
+            yield
+            self._core.check_queue(topic, queue_id, count)
+            end = store.max_offset(topic.name, queue_id)
+            if offset > end:
+                return f"queue {queue_id} of topic {topic.name!r} ends at {end}, found {offset}. Nothing was kept"
+        return None
 
     async def reset(self, request: pb.ResetOffsetRequest) -> pb.ChangeResponse:
         """Set offsets of a group, forwards or back.
@@ -101,22 +116,29 @@ class GroupCalls:
         await self._core.check_current()
         await self._core.known_group(request.group)
         topic = self._core.known_topic(request.topic)
-        state = self._core.replica.state
-        offsets = []
-        for each in self._offsets_of(request.topic, request.queue_ids, request.offsets, ()):
-            self._core.check_queue(topic, each.queue_id, max(topic.read_queues, topic.write_queues))
-            kept = state.offset(request.group, each.topic, each.queue_id)
-            offsets.append(each._replace(reset_count=0 if kept is None else kept.reset_count))
-        outcomes = await self._change(ResetOffsets(request.group, tuple(offsets)))
-        return pb.ChangeResponse(answer=DONE, is_changed=CommitOutcome.COMMITTED in outcomes.values())
+        check_lengths("queue_ids and offsets", request.queue_ids, request.offsets)
+        asked = await in_turns(_offsets_of(request.topic, request.queue_ids, request.offsets, ()))
+        offsets = await in_turns(self._counted(request.group, topic, asked))
+        is_changed = False
+        for begin in range(0, len(offsets), _OFFSETS_PER_TURN):
+            piece = offsets[begin : begin + _OFFSETS_PER_TURN]
+            outcomes = await self._change(ResetOffsets(request.group, tuple(piece)))
+            is_changed = is_changed or CommitOutcome.COMMITTED in outcomes.values()
+        return pb.ChangeResponse(answer=DONE, is_changed=is_changed)
 
-    @staticmethod
-    def _offsets_of(
-        topic: str, queue_ids: Sequence[int], offsets: Sequence[int], reset_counts: Sequence[int]
-    ) -> list[QueueOffset]:
-        check_lengths("queue_ids and offsets", queue_ids, offsets, *([reset_counts] if reset_counts else []))
-        counts = reset_counts or [0] * len(offsets)
-        return [QueueOffset(topic, *row) for row in zip(queue_ids, offsets, counts, strict=True)]
+    def _counted(self, group: str, topic: TopicConfig, offsets: Sequence[QueueOffset]) -> Steps[list[QueueOffset]]:
+        """Return offsets with how often those were reset that the group has now.
+
+        Raises:
+            RequestFailed: UNKNOWN_QUEUE.
+        """
+        state, count, found = self._core.replica.state, max(topic.read_queues, topic.write_queues), []
+        for each in offsets:
+            yield
+            self._core.check_queue(topic, each.queue_id, count)
+            kept = state.offset(group, each.topic, each.queue_id)
+            found.append(each._replace(reset_count=0 if kept is None else kept.reset_count))
+        return found
 
     async def _change(self, command: CommitOffsets | ResetOffsets) -> dict[int, CommitOutcome]:
         """Change offsets of one topic; return what became of each, by queue."""
@@ -134,21 +156,33 @@ class GroupCalls:
         self._core.check_leading()
         # A new leader may have to learn yet what was committed at the one before.
         await self._core.confirm()
-        state = self._core.replica.state
-        if request.queue_ids:
-            self._core.known_topic(request.topic)
-            found = [
-                state.offset(request.group, request.topic, each) or QueueOffset(request.topic, each, NO_OFFSET)
-                for each in request.queue_ids
-            ]
-        else:
-            found = sorted(each for each in state.offsets(request.group) if request.topic in ("", each.topic))
+        found = await in_turns(self._kept(request))
         return pb.FetchOffsetResponse(
             topics=[] if request.topic else [each.topic for each in found],
             queue_ids=[each.queue_id for each in found],
             offsets=[each.offset for each in found],
             reset_counts=[each.reset_count for each in found],
         )
+
+    def _kept(self, request: pb.FetchOffsetRequest) -> Steps[list[QueueOffset]]:
+        """Return the offsets that a request asks for.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC.
+        """
+        state, found = self._core.replica.state, []
+        if request.queue_ids:
+            self._core.known_topic(request.topic)
+            for each in request.queue_ids:
+                yield
+                kept = state.offset(request.group, request.topic, each)
+                found.append(kept or QueueOffset(request.topic, each, NO_OFFSET))
+            return found
+        for kept in tuple(state.offsets(request.group)):
+            yield
+            if request.topic in ("", kept.topic):
+                found.append(kept)
+        return sorted(found)
 
     # ------------------------------------------------------------------------------------------------------ locks
 
@@ -201,7 +235,7 @@ class GroupCalls:
         When the stream ends, so do the consumer's locks: a consumer whose stream was lost hands nothing out before it
         has its locks anew.
         """
-        stay = _Stay(self._core, self.members, self.gathering_ms)
+        stay = _Stay(self._core, self.members, self.gathering_ms, self._check_bounds)
         self._stays.add(stay)
         listening = asyncio.create_task(stay.listen(requests))
         try:
@@ -212,6 +246,25 @@ class GroupCalls:
             listening.cancel()
             if stay.leave():
                 self._locks.unlock_all(stay.group, stay.client_id)
+
+
+def _offsets_of(
+    topic: str, queue_ids: Sequence[int], offsets: Sequence[int], reset_counts: Sequence[int]
+) -> Steps[list[QueueOffset]]:
+    """Return the rows of a request.
+
+    Raises:
+        IllegalRequest: there are other numbers of counts than of queues, or a queue is named twice.
+    """
+    if reset_counts:
+        check_lengths("queue_ids and reset_counts", queue_ids, reset_counts)
+    found: dict[int, QueueOffset] = {}
+    for row, (queue_id, offset) in enumerate(zip(queue_ids, offsets, strict=True)):
+        yield
+        found[queue_id] = QueueOffset(topic, queue_id, offset, reset_counts[row] if reset_counts else 0)
+    if len(found) < len(queue_ids):
+        raise IllegalRequest("queue_ids", "each queue once", "a queue twice")
+    return list(found.values())
 
 
 class _Reign:
@@ -234,12 +287,19 @@ class _Stay:
         news: set when there is something to tell, or to look at.
     """
 
-    def __init__(self, core: BrokerCore, members: GroupMembers, gathering_ms: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        core: BrokerCore,
+        members: GroupMembers,
+        gathering_ms: Callable[[str], int],
+        check_bounds: Callable[[pb.JoinGroupRequest], None],
+    ) -> None:
         self.group = ""
         self.news = asyncio.Event()
         self._core = core
         self._members = members
         self._gathering_ms = gathering_ms
+        self._check_bounds = check_bounds
         self._member: Member | None = None
         self._error: StoreError | DLedgerError | None = None
         self._is_over = False
@@ -263,6 +323,7 @@ class _Stay:
             self.news.set()
 
     async def _heard(self, request: pb.JoinGroupRequest) -> None:
+        self._check_bounds(request)
         await self._core.check_current()
         await self._core.known_group(request.group)
         self._core.check_consumer(request.group)

@@ -19,7 +19,7 @@ way every few milliseconds, so that a node that leads goes on to lead; what rete
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Final
 
 from cluster.broker_core import BrokerCore
@@ -61,13 +61,14 @@ class LogCalls:
         """
         await self._core.confirm(request.mode)
         log = self._core.replica.store.log
-        readable = sorted(self._readable())
-        wanted = [name for name in readable if name in set(request.topics)] if request.topics else readable
-        spans = self._spans([key for name in wanted for key in self._queues_of(name)])
+        readable = await in_turns(self._readable())
+        asked = set(request.topics)
+        wanted = [name for name in readable if name in asked] if asked else readable
+        spans = await in_turns(self._spans(key for name in wanted for key in self._queues_of(name)))
         by_time = await in_turns(self._by_time(spans, request.timestamp_ms)) if request.timestamp_ms else ()
         return pb.DescribeLogResponse(
-            spans=_to_wire(spans),
-            by_time=_to_wire(by_time),
+            spans=await in_turns(_to_wire(spans)),
+            by_time=await in_turns(_to_wire(by_time)),
             topics=readable,
             begin_offset=log.begin_offset,
             end_offset=log.end_offset,
@@ -81,16 +82,13 @@ class LogCalls:
         """
         if min(request.max_messages, request.max_bytes, request.split_bytes) < 0:
             raise IllegalRequest("max_messages, max_bytes, split_bytes", "at least 0", "less")
-        wanted = dict(_from_wire(request.spans))
+        wanted = await in_turns(_from_wire(request.spans))
         await self._core.confirm(request.mode)
         for topic in {key.topic for key in wanted}:
             self._core.readable_topic(topic)
-        ranges = []
-        for key, (least, most) in self._spans(wanted):
-            begin, end = wanted[key]
-            ranges.append(QueueRange(key, max(begin, least), max(min(end, most), begin, least), self._units(key)))
-        ends = await in_turns(first_in_log(ranges, request.max_messages or None, request.max_bytes or None))
-        taken = clamp(ranges, ends)
+        ranges, filled = await in_turns(self._ranges(wanted))
+        ends = await in_turns(first_in_log(filled, request.max_messages or None, request.max_bytes or None))
+        taken = clamp(filled, ends)
         window = await in_turns(window_of(taken))
         splits = []
         for offset in split_points(taken, window, request.split_bytes) if request.split_bytes else ():
@@ -98,7 +96,7 @@ class LogCalls:
             # A long log has many: others get their turn.
             await asyncio.sleep(0)
         return pb.PlanLogResponse(
-            spans=_to_wire((each.key, (each.begin, ends.get(each.key, each.begin))) for each in ranges),
+            spans=await in_turns(_to_wire((each.key, (each.begin, ends.get(each.key, each.begin))) for each in ranges)),
             begin_offset=self._front_of(window.begin) if taken else 0,
             end_offset=window.end,
             split_offsets=splits,
@@ -106,17 +104,40 @@ class LogCalls:
             size_bytes=window.size_bytes,
         )
 
-    def _readable(self) -> set[str]:
-        topics = self._core.replica.state.topics
-        return {name for name, topic in topics.items() if topic.is_readable and not is_system_topic(name)}
+    def _readable(self) -> Steps[list[str]]:
+        """Return the topics that may be read, in order; those that come meanwhile may be missing."""
+        topics, found = self._core.replica.state.topics, []
+        for name in list(topics):
+            yield
+            topic = topics.get(name)
+            if topic is not None and topic.is_readable and not is_system_topic(name):
+                found.append(name)
+        return sorted(found)
 
-    def _queues_of(self, name: str) -> list[QueueKey]:
-        topic = self._core.known_topic(name)
-        return [QueueKey(name, number) for number in range(max(topic.read_queues, topic.write_queues))]
+    def _queues_of(self, name: str) -> Iterator[QueueKey]:
+        """Yield the queues of a topic; none when it was deleted meanwhile."""
+        topic = self._core.replica.state.topics.get(name)
+        for number in range(0 if topic is None else max(topic.read_queues, topic.write_queues)):
+            yield QueueKey(name, number)
 
-    def _spans(self, keys: Iterable[QueueKey]) -> list[tuple[QueueKey, tuple[int, int]]]:
-        store = self._core.replica.store
-        return [(key, (store.min_offset(*key), store.max_offset(*key))) for key in keys]
+    def _spans(self, keys: Iterable[QueueKey]) -> Steps[list[tuple[QueueKey, tuple[int, int]]]]:
+        store, found = self._core.replica.store, []
+        for key in keys:
+            yield
+            found.append((key, (store.min_offset(*key), store.max_offset(*key))))
+        return found
+
+    def _ranges(self, wanted: Mapping[QueueKey, tuple[int, int]]) -> Steps[tuple[list[QueueRange], list[QueueRange]]]:
+        """Return what is wanted of queues, less what is not there; and those of them that hold messages."""
+        store, found, filled = self._core.replica.store, [], []
+        for key, (begin, end) in wanted.items():
+            yield
+            least, most = store.min_offset(*key), store.max_offset(*key)
+            each = QueueRange(key, max(begin, least), max(min(end, most), begin, least), self._units(key))
+            found.append(each)
+            if each.end > each.begin:
+                filled.append(each)
+        return found, filled
 
     def _by_time(
         self, spans: Iterable[tuple[QueueKey, tuple[int, int]]], timestamp_ms: int
@@ -260,24 +281,26 @@ def _check_read(request: pb.ReadLogRequest) -> None:
         raise IllegalRequest("begin_offset, end_offset", expected, f"{request.begin_offset} to {request.end_offset}")
 
 
-def _from_wire(spans: Iterable[pb.QueueSpans]) -> Iterator[tuple[QueueKey, tuple[int, int]]]:
-    seen: set[QueueKey] = set()
+def _from_wire(spans: Iterable[pb.QueueSpans]) -> Steps[dict[QueueKey, tuple[int, int]]]:
+    wanted: dict[QueueKey, tuple[int, int]] = {}
     for each in spans:
         check_lengths("queue_ids and begins", each.queue_ids, each.begins)
         check_lengths("queue_ids and ends", each.queue_ids, each.ends)
         for queue_id, begin, end in zip(each.queue_ids, each.begins, each.ends, strict=True):
             key = QueueKey(each.topic, queue_id)
-            if key in seen or len(seen) >= QUEUES_MAX:
+            yield
+            if key in wanted or len(wanted) >= QUEUES_MAX:
                 raise IllegalRequest("spans", f"at most {QUEUES_MAX} queues, each once", f"{key.topic}/{queue_id}")
             if not 0 <= begin <= end or queue_id < 0:
                 raise IllegalRequest("spans", "queue offsets from begin to end", f"{begin} to {end} of {queue_id}")
-            seen.add(key)
-            yield key, (begin, end)
+            wanted[key] = begin, end
+    return wanted
 
 
-def _to_wire(spans: Iterable[tuple[QueueKey, tuple[int, int]]]) -> list[pb.QueueSpans]:
+def _to_wire(spans: Iterable[tuple[QueueKey, tuple[int, int]]]) -> Steps[list[pb.QueueSpans]]:
     found: dict[str, pb.QueueSpans] = {}
     for key, (begin, end) in spans:
+        yield
         topic = found.setdefault(key.topic, pb.QueueSpans(topic=key.topic))
         topic.queue_ids.append(key.queue_id)
         topic.begins.append(begin)

@@ -19,21 +19,23 @@ from functools import partial
 from typing import Any, Protocol
 
 import grpc.aio
+from google.protobuf.message import Message
 
-from cluster.errors import Reason, RequestFailed, answer_of
+from cluster.errors import answer_of
 from cluster.process import GRACE_S, run_process, say_ready, wait_end
 from cluster.registration import HEARTBEAT_INTERVAL_S
+from cluster.request_bounds import NAME_SERVER_BOUNDS
 from cluster.route_messages import registered_broker, registration_of, route_response
 from cluster.route_table import SCAN_INTERVAL_MS, HeartbeatAnswer, RouteTable, StaleRegistration
 from cluster.v1 import answer_pb2, nameserver_pb2, nameserver_pb2_grpc
 from dledger.config import Address
 from dledger.errors import DLedgerError
 from dledger.grpc_server import SERVER_OPTIONS, Served, start_grpc_server
-from store.errors import StoreError
+from dledger.request_guard import Guard
+from store.errors import IllegalRequest, StoreError
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-TOPICS_PER_REQUEST_MAX = 1_000
 # Within it every broker has registered with a name server that was started anew: a heartbeat, and one more try.
 YOUNG_MS = int(HEARTBEAT_INTERVAL_S * 1000) + 5_000
 _CALLS_MAX = 1_024
@@ -59,6 +61,12 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         self._table = RouteTable()
         self._clock_ms = clock_ms
         self._begin_ms = clock_ms()
+
+    def served(self) -> Served:
+        """Return what a server needs to serve this."""
+        descriptor = nameserver_pb2.DESCRIPTOR.services_by_name["NameServer"]
+        guard = Guard(NAME_SERVER_BOUNDS, _refuse)
+        return Served(nameserver_pb2_grpc.add_NameServerServicer_to_server, self, descriptor, guard)
 
     def scan(self) -> None:
         """Drop brokers that were silent for too long."""
@@ -109,9 +117,6 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
 
     async def Route(self, request: nameserver_pb2.RouteRequest, context: Context) -> nameserver_pb2.RouteResponse:
         """Say which brokers have the topics."""
-        if len(request.topics) > TOPICS_PER_REQUEST_MAX:
-            fault = f"expected at most {TOPICS_PER_REQUEST_MAX} topics, found {len(request.topics)}: ask several times"
-            return nameserver_pb2.RouteResponse(answer=answer_of(RequestFailed(Reason.ILLEGAL_REQUEST, fault)))
         response = route_response({topic: self._table.routes(topic) for topic in request.topics})
         is_young = self._clock_ms() - self._begin_ms < YOUNG_MS
         response.may_lack_topics = is_young or self._table.is_empty
@@ -142,6 +147,13 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         return response
 
 
+def _refuse(error: IllegalRequest, response: Any, _request: Any) -> Message:
+    """Return the response to a request that breaks a bound: see `dledger.request_guard.Refuse`."""
+    response.answer.CopyFrom(answer_of(error))
+    filled: Message = response
+    return filled
+
+
 @contextmanager
 def _answered(response: _Response) -> Iterator[None]:
     """Word what goes wrong as the response's answer."""
@@ -165,9 +177,7 @@ async def _serve(address: Address, stopped: asyncio.Future[signal.Signals]) -> N
         ServerNotStarted: the address is taken or wrong.
     """
     service = NameServer()
-    descriptor = nameserver_pb2.DESCRIPTOR.services_by_name["NameServer"]
-    served = Served(nameserver_pb2_grpc.add_NameServerServicer_to_server, service, descriptor)
-    server = await start_grpc_server(address, [served], options=_OPTIONS, calls_max=_CALLS_MAX)
+    server = await start_grpc_server(address, [service.served()], options=_OPTIONS, calls_max=_CALLS_MAX)
     say_ready(nameserver=address)
     try:
         while not stopped.done():

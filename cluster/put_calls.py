@@ -27,12 +27,14 @@ from typing import Final, NamedTuple
 from cluster.broker_core import DONE, BrokerCore, wall_clock_ms
 from cluster.errors import RequestFailed, failure_of, reason_of_put
 from cluster.message_columns import encode_host, messages_of
+from cluster.request_bounds import BROKER_BOUNDS
 from cluster.topic_config import TopicConfig
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
 from dledger.pipelined_call import PipelinedCall
+from dledger.request_guard import BadRequest, BoundsCheck
 from store.commit_log import Certainty, Outcome, PutStatus
-from store.errors import IllegalMessage, StoreError
+from store.errors import IllegalMessage, IllegalRequest, StoreError
 from store.message import Host
 
 _STATUS_TO_WIRE: Final = {status: pb.PutStatus.Value(f"PUT_STATUS_{status.name}") for status in PutStatus}
@@ -52,6 +54,8 @@ class PutCalls:
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
         self._creating: dict[str, asyncio.Task[None]] = {}
+        method = pb.DESCRIPTOR.services_by_name["BrokerService"].methods_by_name["PutStream"]
+        self._check_bounds = BoundsCheck(method, BROKER_BOUNDS)
 
     async def put(self, request: pb.PutRequest, born_host: Host) -> pb.PutResponse:
         """Put all messages of the request; answer when that is decided."""
@@ -65,12 +69,17 @@ class PutCalls:
         async for response in PipelinedCall(begin, self._response).run(requests):
             yield response
 
+    def refused(self, error: IllegalRequest, request: pb.PutRequest | None) -> pb.PutResponse:
+        """Return the answer to a request that breaks a bound; None: it was too large to be read."""
+        return self._response(0 if request is None else request.request_id, _Put(None, _illegal(error)))
+
     def _begin(self, born_host: Host, request: pb.PutRequest) -> asyncio.Future[_Put]:
         """Begin one put, in this very turn of the loop unless its topic must be created first."""
         core = self._core
         ended: asyncio.Future[_Put] = asyncio.get_running_loop().create_future()
         begin_s = time.monotonic()
         try:
+            self._check_bounds(request)
             # Before the topic: one that is new, or was changed, may not be known here yet.
             core.replica.check_serving_puts()
             topic = core.replica.state.topics.get(request.topic)
@@ -80,6 +89,9 @@ class PutCalls:
             self._check(topic or core.known_topic(request.topic), request)
             messages = messages_of(request, born_host, wall_clock_ms())
             pending = core.replica.begin_put(messages)
+        except BadRequest as error:
+            ended.set_result(_Put(None, _illegal(error)))
+            return ended
         except (StoreError, DLedgerError) as error:
             ended.set_result(_Put(None, error))
             return ended
@@ -162,6 +174,10 @@ class PutCalls:
         assert error is not None
         answer = self._core.refusal(error)
         return pb.PutResponse(request_id=request_id, answer=answer, status=_STATUS_TO_WIRE[status])
+
+
+def _illegal(error: IllegalRequest) -> IllegalMessage:
+    return IllegalMessage(error.field, error.expected, error.found)
 
 
 def _status_of(error: StoreError | DLedgerError | None) -> PutStatus:

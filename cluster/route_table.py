@@ -23,6 +23,10 @@ SILENCE_MS_MAX: Final = 120_000
 SCAN_INTERVAL_MS: Final = 10_000
 BROKERS_MAX: Final = 1_000
 TOPICS_PER_BROKER_MAX: Final = 100_000
+# In one request; a broker with more sends several.
+TOPICS_PER_REGISTRATION_MAX: Final = 100_000
+# Far above any term that elections can reach, and far below what a field can hold.
+TERM_MAX: Final = (1 << 62) - 1
 NODES_MAX: Final = 32
 _NAME_LENGTH_MAX: Final = 128
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from cluster.broker_commands import DeleteGroup, DeleteTopic, SetGroup, SetTopic
 from cluster.broker_core import DONE, BrokerCore
 from cluster.broker_state import Verdict
@@ -16,8 +14,6 @@ from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import nameserver_pb2
 from store.errors import IllegalRequest
 from store.topics import AUTO_CREATE_TOPIC, is_system_topic
-
-ROUTE_TOPICS_MAX: Final = 1_000
 
 
 class TopicCalls:
@@ -143,8 +139,6 @@ class TopicCalls:
 
     async def route(self, request: nameserver_pb2.RouteRequest) -> nameserver_pb2.RouteResponse:
         """Return the way to topics of this broker, also to such as the first put to them creates."""
-        if len(request.topics) > ROUTE_TOPICS_MAX:
-            raise IllegalRequest("topics", f"at most {ROUTE_TOPICS_MAX}", str(len(request.topics)))
         topics = self._core.replica.state.topics
         routes = {}
         for name in request.topics:

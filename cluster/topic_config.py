@@ -21,8 +21,8 @@ QUEUES_MAX: Final = 65_536
 DEFAULT_TOPIC_QUEUES: Final = 8
 RETRIES_MAX: Final = 1_000
 _INT_MAX: Final = (1 << 31) - 1
-_ATTRIBUTES_MAX: Final = 64
-_ATTRIBUTE_LENGTH_MAX: Final = 1_024
+ATTRIBUTES_MAX: Final = 64
+ATTRIBUTE_LENGTH_MAX: Final = 1_024
 
 # In order of the names, each of them once.
 Attributes = tuple[tuple[str, str], ...]
@@ -128,14 +128,14 @@ def _check_range(what: str, value: int, low: int, high: int) -> None:
 
 
 def _check_attributes(what: str, attributes: Attributes) -> None:
-    if len(attributes) > _ATTRIBUTES_MAX:
-        raise IllegalMessage(f"attributes {what}", f"at most {_ATTRIBUTES_MAX}", str(len(attributes)))
+    if len(attributes) > ATTRIBUTES_MAX:
+        raise IllegalMessage(f"attributes {what}", f"at most {ATTRIBUTES_MAX}", str(len(attributes)))
     names = [name for name, _ in attributes]
     if names != sorted(set(names)):
         raise IllegalMessage(f"attributes {what}", "each name once, in order", repr(names)[:200])
     for name, value in attributes:
-        if not name or len(name) > _ATTRIBUTE_LENGTH_MAX or len(value) > _ATTRIBUTE_LENGTH_MAX:
-            expected = f"names and values of at most {_ATTRIBUTE_LENGTH_MAX} characters"
+        if not name or len(name) > ATTRIBUTE_LENGTH_MAX or len(value) > ATTRIBUTE_LENGTH_MAX:
+            expected = f"names and values of at most {ATTRIBUTE_LENGTH_MAX} characters"
             raise IllegalMessage(f"attributes {what}", expected, f"{name[:80]!r}: {value[:80]!r}")
         if not (name + value).isprintable():
             raise IllegalMessage(f"attributes {what}", "printable text", f"{name!r}: {value!r}")

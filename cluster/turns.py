@@ -14,15 +14,26 @@ TURN_S: Final = 0.005
 Result = TypeVar("Result")
 
 
+class Pace:
+    """Gives way in a coroutine that does many small things: made at its begin."""
+
+    def __init__(self) -> None:
+        self._turn_end = monotonic() + TURN_S
+
+    async def give_way(self) -> None:
+        """Let others have their turn if this one has lasted for long enough."""
+        if monotonic() >= self._turn_end:
+            await asyncio.sleep(0)
+            self._turn_end = monotonic() + TURN_S
+
+
 async def in_turns(steps: Steps[Result]) -> Result:
     """Do all steps, and let others have their turn every few milliseconds; return the result."""
-    turn_end = monotonic() + TURN_S
+    pace = Pace()
     while True:
         try:
             next(steps)
         except StopIteration as end:
             result: Result = end.value
             return result
-        if monotonic() >= turn_end:
-            await asyncio.sleep(0)
-            turn_end = monotonic() + TURN_S
+        await pace.give_way()

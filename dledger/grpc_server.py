@@ -14,10 +14,12 @@ from typing import Any
 import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from dledger.config import Address
 from dledger.errors import DLedgerError
+from dledger.request_bounds import STANDARD_BOUNDS
+from dledger.request_guard import Guard, RequestGuard
 from store.descriptors import connections_max
 
 # Above the largest batch of the shipped client (8 MiB), so that a batch or body slightly too large meets a typed
@@ -38,6 +40,12 @@ SERVER_OPTIONS = (
 )
 
 
+_STANDARD: tuple[Any, ...] = (
+    health_pb2.DESCRIPTOR.services_by_name["Health"],
+    reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"],
+)
+
+
 class ServerNotStarted(DLedgerError):
     """The server cannot listen on its address; choose another one, or stop who holds it."""
 
@@ -50,11 +58,13 @@ class Served:
         add: adds the servicer to a server; a function of the generated stubs.
         servicer: answers.
         service: what it answers.
+        guard: what its requests pass first.
     """
 
     add: Callable[[Any, grpc.aio.Server], None]
     servicer: object
     service: ServiceDescriptor
+    guard: Guard
 
 
 async def start_grpc_server(
@@ -78,7 +88,10 @@ async def start_grpc_server(
         ServerNotStarted: the address is taken or wrong.
     """
     bound = ("grpc.max_allowed_incoming_connections", connections_max())
-    server = grpc.aio.server(options=[*options, bound], maximum_concurrent_rpcs=calls_max)
+    guards = {each.service: each.guard for each in services}
+    guards.update(dict.fromkeys(_STANDARD, Guard(STANDARD_BOUNDS)))
+    guard = RequestGuard(guards)
+    server = grpc.aio.server(interceptors=[guard], options=[*options, bound], maximum_concurrent_rpcs=calls_max)
     for each in services:
         each.add(each.servicer, server)
     await _add_standard_services(server, [each.service.full_name for each in services])

@@ -18,6 +18,7 @@ What bad input gets (code, and where it is found):
 | append: backlog full                                          | 503 LEADER_PENDING_FULL             | node       |
 | append: disk full                                             | 415 DISK_FULL                       | driver     |
 | append: not committed in time                                 | 502 WAIT_QUORUM_ACK_TIMEOUT         | node       |
+| a field above its bound (`dledger.request_bounds`)            | 411 UNEXPECTED_ARGUMENT             | guard      |
 | read: neither index nor position; limit negative or absurd    | 411 UNEXPECTED_ARGUMENT             | here       |
 | read: no entry begins at the position                         | 411 UNEXPECTED_ARGUMENT             | log_reader |
 | read: begins before the log                                   | 419 INDEX_LESS_THAN_LOCAL_BEGIN     | log_reader |
@@ -46,12 +47,16 @@ from dledger.node import Node
 from dledger.pending_appends import AppendResult
 from dledger.pending_reads import RequestRefused
 from dledger.pipelined_call import PipelinedCall
-from dledger.service_answers import hint, status_response
+from dledger.request_bounds import LOG_BOUNDS
+from dledger.request_guard import BadRequest, BoundsCheck, Guard
+from dledger.service_answers import hint, refuse_log_request, status_response
 from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 FOLLOWERS_MAX = 256
+
+_SERVICE = log_pb2.DESCRIPTOR.services_by_name["LogService"]
 
 
 def log_services(node: Node, *, append_refusal: str = "") -> list[Served]:
@@ -65,12 +70,14 @@ def log_services(node: Node, *, append_refusal: str = "") -> list[Served]:
         Served(
             log_pb2_grpc.add_LogServiceServicer_to_server,
             LogService(node, append_refusal=append_refusal),
-            log_pb2.DESCRIPTOR.services_by_name["LogService"],
+            _SERVICE,
+            Guard(LOG_BOUNDS, refuse_log_request, is_stream_checked=True),
         ),
         Served(
             admin_pb2_grpc.add_AdminServiceServicer_to_server,
             AdminService(node),
             admin_pb2.DESCRIPTOR.services_by_name["AdminService"],
+            Guard(LOG_BOUNDS, refuse_log_request),
         ),
     ]
 
@@ -97,6 +104,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         self._append_refusal = append_refusal
         self._group = node.config.group
         self._followers_count = 0
+        self._check_bounds = BoundsCheck(_SERVICE.methods_by_name["AppendStream"], LOG_BOUNDS)
 
     # -------------------------------------------------------------------------------------------------------- append
 
@@ -122,6 +130,10 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         return refused
 
     def _refusal_of(self, request: log_pb2.AppendRequest) -> AppendResult | None:
+        try:
+            self._check_bounds(request)
+        except BadRequest as error:
+            return AppendResult(ResponseCode.UNEXPECTED_ARGUMENT, str(error))
         if request.group != self._group:
             return AppendResult(ResponseCode.UNKNOWN_GROUP, self._unknown_group_message(request.group))
         if self._append_refusal:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from google.protobuf.message import Message
+
 from dledger.errors import ResponseCode
 from dledger.node_status import Leader, NodeStatus
 from dledger.v1 import log_pb2, member_pb2
+from store.errors import IllegalRequest
 
 
 def hint(leader: Leader) -> log_pb2.LeaderHint:
@@ -65,3 +70,14 @@ def status_response(status: NodeStatus) -> log_pb2.StatusResponse:
         applied_index=status.applied_index,
         snapshot_index=status.snapshot_index,
     )
+
+
+def refuse_log_request(error: IllegalRequest, response: Any, request: Any) -> Message:
+    """Return the response to a request that breaks a bound: see `dledger.request_guard.Refuse`."""
+    response.code = ResponseCode.UNEXPECTED_ARGUMENT
+    response.message = str(error)
+    if isinstance(response, log_pb2.AppendResponse):
+        response.first_index = response.term = -1
+        response.request_id = 0 if request is None else request.request_id
+    filled: Message = response
+    return filled

@@ -413,7 +413,7 @@ class GetRequest(_message.Message):
     offset: _builtins.int
     """Of the first message wanted."""
     max_messages: _builtins.int
-    """1 to 32,767; 0 = 32."""
+    """0 = 32; at most 4,096, more counts as that."""
     max_bytes: _builtins.int
     """Of records; at least one message is delivered. 0 = 4 MiB, which is also the most."""
     tags: _builtins.str
@@ -1219,7 +1219,9 @@ class CommitOffsetRequest(_message.Message):
     topic: _builtins.str
     @_builtins.property
     def queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """One value for each queue, in all lists; at most 4,096 queues."""
+        """One value for each queue, in all lists; at most 65,536 queues, each once. More than 1,024 are kept in several steps:
+        a failure may leave the first of them done.
+        """
 
     @_builtins.property
     def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
