@@ -50,8 +50,16 @@ class FilesReplaced(PipelineError):
     """Files that a batch would take the place of are not in the lake any more: another batch has replaced them."""
 
 
+class TableChanged(PipelineError):
+    """Another program changed the table of a lake (DELETE, OPTIMIZE): upkeep would undo that, or delete live files."""
+
+
 class Table(Protocol):
     """What keeps the files of a lake as a table."""
+
+    def paths(self) -> frozenset[str]:
+        """Return the files that the table holds now, below the root; one with rows deleted in it is not among them."""
+        ...
 
     def apply(self, manifest: Manifest) -> None:
         """Take in what a batch did, unless that is done already."""
@@ -146,6 +154,7 @@ class Lake:
         Raises:
             DamagedLake: a file that is to be published is missing.
             FilesReplaced: one of `removed` is not in the lake; nothing was changed.
+            TableChanged: files are to be replaced, and another program changed the table; nothing was changed.
         """
         now_ms = time.time_ns() // 1_000_000
         mine = Manifest(batch, now_ms, tuple(files), tuple(removed), covers, note or {})
@@ -168,6 +177,7 @@ class Lake:
     def _check_removed(self, mine: Manifest) -> None:
         """Two batches in the place of the same files would double their rows."""
         if mine.removed and self._manifests.get(mine.batch) is None:
+            self._check_tables()
             gone = sorted(set(mine.removed) - {file.path for file in self.files()})
             if gone:
                 self._discard(mine.files)
@@ -186,8 +196,37 @@ class Lake:
     def publish(self) -> None:
         """Publish what is decided and is not published to the last file: a driver has died in between."""
         with self._turn():
-            for manifest in self._manifests.unpublished():
-                self._publish(manifest)
+            self._publish_decided()
+
+    def _publish_decided(self) -> None:
+        for manifest in self._manifests.unpublished():
+            self._publish(manifest)
+
+    def check_tables(self) -> None:
+        """Check that the table holds exactly the files that the manifests name.
+
+        Raises:
+            TableChanged: another program changed the table; upkeep must not touch this lake.
+        """
+        with self._turn():
+            self._check_tables()
+
+    def _check_tables(self) -> None:
+        # A driver that died may have decided a batch that no table has taken in yet.
+        self._publish_decided()
+        held = {file.path for file in self.files()}
+        for table in self._tables or self._open_tables():
+            found = table.paths()
+            if strange := sorted(held ^ found):
+                where = "only in the table" if strange[0] in found else "only in the manifests"
+                remedy = (
+                    "Compaction and vacuum work only on tables that no other program changes: use the other program's, "
+                    "or archive the log into a new lake (docs/lakes.md)"
+                )
+                raise TableChanged(
+                    f"lake {self.root}", f"a {self.kind} table of the {len(held)} files in the manifests",
+                    f"{len(strange)} that differ, first of all {strange[0]}, {where}", remedy,
+                )  # fmt: skip
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -256,8 +295,13 @@ class Lake:
                 self._files.remove(f"{self.root}/{path}")
 
     def sweep(self, paths: Iterable[str]) -> list[str]:
-        """Delete files that no batch holds, and folders that are empty then, while no driver commits; return which."""
+        """Delete files that no batch holds, and folders that are empty then, while no driver commits; return which.
+
+        Raises:
+            TableChanged: another program changed the table, which may need these files; nothing was deleted.
+        """
         with self._turn():
+            self._check_tables()
             held = {file.path for file in self.files()}
             unused = [path for path in paths if path not in held]
             self.remove(unused)

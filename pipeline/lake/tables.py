@@ -88,6 +88,10 @@ class DeltaLakeTable:
         properties = transaction.CommitProperties(app_transactions=[done])
         table.create_write_transaction(actions, "append", self._schema, list(PARTITIONS), commit_properties=properties)
 
+    def paths(self) -> frozenset[str]:
+        """Return the files that the table holds now, below the root."""
+        return frozenset(self._paths(self._delta.DeltaTable(self._root)))
+
     @staticmethod
     def _paths(table: Any) -> set[str]:
         # The log of a Delta table has paths as URIs.
@@ -133,6 +137,11 @@ class IcebergTable:
             if manifest.files:
                 paths = [f"{self._root}/{file.path}" for file in manifest.files]
                 change.add_files(paths, check_duplicate_files=False)
+
+    def paths(self) -> frozenset[str]:
+        """Return the files that the table holds now, below the root; one with rows deleted in it is not among them."""
+        tasks = self._table.refresh().scan().plan_files()
+        return frozenset(task.file.file_path.removeprefix(f"{self._root}/") for task in tasks if not task.delete_files)
 
 
 def _package(name: str, extra: str) -> ModuleType:

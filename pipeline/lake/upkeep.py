@@ -6,6 +6,8 @@ offset as before. It is a batch like others: the new files take the place of the
 *Vacuum* deletes files that no manifest refers to: what tasks wrote for a batch that was never committed or was written
 twice, and what compaction has replaced. It spares what is younger than an age, for a query may be about to commit it,
 and readers of tables may look at an earlier version.
+
+Both refuse a lake whose table another program changed (`pipeline.lake.lake.TableChanged`).
 """
 
 from __future__ import annotations
@@ -88,8 +90,10 @@ def compact(lake: Lake, *, target_size_bytes: int = TARGET_SIZE_BYTES, compressi
         compression: of the new files.
 
     Raises:
+        pipeline.lake.lake.TableChanged: another program changed the table, and compaction would undo that.
         pipeline.common.errors.PipelineError: a file cannot be read. What is done stays.
     """
+    lake.check_tables()
     done: list[Manifest] = []
     for log, files in _groups(lake, target_size_bytes):
         try:
@@ -142,8 +146,12 @@ def vacuum(lake: Lake, *, age_s: float = VACUUM_AGE_S, is_dry: bool = False) -> 
         lake: published to the last batch, which this does first.
         age_s: what was changed within so many seconds stays.
         is_dry: delete nothing.
+
+    Raises:
+        pipeline.lake.lake.TableChanged: another program changed the table, which may hold files that no manifest names;
+            nothing was deleted.
     """
-    lake.publish()
+    lake.check_tables()
     held = {file.path for file in lake.files()}
     before_s = time.time_ns() / 1e9 - age_s
     root = Path(lake.root)

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from pipeline.common.errors import PipelineError
-from pipeline.lake.lake import Lake
+from pipeline.lake.lake import Lake, TableChanged
 from pipeline.lake.manifest import BatchId
+from pipeline.lake.upkeep import compact, vacuum
 from tests.lake_rows import NAMES, records_of, rows_of
 
 deltalake = pytest.importorskip("deltalake")
@@ -111,3 +112,64 @@ def test_files_that_others_take_the_place_of_leave_the_table(tmp_path, kind):
 
     assert numbers(tmp_path, kind) == list(range(30))
     assert {file.path for file in lake.files()} == {file.path for file in merged}
+
+
+def filled(root, kind, batches=4):
+    lake = lake_at(root, kind)
+    for number in range(batches):
+        rows = rows_of(records_of(50))
+        lake.commit(BatchId("query", number), stage(lake, rows, f"query-{number}-0"))
+    return lake
+
+
+def delete_some(root, kind):
+    if kind == "delta":
+        deltalake.DeltaTable(str(root)).delete("queueOffset >= 10")
+    else:
+        catalog = sql.SqlCatalog("dledger", uri=f"sqlite:///{root}/_catalog.db", warehouse=Path(root).as_uri())
+        catalog.load_table("dledger.messages").delete(
+            "topic == 'orders'"
+        )  # whole files
+
+
+def files_under(root):
+    return sorted(str(path) for path in Path(root).rglob("*") if path.is_file() and path.name != "_lock")
+
+
+@pytest.mark.parametrize("work", [compact, lambda lake: vacuum(lake, age_s=-1.0)], ids=["compact", "vacuum"])
+def test_upkeep_refuses_a_table_that_another_program_changed_and_changes_nothing(tmp_path, kind, work):
+    lake = filled(tmp_path, kind)
+    delete_some(tmp_path, kind)
+    rows = numbers(tmp_path, kind)
+    before = files_under(tmp_path)
+
+    with pytest.raises(TableChanged, match=r"docs/lakes\.md"):
+        work(lake)
+
+    assert files_under(tmp_path) == before
+    assert numbers(tmp_path, kind) == rows
+
+
+def test_vacuum_deletes_no_file_that_delta_compacted(tmp_path):
+    lake = filled(tmp_path, "delta")
+    rows = numbers(tmp_path, "delta")
+    deltalake.DeltaTable(str(tmp_path)).optimize.compact()
+
+    with pytest.raises(TableChanged):
+        vacuum(lake, age_s=-1.0)
+
+    assert numbers(tmp_path, "delta") == rows
+
+
+def test_upkeep_works_on_what_a_dead_driver_decided(tmp_path, kind):
+    lake = filled(tmp_path, kind)
+    rows = numbers(tmp_path, kind)
+    late = Lake.open(str(tmp_path))
+    with suppress(RuntimeError), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lake, "_publish", lambda *_: (_ for _ in ()).throw(RuntimeError))
+        lake.commit(BatchId("query", 9), stage(lake, rows_of(records_of(50)), "query-9-0"))
+
+    assert compact(late)
+    vacuum(late, age_s=-1.0)
+
+    assert len(numbers(tmp_path, kind)) == len(rows) + 50
