@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +18,7 @@ from pipeline.cli.common import (
     command_session,
     told_errors,
 )
+from pipeline.common.errors import BadOption
 from pipeline.spark.session import LOCAL_MASTER
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ def rebuild(
         from pipeline.spark.jobs import run_each  # noqa: PLC0415
         from pipeline.spark.progress import shown_progress  # noqa: PLC0415
 
+        if scratch is not None and not Path(scratch).is_dir():
+            raise BadOption("--scratch", "a folder that exists", scratch, "Create it, or omit the option")
         with open_store(directory) as view:
             size = view.size
         with command_session("rebuild", master, conf) as spark, shown_progress(spark, "building", size):

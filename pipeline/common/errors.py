@@ -57,6 +57,16 @@ class UnknownOption(BadOption):
         super().__init__(name, f"one of {', '.join(names)}", "no such option", _did_you_mean(name, names))
 
 
+class NoCatalogTable(PipelineError):
+    """`CREATE TABLE … USING` was given. Spark keeps a table's options and never passes them to a source in Python."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"CREATE TABLE … USING {name}", "a temporary view", "a table of the catalog, whose options Spark does not "
+            "pass on when the table is read", f"Write CREATE TEMPORARY VIEW … USING `{name}` OPTIONS (path '…')",
+        )  # fmt: skip
+
+
 class UnknownColumn(BadOption):
     """There is no column of this name."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from pipeline.common.errors import BadOption, UnknownOption
+from pipeline.common.errors import BadOption, NoCatalogTable, UnknownOption
 
 _SIZE: Final = re.compile(r"(\d+)\s*([kmgt]?)i?b?", re.ASCII | re.IGNORECASE)
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?", re.ASCII)
@@ -85,6 +85,16 @@ def parse_names(name: str, text: str) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise BadOption(name, "each name once", repr(text))
     return names
+
+
+def check_no_table(given: Mapping[str, str], source: str) -> None:
+    """Check that options are those of a query, not of a table of Spark's catalog.
+
+    Raises:
+        NoCatalogTable: Spark put its own `provider` among them.
+    """
+    if given.get("provider", "").lower() == source:
+        raise NoCatalogTable(source)
 
 
 def check_names(given: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:

@@ -172,7 +172,7 @@ def _uneven_queues(report: Report) -> Iterator[ReportFinding]:
 
 def _hot_keys(report: Report) -> Iterator[ReportFinding]:
     keyed = {topic.topic: topic.keyed for topic in report.topics if topic.messages >= _MESSAGES_MIN}
-    hot = [key for key in report.hot_keys if key.at_least > _HOT_SHARE * keyed.get(key.topic, report.messages)]
+    hot = [key for key in report.hot_keys if key.topic in keyed and key.at_least > _HOT_SHARE * keyed[key.topic]]
     if hot:
         told = ", ".join(
             f"{key.name} ({share_text(key.at_least / keyed[key.topic])} of the messages of {key.topic} with a key)"

@@ -67,7 +67,9 @@ _NAMES_SHOWN: Final = 8
 _QUEUES_LABELLED_MAX: Final = 12
 _HEAT_TOPICS_MAX: Final = 24
 _HEAT_QUEUES_MAX: Final = 32
+# Characters of a name beside a plot: a longer one would leave no room for the plot itself.
 _NAME_MAX: Final = 26
+_PAIR_NAME_MAX: Final = 14
 _MS_A_DAY: Final = 86_400_000
 _ROW: Final = 0.27
 _TIPS: Final = "tip-"
@@ -165,7 +167,8 @@ def draw_topics(report: Report) -> str:
     def draw(plot: _Plot) -> None:
         sizes = [topic.size for topic in shown]
         texts = [f"{bytes_text(topic.size)} · {short_count(topic.messages)} messages" for topic in shown]
-        _bars(plot, [topic.topic for topic in shown], sizes, texts, _SERIES[0])
+        names = [topic.topic for topic in shown]
+        _bars(plot, list(map(_short, names)), names, sizes, texts, _SERIES[0])
 
     return _drawn("topics", 5.7, _ROW * max(len(shown), 4) + 0.3, "Bytes of the largest topics", draw)
 
@@ -179,13 +182,16 @@ def draw_names(name: str, label: str, counts: Sequence[NameCount], color: int) -
             f"{count.at_least:,}" if count.at_least == count.at_most else f"{count.at_least:,} to {count.at_most:,}"
             for count in shown
         ]
-        names = [f"{_short(count.topic)} / {_short(count.name)}" for count in shown]
-        _bars(plot, names, [count.at_least for count in shown], texts, _SERIES[color])
+        labels = [f"{_short(count.topic, _PAIR_NAME_MAX)} / {_short(count.name, _PAIR_NAME_MAX)}" for count in shown]
+        names = [f"{count.topic} / {count.name}" for count in shown]
+        _bars(plot, labels, names, [count.at_least for count in shown], texts, _SERIES[color])
 
     return _drawn(name, 5.7, _ROW * max(len(shown), 4) + 0.3, label, draw)
 
 
-def _bars(plot: _Plot, names: Sequence[str], values: Sequence[float], texts: Sequence[str], color: str) -> None:
+def _bars(
+    plot: _Plot, labels: Sequence[str], names: Sequence[str], values: Sequence[float], texts: Sequence[str], color: str
+) -> None:
     axes = plot.axes
     places = np.arange(len(names))
     bars = axes.barh(places, values, height=0.72, color=color)
@@ -200,10 +206,12 @@ def _bars(plot: _Plot, names: Sequence[str], values: Sequence[float], texts: Seq
             fontsize=9.5,
             color=_SOFT,
         )
-    axes.set_yticks(places, [_short(name, 2 * _NAME_MAX) for name in names])
+    axes.set_yticks(places, labels)
     axes.tick_params(axis="y", labelcolor=_INK)
     axes.invert_yaxis()
-    axes.set_xlim(0, max([*values, 1]) * 1.42)
+    # Long labels leave a narrow plot, in which the figures need a larger share.
+    room = 1.42 if max(map(len, labels), default=0) <= _NAME_MAX - _PAIR_NAME_MAX // 2 else 2.0
+    axes.set_xlim(0, max([*values, 1]) * room)
     axes.set_xticks([])
     axes.grid(visible=False)
     axes.spines["bottom"].set_visible(False)
@@ -321,9 +329,11 @@ def draw_queues(report: Report) -> str:
 
 
 def _short(name: str, size: int = _NAME_MAX) -> str:
+    """Return a name of at most so many characters, without its middle, for an axis or a legend."""
+    end = (size - 1) // 3
+    name = name if len(name) <= size else f"{name[: size - 1 - end]}…{name[-end:]}"
     # A dollar sign would begin a formula.
-    name = name.replace("$", r"\$")
-    return name if len(name) <= size else f"{name[: size - 9]}…{name[-8:]}"
+    return name.replace("$", r"\$")
 
 
 def _milliseconds(value: float) -> str:

@@ -50,6 +50,7 @@ class LakeSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of the lake."""
+        values.check_no_table(self.options, self.name())
         return from_arrow_schema(Lake.open(self._root()).schema)
 
     def reader(self, schema: StructType) -> LakeReader:

@@ -88,8 +88,6 @@ def spark_session(name: str, choice: SparkChoice) -> Iterator[SparkSession]:
     if running is not None:
         yield running
         return
-    # The default is whatever `python3` is, which may be one without our packages.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"dledger {name}")
     if not is_submitted():
         builder = builder.master(choice.master)
@@ -97,11 +95,33 @@ def spark_session(name: str, choice: SparkChoice) -> Iterator[SparkSession]:
             builder = builder.config(setting, value)
     for setting, value in pairs:
         builder = builder.config(setting, value)
-    session = builder.getOrCreate()
+    session = start(builder)
     try:
         yield session
     finally:
         session.stop()
+
+
+def start(builder: SparkSession.Builder) -> SparkSession:
+    """Return the session of a builder, with this Python on all sides and both data sources registered.
+
+    Spark looks for sources in a Python process of its own, which is whatever `python3` the PATH names: another one than
+    this where a program is run as `.venv/bin/python job.py`, and one without the modules of `--py-files`. With this
+    function neither matters.
+
+    Args:
+        builder: `SparkSession.builder`, with master, name and settings as you like. In a process that has no session
+            yet: one that runs keeps its Python.
+    """
+    # The default is whatever `python3` is, which may be one without our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = builder.getOrCreate()
+    from pipeline.spark.lake import LakeSource  # noqa: PLC0415  # without PySpark this module must load
+    from pipeline.spark.source import DLedgerSource  # noqa: PLC0415
+
+    for source in (DLedgerSource, LakeSource):
+        session.dataSource.register(source)
+    return session
 
 
 def _own_settings(master: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from pipeline.common import arrow_check
+from pipeline.common.option_values import check_no_table
 from pipeline.log.selection import Selection
 from pipeline.source.options import SourceOptions, parse_source_options
 from pipeline.source.plan import batch_parts
@@ -46,6 +47,7 @@ class DLedgerSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns that the options ask for."""
+        check_no_table(self.options, self.name())
         return default_ddl(self._parsed)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -127,9 +127,7 @@ def delete_some(root, kind):
         deltalake.DeltaTable(str(root)).delete("queueOffset >= 10")
     else:
         catalog = sql.SqlCatalog("dledger", uri=f"sqlite:///{root}/_catalog.db", warehouse=Path(root).as_uri())
-        catalog.load_table("dledger.messages").delete(
-            "topic == 'orders'"
-        )  # whole files
+        catalog.load_table("dledger.messages").delete("topic == 'orders'")  # whole files
 
 
 def files_under(root):

@@ -1,6 +1,7 @@
 """Reports: their figures are those of the messages however the log was cut, and what is unusual is said in words."""
 
 import json
+import re
 from html.parser import HTMLParser
 
 import pytest
@@ -209,3 +210,21 @@ def test_the_page_stands_alone_and_is_the_same_each_time(sample, tmp_path):
 def test_the_page_of_an_empty_log_says_so(tmp_path):
     write_report(summarise(ReportPartial(), "empty"), tmp_path / "page.html", None)
     assert "holds no such message" in (tmp_path / "page.html").read_text()
+
+
+def test_a_log_of_a_few_messages_with_one_key_has_a_report():
+    assert "Hot keys" not in unusual([{"keys": "same"}] * 9)
+
+
+def test_long_names_are_shortened_in_plots_and_whole_in_tips_and_tables():
+    names = ["X" * 141, "orders-" + "payments_and_refunds-" * 6 + "eu$west$1", "%RETRY%" + "W" * 110]
+    report = report_of([{"topic": name, "keys": f"k{'K' * 80}", "tags": "T" * 60} for name in names for _ in range(9)])
+
+    page = page_of(report, find_unusual(report))
+
+    labels = re.findall(r"<text [^>]*>([^<]*)</text>", page)
+    assert any("…" in label for label in labels)
+    assert max(map(len, labels)) <= 40
+    for name in names:
+        assert f"<td>{name}</td>" in page
+        assert f"<title>{name}: " in page

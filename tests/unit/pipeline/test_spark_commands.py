@@ -104,6 +104,13 @@ def test_a_folder_that_is_missing_is_told_before_the_work(tmp_path, words):
     assert f"{option} {tmp_path / 'nowhere' / 'file'}: expected a file in a folder that is there" in done.stderr
 
 
+def test_a_scratch_folder_that_is_missing_is_told_before_spark_starts(tmp_path):
+    done = run("rebuild", str(tmp_path), "--verify", "--scratch", str(tmp_path / "nowhere"))
+
+    assert done.exit_code == 2
+    assert f"--scratch: expected a folder that exists, found {tmp_path / 'nowhere'}" in done.stderr.replace("'", "")
+
+
 def test_a_file_that_cannot_be_written_is_told_in_a_line(tmp_path, capsys):
     with pytest.raises(typer.Exit) as ended, told_errors():
         tmp_path.write_text("a page")
