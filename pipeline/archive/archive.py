@@ -81,7 +81,7 @@ class Archive:
         verify_crc: compare each message with its checksums before it is archived.
 
     Raises:
-        pipeline.lake.lake.UnfitSchema, pipeline.common.errors.BadOption, pipeline.lake.manifest.DamagedLake:
+        pipeline.lake.columns.UnfitSchema, pipeline.common.errors.BadOption, pipeline.lake.manifest.DamagedLake:
             see `Lake.create`.
     """
 

@@ -27,6 +27,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from pipeline.common.errors import BadOption, PipelineError
+from pipeline.lake.columns import check_columns, type_of
 from pipeline.lake.files import STAGING, DataFile, FileWriter, read_rows
 from pipeline.lake.manifest import BatchId, DamagedLake, LogRange, Manifest, Manifests, create_once, read_sealed
 from store.errors import DirectoryLocked
@@ -40,10 +41,6 @@ _FORMAT: Final = 1
 _LOCK: Final = "_lock"
 _TURN_S: Final = 60.0
 _LOOK_S: Final = 0.05
-
-
-class UnfitSchema(PipelineError):
-    """The columns of a frame are not those of the lake."""
 
 
 class FilesReplaced(PipelineError):
@@ -127,8 +124,8 @@ class Lake:
         described = read_sealed(path, raw)
         columns: list[list[str]] = described["columns"]
         if schema is not None:
-            _check_columns(root, columns, schema)
-        known = pa.schema([pa.field(name, _type_of(text)) for name, text in columns])
+            check_columns(root, columns, schema)
+        known = pa.schema([pa.field(name, type_of(text)) for name, text in columns])
         return cls(root, described["kind"], known, system)
 
     # --------------------------------------------------------------------------------------------------- committing
@@ -386,52 +383,3 @@ class Lake:
 def lake_writer(root: str, kind: str, name: str, compression: str) -> FileWriter:
     """Return what writes the rows of one task into a lake; it need not be opened for it."""
     return FileWriter(root, name, compression, is_topic_stored=kind == "iceberg")
-
-
-def _check_columns(root: str, known: Sequence[Sequence[str]], schema: pa.Schema) -> None:
-    given = [[field.name, str(field.type)] for field in schema]
-    if given == [list(each) for each in known]:
-        return
-    only_known = [f"{name} {kind}" for name, kind in known if [name, kind] not in given]
-    only_given = [f"{name} {kind}" for name, kind in given if [name, kind] not in [list(each) for each in known]]
-    expected = f"the columns that it was made with: {', '.join(only_known) or 'these in another order'}"
-    remedy = "Select the same columns in the same order, or write to another directory"
-    raise UnfitSchema(f"lake {root}", expected, ", ".join(only_given) or "another order", remedy)
-
-
-_TYPES: Final = {
-    str(kind): kind
-    for kind in (
-        pa.string(),
-        pa.binary(),
-        pa.int8(),
-        pa.int16(),
-        pa.int32(),
-        pa.int64(),
-        pa.float32(),
-        pa.float64(),
-        pa.bool_(),
-        pa.date32(),
-        pa.timestamp("us"),
-        pa.timestamp("us", "UTC"),
-        pa.list_(pa.string()),
-        pa.map_(pa.string(), pa.string()),
-    )
-}
-
-
-def _type_of(text: str) -> pa.DataType:
-    return _TYPES[text]
-
-
-def check_types(schema: pa.Schema) -> None:
-    """Check that a lake can hold the types of these columns.
-
-    Raises:
-        UnfitSchema: it cannot.
-    """
-    for field in schema:
-        if str(field.type) not in _TYPES:
-            expected = f"one of the types {', '.join(_TYPES)}"
-            remedy = "Cast the column, or leave it out"
-            raise UnfitSchema(f"column {field.name!r}", expected, str(field.type), remedy)

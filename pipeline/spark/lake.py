@@ -24,8 +24,9 @@ from pyspark.sql.types import StructType
 from pipeline.common import option_values as values
 from pipeline.common.errors import BadOption
 from pipeline.common.grouping import grouped
+from pipeline.lake.columns import check_types
 from pipeline.lake.files import DataFile, check_lake_schema, read_rows
-from pipeline.lake.lake import Lake, check_types
+from pipeline.lake.lake import Lake
 from pipeline.lake.manifest import BatchId
 from pipeline.sink.options import LakeTarget, lake_root, parse_lake_target
 from pipeline.spark.task import partition_id, stream_task

@@ -11,8 +11,9 @@ import pytest
 
 from pipeline.columns.record_builder import build_records
 from pipeline.common.errors import BadOption, NotWritable
+from pipeline.lake.columns import UnfitSchema
 from pipeline.lake.files import FileWriter, UnfitRows, checksum_of
-from pipeline.lake.lake import Lake, UnfitSchema
+from pipeline.lake.lake import Lake
 from pipeline.lake.manifest import BatchId, DamagedLake, LogRange
 from store.os_files import OsFiles
 from tests.lake_rows import NAMES, records_of, rows_of
