@@ -13,7 +13,8 @@ from cluster.replicated import ReplicatedConfig, ReplicatedReplica
 from commitlog.system_records import MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
-from dledger.core.transitions import reset_election_deadline
+from dledger.core.roles import Leader
+from dledger.core.transitions import waiting_time_ms
 from dledger.disk_watch import DiskWatch
 from dledger.errors import DLedgerError
 from dledger.metrics import NodeMetrics
@@ -178,7 +179,8 @@ class Group:
             min_ms, max_ms = timeouts_of(each.node.config.raft)
             state.config = replace(state.config, min_election_timeout_ms=min_ms, max_election_timeout_ms=max_ms)
             each.node._parts.driver._disk = DiskWatch(max_ms)
-            reset_election_deadline(state)
+            if not isinstance(state.office, Leader):
+                state.office.deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
 
     @property
     def _running(self):

@@ -10,12 +10,12 @@ The leader's side stands above the follower's.
 from __future__ import annotations
 
 from dledger.core import membership
+from dledger.core.commits import learn_commit
 from dledger.core.events import ResetStore, WriteSnapshotChunk
 from dledger.core.log_tail import LogTail
 from dledger.core.messages import PushAccepted, ResetLog, SnapshotChunk, SnapshotProgress
 from dledger.core.progress import Progress
 from dledger.core.state import State
-from dledger.core.transitions import learn_commit
 from dledger.types import NO_INDEX, NO_TERM, LogState, SnapshotInfo
 
 # ------------------------------------------------------------------------------------------------- the leader's side
@@ -150,9 +150,10 @@ def on_reset(state: State, sender: str, message: ResetLog) -> None:
         if message.snapshot_index != NO_INDEX:
             # The next follower that lacks what we lack, too, needs it of us, should we lead.
             state.snapshot = state.stored
-    state.matched_index = max(state.matched_index, end)
+    office = state.follower
+    office.matched_index = max(office.matched_index, end)
     learn_commit(state, end)
-    match_index = min(state.persisted_index, state.matched_index)
+    match_index = min(state.persisted_index, office.matched_index)
     state.send(sender, PushAccepted(state.term, match_index, state.incarnation))
 
 

@@ -15,8 +15,9 @@ from dledger.core import membership, replication, transfer
 from dledger.core.events import AppendMembership, ChangeMembership, MembershipAction, RequestEnded
 from dledger.core.progress import Progress
 from dledger.core.quorum import quorum_of
-from dledger.core.state import Change, State
-from dledger.core.transitions import become_follower
+from dledger.core.roles import Change
+from dledger.core.state import State
+from dledger.core.transitions import resign
 from dledger.errors import ResponseCode
 from dledger.types import NO_INDEX, Member, Membership, MembershipEntry, Role
 
@@ -42,7 +43,7 @@ def on_change(state: State, event: ChangeMembership) -> None:
         state.emit(RequestEnded(event.request_id, ResponseCode.SUCCESS, "it is so already"))
         return
     _append(state, wanted)
-    state.change = Change(event.request_id, state.log.last_index)
+    state.leader.change = Change(event.request_id, state.log.last_index)
 
 
 def _wanted(state: State, event: ChangeMembership) -> Membership:
@@ -74,14 +75,14 @@ def _check_may_change(state: State) -> None:
         raise _Refused(ResponseCode.NOT_LEADER, "this node does not lead")
     if state.transfer is not None:
         raise _Refused(ResponseCode.LEADER_TRANSFERRING, f"the leadership goes to {state.transfer.target}")
-    if state.commit_index < state.term_start_index:
+    if state.commit_index < state.leader.term_start_index:
         raise _Refused(ResponseCode.LEADER_NOT_READY, "nothing of this leader's term is committed yet; try again")
     if membership.is_changing(state):
         raise _Refused(ResponseCode.REPEATED_REQUEST, "another membership change is not committed yet; try again")
 
 
 def _promoted(state: State, current: Membership, learner: Member) -> Membership:
-    progress = state.progress[learner.id]
+    progress = state.leader.progress[learner.id]
     if progress.incarnation is None or not progress.is_live(state.now_ms, state.config.max_election_timeout_ms):
         raise _Refused(ResponseCode.NETWORK_ERROR, f"{learner.id} does not answer; is it started, and reachable?")
     if progress.match_index == NO_INDEX:
@@ -110,7 +111,7 @@ def _check_quorum_lives(state: State, wanted: Membership) -> None:
 
 def _is_heard(state: State, wanted: Membership, voter: str) -> bool:
     """Say whether `voter` has answered this leader lately, and is not one that was wiped since `wanted` was true."""
-    progress, member = state.progress[voter], wanted.get(voter)
+    progress, member = state.leader.progress[voter], wanted.get(voter)
     is_live = progress.is_live(state.now_ms, state.config.max_election_timeout_ms)
     return is_live and member is not None and progress.incarnation == member.incarnation
 
@@ -128,7 +129,7 @@ def readmit(state: State, peer: str, progress: Progress) -> None:
 
 def _append(state: State, wanted: Membership) -> None:
     # Who is not heard from until now, or comes back after a removal, may have been wiped: the founding is over.
-    state.founders = frozenset()
+    state.leader.founders = frozenset()
     entry = MembershipEntry(state.log.last_index + 1, wanted)
     membership.add(state, [entry])
     state.emit(AppendMembership(entry, state.term))
@@ -140,7 +141,7 @@ def refresh_followers(state: State) -> None:
     """Begin to lead new members, and to part from those that were removed."""
     members = state.memberships[-1].membership.members
     for member in members:
-        progress = state.progress.get(member.id)
+        progress = state.leader.progress.get(member.id)
         if member.id == state.self_id:
             continue
         if progress is None:
@@ -148,7 +149,7 @@ def refresh_followers(state: State) -> None:
         else:
             progress.leaves_ms = -1
     ids = {member.id for member in members}
-    for peer, progress in state.progress.items():
+    for peer, progress in state.leader.progress.items():
         if peer not in ids and progress.leaves_ms < 0:
             progress.leaves_ms = state.now_ms + _FAREWELL_TIMEOUTS * state.config.max_election_timeout_ms
 
@@ -158,19 +159,19 @@ def part(state: State) -> None:
     index = state.memberships[-1].index
     gone = [
         peer
-        for peer, progress in state.progress.items()
+        for peer, progress in state.leader.progress.items()
         if progress.leaves_ms >= 0 and (state.now_ms >= progress.leaves_ms or progress.commit_sent >= index)
     ]
     for peer in gone:
-        del state.progress[peer]
+        del state.leader.progress[peer]
 
 
 def committed(state: State) -> None:
     """Tell who waits that the change is committed; go, if it removed us."""
-    change = state.change
+    change = state.leader.change
     if change is not None and state.commit_index >= change.index:
-        state.change = None
+        state.leader.change = None
         state.emit(RequestEnded(change.request_id, ResponseCode.SUCCESS))
     if not membership.is_changing(state) and state.self_id not in state.voters:
         transfer.hand_over(state)
-        become_follower(state, state.term, None)
+        resign(state)

@@ -2,56 +2,52 @@
 
 from __future__ import annotations
 
-from dledger.core import leader, membership, transfer
+from dledger.core import leader, membership, transfer, transitions
 from dledger.core.messages import TimeoutNow, VoteRequest, VoteResponse
+from dledger.core.roles import Candidate, Follower, Leader
 from dledger.core.state import State
-from dledger.core.transitions import become_follower, hears_leader, reset_election_deadline
 from dledger.types import Role
 
 
-def tick(state: State) -> None:
+def tick(state: State, office: Follower | Candidate) -> None:
     """Stand for election when no leader has shown itself for a whole random timeout."""
-    if state.now_ms < state.election_deadline_ms:
+    if state.now_ms < office.deadline_ms:
         return
     if membership.may_stand(state):
         start_pre_vote(state)
     else:
         state.turns_left_to_others += not state.is_disk_stalling
-        become_follower(state, state.term, None)
-        reset_election_deadline(state)
+        transitions.lose_leader(state)
 
 
 def start_pre_vote(state: State) -> None:
     """Ask whether we would be elected, without raising the term: a node that was cut off disturbs nobody."""
-    state.is_asked_to_stand = False
-    _stand(state, is_pre_vote=True, request_term=state.term + 1)
+    transitions.ask_pre_votes(state)
+    _ask(state, request_term=state.term + 1)
 
 
-def start_vote(state: State) -> None:
+def start_vote(state: State, *, is_asked_to_stand: bool = False) -> None:
     """Raise the term, vote for ourselves and ask for the others' votes."""
-    state.term += 1
-    state.voted_for = state.self_id
-    _stand(state, is_pre_vote=False, request_term=state.term)
+    transitions.ask_votes(state, is_asked_to_stand=is_asked_to_stand)
+    _ask(state, request_term=state.term)
 
 
 def on_timeout_now(state: State, sender: str, _message: TimeoutNow) -> None:
     """Stand at once, because the leader asks for it and we hold all that it has (dissertation §3.10)."""
     if state.role is Role.FOLLOWER and state.leader_id == sender and membership.may_stand(state):
-        state.is_asked_to_stand = True
-        start_vote(state)
+        start_vote(state, is_asked_to_stand=True)
 
 
-def _stand(state: State, *, is_pre_vote: bool, request_term: int) -> None:
-    become_candidate(state)
-    state.is_pre_vote = is_pre_vote
+def _ask(state: State, *, request_term: int) -> None:
+    candidate = state.candidate
     for voter in state.voters:
         if voter != state.self_id:
             request = VoteRequest(
                 term=request_term,
-                is_pre_vote=is_pre_vote,
+                is_pre_vote=candidate.is_pre_vote,
                 last_index=state.log.last_index,
                 last_term=state.log.last_term,
-                is_transfer=state.is_asked_to_stand,
+                is_transfer=candidate.is_asked_to_stand,
                 voter_incarnation=state.incarnations[voter],
                 life=state.life,
             )
@@ -60,13 +56,17 @@ def _stand(state: State, *, is_pre_vote: bool, request_term: int) -> None:
         _count_vote(state, state.self_id, is_founding=state.is_founding)
 
 
-def become_candidate(state: State) -> None:
-    """Leave the leader, and count votes from none."""
-    become_follower(state, state.term, None)
-    state.role = Role.CANDIDATE
-    state.votes = set()
-    state.founding_votes = set()
-    reset_election_deadline(state)
+def hears_leader(state: State) -> bool:
+    """Say whether a leader showed itself within the shortest election timeout (dissertation §4.2.3).
+
+    A node that has just started may have heard one before.
+    """
+    office = state.office
+    if isinstance(office, Leader) or state.now_ms < state.quiet_until_ms:
+        return True
+    if isinstance(office, Candidate) or office.leader_id is None:
+        return False
+    return state.now_ms - office.contact_ms < state.config.min_election_timeout_ms
 
 
 def _count_vote(state: State, voter: str, *, is_founding: bool) -> None:
@@ -76,14 +76,15 @@ def _count_vote(state: State, voter: str, *, is_founding: bool) -> None:
     only all together, and only who has nothing to lose. So a new group begins once all its voters are there, and a
     group in which disks were wiped is never begun anew behind the back of those that still hold its log.
     """
-    state.votes.add(voter)
+    candidate = state.candidate
+    candidate.votes.add(voter)
     if is_founding:
-        state.founding_votes.add(voter)
-    has_majority = len(state.votes) - len(state.founding_votes) >= state.quorum
-    is_unanimous = len(state.votes) == len(state.voters) and state.log.holds_only_no_ops
+        candidate.founding_votes.add(voter)
+    has_majority = len(candidate.votes) - len(candidate.founding_votes) >= state.quorum
+    is_unanimous = len(candidate.votes) == len(state.voters) and state.log.holds_only_no_ops
     if not has_majority and not is_unanimous:
         return
-    if state.is_pre_vote:
+    if candidate.is_pre_vote:
         start_vote(state)
     else:
         leader.take_office(state, is_founding=not has_majority)
@@ -108,7 +109,7 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
             # "If a server receives a RequestVote within the minimum election timeout of hearing from a current
             # leader, it does not update its term or grant its vote" (dissertation §4.2.3).
             return
-        become_follower(state, request.term, None)
+        transitions.see_term(state, request.term)
     is_granted = (
         request.term == state.term
         and state.voted_for in (None, sender)
@@ -117,8 +118,7 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
         and state.log.is_up_to_date(request.last_index, request.last_term)
     )
     if is_granted:
-        state.voted_for = sender
-        reset_election_deadline(state)
+        transitions.vote_for(state, sender)
     _answer(state, sender, request, term=state.term, is_granted=is_granted)
 
 
@@ -136,11 +136,12 @@ def _has_vote(state: State, request: VoteRequest) -> bool:
 
 def on_vote_response(state: State, sender: str, response: VoteResponse) -> None:
     """Count a vote that answers the open question of this life; anything else is late."""
-    if state.role is not Role.CANDIDATE or not response.is_granted or response.is_pre_vote != state.is_pre_vote:
+    office = state.office
+    if not isinstance(office, Candidate) or not response.is_granted or response.is_pre_vote != office.is_pre_vote:
         return
     if response.life != state.life:
         return
-    asked_term = state.term + 1 if state.is_pre_vote else state.term
+    asked_term = state.term + 1 if office.is_pre_vote else state.term
     if response.term == asked_term and sender in state.voters:
         _count_vote(state, sender, is_founding=response.is_founding)
 
@@ -158,4 +159,4 @@ def on_disk_health(state: State, *, is_sick: bool, is_stalling: bool) -> None:
     if state.role is Role.LEADER:
         transfer.hand_over(state)
     if state.role is not Role.FOLLOWER:
-        become_follower(state, state.term, None)
+        transitions.resign(state)

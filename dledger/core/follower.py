@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dledger.core import membership
+from dledger.core.commits import learn_commit
 from dledger.core.events import AppendPushed, TruncateFrom
 from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
+from dledger.core.roles import Follower
 from dledger.core.state import State
-from dledger.core.transitions import become_follower, learn_commit, reset_election_deadline
+from dledger.core.transitions import follow, reset_deadline
 from dledger.errors import InvariantBroken
 from dledger.types import NO_INDEX, NO_TERM, Role, Span
 
@@ -23,7 +25,7 @@ def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
         heartbeat.round,
         state.incarnation,
         is_healthy=not state.is_disk_sick,
-        is_unmatched=heartbeat.commit_index > state.matched_index,
+        is_unmatched=heartbeat.commit_index > state.follower.matched_index,
     )
     state.send(sender, response)
 
@@ -55,10 +57,11 @@ def on_push(state: State, sender: str, push: Push) -> None:
     if push.span is not None:
         _take_entries(state, push, push.span)
     matched = push.prev_index if push.span is None else push.span.last_index
-    state.matched_index = max(state.matched_index, matched)
+    office = state.follower
+    office.matched_index = max(office.matched_index, matched)
     learn_commit(state, push.commit_index)
-    state.owes_acknowledgement = True
-    if state.persisted_index >= state.matched_index:
+    office.owes_acknowledgement = True
+    if state.persisted_index >= office.matched_index:
         _acknowledge(state, sender)
 
 
@@ -75,8 +78,9 @@ def _agrees(state: State, index: int, term: int) -> bool:
 
 def on_persisted(state: State) -> None:
     """Acknowledge what has become durable, as far as it is known to equal the leader's log."""
-    if state.leader_id is not None and state.owes_acknowledgement:
-        _acknowledge(state, state.leader_id)
+    office = state.office
+    if isinstance(office, Follower) and office.leader_id is not None and office.owes_acknowledgement:
+        _acknowledge(state, office.leader_id)
 
 
 def on_push_not_taken(state: State, sender: str, push: Push) -> None:
@@ -96,13 +100,13 @@ def hear_leader(state: State, sender: str, *, is_founding: bool = False) -> None
     """
     # Of a second leader nothing is believed (`core.trust`).
     assert state.leader_id in (None, sender), (state.leader_id, sender)
-    become_follower(state, state.term, sender)
+    follow(state, sender)
     if state.is_founding:
         state.is_founding = False
         if not (is_founding and state.voted_for == sender):
             state.incarnation = state.draw(1, _INCARNATION_END)
-    state.leader_contact_ms = state.now_ms
-    reset_election_deadline(state)
+    state.follower.contact_ms = state.now_ms
+    reset_deadline(state)
 
 
 def _take_entries(state: State, push: Push, span: Span) -> None:
@@ -132,8 +136,9 @@ def _take_entries(state: State, push: Push, span: Span) -> None:
 
 
 def _acknowledge(state: State, leader_id: str) -> None:
-    match_index = min(state.persisted_index, state.matched_index)
-    state.owes_acknowledgement = match_index < state.matched_index
+    office = state.follower
+    match_index = min(state.persisted_index, office.matched_index)
+    office.owes_acknowledgement = match_index < office.matched_index
     state.send(leader_id, PushAccepted(state.term, match_index, state.incarnation))
 
 

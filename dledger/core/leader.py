@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from dledger.core import catch_up, changes, membership, reads, replication, transfer
+from dledger.core.commits import advance_commit
 from dledger.core.events import AppendProposal, Refuse
 from dledger.core.messages import HeartbeatResponse, PushAccepted, PushRefused, SnapshotProgress
 from dledger.core.progress import Progress
 from dledger.core.state import State
-from dledger.core.transitions import advance_commit, become_follower, settle_transfer
+from dledger.core.transitions import resign, take_lead
 from dledger.errors import ResponseCode
 from dledger.types import NO_INDEX, NO_TERM, Role
 
@@ -21,35 +22,25 @@ def take_office(state: State, *, is_founding: bool) -> None:
 
     `is_founding`: the group begins with this election; voters that have no past yet are told (ADR 7).
     """
-    state.role = Role.LEADER
-    state.leader_id = state.self_id
-    settle_transfer(state, state.self_id)
-    state.founders = frozenset(state.voters) if is_founding else frozenset()
+    take_lead(state, frozenset(state.voters) if is_founding else frozenset())
     state.is_founding = False
-    state.progress = {}
-    state.term_start_index = state.log.last_index + 1
-    state.round = 0
-    state.round_times.clear()
-    state.is_lease_void = False
-    state.preferred_pause_ms = 0
-    state.preferred_due_ms = state.now_ms + state.config.preferred_leader_interval_ms
     changes.refresh_followers(state)
     _append(state, None, 1)
     replication.broadcast_heartbeat(state)
-    for peer in state.progress:
+    for peer in state.leader.progress:
         replication.push(state, peer)
 
 
 def tick(state: State) -> None:
     """Step down without a quorum; else show that we live, tell commits, and ask again where answers are overdue."""
     if not _has_quorum(state):
-        become_follower(state, state.term, None)
+        resign(state)
         return
-    if state.now_ms >= state.heartbeat_due_ms:
+    if state.now_ms >= state.leader.heartbeat_due_ms:
         replication.broadcast_heartbeat(state)
         transfer.ask_target(state)
     is_parting = False
-    for peer, progress in state.progress.items():
+    for peer, progress in state.leader.progress.items():
         if progress.commit_sent < progress.commit_due:
             replication.send_heartbeat(state, peer, progress)
         progress.commit_due = min(progress.match_index, state.commit_index)
@@ -65,10 +56,8 @@ def tick(state: State) -> None:
 
 def _has_quorum(state: State) -> bool:
     """Say whether a majority, with us, answered within an election timeout (dissertation §6.2: check-quorum)."""
-    time_out_ms = state.config.max_election_timeout_ms
-    live = sum(
-        voter == state.self_id or state.progress[voter].is_live(state.now_ms, time_out_ms) for voter in state.voters
-    )
+    progress, time_out_ms = state.leader.progress, state.config.max_election_timeout_ms
+    live = sum(voter == state.self_id or progress[voter].is_live(state.now_ms, time_out_ms) for voter in state.voters)
     return live >= state.quorum
 
 
@@ -81,7 +70,7 @@ def on_propose(state: State, proposal: Any, count: int) -> None:
         state.emit(Refuse(proposal))
     elif state.transfer is not None:
         state.emit(Refuse(proposal, ResponseCode.LEADER_TRANSFERRING))
-    elif state.founders and state.commit_index < state.term_start_index:
+    elif state.leader.founders and state.commit_index < state.leader.term_start_index:
         # Until a majority has a past, only who has nothing to lose can be elected again.
         state.emit(Refuse(proposal, ResponseCode.LEADER_NOT_READY))
     else:
@@ -96,13 +85,13 @@ def _append(state: State, proposal: Any, count: int) -> None:
 
 def on_written(state: State) -> None:
     """Push what was just written; our own disk works at the same time (dissertation §10.2.1)."""
-    for peer in state.progress:
+    for peer in state.leader.progress:
         replication.push(state, peer)
 
 
 def _heard(state: State, sender: str, incarnation: int | None = None) -> Progress | None:
     """Take note of an answer; None: it comes from an earlier life of a node that was wiped since."""
-    progress = state.progress[sender]
+    progress = state.leader.progress[sender]
     if incarnation is not None and incarnation != progress.incarnation:
         if progress.incarnation is not None and incarnation == 0:
             return None
@@ -178,7 +167,7 @@ def _meeting_point(state: State, response: PushRefused) -> int:
 def on_peer_unreachable(state: State, peer: str) -> None:
     """Take all that was under way to `peer` for lost, both ways; the next sign of life starts a probe."""
     reads.drop(state, peer)
-    progress = state.progress.get(peer)
+    progress = state.leader.progress.get(peer)
     if progress is None:
         return
     if progress.installation is None:

@@ -117,6 +117,6 @@ def agreed(state: State, own: int, value_of: Callable[[Progress], int]) -> int:
         if voter == state.self_id:
             values.append(own)
             continue
-        progress = state.progress[voter]
+        progress = state.leader.progress[voter]
         values.append(value_of(progress) if counts(state, voter, progress) else NO_INDEX)
     return majority_value(values)

@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dledger.core import catch_up, changes, election, follower, leader, membership, reads, transfer, trust
+from dledger.core import (
+    catch_up,
+    changes,
+    election,
+    follower,
+    leader,
+    membership,
+    reads,
+    transfer,
+    transitions,
+    trust,
+)
 from dledger.core.config import RaftConfig
 from dledger.core.events import (
     ChangeMembership,
@@ -49,12 +60,13 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
+from dledger.core.roles import Follower, Leader
 from dledger.core.state import LIFE_END, Draw, Fit, State
-from dledger.core.transitions import become_follower, reset_election_deadline
-from dledger.types import NO_INDEX, HardState, LogState, Membership, MembershipEntry, Role, SnapshotInfo
+from dledger.core.status import RaftStatus
+from dledger.types import NO_INDEX, HardState, LogState, MembershipEntry, Role, SnapshotInfo
 
 
-class Raft:
+class Raft(RaftStatus):
     """One node's consensus.
 
     Args:
@@ -96,6 +108,12 @@ class Raft:
             # A log may come with no, or an older, term file (a store that was copied): its entries prove a term, too.
             term=max(hard_state.term, log.last_term),
             voted_for=hard_state.voted_for if hard_state.term >= log.last_term else None,
+            office=Follower(
+                leader_id=None,
+                matched_index=log.begin_index - 1,
+                deadline_ms=now_ms + transitions.waiting_time_ms(config, draw),
+                contact_ms=now_ms,
+            ),
             life=life,
             last_asked_id=life,
             is_founding=hard_state.is_founding,
@@ -103,7 +121,6 @@ class Raft:
             commit_index=log.begin_index - 1,
             written_index=log.last_index,
             persisted_index=log.last_index,
-            matched_index=log.begin_index - 1,
             now_ms=now_ms,
             quiet_until_ms=now_ms if hard_state.is_founding else now_ms + config.min_election_timeout_ms,
             snapshot=snapshot,
@@ -112,7 +129,6 @@ class Raft:
         membership.refresh(self.state)
         self._saved = (hard_state.term, hard_state.voted_for, hard_state.is_founding, hard_state.incarnation)
         self._shown = (self.state.role, self.state.term, self.state.leader_id)
-        reset_election_deadline(self.state)
 
     def step(self, event: Event) -> list[Effect]:
         """Let `event` happen; return what must be done for it, in order, before the next event.
@@ -167,11 +183,13 @@ class Raft:
         assert now_ms >= state.now_ms, (now_ms, state.now_ms)
         state.now_ms = now_ms
         transfer.tick(state)
-        if state.role is Role.LEADER:
+        office = state.office
+        if isinstance(office, Leader):
             leader.tick(state)
-        else:
-            reads.tick(state)
-            election.tick(state)
+            return
+        if isinstance(office, Follower):
+            reads.tick(state, office)
+        election.tick(state, office)
 
     def pass_time(self, now_ms: int) -> None:
         """Let the clock show `now_ms` without looking at what is due: that is for `Tick`."""
@@ -230,7 +248,7 @@ class Raft:
             is_leader = isinstance(message, trust.LEADERS_MESSAGES)
             if not is_leader and not self._knows(sender):
                 return
-            become_follower(state, message.term, sender if is_leader else None)
+            transitions.see_term(state, message.term, sender if is_leader else None)
         if message.term < state.term:
             self._answer_old_term(sender, message)
         elif isinstance(message, VoteResponse):
@@ -241,11 +259,11 @@ class Raft:
             reads.on_request(state, sender, message)
         elif isinstance(message, ReadIndexResponse):
             reads.on_response(state, sender, message)
-        elif sender in state.progress:
+        elif state.progress_of(sender) is not None:
             self._lead(sender, message)
 
     def _knows(self, sender: str) -> bool:
-        return sender in self.state.progress or self.membership.get(sender) is not None
+        return self.state.progress_of(sender) is not None or self.membership.get(sender) is not None
 
     def _answer_old_term(self, sender: str, message: Message) -> None:
         """Tell a leader of an old term that it is none; everything else of an old term is dropped."""
@@ -282,112 +300,3 @@ class Raft:
                 leader.on_heartbeat_response(state, sender, message)
             case SnapshotProgress():
                 leader.on_snapshot_progress(state, sender, message)
-
-    # ------------------------------------------------------------------------------------------- what a status shows
-
-    @property
-    def role(self) -> Role:
-        """What this node is in its term."""
-        return self.state.role
-
-    @property
-    def term(self) -> int:
-        """The current term."""
-        return self.state.term
-
-    @property
-    def leader_id(self) -> str | None:
-        """The leader of the current term, if known."""
-        return self.state.leader_id
-
-    @property
-    def commit_index(self) -> int:
-        """Last index known to be committed; `begin_index - 1` when none is."""
-        return self.state.commit_index
-
-    @property
-    def last_index(self) -> int:
-        """Last index of the log, committed or not."""
-        return self.state.log.last_index
-
-    @property
-    def begin_index(self) -> int:
-        """First index of the log."""
-        return self.state.log.begin_index
-
-    @property
-    def now_ms(self) -> int:
-        """The time of the last tick, or of the last look at the clock since."""
-        return self.state.now_ms
-
-    @property
-    def has_company(self) -> bool:
-        """Whether an election needs anybody else's vote."""
-        return self.state.voters != (self.state.self_id,)
-
-    def is_unknown_life(self, peer: str, incarnation: int) -> bool:
-        """Whether `peer`, a voter, tells an incarnation that does not count: it was wiped."""
-        return self.state.incarnations.get(peer, incarnation) != incarnation
-
-    def match_index_of(self, peer: str) -> int:
-        """On a leader: the last index known to be durable on `peer`; -1 when not known or not leading."""
-        progress = self.state.progress.get(peer)
-        return -1 if progress is None else progress.match_index
-
-    def is_live(self, peer: str) -> bool:
-        """On a leader: whether `peer` answered within the longest election timeout."""
-        progress = self.state.progress.get(peer)
-        time_out_ms = self.state.config.max_election_timeout_ms
-        return progress is not None and progress.is_live(self.state.now_ms, time_out_ms)
-
-    def is_healthy(self, peer: str) -> bool:
-        """On a leader: whether `peer` last said that its disk does its work."""
-        progress = self.state.progress.get(peer)
-        return progress is not None and progress.is_healthy
-
-    def is_counted(self, peer: str) -> bool:
-        """On a leader: whether what the voter `peer` says counts: it is not one that was wiped (ADR 7)."""
-        progress = self.state.progress.get(peer)
-        return progress is not None and membership.counts(self.state, peer, progress)
-
-    @property
-    def memberships(self) -> tuple[MembershipEntry, ...]:
-        """The newest membership known to be committed, and those that follow it in the log."""
-        return tuple(self.state.memberships)
-
-    @property
-    def membership(self) -> Membership:
-        """The membership in force: the last one in the log, committed or not."""
-        return self.state.memberships[-1].membership
-
-    @property
-    def hard_state(self) -> HardState:
-        """Term and vote, and what the node knows of its own past."""
-        state = self.state
-        return HardState(state.term, state.voted_for, state.is_founding, state.incarnation)
-
-    @property
-    def is_disk_sick(self) -> bool:
-        """Whether the disk stalls, or did a short while ago."""
-        return self.state.is_disk_sick
-
-    @property
-    def is_disk_stalling(self) -> bool:
-        """Whether the disk stalls now."""
-        return self.state.is_disk_stalling
-
-    @property
-    def retention_floor(self) -> int:
-        """The first index that must be kept: a live follower is being sent it, or it is the last one committed.
-
-        The log must begin with an entry that is committed: another one may be replaced, by one that stands in the file
-        before.
-        """
-        state = self.state
-        floor = state.commit_index
-        time_out_ms = state.config.max_election_timeout_ms
-        for progress in state.progress.values():
-            if progress.is_live(state.now_ms, time_out_ms):
-                is_beginning = progress.is_probing or progress.installation is not None
-                floor = min(floor, state.log.begin_index if is_beginning else progress.match_index + 1)
-        return max(floor, state.log.begin_index)

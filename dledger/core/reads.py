@@ -10,7 +10,8 @@ from dledger.core import membership, replication
 from dledger.core.config import RaftConfig
 from dledger.core.events import ReadReady, ReadRefused
 from dledger.core.messages import ReadIndexRequest, ReadIndexResponse
-from dledger.core.state import AskedRead, PendingRead, State
+from dledger.core.roles import AskedRead, Follower, Leader, PendingRead
+from dledger.core.state import State
 from dledger.types import NO_INDEX, Role
 
 # Reads of one peer that wait here; more are refused.
@@ -29,7 +30,7 @@ def on_read_index(state: State, read_id: int, *, is_lease_allowed: bool) -> None
         # An answer that takes longer than an election is of no leader any more.
         state.last_asked_id += 1
         deadline_ms = state.now_ms + state.config.max_election_timeout_ms
-        state.asked_reads[state.last_asked_id] = AskedRead(read_id, deadline_ms)
+        state.follower.asked_reads[state.last_asked_id] = AskedRead(read_id, deadline_ms)
         state.send(state.leader_id, ReadIndexRequest(term=state.term, read_id=state.last_asked_id))
     else:
         state.emit(ReadRefused(read_id))
@@ -37,8 +38,8 @@ def on_read_index(state: State, read_id: int, *, is_lease_allowed: bool) -> None
 
 def on_request(state: State, sender: str, request: ReadIndexRequest) -> None:
     """Begin a read for a follower."""
-    waiting = sum(read.peer == sender for read in state.reads)
-    if state.role is not Role.LEADER or waiting >= _PEER_READS_MAX:
+    office = state.office
+    if not isinstance(office, Leader) or sum(read.peer == sender for read in office.reads) >= _PEER_READS_MAX:
         state.send(sender, ReadIndexResponse(term=state.term, read_id=request.read_id, index=NO_INDEX))
         return
     _begin(state, request.read_id, sender)
@@ -46,47 +47,51 @@ def on_request(state: State, sender: str, request: ReadIndexRequest) -> None:
 
 def on_response(state: State, sender: str, response: ReadIndexResponse) -> None:
     """Serve a read of ours as soon as what the leader named is committed here."""
-    read = state.asked_reads.get(response.read_id)
-    if read is None or state.leader_id != sender:
+    office = state.office
+    if not isinstance(office, Follower) or office.leader_id != sender or response.read_id not in office.asked_reads:
         return
+    read = office.asked_reads[response.read_id]
     if response.index == NO_INDEX:
-        del state.asked_reads[response.read_id]
+        del office.asked_reads[response.read_id]
         state.emit(ReadRefused(read.read_id))
     elif response.index <= state.commit_index:
-        del state.asked_reads[response.read_id]
+        del office.asked_reads[response.read_id]
         state.emit(ReadReady(read.read_id, response.index))
     else:
         read.index = response.index
 
 
-def tick(state: State) -> None:
+def tick(state: State, office: Follower) -> None:
     """Refuse the reads that the leader did not answer in time."""
-    late = [asked_id for asked_id, read in state.asked_reads.items() if state.now_ms >= read.deadline_ms]
+    late = [asked_id for asked_id, read in office.asked_reads.items() if state.now_ms >= read.deadline_ms]
     for asked_id in late:
-        state.emit(ReadRefused(state.asked_reads.pop(asked_id).read_id))
+        state.emit(ReadRefused(office.asked_reads.pop(asked_id).read_id))
 
 
 def drop(state: State, peer: str) -> None:
     """Refuse what `peer`, whose connection broke, had asked: it may be another life of it that comes back."""
-    for read in [read for read in state.reads if read.peer == peer]:
-        state.reads.remove(read)
+    office = state.leader
+    for read in [read for read in office.reads if read.peer == peer]:
+        office.reads.remove(read)
         state.send(peer, ReadIndexResponse(term=state.term, read_id=read.read_id, index=NO_INDEX))
 
 
 def _begin(state: State, read_id: int, peer: str | None) -> None:
     """Remember the commit index, then make sure that we still lead."""
     # Until our no-op commits we may not know all that is committed.
-    index = max(state.commit_index, state.term_start_index)
-    state.reads.append(PendingRead(read_id, index, state.round + 1, peer))
+    office = state.leader
+    index = max(state.commit_index, office.term_start_index)
+    office.reads.append(PendingRead(read_id, index, office.round + 1, peer))
     answer(state)
 
 
 def answer(state: State) -> None:
     """Answer what is confirmed and committed; start the next round for reads that came while one was under way."""
-    while state.reads:
-        confirmed = membership.agreed(state, state.round, lambda progress: progress.round)
+    office = state.leader
+    while office.reads:
+        confirmed = membership.agreed(state, office.round, lambda progress: progress.round)
         waiting = []
-        for read in state.reads:
+        for read in office.reads:
             if read.round > confirmed or read.index > state.commit_index:
                 waiting.append(read)
             elif read.peer is None:
@@ -94,9 +99,9 @@ def answer(state: State) -> None:
             else:
                 response = ReadIndexResponse(term=state.term, read_id=read.read_id, index=read.index)
                 state.send(read.peer, response)
-        state.reads = waiting
+        office.reads = waiting
         unconfirmed = [read.round for read in waiting if read.round > confirmed]
-        if not unconfirmed or min(unconfirmed) <= state.round:
+        if not unconfirmed or min(unconfirmed) <= office.round:
             return
         replication.broadcast_heartbeat(state)
 
@@ -107,10 +112,11 @@ def has_lease(state: State) -> bool:
     A voter that answered a heartbeat grants no vote for `min_election_timeout_ms` after it; from the moment at which
     we sent it so much passes on every clock that is not faster than ours by more than twice the drift.
     """
-    if state.is_lease_void or state.commit_index < state.term_start_index:
+    office = state.leader
+    if office.is_lease_void or state.commit_index < office.term_start_index:
         return False
-    confirmed = membership.agreed(state, state.round, lambda progress: progress.round)
-    begun_ms = next((ms for number, ms in reversed(state.round_times) if number <= confirmed), None)
+    confirmed = membership.agreed(state, office.round, lambda progress: progress.round)
+    begun_ms = next((ms for number, ms in reversed(office.round_times) if number <= confirmed), None)
     return begun_ms is not None and state.now_ms - begun_ms < lease_ms_of(state.config)
 
 

@@ -19,12 +19,14 @@ def follow(state: State, peer: str) -> None:
     """Begin to lead `peer`, of which nothing is known yet."""
     now_ms = state.now_ms
     next_index = state.log.last_index + 1
-    state.progress[peer] = Progress(next_index=next_index, contact_ms=now_ms, steady_since_ms=now_ms, quota_ms=now_ms)
+    state.leader.progress[peer] = Progress(
+        next_index=next_index, contact_ms=now_ms, steady_since_ms=now_ms, quota_ms=now_ms
+    )
 
 
 def push(state: State, peer: str) -> None:
     """Send all that the peer's window, and the bounds on bytes, allow."""
-    progress = state.progress[peer]
+    progress = state.leader.progress[peer]
     progress.is_throttled = False
     if state.now_ms < progress.paused_until_ms:
         return
@@ -49,7 +51,7 @@ def _has_room(state: State, progress: Progress) -> bool:
     if len(in_flight) >= config.max_push_window or progress.in_flight_size_bytes >= config.max_in_flight_size_bytes:
         return False
     if in_flight and config.max_in_flight_total_size_bytes <= sum(
-        other.in_flight_size_bytes for other in state.progress.values()
+        other.in_flight_size_bytes for other in state.leader.progress.values()
     ):
         progress.is_throttled = True
         return False
@@ -87,7 +89,7 @@ def _send_push(state: State, peer: str, progress: Progress) -> None:
 
 def _is_founding_for(state: State, peer: str, progress: Progress) -> bool:
     """Say whether `peer` has promised nothing yet in a group that our election founded."""
-    return progress.incarnation is None and peer in state.founders
+    return progress.incarnation is None and peer in state.leader.founders
 
 
 def _send_probe(state: State, peer: str, progress: Progress) -> None:
@@ -118,12 +120,13 @@ def retry(state: State, peer: str, progress: Progress) -> None:
 
 def broadcast_heartbeat(state: State) -> None:
     """Begin a round."""
-    state.round += 1
-    state.round_times.append((state.round, state.now_ms))
-    if len(state.round_times) > _ROUND_TIMES_MAX:
-        state.round_times.popleft()
-    state.heartbeat_due_ms = state.now_ms + state.config.heart_beat_time_interval_ms
-    for peer, progress in state.progress.items():
+    office = state.leader
+    office.round += 1
+    office.round_times.append((office.round, state.now_ms))
+    if len(office.round_times) > _ROUND_TIMES_MAX:
+        office.round_times.popleft()
+    office.heartbeat_due_ms = state.now_ms + state.config.heart_beat_time_interval_ms
+    for peer, progress in office.progress.items():
         send_heartbeat(state, peer, progress)
 
 
@@ -132,4 +135,4 @@ def send_heartbeat(state: State, peer: str, progress: Progress) -> None:
     commit_index = min(progress.match_index, state.commit_index)
     progress.commit_sent = commit_index
     is_founding = _is_founding_for(state, peer, progress)
-    state.send(peer, Heartbeat(state.term, commit_index, state.round, is_founding))
+    state.send(peer, Heartbeat(state.term, commit_index, state.leader.round, is_founding))

@@ -1,11 +1,11 @@
 """The state of one node's consensus, in one place, and the two ways out of it: effects and messages.
 
-The functions of `election`, `leader`, `follower` and `transitions` are the only writers.
+What belongs to a role is in an object of that role (`core.roles`). Term, vote, role and leader are written by
+`core.transitions` alone.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +16,7 @@ from dledger.core.log_tail import LogTail
 from dledger.core.messages import Message
 from dledger.core.progress import Progress
 from dledger.core.quorum import quorum_of
+from dledger.core.roles import Candidate, Follower, Leader, Office
 from dledger.types import NO_INDEX, MembershipEntry, Role, SnapshotInfo, Span
 
 # (first_index, last_index_max, size_bytes_max) -> the longest span from first_index that one push can carry.
@@ -24,31 +25,6 @@ Fit = Callable[[int, int, int], Span]
 Draw = Callable[[int, int], int]
 # Lives are drawn from [1, here): two of them hardly ever come near one another, and ids behind one fit 63 bits.
 LIFE_END: Final = 1 << 61
-
-
-@dataclass(slots=True)
-class PendingRead:
-    """A linearizable read that waits for heartbeat `round` to be answered by a quorum and for `index` to commit.
-
-    `peer` asked for it; None: our own owner did.
-    """
-
-    read_id: int
-    index: int
-    round: int
-    peer: str | None = None
-
-
-@dataclass(slots=True)
-class AskedRead:
-    """A follower's read: the leader was asked for its read index, which is -1 until it has answered.
-
-    `read_id` is its owner's; the leader knows it by another one, which no other life of this node uses.
-    """
-
-    read_id: int
-    deadline_ms: int
-    index: int = NO_INDEX
 
 
 @dataclass(slots=True)
@@ -61,14 +37,6 @@ class Transfer:
 
 
 @dataclass(slots=True)
-class Change:
-    """A membership change that somebody asked for; done when `index` is committed."""
-
-    request_id: int
-    index: int
-
-
-@dataclass(slots=True)
 class State:
     """All that one node's consensus remembers.
 
@@ -76,6 +44,8 @@ class State:
         self_id: who we are.
         memberships, voters, incarnations: see `core.membership`, which keeps them.
         term, voted_for, is_founding, incarnation: the hard state (`dledger.types.HardState`).
+        office: the role, and what is remembered in it; it, `term` and `voted_for` are written by `core.transitions`
+            alone.
         commit_index: last index known to be committed; never falls.
         written_index: last index that the store holds and that may be pushed.
         persisted_index: last index that is durable here.
@@ -86,27 +56,9 @@ class State:
         is_disk_sick: the disk stalls, or did a short while ago.
         is_disk_stalling: it stalls now.
         turns_left_to_others: how often a node with a sick disk could have stood, since it last heard of a leader.
-        election_deadline_ms: when a follower or candidate stands (again) for election.
-        leader_contact_ms: when the known leader last showed itself; meaningless while `leader_id` is None.
-        matched_index: follower: our log equals the leader's up to here.
-        owes_acknowledgement: follower: the leader has not been told yet that all of that is durable.
-        asked_reads: follower: reads that wait for the leader's answer, or for its read index to commit here, by the id
-            under which the leader was asked.
-        incoming: follower: a snapshot that is being received, and how much of it is here.
+        incoming: a snapshot that is being received, and how much of it is here.
         stored: the snapshot that was received last and is whole.
-        is_pre_vote, votes: candidate: which question is open, and who said yes.
-        founding_votes: candidate: those of `votes` that have no past.
-        is_asked_to_stand: candidate: the leader handed over.
-        progress: leader: what it knows of each follower.
-        founders: leader: the voters, if its election founded the group.
-        term_start_index: leader: index of our no-op; what was committed before it is known once it is committed.
-        heartbeat_due_ms, round, reads: leader: the next heartbeat, its number, reads that wait for an answer.
-        round_times: leader: when the latest rounds began; for the lease.
-        is_lease_void: leader: in this term a follower was asked to stand, so that silence no longer protects us.
-        transfer: leader, or one that was until just now: the leadership that it hands on.
-        change: leader: the membership change that somebody waits for.
-        preferred_due_ms, preferred_pause_ms: leader: when to look for a preferred leader again, and the pause behind
-            an attempt that failed.
+        transfer: the leadership that is being handed on; it outlives the role of the leader for a moment.
         snapshot: the newest one that our own state machine saved.
     """
 
@@ -118,14 +70,13 @@ class State:
     draw: Draw
     term: int
     voted_for: str | None
+    office: Office
     life: int
     last_asked_id: int
     is_founding: bool = False
     incarnation: int = 0
     voters: tuple[str, ...] = ()
     incarnations: dict[str, int] = field(default_factory=dict)
-    role: Role = Role.FOLLOWER
-    leader_id: str | None = None
     commit_index: int = NO_INDEX
     written_index: int = NO_INDEX
     persisted_index: int = NO_INDEX
@@ -134,31 +85,47 @@ class State:
     is_disk_sick: bool = False
     is_disk_stalling: bool = False
     turns_left_to_others: int = 0
-    election_deadline_ms: int = 0
-    leader_contact_ms: int = 0
-    matched_index: int = NO_INDEX
-    owes_acknowledgement: bool = False
-    asked_reads: dict[int, AskedRead] = field(default_factory=dict)
     incoming: tuple[SnapshotInfo, int] | None = None
     stored: SnapshotInfo | None = None
-    is_pre_vote: bool = False
-    votes: set[str] = field(default_factory=set)
-    founding_votes: set[str] = field(default_factory=set)
-    is_asked_to_stand: bool = False
-    progress: dict[str, Progress] = field(default_factory=dict)
-    founders: frozenset[str] = frozenset()
-    term_start_index: int = NO_INDEX
-    heartbeat_due_ms: int = 0
-    round: int = 0
-    reads: list[PendingRead] = field(default_factory=list)
-    round_times: deque[tuple[int, int]] = field(default_factory=deque)
-    is_lease_void: bool = False
     transfer: Transfer | None = None
-    change: Change | None = None
-    preferred_due_ms: int = 0
-    preferred_pause_ms: int = 0
     snapshot: SnapshotInfo | None = None
     effects: list[Effect] = field(default_factory=list)
+
+    @property
+    def role(self) -> Role:
+        """What this node is in its term."""
+        return self.office.role
+
+    @property
+    def leader_id(self) -> str | None:
+        """The leader of the term, if known."""
+        return self.office.leader_id
+
+    @property
+    def follower(self) -> Follower:
+        """What it remembers as a follower, which it is."""
+        office = self.office
+        assert isinstance(office, Follower), office
+        return office
+
+    @property
+    def candidate(self) -> Candidate:
+        """What it remembers as a candidate, which it is."""
+        office = self.office
+        assert isinstance(office, Candidate), office
+        return office
+
+    @property
+    def leader(self) -> Leader:
+        """What it remembers as the leader, which it is."""
+        office = self.office
+        assert isinstance(office, Leader), office
+        return office
+
+    def progress_of(self, peer: str) -> Progress | None:
+        """Return what a leader knows of `peer`; None: nothing, or this node does not lead."""
+        office = self.office
+        return office.progress.get(peer) if isinstance(office, Leader) else None
 
     @property
     def quorum(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dledger.core import membership
 from dledger.core.events import RequestEnded
 from dledger.core.messages import TimeoutNow
+from dledger.core.roles import Leader
 from dledger.core.state import State, Transfer
 from dledger.errors import ResponseCode
 from dledger.types import Role
@@ -42,7 +43,7 @@ def _fault_of_follower(state: State, target: str) -> tuple[ResponseCode, str]:
     if not _is_fit(state, target):
         message = f"{target} does not answer, has a disk that stalls, or was wiped and is not readmitted yet"
         return ResponseCode.TAKE_LEADERSHIP_FAILED, message
-    lag = state.log.last_index - state.progress[target].match_index
+    lag = state.log.last_index - state.leader.progress[target].match_index
     if lag > state.config.max_leadership_transfer_wait_index:
         allowed = state.config.max_leadership_transfer_wait_index
         return ResponseCode.FALL_BEHIND_TOO_MUCH, f"{target} lacks {lag} entries; at most {allowed} are allowed"
@@ -50,7 +51,7 @@ def _fault_of_follower(state: State, target: str) -> tuple[ResponseCode, str]:
 
 
 def _is_fit(state: State, peer: str) -> bool:
-    progress = state.progress[peer]
+    progress = state.leader.progress[peer]
     return (
         progress.is_live(state.now_ms, state.config.min_election_timeout_ms)
         and progress.is_healthy
@@ -69,9 +70,9 @@ def ask_target(state: State) -> None:
     transfer = state.transfer
     if transfer is None or state.role is not Role.LEADER:
         return
-    progress = state.progress.get(transfer.target)
+    progress = state.leader.progress.get(transfer.target)
     if progress is not None and progress.match_index == state.log.last_index:
-        state.is_lease_void = True
+        state.leader.is_lease_void = True
         state.send(transfer.target, TimeoutNow(state.term))
 
 
@@ -82,10 +83,10 @@ def tick(state: State) -> None:
         return
     state.transfer = None
     if transfer.request_id is None:
-        state.preferred_pause_ms = min(
-            max(2 * state.preferred_pause_ms, state.config.preferred_leader_interval_ms), _PAUSE_MAX_MS
-        )
-        state.preferred_due_ms = state.now_ms + state.preferred_pause_ms
+        if isinstance(state.office, Leader):
+            office, interval_ms = state.office, state.config.preferred_leader_interval_ms
+            office.preferred_pause_ms = min(max(2 * office.preferred_pause_ms, interval_ms), _PAUSE_MAX_MS)
+            office.preferred_due_ms = state.now_ms + office.preferred_pause_ms
     else:
         message = f"{transfer.target} did not take over within {state.config.max_election_timeout_ms} ms"
         state.emit(RequestEnded(transfer.request_id, ResponseCode.TAKE_LEADERSHIP_FAILED, message))
@@ -94,13 +95,14 @@ def tick(state: State) -> None:
 def look_for_preferred(state: State) -> None:
     """As a leader that is not preferred, hand over to the first preferred one that is fit, steady and caught up."""
     preferred = state.config.preferred_leader_ids
-    if not preferred or state.self_id in preferred or state.now_ms < state.preferred_due_ms:
+    office = state.leader
+    if not preferred or state.self_id in preferred or state.now_ms < office.preferred_due_ms:
         return
-    state.preferred_due_ms = state.now_ms + state.config.preferred_leader_interval_ms
-    if state.transfer is not None or state.commit_index < state.term_start_index:
+    office.preferred_due_ms = state.now_ms + state.config.preferred_leader_interval_ms
+    if state.transfer is not None or state.commit_index < office.term_start_index:
         return
     for target in preferred:
-        progress = state.progress.get(target)
+        progress = office.progress.get(target)
         if target not in state.voters or progress is None or not _is_fit(state, target):
             continue
         is_steady = state.now_ms - progress.steady_since_ms >= state.config.preferred_leader_interval_ms
@@ -113,6 +115,7 @@ def hand_over(state: State) -> None:
     """Ask the best follower to stand because we are about to go; if it fails, the others time out as ever."""
     fit = [peer for peer in state.voters if peer != state.self_id and _is_fit(state, peer)]
     if fit:
-        best = max(fit, key=lambda peer: state.progress[peer].match_index)
-        state.is_lease_void = True
+        office = state.leader
+        best = max(fit, key=lambda peer: office.progress[peer].match_index)
+        office.is_lease_void = True
         state.send(best, TimeoutNow(state.term))

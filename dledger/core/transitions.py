@@ -1,94 +1,180 @@
-"""Ways into the roles that need nothing but the state: follower, candidate; and the clock of elections.
+"""The one table of transitions between the roles, and the only writer of role, term, vote and leader.
 
-How a candidate becomes leader is in `leader.take_office`.
+A transition replaces the object of the role (`core.roles`), and first ends what the old role leaves open. The table
+says from which role to which a cause leads, and what becomes of term and vote; what does not fit it is a bug.
+
+Not here: when a cause is given (`core.election`, `core.leader`, `core.follower`).
 """
 
 from __future__ import annotations
 
-from dledger.core import membership
-from dledger.core.events import Commit, ReadReady, ReadRefused, RequestEnded
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from dledger.core.config import RaftConfig
+from dledger.core.events import ReadRefused, RequestEnded
 from dledger.core.messages import ReadIndexResponse
-from dledger.core.state import State
+from dledger.core.roles import Candidate, Follower, Leader, Office
+from dledger.core.state import Draw, State
 from dledger.errors import ResponseCode
 from dledger.types import NO_INDEX, Role
 
+_ANY: Final = frozenset(Role)
+_NOT_LEADING: Final = frozenset({Role.FOLLOWER, Role.CANDIDATE})
 
-def become_follower(state: State, term: int, leader_id: str | None) -> None:
-    """Follow `leader_id` (None: nobody yet) in `term`, which is at least ours."""
-    assert term >= state.term, (term, state.term)
-    if term > state.term:
+
+class Cause(Enum):
+    """Why a role is entered."""
+
+    NEWER_TERM = "a message came of a higher term"
+    LEADER_SEEN = "the leader of the term showed itself"
+    LEADER_LOST = "no leader shows itself, and this node may not stand"
+    PRE_VOTE = "no leader shows itself: would the others vote for this node?"
+    VOTE = "the others would vote for this node, or the leader asked it to stand"
+    ELECTED = "a majority voted for this node"
+    RESIGNED = "without a quorum, with a disk that stalls, or removed from the group"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A row of the table.
+
+    Attributes:
+        origins: the roles from which the cause may come.
+        goal: the role that it leads to.
+        term: what becomes of the term: "same", "next", or "higher" as given.
+        vote: what becomes of the vote: "kept", "none", or "own".
+    """
+
+    origins: frozenset[Role]
+    goal: Role
+    term: str
+    vote: str
+
+
+WAYS: Final = {
+    Cause.NEWER_TERM: Way(_ANY, Role.FOLLOWER, "higher", "none"),
+    Cause.LEADER_SEEN: Way(_NOT_LEADING, Role.FOLLOWER, "same", "kept"),
+    Cause.LEADER_LOST: Way(_NOT_LEADING, Role.FOLLOWER, "same", "kept"),
+    Cause.PRE_VOTE: Way(_NOT_LEADING, Role.CANDIDATE, "same", "kept"),
+    Cause.VOTE: Way(_NOT_LEADING, Role.CANDIDATE, "next", "own"),
+    Cause.ELECTED: Way(frozenset({Role.CANDIDATE}), Role.LEADER, "same", "kept"),
+    Cause.RESIGNED: Way(frozenset({Role.CANDIDATE, Role.LEADER}), Role.FOLLOWER, "same", "kept"),
+}
+
+
+def _enter(state: State, cause: Cause, office: Office, term: int | None = None) -> None:
+    """Go the way of `cause`; `term` is given where the way leads to a higher one."""
+    way = WAYS[cause]
+    assert state.role in way.origins, (cause, state.role)
+    assert office.role is way.goal, (cause, office)
+    if way.term == "higher":
+        assert term is not None, cause
+        assert term > state.term, (cause, term, state.term)
         state.term = term
-        state.voted_for = None
-    elif state.role is Role.FOLLOWER and state.leader_id == leader_id:
-        return
-    refuse_reads(state)
-    _give_up_change(state)
-    state.role = Role.FOLLOWER
-    state.leader_id = leader_id
-    state.progress.clear()
+    elif way.term == "next":
+        state.term += 1
+    if way.vote != "kept":
+        state.voted_for = state.self_id if way.vote == "own" else None
+    _leave(state)
+    state.office = office
+    if office.leader_id is not None:
+        if office.role is Role.FOLLOWER:
+            state.turns_left_to_others = 0
+        settle_transfer(state, office.leader_id)
+
+
+# ------------------------------------------------------------------------------------------------------ the causes
+
+
+def see_term(state: State, term: int, leader_id: str | None = None) -> None:
+    """Follow `leader_id` (None: nobody yet) in a higher term."""
+    _enter(state, Cause.NEWER_TERM, _new_follower(state, leader_id), term)
+
+
+def follow(state: State, leader_id: str) -> None:
+    """Follow the leader of the term; nothing changes if this node does so already."""
+    office = state.office
+    if not isinstance(office, Follower) or office.leader_id != leader_id:
+        _enter(state, Cause.LEADER_SEEN, _new_follower(state, leader_id))
+
+
+def lose_leader(state: State) -> None:
+    """Follow nobody, and wait once more."""
+    if state.role is Role.FOLLOWER and state.leader_id is None:
+        reset_deadline(state)
+    else:
+        _enter(state, Cause.LEADER_LOST, _new_follower(state, None))
+
+
+def ask_pre_votes(state: State) -> None:
+    """Become a candidate that only asks whether it would be elected."""
+    deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
+    _enter(state, Cause.PRE_VOTE, Candidate(True, False, deadline_ms))
+
+
+def ask_votes(state: State, *, is_asked_to_stand: bool) -> None:
+    """Become a candidate of the next term, with its own vote."""
+    deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
+    _enter(state, Cause.VOTE, Candidate(False, is_asked_to_stand, deadline_ms))
+
+
+def take_lead(state: State, founders: frozenset[str]) -> None:
+    """Lead the term: the votes are enough; `founders` are the voters, if this election founds the group."""
+    due_ms = state.now_ms + state.config.preferred_leader_interval_ms
+    _enter(state, Cause.ELECTED, Leader(state.self_id, founders, state.log.last_index + 1, due_ms))
+
+
+def resign(state: State) -> None:
+    """Lead, or stand, no longer; the term goes on."""
+    _enter(state, Cause.RESIGNED, _new_follower(state, None))
+
+
+def vote_for(state: State, candidate_id: str) -> None:
+    """Give the vote of this term, for good, and wait again before standing against who got it."""
+    assert state.voted_for in (None, candidate_id), (state.voted_for, candidate_id)
+    state.voted_for = candidate_id
+    reset_deadline(state)
+
+
+# ------------------------------------------------------------------------------------------------------- the parts
+
+
+def waiting_time_ms(config: RaftConfig, draw: Draw) -> int:
+    """Return a random time to wait before an election (Raft §5.2: random, so that votes seldom split)."""
+    return draw(config.min_election_timeout_ms, config.max_election_timeout_ms)
+
+
+def reset_deadline(state: State) -> None:
+    """As a follower, wait for a new random time."""
+    state.follower.deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
+
+
+def _new_follower(state: State, leader_id: str | None) -> Follower:
     # What is committed is the same everywhere; all else must be compared with the new leader's log first.
-    state.matched_index = state.commit_index
-    state.owes_acknowledgement = False
-    if leader_id is not None:
-        state.turns_left_to_others = 0
-        settle_transfer(state, leader_id)
-    reset_election_deadline(state)
+    deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
+    return Follower(leader_id, matched_index=state.commit_index, deadline_ms=deadline_ms, contact_ms=state.now_ms)
 
 
-def reset_election_deadline(state: State) -> None:
-    """Wait a new random time before standing for election (Raft §5.2: random, so that votes seldom split)."""
-    config = state.config
-    state.election_deadline_ms = state.now_ms + state.draw(
-        config.min_election_timeout_ms, config.max_election_timeout_ms
-    )
-
-
-def hears_leader(state: State) -> bool:
-    """Say whether a leader showed itself within the shortest election timeout (dissertation §4.2.3).
-
-    A node that has just started may have heard one before.
-    """
-    if state.role is Role.LEADER or state.now_ms < state.quiet_until_ms:
-        return True
-    silence_ms = state.now_ms - state.leader_contact_ms
-    return state.leader_id is not None and silence_ms < state.config.min_election_timeout_ms
-
-
-def learn_commit(state: State, index: int) -> None:
-    """As a follower, take over from the leader that everything up to `index` is committed.
-
-    The only place where that is bounded: it holds for what was compared with *this* leader's log. What stands behind
-    may come from a leader that was deposed, whatever this node acknowledged before it was wiped or started again.
-    """
-    advance_commit(state, min(index, state.matched_index))
-
-
-def advance_commit(state: State, commit_index: int) -> None:
-    """Take `commit_index` as committed if it is news."""
-    if commit_index <= state.commit_index:
-        return
-    assert commit_index <= state.log.last_index, (commit_index, state.log.last_index)
-    state.commit_index = commit_index
-    if membership.is_changing(state):
-        membership.settle(state)
-    state.emit(Commit(commit_index))
-    ready = [asked_id for asked_id, read in state.asked_reads.items() if NO_INDEX < read.index <= commit_index]
-    for asked_id in ready:
-        read = state.asked_reads.pop(asked_id)
-        state.emit(ReadReady(read.read_id, read.index))
-
-
-def refuse_reads(state: State) -> None:
-    """Answer all waiting reads: this node can no longer vouch for them."""
-    for read in state.reads:
-        if read.peer is None:
-            state.emit(ReadRefused(read.read_id))
-        else:
-            state.send(read.peer, ReadIndexResponse(term=state.term, read_id=read.read_id, index=NO_INDEX))
-    state.reads.clear()
-    for asked in state.asked_reads.values():
-        state.emit(ReadRefused(asked.read_id))
-    state.asked_reads.clear()
+def _leave(state: State) -> None:
+    """Answer all who wait for what only the old role can do."""
+    match state.office:
+        case Leader(reads=reads, change=change):
+            for read in reads:
+                if read.peer is None:
+                    state.emit(ReadRefused(read.read_id))
+                else:
+                    response = ReadIndexResponse(term=state.term, read_id=read.read_id, index=NO_INDEX)
+                    state.send(read.peer, response)
+            if change is not None:
+                message = (
+                    "this node no longer leads; the change may be committed yet: list the members on the new leader"
+                )
+                state.emit(RequestEnded(change.request_id, ResponseCode.WAIT_QUORUM_ACK_TIMEOUT, message))
+        case Follower(asked_reads=asked_reads):
+            for asked in asked_reads.values():
+                state.emit(ReadRefused(asked.read_id))
 
 
 def settle_transfer(state: State, leader_id: str) -> None:
@@ -101,10 +187,3 @@ def settle_transfer(state: State, leader_id: str) -> None:
         return
     message = f"{leader_id} was elected instead of {transfer.target}; try again"
     state.emit(RequestEnded(transfer.request_id, ResponseCode.TAKE_LEADERSHIP_FAILED, message))
-
-
-def _give_up_change(state: State) -> None:
-    change, state.change = state.change, None
-    if change is not None:
-        message = "this node no longer leads; the change may be committed yet: list the members on the new leader"
-        state.emit(RequestEnded(change.request_id, ResponseCode.WAIT_QUORUM_ACK_TIMEOUT, message))

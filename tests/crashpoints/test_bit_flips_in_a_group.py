@@ -66,7 +66,7 @@ class Group:
             node = machine.node
             if node is not None and node.raft.role is Role.LEADER:
                 state = node.raft.state
-                if state.commit_index >= state.term_start_index:
+                if state.commit_index >= state.leader.term_start_index:
                     return machine
         return None
 

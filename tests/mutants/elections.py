@@ -6,7 +6,7 @@ import dledger.core.election
 import dledger.core.raft
 from dledger.core.log_tail import LogTail
 from dledger.core.messages import VoteResponse
-from dledger.core.transitions import become_follower
+from dledger.core.transitions import see_term
 from dledger.types import Role
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_elections
@@ -17,7 +17,7 @@ CORE = "tests/unit/core/"
 def node_votes_twice_in_a_term(patch):
     def on_vote_request(state, sender, request):
         if request.term > state.term:
-            become_follower(state, request.term, None)
+            see_term(state, request.term)
         is_granted = request.term == state.term and state.role is not Role.LEADER
         if is_granted:
             state.voted_for = sender
@@ -39,7 +39,7 @@ def pre_vote_raises_the_term(patch):
 
     def on_pre_vote_request(state, sender, request):
         if request.term > state.term:
-            become_follower(state, request.term, None)
+            see_term(state, request.term)
         original(state, sender, request)
 
     patch.setattr(dledger.core.election, "on_pre_vote_request", on_pre_vote_request)

@@ -5,7 +5,7 @@ import dledger.core.raft
 import dledger.core.reads
 from dledger.core import membership
 from dledger.core.events import ReadReady, ReadRefused
-from dledger.core.state import PendingRead
+from dledger.core.roles import PendingRead
 from dledger.types import NO_INDEX, Role
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_leases, with_readers, with_short_lives
@@ -25,7 +25,7 @@ def read_is_served_without_a_quorum_round(patch):
 
 def read_is_served_before_the_no_op_commits(patch):
     def begin(state, read_id, peer):
-        state.reads.append(PendingRead(read_id, state.commit_index, state.round + 1, peer))
+        state.leader.reads.append(PendingRead(read_id, state.commit_index, state.leader.round + 1, peer))
         dledger.core.reads.answer(state)
 
     patch.setattr(dledger.core.reads, "_begin", begin)
@@ -33,8 +33,8 @@ def read_is_served_before_the_no_op_commits(patch):
 
 def old_round_confirms_a_read(patch):
     def begin(state, read_id, peer):
-        index = max(state.commit_index, state.term_start_index)
-        state.reads.append(PendingRead(read_id, index, state.round, peer))
+        index = max(state.commit_index, state.leader.term_start_index)
+        state.leader.reads.append(PendingRead(read_id, index, state.leader.round, peer))
         dledger.core.reads.answer(state)
 
     patch.setattr(dledger.core.reads, "_begin", begin)
@@ -42,9 +42,10 @@ def old_round_confirms_a_read(patch):
 
 def follower_serves_a_read_without_waiting_for_the_commit(patch):
     def on_response(state, sender, response):
-        if state.asked_reads.pop(response.read_id, None) is not None:
+        read = state.office.asked_reads.pop(response.read_id, None) if state.role is Role.FOLLOWER else None
+        if read is not None:
             ready = response.index != NO_INDEX
-            state.emit(ReadReady(response.read_id, response.index) if ready else ReadRefused(response.read_id))
+            state.emit(ReadReady(read.read_id, response.index) if ready else ReadRefused(read.read_id))
 
     patch.setattr(dledger.core.reads, "on_response", on_response)
 
@@ -71,12 +72,12 @@ def reads_of_a_peer_that_was_lost_are_answered(patch):
 
 def _has_lease(factor, *, is_voidable=True, is_no_op_awaited=True):
     def has_lease(state):
-        if is_voidable and state.is_lease_void:
+        if is_voidable and state.leader.is_lease_void:
             return False
-        if is_no_op_awaited and state.commit_index < state.term_start_index:
+        if is_no_op_awaited and state.commit_index < state.leader.term_start_index:
             return False
-        confirmed = membership.agreed(state, state.round, lambda progress: progress.round)
-        begun_ms = next((ms for number, ms in reversed(state.round_times) if number <= confirmed), None)
+        confirmed = membership.agreed(state, state.leader.round, lambda progress: progress.round)
+        begun_ms = next((ms for number, ms in reversed(state.leader.round_times) if number <= confirmed), None)
         return begun_ms is not None and state.now_ms - begun_ms < factor * state.config.min_election_timeout_ms
 
     return has_lease

@@ -7,12 +7,13 @@ import dledger.core.follower
 import dledger.core.leader
 import dledger.core.membership
 import dledger.core.reads
+import dledger.core.transitions
 import dledger.entry_push
 import dledger.entry_walk
+from dledger.core.commits import advance_commit
 from dledger.core.events import TruncateFrom
 from dledger.core.log_tail import LogTail
-from dledger.core.transitions import advance_commit
-from dledger.types import NO_INDEX
+from dledger.types import NO_INDEX, Role
 from tests.mutants.durability import EqualToAll
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_elections, with_figure_8
@@ -67,7 +68,8 @@ def what_was_not_compared_is_committed(patch):
     original = dledger.core.follower.on_heartbeat
 
     def on_heartbeat(state, sender, heartbeat):
-        state.matched_index = state.log.last_index
+        if state.role is Role.FOLLOWER:
+            state.office.matched_index = state.log.last_index
         original(state, sender, replace(heartbeat, commit_index=max(heartbeat.commit_index, state.log.last_index)))
 
     patch.setattr(dledger.core.follower, "on_heartbeat", on_heartbeat)
@@ -91,6 +93,18 @@ def follower_that_forgot_is_not_probed(patch):
     patch.setattr(dledger.core.leader, "on_heartbeat_response", on_heartbeat_response)
 
 
+def follower_keeps_what_it_compared_with_the_leader_before(patch):
+    original = dledger.core.transitions._new_follower
+
+    def new_follower(state, leader_id):
+        entered = original(state, leader_id)
+        if state.role is Role.FOLLOWER:
+            entered.matched_index = state.follower.matched_index
+        return entered
+
+    patch.setattr(dledger.core.transitions, "_new_follower", new_follower)
+
+
 def push_is_taken_without_the_check_of_the_entry_before(patch):
     patch.setattr(dledger.core.follower, "_agrees", lambda state, index, term: True)
 
@@ -104,7 +118,7 @@ def late_refusal_moves_the_leader_back(patch):
     original = dledger.core.leader.on_push_refused
 
     def on_push_refused(state, sender, response):
-        progress = state.progress[sender]
+        progress = state.leader.progress[sender]
         progress.match_index = min(progress.match_index, response.last_index)
         progress.probe(max(0, response.last_index + 1))
         original(state, sender, response)
@@ -144,6 +158,11 @@ MUTANTS = (
         heartbeat_commits_up_to_the_end_of_the_log,
         "state machine safety",
         Scenario("wiped-node-and-a-heartbeat-of-the-next-leader"),
+    ),
+    Mutant(
+        follower_keeps_what_it_compared_with_the_leader_before,
+        "state machine safety",
+        Tests("tests/unit/core/test_transitions.py::test_a_follower_has_compared_nothing_with_the_next_leader"),
     ),
     Mutant(
         follower_that_forgot_is_not_probed,

@@ -27,7 +27,7 @@ WIPED = "tests/unit/core/test_wiped_nodes.py::"
 def target_is_asked_to_stand_before_it_has_caught_up(patch):
     def ask_target(state):
         if state.transfer is not None and state.role is Role.LEADER:
-            state.is_lease_void = True
+            state.leader.is_lease_void = True
             state.send(state.transfer.target, TimeoutNow(state.term))
 
     patch.setattr(dledger.core.transfer, "ask_target", ask_target)
@@ -36,8 +36,7 @@ def target_is_asked_to_stand_before_it_has_caught_up(patch):
 def stale_leader_can_ask_to_stand(patch):
     def receive(self, sender, message):
         if isinstance(message, TimeoutNow):
-            self.state.is_asked_to_stand = True
-            dledger.core.election.start_vote(self.state)
+            dledger.core.election.start_vote(self.state, is_asked_to_stand=True)
         else:
             original(self, sender, message)
 
@@ -103,7 +102,7 @@ def removed_leader_goes_on_counting_itself(patch):
         values = [own]
         for voter in state.voters:
             if voter != state.self_id:
-                progress = state.progress[voter]
+                progress = state.leader.progress[voter]
                 is_counted = dledger.core.membership.counts(state, voter, progress)
                 values.append(value_of(progress) if is_counted else NO_INDEX)
         return majority_value(values)
@@ -184,7 +183,7 @@ def wiped_node_keeps_its_name(patch):
 
 def what_a_wiped_node_acknowledged_before_still_counts(patch):
     def heard(state, sender, incarnation=None):
-        progress = state.progress[sender]
+        progress = state.leader.progress[sender]
         if incarnation is not None:
             progress.incarnation = incarnation
         progress.heard(state.now_ms, state.config.max_election_timeout_ms)

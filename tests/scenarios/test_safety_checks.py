@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dledger.core import leader, membership, reads
+from dledger.core.commits import advance_commit
 from dledger.core.log_tail import LogTail
 from dledger.core.state import State
-from dledger.core.transitions import advance_commit
 from dledger.testing.faults import Violation
 from dledger.testing.script import script
 

@@ -236,9 +236,8 @@ class ScriptNode:
             self._around.checks.lead(self._machine.id, term)
             text = f"leads term {term}"
         elif change.role is Role.CANDIDATE:
-            text = (
-                f"asks for pre-votes in term {term}" if self.raft.state.is_pre_vote else f"is candidate in term {term}"
-            )
+            is_pre_vote = self.raft.state.candidate.is_pre_vote
+            text = f"asks for pre-votes in term {term}" if is_pre_vote else f"is candidate in term {term}"
         elif change.leader_id is not None:
             text = f"follows {change.leader_id} in term {term}"
         elif before is not Role.FOLLOWER:

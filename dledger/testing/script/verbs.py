@@ -11,6 +11,7 @@ from typing import Any
 
 from dledger.core.config import RaftConfig
 from dledger.core.events import ChangeMembership, MembershipAction, PeerUnreachable, TransferLeadership
+from dledger.core.roles import Leader
 from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.machine import Settings
 from dledger.testing.script.story import Arrow, ScriptError
@@ -25,7 +26,7 @@ from dledger.testing.script.verb_table import (
     scene,
 )
 from dledger.testing.script.words import describe
-from dledger.types import HardState, Role
+from dledger.types import HardState
 
 # Actions that deliver everything: where one of them follows, nobody needs to read what only leaves.
 DELIVERING = frozenset({"stabilize", "settle", "run"})
@@ -71,9 +72,10 @@ def lay_term(cluster: Cluster, words: list[str]) -> None:
 def campaign(cluster: Cluster, words: list[str]) -> None:
     """`campaign 1`: time passes for node 1 alone until its election timeout fires."""
     machine, node = running(cluster, words[0])
-    if node.raft.role is Role.LEADER:
+    office = node.raft.state.office
+    if isinstance(office, Leader):
         raise ScriptError(f"{machine.id} leads already")
-    machine.now_ms = max(machine.now_ms, node.raft.state.election_deadline_ms)
+    machine.now_ms = max(machine.now_ms, office.deadline_ms)
     machine.guard(lambda node: node.tick())
 
 

@@ -232,7 +232,8 @@ class Group:
         self.now_ms += node.config.max_election_timeout_ms
         for other in self.nodes.values():
             other.raft.state.now_ms = self.now_ms
-            other.raft.state.election_deadline_ms = self.now_ms + (0 if other is node else 5_000)
+            if other.raft.role is not Role.LEADER:
+                other.raft.state.office.deadline_ms = self.now_ms + (0 if other is node else 5_000)
         node.step(Tick(self.now_ms))
         self.deliver(only=only)
         return node

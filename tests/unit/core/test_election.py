@@ -30,7 +30,7 @@ def test_election_timeouts_are_drawn_from_the_given_range(group):
     cluster = group({f"n{number}": [] for number in range(200)})
     config = cluster["n0"].config
 
-    deadlines = {node.raft.state.election_deadline_ms for node in cluster.nodes.values()}
+    deadlines = {node.raft.state.follower.deadline_ms for node in cluster.nodes.values()}
 
     assert config.min_election_timeout_ms <= min(deadlines)
     assert max(deadlines) < config.max_election_timeout_ms
@@ -106,12 +106,12 @@ def test_dledger_52_a_stale_node_with_an_inflated_term_does_not_win(group):
 
 def test_pre_vote_changes_neither_term_nor_timer_of_the_voter(group):
     voter = group(THREE)["b"]
-    before = (voter.raft.term, voter.raft.state.election_deadline_ms, voter.raft.state.voted_for)
+    before = (voter.raft.term, voter.raft.state.follower.deadline_ms, voter.raft.state.voted_for)
 
     effects = voter.step(Received("a", VoteRequest(term=1, is_pre_vote=True, last_index=-1, last_term=-1)))
 
     assert effects == [Send("a", VoteResponse(term=1, is_pre_vote=True, is_granted=True))]
-    assert before == (voter.raft.term, voter.raft.state.election_deadline_ms, voter.raft.state.voted_for)
+    assert before == (voter.raft.term, voter.raft.state.follower.deadline_ms, voter.raft.state.voted_for)
 
 
 def test_dledger_325_an_isolated_node_does_not_inflate_its_term_and_rejoins_without_an_election(group):
@@ -196,7 +196,7 @@ def test_one_voter_answering_twice_is_one_vote(group):
     for _ in range(3):
         candidate.step(Received("b", vote))
 
-    assert candidate.raft.state.is_pre_vote
+    assert candidate.raft.state.candidate.is_pre_vote
 
 
 def test_votes_for_an_earlier_life_do_not_count(group):
@@ -206,10 +206,10 @@ def test_votes_for_an_earlier_life_do_not_count(group):
     assert {message.life for _, message in candidate.outbox} == {life}
 
     candidate.step(Received("b", VoteResponse(term=1, is_pre_vote=True, is_granted=True, life=life - 1)))
-    assert candidate.raft.state.is_pre_vote
+    assert candidate.raft.state.candidate.is_pre_vote
 
     candidate.step(Received("b", VoteResponse(term=1, is_pre_vote=True, is_granted=True, life=life)))
-    assert not candidate.raft.state.is_pre_vote
+    assert not candidate.raft.state.candidate.is_pre_vote
 
 
 def test_candidate_that_we_do_not_know_gets_our_vote_for_its_membership_may_be_newer(group):

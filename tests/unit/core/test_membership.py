@@ -155,7 +155,7 @@ def test_a_removed_node_learns_of_it_and_disturbs_nobody(group):
     cluster.tick(10_000)
 
     assert (cluster.leaders, leader.raft.term) == (["a"], term)
-    assert "c" not in leader.raft.state.progress
+    assert "c" not in leader.raft.state.leader.progress
 
 
 def test_a_removed_node_that_does_not_know_disturbs_nobody_either(group):

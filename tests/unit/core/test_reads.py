@@ -40,14 +40,14 @@ def test_a_read_waits_for_a_quorum_of_the_next_heartbeat_round(group):
 def test_many_reads_share_one_round(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
-    round_before = leader.raft.state.round
+    round_before = leader.raft.state.leader.round
 
     for read_id in range(50):
         leader.step(ReadIndex(read_id))
     cluster.deliver()
 
     assert [ready.read_id for ready in leader.seen(ReadReady)] == list(range(50))
-    assert leader.raft.state.round - round_before <= 2
+    assert leader.raft.state.leader.round - round_before <= 2
 
 
 def test_answers_to_an_earlier_round_do_not_confirm_a_read(group):
@@ -112,7 +112,7 @@ def test_reads_of_a_peer_that_was_lost_are_refused_at_once(group):
 
     assert Send("b", ReadIndexResponse(1, request.read_id, NO_INDEX)) in leader.step(PeerUnreachable("b"))
 
-    assert [(read.peer, read.read_id) for read in leader.raft.state.reads] == [(None, 1)]
+    assert [(read.peer, read.read_id) for read in leader.raft.state.leader.reads] == [(None, 1)]
 
 
 def test_no_two_lives_of_a_follower_ask_under_the_same_id(group):
@@ -151,9 +151,8 @@ def test_a_lease_serves_reads_without_asking_and_ends_before_anybody_else_can_be
     leader = cluster.campaign("a")
     cluster.tick(100)
     cluster.isolate("a")
-    begun_ms = max(
-        ms for number, ms in leader.raft.state.round_times if number <= leader.raft.state.progress["b"].round
-    )
+    office = leader.raft.state.leader
+    begun_ms = max(ms for number, ms in office.round_times if number <= office.progress["b"].round)
 
     leader.step(Tick(begun_ms + lease_ms_of(cluster.config) - 1))
     assert leader.step(ReadIndex(1, is_lease_allowed=True)) == [ReadReady(1, 0)]

@@ -355,4 +355,4 @@ def test_a_follower_that_forgot_what_it_compared_is_probed_by_an_idle_leader(gro
     cluster.tick(300)
 
     assert again.raft.commit_index == 2
-    assert not leader.raft.state.progress["b"].is_probing
+    assert not leader.raft.state.leader.progress["b"].is_probing

@@ -1,0 +1,35 @@
+"""How a commit index moves: decided by a leader that has counted, learned by its followers."""
+
+from __future__ import annotations
+
+from dledger.core import membership
+from dledger.core.events import Commit, ReadReady
+from dledger.core.roles import Follower
+from dledger.core.state import State
+from dledger.types import NO_INDEX
+
+
+def learn_commit(state: State, index: int) -> None:
+    """As a follower, take over from the leader that everything up to `index` is committed.
+
+    The only place where that is bounded: it holds for what was compared with *this* leader's log. What stands behind
+    may come from a leader that was deposed, whatever this node acknowledged before it was wiped or started again.
+    """
+    advance_commit(state, min(index, state.follower.matched_index))
+
+
+def advance_commit(state: State, commit_index: int) -> None:
+    """Take `commit_index` as committed if it is news."""
+    if commit_index <= state.commit_index:
+        return
+    assert commit_index <= state.log.last_index, (commit_index, state.log.last_index)
+    state.commit_index = commit_index
+    if membership.is_changing(state):
+        membership.settle(state)
+    state.emit(Commit(commit_index))
+    if isinstance(state.office, Follower):
+        asked_reads = state.office.asked_reads
+        ready = [asked_id for asked_id, read in asked_reads.items() if NO_INDEX < read.index <= commit_index]
+        for asked_id in ready:
+            read = asked_reads.pop(asked_id)
+            state.emit(ReadReady(read.read_id, read.index))

@@ -1,0 +1,126 @@
+"""The table of transitions: where each cause leads, what becomes of term and vote, and that nobody else writes them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from dledger.core import raft, transitions
+from dledger.core.events import Commit, Propose, ReadIndex, ReadRefused, Received, RequestEnded, Tick
+from dledger.core.messages import Heartbeat, Push
+from dledger.core.roles import Candidate, Follower, Leader
+from dledger.core.transitions import WAYS, Cause
+from dledger.types import Role, Span
+
+THREE = {"a": [], "b": [], "c": []}
+CORE = Path(raft.__file__).parent
+# What only transitions may write, on `state` or behind it.
+GUARDED = {"term", "voted_for", "office", "leader_id"}
+
+STEPS = {
+    Cause.NEWER_TERM: lambda state: transitions.see_term(state, state.term + 3, "x"),
+    Cause.LEADER_SEEN: lambda state: transitions.follow(state, "x"),
+    Cause.LEADER_LOST: transitions.lose_leader,
+    Cause.PRE_VOTE: transitions.ask_pre_votes,
+    Cause.VOTE: lambda state: transitions.ask_votes(state, is_asked_to_stand=False),
+    Cause.ELECTED: lambda state: transitions.take_lead(state, frozenset()),
+    Cause.RESIGNED: transitions.resign,
+}
+TERM_STEPS = {"same": 0, "next": 1, "higher": 3}
+
+
+def state_in(role, group):
+    """Return the state of a node that follows c, stands for votes, or leads."""
+    cluster = group(THREE)
+    if role is Role.LEADER:
+        return cluster.campaign("a").raft.state
+    node = cluster["a"]
+    if role is Role.FOLLOWER:
+        node.step(Received("c", Heartbeat(term=1, commit_index=-1, round=1)))
+    else:
+        node.step(Tick(1_000))
+    return node.raft.state
+
+
+@pytest.mark.parametrize("cause", Cause)
+@pytest.mark.parametrize("role", Role)
+def test_a_cause_leads_where_the_table_says_and_from_nowhere_else(role, cause, group):
+    state = state_in(role, group)
+    term, vote, office = state.term, state.voted_for, state.office
+    assert state.role is role
+
+    if role not in WAYS[cause].origins:
+        with pytest.raises(AssertionError):
+            STEPS[cause](state)
+        assert (state.term, state.voted_for, state.office) == (term, vote, office)
+        return
+    STEPS[cause](state)
+
+    assert state.role is WAYS[cause].goal
+    assert state.office is not office
+    assert state.term == term + TERM_STEPS[WAYS[cause].term]
+    assert state.voted_for == {"kept": vote, "none": None, "own": "a"}[WAYS[cause].vote]
+
+
+def test_only_transitions_write_role_term_vote_and_leader():
+    found = []
+    for path in sorted(CORE.glob("*.py")):
+        if path.name == "transitions.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            for target in targets:
+                parts = target.elts if isinstance(target, ast.Tuple) else [target]
+                names = [part.attr for part in parts if isinstance(part, ast.Attribute)]
+                found += [f"{path.name}:{node.lineno} {name}" for name in names if name in GUARDED]
+
+    assert found == []
+
+
+def test_a_follower_has_compared_nothing_with_the_next_leader(group):
+    follower = group(THREE)["b"]
+    follower.step(Received("a", Push(1, -1, -1, -1, Span(0, 2, 1, 0, 300), b"x" * 300)))
+    assert follower.raft.state.follower.matched_index == 2
+
+    effects = follower.step(Received("c", Heartbeat(term=2, commit_index=2, round=1)))
+
+    assert not [effect for effect in effects if isinstance(effect, Commit)]
+    assert follower.raft.state.follower.matched_index == -1
+
+
+def test_a_leader_that_is_elected_again_knows_nothing_of_its_followers(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    leader.step(Propose(1, 1))
+    cluster.tick(200)
+    before = leader.raft.state.leader
+
+    transitions.resign(leader.raft.state)
+    cluster.campaign("a", only=lambda *_: False)
+    transitions.ask_votes(leader.raft.state, is_asked_to_stand=False)
+    transitions.take_lead(leader.raft.state, frozenset())
+
+    office = leader.raft.state.leader
+    assert before.progress
+    assert (office.progress, office.round, office.reads, office.change) == ({}, 0, [], None)
+
+
+def test_who_waits_for_a_role_is_answered_when_it_ends(group):
+    cluster = group(THREE)
+    leader, follower = cluster.campaign("a"), cluster["b"]
+    cluster.tick(50)
+    leader.step(ReadIndex(7))
+    follower.step(ReadIndex(8))
+    newer = Heartbeat(term=9, commit_index=-1, round=1)
+
+    assert ReadRefused(7) in leader.step(Received("c", newer))
+    assert ReadRefused(8) in follower.step(Received("c", newer))
+    assert not leader.seen(RequestEnded)
+
+
+def test_each_role_has_an_object_of_its_own_with_its_name():
+    assert {office.role: office.__name__.upper() for office in (Follower, Candidate, Leader)} == {
+        role: role.value for role in Role
+    }
