@@ -195,8 +195,9 @@ class _Start:
         if has_entries(files, places.node_directory):
             self.settle(self._sum_up(self._divide_of_entries()))
             return True
-        synced_timestamp = max(read_checkpoint(files, root).physic_msg_timestamp, 0)
-        last_exit = LastExit(was_closed_in_order(files, root), synced_timestamp)
+        checkpoint = read_checkpoint(files, root)
+        synced_timestamp = max(checkpoint.physic_msg_timestamp, 0)
+        last_exit = LastExit(was_closed_in_order(files, root), synced_timestamp, checkpoint.log_end)
         divide, _, self._notes = fill_old_files(files, places, last_exit)
         if divide:
             manifest = self._sum_up(divide)

@@ -156,8 +156,10 @@ class ReplicatedReplica:
             try:
                 await self.node.stop()
             finally:
-                keeper.abandon(is_in_order=is_in_order)
-                self.parts.log.close()
+                try:
+                    keeper.abandon(is_in_order=is_in_order)
+                finally:
+                    self.parts.log.close()
         if self._failure.done():
             raise self._failure.result()
 

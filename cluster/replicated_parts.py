@@ -24,10 +24,9 @@ from cluster.replicated_state import ReplicatedState
 from cluster.state_import import OldState, find_old_state
 from commitlog.divide import Divided, LogPlaces, divide_log, was_written_by_java
 from commitlog.dledger_commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
-from commitlog.log_recovery import LastExit
 from commitlog.old_files_origin import load_origin
 from commitlog.old_log import OldLog
-from commitlog.plain_store import LOG_DIRECTORY
+from commitlog.plain_store import LOG_DIRECTORY, last_exit_of
 from commitlog.system_records import MessageEntryCodec, system_body
 from dledger.config import NodeConfig
 from dledger.entry_store import EntryStore, EntryStoreConfig
@@ -134,7 +133,7 @@ def open_parts(
         if was_written_by_java(files, places.node_directory):
             root.distrust_derived()
         old_state = find_old_state(files, path)
-        divided = divide_log(files, places, codec, LastExit(root.last.is_clean, root.synced_timestamp))
+        divided = divide_log(files, places, codec, last_exit_of(root))
         node = Node(
             config.node,
             metrics,

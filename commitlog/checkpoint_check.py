@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from store.checkpoint import SEAL_POSITION, SEAL_SIZE, SealState, decode_checkpoint, seal_state
 from store.dispatch_batch import DispatchBatch
 from store.finding import Area, Finding
 from store.read_only_files import ReadOnlyFiles
@@ -20,7 +21,8 @@ from store.read_only_files import ReadOnlyFiles
 SIZE = 4096
 _LAYOUT = struct.Struct(">qqqqq")
 # RocketMQ 4 wrote only the three timestamps.
-_REMEDY = "`dledger rebuild` writes it anew"
+_REMEDY = "`dledger rebuild` writes it again"
+RESTORE = "Restore the log from a backup or from another replica; `dledger rebuild --skip-damaged` does without it"
 _NAMES = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp", "masterFlushedOffset", "confirmPhyOffset")
 # A replica may be so far behind its master.
 _BEHIND_MAX_BYTES = 1 << 40
@@ -107,11 +109,20 @@ class CheckpointCheck:
             if expected:
                 meaning = "a recovery that goes by it would begin at the wrong place"
                 yield self._finding(number * 8, f"{name} {expected}", f"{value}", meaning)
-        for at in np.flatnonzero(np.frombuffer(self._content, np.uint8, -1, _LAYOUT.size))[:1].tolist():
-            position = _LAYOUT.size + at
-            yield self._finding(
-                position, "zeros behind the fields", f"{self._content[position]:#04x}", "nothing reads it"
-            )
+        yield from self._check_seal(log_end, self._content)
+
+    def _check_seal(self, log_end: int, content: bytes) -> Iterator[Finding]:
+        """Compare the seal with the log, and see that nothing but zeros stands beside it."""
+        state = seal_state(content)
+        if state is SealState.DAMAGED:
+            meaning = "the next start takes it for a checkpoint of RocketMQ"
+            yield self._finding(SEAL_POSITION, "a seal whose checksum fits, or zeros", "other bytes", meaning)
+        rest = np.frombuffer(content, np.uint8).copy()
+        rest[: _LAYOUT.size] = rest[SEAL_POSITION : SEAL_POSITION + SEAL_SIZE] = 0
+        for position in np.flatnonzero(rest)[:1].tolist():
+            found = f"{content[position]:#04x}"
+            yield self._finding(position, "zeros beside the fields and the seal", found, "nothing reads it")
+        yield from lost_end(self._path, content, log_end)
 
     def _expected(self, log_end: int, value: int, *, is_time: bool) -> str:
         """Say what a value should have been; empty when it may be so."""
@@ -130,3 +141,24 @@ class CheckpointCheck:
 
     def _finding(self, position: int, expected: str, found: str, meaning: str) -> Finding:
         return Finding(Area.CHECKPOINT, self._path, position, expected, found, meaning, _REMEDY, self._is_unfinished)
+
+
+def lost_end(path: str, content: bytes, log_end: int) -> Iterator[Finding]:
+    """Yield what is wrong if the log ends before the place up to which the checkpoint's seal says it was durable.
+
+    Args:
+        path: of the checkpoint.
+        content: of it.
+        log_end: where the log ends.
+    """
+    sealed_end = decode_checkpoint(content).log_end
+    if sealed_end > log_end:
+        yield Finding(
+            Area.LOG,
+            path,
+            SEAL_POSITION,
+            f"a log up to offset {sealed_end}, which was durable",
+            f"one up to {log_end}",
+            f"the last {sealed_end - log_end} bytes of the log are lost: files of it were removed, or damaged",
+            RESTORE,
+        )

@@ -116,7 +116,7 @@ class PlainCommitLog(LogReader):
             files.sync_directory(directory)
             queue = MappedFileQueue(files, directory, config.mapped_file_size)
             on_failure.callback(queue.close)
-            notes = queue.load()
+            notes = queue.load(durable_end=0 if is_corruption_skipped else last_exit.log_end)
             recovered = recover(
                 queue,
                 last_exit,

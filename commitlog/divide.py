@@ -184,13 +184,16 @@ def _check_meeting(files: Files, places: LogPlaces, divide: int, *, is_whole: bo
 def fill_old_files(files: Files, places: LogPlaces, last_exit: LastExit) -> tuple[int, bool, list[str]]:
     """Make the plain log end at the end of a file; return that offset, whether it holds records, and notes."""
     if not files.is_directory(places.old_directory):
+        if last_exit.log_end:
+            expected = f"records up to offset {last_exit.log_end}, which the checkpoint says were durable"
+            raise CorruptData(places.old_directory, 0, expected, "no such directory")
         return 0, False, []
     with ExitStack() as closing:
         # A process that was killed may have left names that only the page cache knows.
         files.sync_directory(places.old_directory)
         queue = MappedFileQueue(files, places.old_directory, places.sizes.data_file_size_bytes)
         closing.callback(queue.close)
-        notes = queue.load()
+        notes = queue.load(durable_end=last_exit.log_end)
         recovered = recover(queue, last_exit, is_property_crc_checked=places.has_property_crc)
         notes += recovered.notes
         if recovered.last_store_timestamp < 0:

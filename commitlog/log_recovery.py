@@ -15,7 +15,7 @@ Source: RocketMQ `CommitLog.recoverNormally`, `recoverAbnormally`, `StoreCheckpo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -43,10 +43,12 @@ class LastExit:
         is_clean: it stopped in order: there is no file `abort`.
         synced_timestamp: every record with a smaller store timestamp was synced (`physicMsgTimestamp` of the
             checkpoint); 0: not known.
+        log_end: every record below this offset was synced (our checkpoint's seal); 0: not known.
     """
 
     is_clean: bool = False
     synced_timestamp: int = 0
+    log_end: int = 0
 
 
 UNKNOWN_EXIT: Final = LastExit()
@@ -129,13 +131,14 @@ def recover(
         is_property_crc_checked: the store writes the property CRC, so it is checked.
 
     Raises:
-        store.errors.CorruptData: records that were durable are bad. Nothing was changed.
+        store.errors.CorruptData: records that were durable are bad, or missing. Nothing was changed.
         store.errors.StorageFailed: a file cannot be written or synced.
     """
     files = queue.mapped_files
-    if not files:
-        return RecoveredLog(0, NO_TIMESTAMP)
     notes: list[str] = []
+    if not files:
+        _check_end(queue, RecoveredLog(0, NO_TIMESTAMP), last_exit, notes, is_skipped=is_corruption_skipped)
+        return RecoveredLog(0, NO_TIMESTAMP, tuple(notes))
     verdict = Verdict.END
     at = _choose_start(files, last_exit, is_property_crc_checked=is_property_crc_checked)
     while True:
@@ -145,6 +148,7 @@ def recover(
         rest = tuple(files[at.number :])
         place = BadPlace(rest, at.position, at.last_store_timestamp, is_property_crc_checked)
         facts, good = find_facts(place, last_exit.synced_timestamp)
+        facts = facts._replace(was_synced=facts.was_synced or (facts.holds_data and place.offset < last_exit.log_end))
         verdict = judge(facts)
         if verdict is Verdict.CORRUPTION and (facts.is_foreign or not is_corruption_skipped):
             raise CorruptData(place.file.path, *describe(place))
@@ -156,16 +160,45 @@ def recover(
             notes.append(_note(place, "torn tail, which would be cut," if is_read_only else "torn tail cut"))
         break
     end_offset = files[at.number].begin_offset + at.position if at.number < len(files) else queue.end_offset
+    recovered = RecoveredLog(end_offset, at.last_store_timestamp)
+    _check_end(queue, recovered, last_exit, notes, is_skipped=is_corruption_skipped)
     if not is_read_only:
         if verdict is not Verdict.END and at.number < len(files):
             queue.truncate(end_offset, files[at.number].find_data_end(end_offset), is_durable=True)
         queue.sync_all()
-    if max(at.last_store_timestamp, 0) < last_exit.synced_timestamp:
-        notes.append(
-            f"{queue.directory}: the last message is of {at.last_store_timestamp}, but the checkpoint says that one of "
-            f"{last_exit.synced_timestamp} was durable here"
-        )
-    return RecoveredLog(end_offset, at.last_store_timestamp, tuple(notes))
+    return replace(recovered, notes=tuple(notes))
+
+
+def _check_end(
+    queue: MappedFileQueue, recovered: RecoveredLog, last_exit: LastExit, notes: list[str], *, is_skipped: bool
+) -> None:
+    """Refuse a log that lost its end, for what was acknowledged is then missing and would be overwritten.
+
+    The seal of our checkpoint says up to where records were durable. RocketMQ's only has the time of the last of them,
+    which is certain after an exit in order; after any other one a log that ends earlier is noted.
+
+    Raises:
+        store.errors.CorruptData: records that were durable are missing, and `is_skipped` is False.
+    """
+    end_offset, timestamp = recovered.end_offset, recovered.last_store_timestamp
+    if end_offset < last_exit.log_end:
+        expected = f"records up to offset {last_exit.log_end}, which the checkpoint says were durable"
+        found = f"the end of the log at offset {end_offset}"
+    elif max(timestamp, 0) < last_exit.synced_timestamp:
+        expected = f"a record of {last_exit.synced_timestamp}, which the checkpoint says was durable"
+        found = f"the end of the log at offset {end_offset}, after a record of {timestamp}"
+    else:
+        return
+    path, position = _place_of_end(queue, end_offset)
+    if not is_skipped and (last_exit.is_clean or last_exit.log_end > end_offset):
+        raise CorruptData(path, position, expected, found)
+    notes.append(f"{path}: at byte {position}: expected {expected}, found {found}")
+
+
+def _place_of_end(queue: MappedFileQueue, end_offset: int) -> tuple[str, int]:
+    """Return (file, position) of the log's end; the directory if the file that should follow is missing."""
+    file = queue.find(end_offset)
+    return (queue.directory, end_offset) if file is None else (file.path, end_offset - file.begin_offset)
 
 
 def _choose_start(files: Sequence[MappedFile], last_exit: LastExit, *, is_property_crc_checked: bool) -> _Cursor:

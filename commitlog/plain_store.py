@@ -106,7 +106,7 @@ def open_plain_store(
             files,
             f"{path}/{LOG_DIRECTORY}",
             config.log,
-            LastExit(root.last.is_clean, root.synced_timestamp),
+            last_exit_of(root),
             now_ms,
             is_corruption_skipped=config.is_corruption_skipped,
         )
@@ -118,3 +118,8 @@ def open_plain_store(
         on_failure.pop_all()
     notes = (*log.recovery_notes, *messages.derived.notes)
     return PlainStore(messages, log, keeper, root, notes)
+
+
+def last_exit_of(root: StoreRoot) -> LastExit:
+    """Return what a store's directory tells of its log: how it was left, and what of it was durable."""
+    return LastExit(root.last.is_clean, root.synced_timestamp, root.log_end)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from commitlog.checkpoint_check import SIZE as CHECKPOINT_SIZE
+from commitlog.checkpoint_check import lost_end
 from commitlog.log_walk import LogWalk
 from commitlog.store_directory import INDEX_NAME, QUEUES_NAME
 from commitlog.store_verify import StoreParts, corrupt_place, torn_tail
@@ -227,6 +228,18 @@ class Rebuild:
                 self._rebuilt.notes.append(str(finding))
             else:
                 self._pass_over(walk.tail, finding)
+        self._check_end(walk)
+
+    def _check_end(self, walk: LogWalk) -> None:
+        """Refuse a log that lost its end: what is made of it would hide that messages are missing."""
+        path = self._parts.directory.checkpoint_path
+        content = self._files.read_bytes(path)
+        if content is None or len(content) != CHECKPOINT_SIZE:
+            return
+        for finding in lost_end(path, content, walk.end_offset):
+            if not self._is_skipping:
+                raise LogDamaged(finding)
+            self._rebuilt.notes.append(f"{finding.meaning}; they are given up")
 
     def _pass_over(self, skipped: Skipped, finding: Finding) -> None:
         if not self._is_skipping:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from commitlog.checkpoint_check import CheckpointCheck
+from commitlog.checkpoint_check import RESTORE, CheckpointCheck
 from commitlog.log_walk import LogWalk, WalkedBatch
 from commitlog.store_directory import LogFile, StoreDirectory, StoreMode
 from store.dispatch_batch import Skipped
@@ -26,7 +26,6 @@ from store.queue_match import QueueMatch
 from store.queue_view import QueueView, load_queues
 from store.read_only_files import OpenFiles, ReadOnlyFiles
 
-_RESTORE = "Restore the log from a backup or from another replica; `dledger rebuild --skip-damaged` does without it"
 _LOOK_PAUSE_S = 0.1
 _LOOKS_MAX = 5
 
@@ -262,7 +261,7 @@ def corrupt_place(skipped: Skipped) -> Finding:
         skipped.expected,
         skipped.found,
         f"corrupt: {skipped.size} bytes cannot be read, good records follow at {skipped.offset + skipped.size}",
-        _RESTORE,
+        RESTORE,
     )
 
 
@@ -271,7 +270,7 @@ def torn_tail(skipped: Skipped, *, is_unfinished: bool) -> Finding:
     if is_unfinished:
         meaning, remedy = "a torn tail: a crash cut the last write short", "The next start of the store cuts it off"
     else:
-        meaning, remedy = "no record follows, though the store was closed in order: the log's end is damaged", _RESTORE
+        meaning, remedy = "no record follows, though the store was closed in order: the log's end is damaged", RESTORE
     return Finding(
         Area.LOG, skipped.path, skipped.position, skipped.expected, skipped.found, meaning, remedy, is_unfinished
     )

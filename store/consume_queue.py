@@ -11,11 +11,12 @@ Source: RocketMQ `ConsumeQueue`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 import numpy as np
 
+from store.errors import CorruptData
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
 from store.message import QueueKey
@@ -78,13 +79,16 @@ class ConsumeQueue:
 
         Raises:
             store.errors.ForeignFile, WrongFileSize, MissingFile: see `MappedFileQueue.load`.
+            store.errors.CorruptData: units are missing in the middle; a queue can be built again from the log.
         """
         notes = self._queue.load()
         self.max_offset = self.begin_offset
-        for file in reversed(self._queue.mapped_files):
+        files = self._queue.mapped_files
+        for number, file in reversed(list(enumerate(files))):
             count = _used_count(file)
             if count:
                 self.max_offset = file.begin_offset // UNIT_SIZE + count
+                _check_full(files[:number])
                 break
         self._find_last()
         self.min_offset = self._next_message(self.begin_offset)
@@ -286,6 +290,11 @@ class ConsumeQueue:
         # how far the queue had come.
         self.cut(end if last is None else last + 1, is_durable=is_durable)
 
+    def is_last_unit(self, is_message: IsMessage) -> bool:
+        """Return whether the log has the message of the last unit (`truncate` says how it is asked)."""
+        last = self._message_before(self.max_offset)
+        return last is None or is_message(self.key, last, *self._unit(last)[:2])
+
     def _sound_end(self, physical_offset: int) -> int:
         """Return the offset behind the units that are sound and point below `physical_offset`."""
         files = self._queue.mapped_files
@@ -353,6 +362,18 @@ class ConsumeQueue:
         newer = self._search(lambda *place: store_timestamp_of(*place) > timestamp, self.min_offset)
         older = self._message_before(newer)
         return self.min_offset if older is None else max(older, self.min_offset)
+
+
+def _check_full(files: Sequence[MappedFile]) -> None:
+    """Refuse files that are not full although a later one has units: a disk, or somebody, emptied them.
+
+    Raises:
+        CorruptData: one has no unit at its begin or at its end.
+    """
+    for file in files:
+        for position in (0, file.file.size - UNIT_SIZE):
+            if UNIT.unpack_from(file.view(), position)[1] <= 0:
+                raise CorruptData(file.path, position, "a unit, for a later file has some", "none")
 
 
 def _used_count(file: MappedFile) -> int:

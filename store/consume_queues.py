@@ -8,11 +8,14 @@ Source: RocketMQ `ConsumeQueueStore`, `FlushConsumeQueueService`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from crc32c import crc32c
 
 from store.consume_queue import ConsumeQueue, IsMessage
 from store.descriptors import queue_files_max
 from store.dispatch_batch import DispatchBatch
+from store.errors import CorruptData, MissingFile, StoreError, WrongFileSize
 from store.file_pool import FilePool
 from store.files import Files
 from store.flush_ticket import Dispatched, FlushProgress, FlushTicket
@@ -23,6 +26,9 @@ from store.queue_unit import UNIT_SIZE
 from store.sync_tickets import flush_all
 from store.topics import is_storable_topic
 from store.unit_placement import Misplaced, place
+
+# Hears of a queue whose files are damaged.
+OnDamage = Callable[[QueueKey], None]
 
 DIRECTORY = "consumequeue"
 FILE_SIZE_BYTES = 300_000 * UNIT_SIZE
@@ -57,14 +63,18 @@ class ConsumeQueues:
 
     # ----------------------------------------------------------------------------------------------------- queues
 
-    def load(self) -> list[str]:
+    def load(self, on_damage: OnDamage | None = None) -> list[str]:
         """Open all queues that are there, as they were closed in order; after a crash `truncate` must follow.
+
+        Args:
+            on_damage: called with a queue before its files are removed, because they cannot be those of a queue; that
+                queue is then empty, and to be built again from the log. None: the error is raised instead.
 
         Returns:
             What was repaired, and what was found that belongs to no queue, one sentence each.
 
         Raises:
-            store.errors.ForeignFile, WrongFileSize, MissingFile: see `MappedFileQueue.load`.
+            store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see `ConsumeQueue.load`.
         """
         assert not self._queues
         notes: list[str] = []
@@ -78,9 +88,42 @@ class ConsumeQueues:
                 if queue_id is None or not self._files.is_directory(f"{path}/{name}"):
                     notes.append(f"{path}/{name}: not the directory of a queue; it is left alone")
                     continue
-                queue = self._add(QueueKey(topic, queue_id))
-                notes += queue.load()
+                notes += self._load_queue(QueueKey(topic, queue_id), on_damage)
         return notes
+
+    def _load_queue(self, key: QueueKey, on_damage: OnDamage | None) -> list[str]:
+        """Open one queue, or remove its damaged files."""
+        queue = self._add(key)
+        try:
+            return queue.load()
+        except (MissingFile, CorruptData, WrongFileSize) as error:
+            if on_damage is None or (isinstance(error, WrongFileSize) and not self._is_damage(error)):
+                raise
+            queue.files.close()
+            on_damage(key)
+            directory = self.path(key)
+            for name in reversed(self._files.list_directory(directory)):
+                self._files.remove(f"{directory}/{name}")
+            self._files.sync_directory(directory)
+            self._add(key)
+            return [f"{_fault_of(error)}; the queue is built again from the log"]
+
+    def _is_damage(self, error: WrongFileSize) -> bool:
+        """Return whether a file has a wrong size by itself, and not because the store was written with another one."""
+        if error.found_bytes % UNIT_SIZE or not error.found_bytes:
+            return True
+        paths = (
+            f"{self._directory}/{topic}/{queue_id}/{name}"
+            for topic in self._files.list_directory(self._directory)
+            for queue_id in self._files.list_directory(f"{self._directory}/{topic}")
+            for name in self._files.list_directory(f"{self._directory}/{topic}/{queue_id}")
+        )
+        return any(self._size_of(path) == self._file_size for path in paths)
+
+    def _size_of(self, path: str) -> int:
+        file = self._files.open(path)
+        file.close()
+        return file.size
 
     def get(self, key: QueueKey) -> ConsumeQueue | None:
         """Return a queue, if there is one."""
@@ -112,6 +155,16 @@ class ConsumeQueues:
     def path(self, key: QueueKey) -> str:
         """Return where the files of a queue are, or would be."""
         return f"{self._directory}/{key.topic}/{key.queue_id}"
+
+    def digest(self) -> int:
+        """Return a checksum of where each queue with units ends; other files, or files that lost units, change it."""
+        ends = sorted((key, queue.max_offset) for key, queue in self._queues.items() if queue.max_offset)
+        return crc32c("".join(f"{key.topic}/{key.queue_id} {end}\n" for key, end in ends).encode())
+
+    def is_last_unit(self, is_message: IsMessage) -> bool:
+        """Return whether the unit that leads furthest into the log is that of a message; True when there is none."""
+        last = max(self._queues.values(), key=lambda queue: queue.max_physical_offset, default=None)
+        return last is None or last.is_last_unit(is_message)
 
     # -------------------------------------------------------------------------------------------------- appending
 
@@ -277,6 +330,11 @@ class ConsumeQueues:
         for queue in self._queues.values():
             queue.files.close()
         self._queues.clear()
+
+
+def _fault_of(error: StoreError) -> str:
+    """Return what an error found, without its advice, which does not fit where the log has everything."""
+    return str(error).partition(". ")[0]
 
 
 def _queue_id(name: str) -> int | None:

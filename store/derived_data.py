@@ -12,16 +12,24 @@ from typing import Self
 
 import numpy as np
 
+from store.checkpoint import NO_DIGEST
 from store.commit_log import CommitLog
 from store.consume_queues import ConsumeQueues
-from store.derived_recovery import Evidence, LastState, certain_end
+from store.derived_loading import load_index, load_queues
+from store.derived_recovery import (
+    CutRule,
+    DerivedDigests,
+    Evidence,
+    LastState,
+    certain_end,
+    promised_end,
+    rule_for,
+)
 from store.dispatch_batch import DispatchBatch
 from store.dispatcher import Dispatcher
-from store.errors import CorruptData, MissingFile
+from store.errors import CorruptData
 from store.files import Files
 from store.flush_ticket import FlushTicket
-from store.index_file import IndexLayout
-from store.key_index import DIRECTORY as INDEX_DIRECTORY
 from store.key_index import KeyIndex
 from store.message import QueueKey
 from store.message_waiters import MessageWaiters
@@ -89,13 +97,13 @@ class DerivedData:
         on_progress: Progress | None = None,
     ) -> Self:
         """Open queues and index, cut them to what is certain, dispatch the rest of the log; see `MessageStore.open`."""
-        queues, lost_queues, notes = _load_queues(files, root, config)
-        index, index_notes = _load_index(files, root, config)
+        queues, lost_queues, notes = load_queues(files, root, config, last)
+        index, index_notes = load_index(files, root, config, last)
         notes += index_notes
         dispatcher = Dispatcher(log, queues, index, waiters, config.dispatch_size_bytes)
-        recovery = _Recovery(log, queues, index, dispatcher, on_progress)
+        recovery = _Recovery(log, queues, index, dispatcher, last, on_progress)
         recovery.find_headless(lost_queues)
-        recovery.cut(last)
+        recovery.cut()
         recovery.catch_up(lost_queues)
         derived = cls(queues, index, dispatcher, log, [*notes, *recovery.notes])
         for _ in derived.expire_in_steps():
@@ -200,6 +208,10 @@ class DerivedData:
         with self.dispatcher.guard:
             self.queues.extend(ends.next_offsets, self._log.begin_offset)
 
+    def digests(self) -> DerivedDigests:
+        """Return checksums of where queues and index end, as files that are loaded again would have them."""
+        return DerivedDigests(self.queues.digest(), NO_DIGEST if self.index is None else self.index.digest())
+
     def close(self) -> None:
         """Close all files as they are."""
         self.queues.close()
@@ -216,9 +228,11 @@ class _Recovery:
         queues: ConsumeQueues,
         index: KeyIndex | None,
         dispatcher: Dispatcher,
+        last: LastState,
         on_progress: Progress | None,
     ) -> None:
         self.notes: list[str] = []
+        self._last = last
         self._log = log
         self._queues = queues
         self._index = index
@@ -231,25 +245,56 @@ class _Recovery:
             for key in self._queues:
                 queue = self._queues.get(key)
                 if queue is not None and queue.begin_offset > 0:
+                    self._last.withdraw()
                     queue.remove_all()
                     lost_queues.add(key)
 
-    def cut(self, last: LastState) -> None:
-        """Cut queues and index to their certain parts, and let dispatch go on there."""
-        log, queues, index = self._log, self._queues, self._index
-        evidence = Evidence(len(queues) > 0, last.is_clean, last.queues_timestamp, queues.max_physical_offset)
-        queues_end = certain_end(evidence, log)
-        if evidence.has_files and not (last.is_clean and evidence.own_end <= queues_end):
-            queues.truncate(queues_end, self._is_message)
-            self.notes.append(f"consume queues: cut to what is certain, log offset {queues_end}")
-        index_end = queues_end
-        if index is not None:
-            evidence = Evidence(bool(index.files), last.is_clean, last.index_timestamp, index.max_physical_offset)
-            index_end = certain_end(evidence, log)
-            if evidence.has_files and not (last.is_clean and evidence.own_end <= index_end):
-                index.truncate(index_end, self._store_timestamp_of)
-                self.notes.append(f"index: cut to what is certain, log offset {index_end}")
+    def cut(self) -> None:
+        """Cut queues and index to their certain parts, and let dispatch begin there."""
+        index = self._index
+        queues_end = self._cut_queues()
+        index_end = queues_end if index is None else self._cut_index(index)
         self._dispatcher.begin_at(queues_end, index_end)
+
+    def _cut_queues(self) -> int:
+        """Cut the queues to their certain part; return where that ends in the log."""
+        last, log, queues = self._last, self._log, self._queues
+        evidence = Evidence(len(queues) > 0, last.is_clean, last.queues_timestamp, queues.max_physical_offset)
+        if last.is_clean and not self._are_queues_as_closed(evidence.own_end):
+            self.notes.append("consume queues: files changed while the store was closed; built again from the log")
+            evidence = replace(evidence, is_clean=False, store_timestamp=0)
+        rule, end = rule_for(evidence), certain_end(evidence, log)
+        if evidence.has_files and not (rule is CutRule.OWN_END and evidence.own_end <= end):
+            queues.truncate(end, self._is_message)
+            if rule is CutRule.TIMESTAMP:
+                # Now every last unit is known to be one of the log. A promise that is too high must not skip messages.
+                end = max(min(end, queues.max_physical_offset), log.begin_offset)
+            self.notes.append(f"consume queues: cut to what is certain, log offset {end}")
+        if last.queues_timestamp and end < promised_end(last.queues_timestamp, log):
+            last.withdraw()
+        return end
+
+    def _are_queues_as_closed(self, own_end: int) -> bool:
+        """Return whether the queues of a store that was closed in order are those that it was closed with."""
+        queues, known = self._queues, self._last.digests.queues
+        if known != NO_DIGEST:
+            return known == queues.digest()
+        return not self._log.begin_offset < own_end <= self._log.end_offset or queues.is_last_unit(self._is_message)
+
+    def _cut_index(self, index: KeyIndex) -> int:
+        """Cut the index to its certain part; return where that ends in the log."""
+        last, log = self._last, self._log
+        evidence = Evidence(bool(index.files), last.is_clean, last.index_timestamp, index.max_physical_offset)
+        if last.is_clean and last.digests.index not in (NO_DIGEST, index.digest()):
+            self.notes.append("index: files changed while the store was closed; built again from the log")
+            evidence = replace(evidence, is_clean=False, store_timestamp=0)
+        rule, end = rule_for(evidence), certain_end(evidence, log)
+        if rule is CutRule.BEGIN and last.index_timestamp:
+            last.withdraw()
+        if evidence.has_files and not (rule is CutRule.OWN_END and evidence.own_end <= end):
+            index.truncate(end, self._store_timestamp_of)
+            self.notes.append(f"index: cut to what is certain, log offset {end}")
+        return end
 
     def _is_message(self, key: QueueKey, queue_offset: int, physical_offset: int, size: int) -> bool:
         """Return whether the log holds that message there."""
@@ -322,42 +367,3 @@ class _Recovery:
     def _tell(self, done: int, total: int) -> None:
         if self._on_progress is not None:
             self._on_progress(done, total)
-
-
-def _load_queues(files: Files, root: str, config: MessageStoreConfig) -> tuple[ConsumeQueues, set[QueueKey], list[str]]:
-    """Load the queues; one that lacks a file between two others loses the rest of them, too, and is built anew."""
-    lost: set[QueueKey] = set()
-    notes: list[str] = []
-    while True:
-        queues = ConsumeQueues(files, root, config.mapped_file_size_consume_queue)
-        try:
-            return queues, lost, [*notes, *queues.load()]
-        except MissingFile as error:
-            queues.close()
-            directory = error.path.rpartition("/")[0]
-            topic, queue_id = directory.split("/")[-2:]
-            lost.add(QueueKey(topic, int(queue_id)))
-            _remove_files(files, directory)
-            notes.append(f"{error.path}: missing before {error.found_path}; the queue is built anew from the log")
-
-
-def _load_index(files: Files, root: str, config: MessageStoreConfig) -> tuple[KeyIndex | None, list[str]]:
-    """Load the index; one with a file that cannot be right is built anew."""
-    if not config.message_index_enable:
-        return None, []
-    notes: list[str] = []
-    while True:
-        index = KeyIndex(files, root, IndexLayout(config.max_hash_slot_num, config.max_index_num))
-        try:
-            return index, [*notes, *index.load()]
-        except CorruptData as error:
-            index.close()
-            _remove_files(files, f"{root}/{INDEX_DIRECTORY}")
-            notes.append(f"{error}; the index is built anew from the log")
-
-
-def _remove_files(files: Files, directory: str) -> None:
-    """Remove all files of a directory, durably, last first."""
-    for name in reversed(files.list_directory(directory)):
-        files.remove(f"{directory}/{name}")
-    files.sync_directory(directory)

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 import numpy as np
+from crc32c import crc32c
 
 from store.dispatch_batch import DispatchBatch, Int32s, Int64s
 from store.errors import CorruptData, WrongFileSize
@@ -88,8 +89,8 @@ class KeyIndex:
             What was repaired, and what was found that is no index file, one sentence each.
 
         Raises:
-            store.errors.WrongFileSize: the index has other sizes, or was damaged.
-            store.errors.CorruptData: a header cannot be right; an index can be built anew from the log.
+            store.errors.WrongFileSize: the index was written with other sizes.
+            store.errors.CorruptData: a file is damaged; an index can be built again from the log.
         """
         assert not self._files
         notes: list[str] = []
@@ -106,12 +107,23 @@ class KeyIndex:
                 continue
             is_cut_short = name == names[-1] and file.size < self._layout.file_size and not any(file.view())
             file.close()
+            if not is_cut_short and self._has_right_size(names):
+                raise CorruptData(file.path, 0, f"{self._layout.file_size} bytes, as others have", f"{file.size}")
             if not is_cut_short:
                 raise WrongFileSize(file.path, self._layout.file_size, file.size)
             self._file_system.remove(file.path)
             self._file_system.sync_directory(self._directory)
             notes.append(f"{file.path}: removed; a crash cut its creation short at {file.size} bytes")
         return notes
+
+    def _has_right_size(self, names: Sequence[str]) -> bool:
+        """Return whether any file has the size of the settings: then they are those that the index was written with."""
+        for name in names:
+            file = self._file_system.open(f"{self._directory}/{name}")
+            file.close()
+            if file.size == self._layout.file_size:
+                return True
+        return False
 
     @property
     def files(self) -> Sequence[IndexFile]:
@@ -122,6 +134,11 @@ class KeyIndex:
     def max_physical_offset(self) -> int:
         """Where the record of the last message begins that has items; 0 when there is none."""
         return self._files[-1].header.end_physical_offset if self._files else 0
+
+    def digest(self) -> int:
+        """Return a checksum of which files there are and how many items each has."""
+        counts = [(file.file.path.rpartition("/")[2], file.header.next_item) for file in self._files]
+        return crc32c("".join(f"{name} {next_item}\n" for name, next_item in counts).encode())
 
     def _create(self, timestamp: int) -> IndexFile:
         """Begin a new file, whose header begins with the end of the file before."""

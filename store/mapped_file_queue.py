@@ -85,7 +85,7 @@ class MappedFileQueue:
         """Offset behind the last byte of the last file; 0 without files."""
         return self._mapped_files[-1].end_offset if self._mapped_files else 0
 
-    def load(self, *, is_read_only: bool = False) -> list[str]:
+    def load(self, *, is_read_only: bool = False, durable_end: int = 0) -> list[str]:
         """Open the files that are there, and remove a last one whose creation a crash cut short.
 
         Creating a file makes its name first and gives it its size after, so a crash between leaves a last file that
@@ -94,6 +94,7 @@ class MappedFileQueue:
 
         Args:
             is_read_only: leave such a last file where it is, and do without it.
+            durable_end: bytes below this offset were synced, so a file that holds some was whole once.
 
         Returns:
             What was repaired, one sentence each.
@@ -113,7 +114,7 @@ class MappedFileQueue:
             if file.file.size == self._file_size:
                 self._mapped_files.append(file)
                 continue
-            is_cut_short = name == names[-1] and file.file.size < self._file_size
+            is_cut_short = name == names[-1] and file.file.size < self._file_size and file.begin_offset >= durable_end
             if not is_cut_short or file.find_data(file.begin_offset) < file.end_offset:
                 file.file.close()
                 raise WrongFileSize(file.path, self._file_size, file.file.size)

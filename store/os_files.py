@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from store.descriptors import with_descriptor
-from store.errors import DirectoryLocked, DiskFull, StorageFailed
+from store.errors import DirectoryLocked, DiskFull, ForeignFile, StorageFailed
 from store.files import SMALL_FILE_SIZE_BYTES, File
 from store.os_reading import OsFileMap, OsReading, data_ranges
 
@@ -340,6 +340,8 @@ def _open(path: str, flags: int, operation: str) -> int:
     """Return a descriptor that no child process inherits."""
     try:
         return with_descriptor(path, operation, lambda: os.open(path, flags | os.O_CLOEXEC, _FILE_MODE))
+    except IsADirectoryError as error:
+        raise ForeignFile(path, "a file, found a directory") from error
     except OSError as error:
         raise _no_room_or_failed(path, 0, operation, error) from error
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from store.derived_recovery import UNKNOWN_DIGESTS, DerivedDigests
 from store.errors import StoreError
 from store.files import Files
 from store.local_log import LocalLog
@@ -55,16 +56,27 @@ class DerivedKeeper:
         flush_all(self._store)
         self.save_checkpoint()
 
-    def write_checkpoint(self) -> bool:
+    def write_checkpoint(self, digests: DerivedDigests = UNKNOWN_DIGESTS) -> bool:
         """Write what is durable into the page cache; return whether that is news, and `sync_checkpoint` due.
+
+        Args:
+            digests: of queues and index, if they do not change any more.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
         """
         derived = self._store.derived
         return self._root.write_checkpoint(
-            self._store.log.flushed_store_timestamp, derived.queues_timestamp, derived.index_timestamp
+            self._store.log.flushed_store_timestamp,
+            derived.queues_timestamp,
+            derived.index_timestamp,
+            log_end=self._durable_log_end(),
+            digests=digests,
         )
+
+    def _durable_log_end(self) -> int:
+        """Return the offset below which no record can be lost; 0: a replicated log may be cut, or begun again."""
+        return 0
 
     def sync_checkpoint(self) -> None:
         """Make the checkpoint durable; any thread may call it.
@@ -88,7 +100,25 @@ class DerivedKeeper:
 
         Args:
             is_in_order: all was flushed before; False: after a failure that makes any further write or sync unwise.
+
+        Raises:
+            store.errors.StorageFailed: the checkpoint could not be saved; everything is closed all the same, and not
+                noted as in order.
         """
+        is_noted = False
+        try:
+            if is_in_order:
+                self._save_last_checkpoint()
+                is_noted = True
+        finally:
+            self._close(is_in_order=is_noted)
+
+    def _save_last_checkpoint(self) -> None:
+        """Note where queues and index end: the next process can tell if their files were lost meanwhile."""
+        if self.write_checkpoint(self._store.derived.digests()):
+            self.sync_checkpoint()
+
+    def _close(self, *, is_in_order: bool) -> None:
         self._store.close()
         self._root.close(is_in_order=is_in_order)
 
@@ -157,8 +187,10 @@ class StoreKeeper(DerivedKeeper):
         finally:
             self.abandon(is_in_order=is_in_order)
 
-    def abandon(self, *, is_in_order: bool = False) -> None:
-        """See `DerivedKeeper.abandon`."""
+    def _durable_log_end(self) -> int:
+        return self._log.flushed_offset
+
+    def _close(self, *, is_in_order: bool) -> None:
         self._store.close()
         self._log.abandon(self._store.stop_reason)
         self._root.close(is_in_order=is_in_order)

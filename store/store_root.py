@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from store.checkpoint import CheckpointFile, StoreCheckpoint
-from store.derived_recovery import LastState
+from store.derived_recovery import UNKNOWN_DIGESTS, DerivedDigests, LastState
 from store.files import DirectoryLock, Files
 from store.store_lock import lock_store, mark_closed, mark_open, was_closed_in_order
 
@@ -23,6 +23,7 @@ class StoreRoot:
         path: of the directory.
         last: how the last process left queues and index.
         synced_timestamp: every record of the log stored before was synced; 0: not known.
+        log_end: every record of a plain log below this offset was synced; 0: not known.
     """
 
     def __init__(
@@ -33,8 +34,16 @@ class StoreRoot:
         self._checkpoint = checkpoint
         found = checkpoint.checkpoint
         self.path = path
-        self.last = LastState(is_clean, max(found.logics_msg_timestamp, 0), max(found.index_msg_timestamp, 0))
+        self.last = LastState(
+            is_clean,
+            # Without a seal the times may promise units that were never synced: then they count for nothing.
+            max(found.logics_msg_timestamp, 0) if found.is_sealed else 0,
+            max(found.index_msg_timestamp, 0) if found.is_sealed else 0,
+            DerivedDigests(found.queues_digest, found.index_digest),
+            self.distrust_derived,
+        )
         self.synced_timestamp = max(found.physic_msg_timestamp, 0)
+        self.log_end = found.log_end
 
     @classmethod
     def open(cls, files: Files, path: str, process_id: int) -> StoreRoot:
@@ -58,13 +67,23 @@ class StoreRoot:
             on_failure.pop_all()
         return cls(files, path, lock, checkpoint, is_clean=is_clean)
 
-    def write_checkpoint(self, log_timestamp: int, queues_timestamp: int, index_timestamp: int) -> bool:
+    def write_checkpoint(
+        self,
+        log_timestamp: int,
+        queues_timestamp: int,
+        index_timestamp: int,
+        *,
+        log_end: int = 0,
+        digests: DerivedDigests = UNKNOWN_DIGESTS,
+    ) -> bool:
         """Write how far log, queues and index are durable, into the page cache; return whether that is news.
 
         Args:
             log_timestamp: store timestamp of the last record that is synced; below 0: there is none.
             queues_timestamp: the same of the last message whose unit is synced.
             index_timestamp: the same of the last message whose items are synced.
+            log_end: every record of the log below this offset is synced; 0: not known, or the log may lose its end.
+            digests: of queues and index as they are closed; not known while they may still change.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -76,6 +95,10 @@ class StoreRoot:
             max(index_timestamp, 0),
             before.master_flushed_offset,
             before.confirm_physical_offset,
+            log_end,
+            digests.queues,
+            digests.index,
+            is_sealed=True,
         )
         if checkpoint == before:
             return False
@@ -83,13 +106,13 @@ class StoreRoot:
         return True
 
     def distrust_derived(self) -> None:
-        """Have queues and index built anew, durably: also by the next process, if this one does not come that far.
+        """Have queues and index built again, durably: also by the next process, if this one does not come that far.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
         """
         self.last = LastState()
-        if self.write_checkpoint(self.synced_timestamp, 0, 0):
+        if self.write_checkpoint(self.synced_timestamp, 0, 0, log_end=self.log_end):
             self.sync_checkpoint()
 
     def sync_checkpoint(self) -> None:

@@ -9,8 +9,20 @@ from tests.mutants import (
     reads,
     replicated,
     replication,
+    store_damage,
     transfer,
 )
 
-GROUPS = (durability, elections, replication, reads, transfer, catch_up, message_store, replicated, identity)
+GROUPS = (
+    durability,
+    elections,
+    replication,
+    reads,
+    transfer,
+    catch_up,
+    message_store,
+    replicated,
+    identity,
+    store_damage,
+)
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}

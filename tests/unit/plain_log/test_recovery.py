@@ -200,7 +200,7 @@ def test_what_the_checkpoint_promised_and_the_log_lacks_is_told(machine):
     log = machine.open(synced_timestamp=machine.clock.now_ms + 1)
 
     assert len(log.recovery_notes) == 1
-    assert "was durable here" in log.recovery_notes[0]
+    assert "which the checkpoint says was durable" in log.recovery_notes[0]
 
 
 # ------------------------------------------------------------------------------------------------ where it begins

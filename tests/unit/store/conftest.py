@@ -1,8 +1,11 @@
 """Message stores in a real directory, with clocks that the test moves."""
 
+import shutil
+
 import pytest
 
 from tests.message_stores import SMALL, Clock, numbered, open_small
+from tests.unit.store.damage import COUNT
 
 
 @pytest.fixture
@@ -31,3 +34,23 @@ def filled(opened):
     store.messages.put_many([numbered(number, queues=2, tag="abc"[number // 2 % 3]) for number in range(100)])
     store.dispatch()
     return store
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory):
+    """Return a store of 300 messages, 2 s apart, closed in order; several files of each kind."""
+    root, clock = tmp_path_factory.mktemp("template") / "store", Clock()
+    store = open_small(root, clock=clock)
+    for number in range(0, COUNT, 3):
+        clock.pass_s(6)
+        store.messages.put_many([numbered(number + at, sys_flag=4 if number % 30 == 0 else 0) for at in range(3)])
+    store.close()
+    assert len(list((root / "commitlog").iterdir())) == 2
+    assert len(list((root / "index").iterdir())) > 2
+    return root
+
+
+@pytest.fixture
+def root(template, tmp_path):
+    """Return a copy of the store, to be damaged."""
+    return shutil.copytree(template, tmp_path / "store")

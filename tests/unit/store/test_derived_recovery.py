@@ -7,7 +7,15 @@ import pytest
 
 from store.derived_recovery import CASES, CLOCK_MARGIN_MS, CutRule, Evidence, certain_end, rule_for
 from store.errors import DirectoryLocked
-from tests.message_stores import Clock, derived_files, numbered, open_small, queued, rebuilt_files
+from tests.message_stores import (
+    change_checkpoint,
+    derived_files,
+    numbered,
+    open_small,
+    queued,
+    rebuilt_files,
+)
+from tests.unit.store.damage import COUNT, be_killed, forget, last_of, lower_checkpoint, overwrite
 
 BEGIN, OWN_END, TIMESTAMP = CutRule
 
@@ -65,52 +73,6 @@ def test_certain_end(evidence, expected):
 
 
 # ------------------------------------------------------------------------------------------- stores in every condition
-
-COUNT = 300
-
-
-@pytest.fixture
-def root(tmp_path):
-    """Return a store of 300 messages, 2 s apart, closed in order; several files of each kind."""
-    root, clock = tmp_path / "store", Clock()
-    store = open_small(root, clock=clock)
-    for number in range(0, COUNT, 3):
-        clock.pass_s(6)
-        store.messages.put_many([numbered(number + at, sys_flag=4 if number % 30 == 0 else 0) for at in range(3)])
-    store.close()
-    assert len(list((root / "commitlog").iterdir())) == 2
-    assert len(list((root / "index").iterdir())) > 2
-    return root
-
-
-def be_killed(root):
-    (root / "abort").write_text("1")
-
-
-def forget(root):
-    (root / "checkpoint").unlink()
-    be_killed(root)
-
-
-def last_of(root, directory):
-    return max(path for path in (root / directory).rglob("*") if path.is_file())
-
-
-def overwrite(path, position, data):
-    content = bytearray(path.read_bytes())
-    content[position : position + len(data)] = data
-    path.write_bytes(content)
-
-
-def lower_checkpoint(root, queues_seconds, index_seconds):
-    """Let the checkpoint promise less, by so many seconds before the last message; None: nothing."""
-    content = bytearray((root / "checkpoint").read_bytes())
-    for field, seconds in ((1, queues_seconds), (2, index_seconds)):
-        at = slice(8 * field, 8 * field + 8)
-        value = 0 if seconds is None else int.from_bytes(content[at], "big") - seconds * 1000
-        content[at] = value.to_bytes(8, "big")
-    (root / "checkpoint").write_bytes(content)
-    be_killed(root)
 
 
 def wreck_tail_of_queues(root):
@@ -172,9 +134,7 @@ def test_queues_that_point_past_the_log_are_cut(root, tmp_path):
         log.unlink()
         log = root / "commitlog" / ("0" * 20)
     overwrite(log, place % 65536, bytes(65536 - place % 65536))
-    content = bytearray((root / "checkpoint").read_bytes())
-    content[:8] = (message.store_timestamp - 1).to_bytes(8, "big")
-    (root / "checkpoint").write_bytes(content)
+    change_checkpoint(root, physic_msg_timestamp=message.store_timestamp - 1, log_end=place)
     be_killed(root)
 
     store = open_small(root)
