@@ -116,9 +116,7 @@ class BadRecord(Exception):
 
 
 class Record:
-    """A view of one record: decoded when asked, and valid as long as the buffer is; a `store.message.StoredMessage`.
-
-    It is made by `decode`, which has checked that all lengths agree.
+    """A view of one record, made by `decode`: decoded when asked, valid as long as the buffer is; a `StoredMessage`.
 
     Attributes:
         view: holds the record.
@@ -240,6 +238,10 @@ class Record:
         """The bytes of the topic's name, not copied."""
         end = self._properties_position - 2
         return self.view[end - self._topic_size : end]
+
+    def stands_at(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+        """See `StoredMessage.stands_at`."""
+        return self._fields[5] == queue_offset and self._fields[3] == queue_id and self.topic_view.tobytes() == topic
 
     @property
     def properties_raw(self) -> bytes:

@@ -16,8 +16,9 @@ It stops behind 800 units (`max_filter_message_size`), or as many as messages ar
 message too many; and, but for the first message, before one whose bytes would be too many. Two pairs of limits count:
 the caller's, and the store's for what is likely in memory, or not.
 
-Blank units, and units of records that cannot be read any more, are passed over and told (`store.skipped_messages`): the
-reader decides what that means. A read that passed over many separate skips ends behind them.
+Blank units, units of records that cannot be read any more, and units that lead to a message of another topic, queue or
+queue offset, are passed over and told (`store.skipped_messages`): the reader decides what that means. A read that
+passed over many separate skips ends behind them.
 
 Source: RocketMQ `DefaultMessageStore.getMessage`, `isTheBatchFull`.
 """
@@ -36,10 +37,11 @@ from store.consume_queue import ConsumeQueue
 from store.errors import CorruptData, IllegalRequest
 from store.message import StoredMessage
 from store.queue_unit import BLANK_SIZE, UNIT_SIZE, Units
-from store.skipped_messages import Skip, SkipCause, SkipNotes, damaged_record
+from store.skipped_messages import Skip, SkipCause, SkipNotes, damaged_record, wrong_unit
 from store.store_config import MessageStoreConfig
 from store.tag_filter import EVERYTHING, TagFilter
 
+LIGHT_QUEUE_PREFIX = "%LMQ%"
 _SIZE_MIN = 100
 _SIZE_MAX = 128 << 20
 _COUNT_MAX = 32_767
@@ -167,13 +169,13 @@ class MessageReader:
             count = len(units.sizes)
             if not count:
                 break
-            examined = self._collect_units(request, offset, units, found)
+            examined = self._collect_units(queue, request, offset, units, found)
             offset += examined
             if examined < count or len(found.messages) >= request.count_max or found.skipped.is_full:
                 break
         return offset
 
-    def _collect_units(self, request: GetRequest, offset: int, units: Units, found: _Found) -> int:
+    def _collect_units(self, queue: ConsumeQueue, request: GetRequest, offset: int, units: Units, found: _Found) -> int:
         """Add what matches of the units from an offset on; return how many were examined."""
         tag_filter = request.tag_filter
         takes_all = tag_filter.is_everything
@@ -185,11 +187,15 @@ class MessageReader:
             # Of a blank unit nobody knows the tags; one whose record is gone has them still.
             rows = np.flatnonzero((sizes == BLANK_SIZE) | tag_filter.may_match(units.tags_codes))
         messages, skipped, read = found.messages, found.skipped, self._log.read
+        topic, queue_id = queue.key
+        topic_bytes = topic.encode()
+        # Units that further names of a message lead to: RocketMQ's light queues hold messages of other topics.
+        is_light = topic.startswith(LIGHT_QUEUE_PREFIX)
         near, far = self._limits(request)
         # What lies before is likely not in memory any more.
         near_begin = self._log.end_offset - self._in_memory_bytes
         for row, place, size in zip(rows.tolist(), places[rows].tolist(), sizes[rows].tolist(), strict=True):
-            message = None
+            message = damage = None
             if begin_offset <= place and size != BLANK_SIZE:
                 if messages:
                     limits = near if place >= near_begin else far
@@ -198,17 +204,19 @@ class MessageReader:
                 try:
                     message = read(place, size)
                 except CorruptData as error:
-                    skipped.damaged(offset + row, damaged_record(place, size, error))
-                    if skipped.is_full:
-                        return row + 1
-                    continue
-            if message is None:
-                skipped.gone(offset + row, SkipCause.ABSENT if size == BLANK_SIZE else SkipCause.REMOVED)
-                if skipped.is_full:
-                    return row + 1
-            elif takes_all or tag_filter.matches(message):
-                messages.append(message)
-                found.size += size
+                    damage = damaged_record(place, size, error)
+                # A unit has no checksum: what it leads to must say that it stands here. Else somebody gets what is
+                # another topic's, as if nothing were wrong.
+                if message is not None and not (message.stands_at(topic_bytes, queue_id, offset + row) or is_light):
+                    damage, message = wrong_unit(queue, offset + row, message), None
+            if message is not None:
+                if takes_all or tag_filter.matches(message):
+                    messages.append(message)
+                    found.size += size
+                continue
+            skipped.add(offset + row, damage, SkipCause.ABSENT if size == BLANK_SIZE else SkipCause.REMOVED)
+            if skipped.is_full:
+                return row + 1
         return len(places)
 
     def _limits(self, request: GetRequest) -> tuple[_Limits, _Limits]:

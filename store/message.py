@@ -89,6 +89,10 @@ class StoredMessage(Protocol):
         """Place in the queue; 0 for prepared and rolled-back messages, which stand in none."""
         ...
 
+    def stands_at(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+        """Return whether it says that it is the message at this offset of this queue; the topic is UTF-8."""
+        ...
+
     @property
     def physical_offset(self) -> int:
         """Where the record begins, as it says itself."""

@@ -2,7 +2,8 @@
 
 | cause   | what stands at the offset                                     | is the message lost?                     |
 | ------- | ------------------------------------------------------------- | ---------------------------------------- |
-| DAMAGED | a unit; its record is not what was stored                     | here; another node may have it           |
+| DAMAGED | a unit; its record is not what was stored, or the unit leads  | here; another node may have it; a wrong  |
+|         | to a message of another topic, queue or queue offset          | unit: no, `dledger rebuild` makes it     |
 | ABSENT  | a blank unit: the log had no readable record for this offset  | if it was ever stored: see the broker's  |
 |         | when the queue was built                                      | log of that start                        |
 | REMOVED | a unit; its file of the log was deleted by age meanwhile      | yes, as configured                       |
@@ -14,8 +15,10 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from store.consume_queue import ConsumeQueue
 from store.dispatch_batch import Skipped
 from store.errors import CorruptData
+from store.message import StoredMessage
 
 # One read tells of so many; it ends behind them, and the next one goes on there.
 SKIPS_MAX = 64
@@ -67,6 +70,13 @@ class SkipNotes:
         """Note an offset whose record cannot be read."""
         self._add(Skip(offset, offset + 1, SkipCause.DAMAGED, record))
 
+    def add(self, offset: int, damage: Skipped | None, cause: SkipCause) -> None:
+        """Note an offset whose record is damaged, or which has none for the given cause."""
+        if damage is not None:
+            self.damaged(offset, damage)
+        else:
+            self.gone(offset, cause)
+
     def gone(self, offset: int, cause: SkipCause) -> None:
         """Note an offset that has no record."""
         self._add(Skip(offset, offset + 1, cause))
@@ -83,3 +93,16 @@ class SkipNotes:
 def damaged_record(physical_offset: int, size: int, error: CorruptData) -> Skipped:
     """Return what is known of a record that cannot be read."""
     return Skipped(error.path, error.position, physical_offset, size, error.expected, error.found)
+
+
+def wrong_unit(queue: ConsumeQueue, queue_offset: int, message: StoredMessage) -> Skipped:
+    """Return what is known of a unit that leads to a message which does not stand at that queue offset."""
+    path, position = queue.place_of(queue_offset)
+    return Skipped(
+        path,
+        position,
+        message.physical_offset,
+        message.size,
+        f"the unit of {queue.key.topic}/{queue.key.queue_id}, queue offset {queue_offset}",
+        f"that of {message.topic}/{message.queue_id}, queue offset {message.queue_offset}",
+    )

@@ -2,6 +2,7 @@
 
 import commitlog.log_recovery
 import store.checkpoint
+from commitlog.record import Record
 from store.checkpoint import SealState
 from store.consume_queues import ConsumeQueues
 from store.key_index import KeyIndex
@@ -41,7 +42,16 @@ def log_may_end_anywhere(patch):
     patch.setattr(commitlog.log_recovery, "_check_end", lambda *_, **__: None)
 
 
+def units_are_believed(patch):
+    patch.setattr(Record, "stands_at", lambda self, topic, queue_id, queue_offset: True)
+
+
 MUTANTS = (
+    Mutant(
+        units_are_believed,
+        "a read returns what was asked for",
+        Tests("tests/unit/store/test_reading.py::test_unit_that_leads_to_a_message_of_another_place_delivers_nothing"),
+    ),
     Mutant(
         seal_is_not_compared_with_the_numbers,
         "queue offsets are given once",

@@ -158,6 +158,33 @@ def damage(tmp_path, places):
             file.write(b"\xff")
 
 
+@pytest.mark.parametrize("stranger", ["another topic", "another queue", "another offset"])
+def test_unit_that_leads_to_a_message_of_another_place_delivers_nothing(opened, tmp_path, stranger):
+    """Nothing protects a unit; its record is good, only not the one that was asked for."""
+    store = opened()
+    store.messages.put_many([numbered(number, queues=2) for number in range(10)])
+    store.messages.put_many([numbered(number, topic="Other000", queues=1) for number in range(10)])
+    store.flush()
+    source = {"another topic": ("Other000", 0, 2), "another queue": ("TopicTest", 1, 2)}.get(
+        stranger, ("TopicTest", 0, 1)
+    )
+    *queue, offset = source
+    unit = store.messages.derived.queues.get(tuple(queue)).unit_bytes(offset, 1)
+    path = tmp_path / "store/consumequeue/TopicTest/0" / ("0" * 20)
+    with path.open("r+b") as file:
+        file.seek(2 * 20)
+        file.write(unit)
+
+    result = store.messages.get("TopicTest", 0, 0)
+
+    assert numbers(result) == [0, 2, 6, 8]
+    (skipped,) = result.skipped
+    assert (skipped.begin, skipped.end, skipped.cause) == (2, 3, SkipCause.DAMAGED)
+    assert (skipped.record.path, skipped.record.position) == (str(path), 40)
+    assert skipped.record.expected == "the unit of TopicTest/0, queue offset 2"
+    assert skipped.record.found == f"that of {source[0]}/{source[1]}, queue offset {source[2]}"
+
+
 def test_neighbours_that_are_damaged_are_told_together_and_only_those_that_the_filter_wants(opened, tmp_path):
     store = opened()
     messages = [numbered(at, queues=1, tag="a" if at % 2 else "b") for at in range(8)]
