@@ -26,7 +26,8 @@ from prometheus_client import CollectorRegistry
 from cluster.broker_core import BrokerCore, BrokerOptions
 from cluster.broker_metrics import BrokerGauges, BrokerMetrics
 from cluster.broker_service import BrokerService
-from cluster.process import GRACE_S, metrics_page, process_registry, run_process, say_ready, wait_end
+from cluster.metrics_page import metrics_page
+from cluster.process import GRACE_S, process_registry, run_process, say_ready, wait_end
 from cluster.registration import Registrar
 from cluster.replica import Replica
 from cluster.route_table import Registration

@@ -1,10 +1,11 @@
-"""What every process that serves has in common: signals, log, metrics page, the line `ready`, exit codes.
+"""What every process that serves has in common: signals, log, the line `ready`, exit codes.
 
 Standard output gets one line, `ready name=value ...`, once clients are served; the log goes to standard error. Exit
 codes: 0 stopped by SIGTERM or SIGINT, 1 something failed (the last line of the log says what), 2 not started because of
 how it was called.
 
-Not here: what is served (`cluster.server`, `cluster.broker`, `cluster.name_server`).
+Not here: the metrics page (`cluster.metrics_page`), what is served (`cluster.server`, `cluster.broker`,
+`cluster.name_server`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ import gc
 import logging
 import signal
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
 from dledger.errors import DLedgerError
 from dledger.event_loop import new_event_loop
@@ -25,9 +25,7 @@ from store.descriptors import raise_limit
 from store.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-
-    from dledger.config import Address
+    from collections.abc import Callable, Coroutine
 
     # Starts everything, waits with `wait_end`, takes everything down.
     Serve = Callable[[asyncio.Future[signal.Signals]], Coroutine[Any, Any, None]]
@@ -117,25 +115,3 @@ def process_registry() -> CollectorRegistry:
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     return registry
-
-
-@contextmanager
-def metrics_page(address: Address | None, registry: CollectorRegistry) -> Iterator[None]:
-    """Serve `/metrics` from a thread of its own, so that a slow reader of it never holds up the log.
-
-    Raises:
-        OSError: the address cannot be listened on.
-    """
-    if address is None:
-        yield
-        return
-    try:
-        page, thread = start_http_server(address.port, address.host, registry)
-    except OSError as error:
-        raise OSError(error.errno, f"metrics_address {address} cannot be listened on: {error.strerror}") from error
-    try:
-        yield
-    finally:
-        page.shutdown()
-        page.server_close()
-        thread.join()

@@ -7,6 +7,7 @@ What bad input gets (`cluster.errors` has code and certainty of each):
 | no bodies, too many, too large; lists that do not fit    | ILLEGAL_MESSAGE      | message_columns |
 | a body, properties or a field beyond what a record holds | ILLEGAL_MESSAGE      | record encoder |
 | a topic that is no name                                  | ILLEGAL_MESSAGE      | store.topics   |
+| DELAY, TIMER_…, TRAN_MSG; sys_flag of a prepared message | UNSUPPORTED          | delivery_wishes |
 | node does not lead, or not yet (asked before the topic)  | NOT_LEADER, LEADER_NOT_READY | replica |
 | unknown topic                                            | UNKNOWN_TOPIC        | broker_core    |
 | a topic without permission to write, or of the system    | TOPIC_NOT_WRITABLE   | broker_core    |
@@ -25,7 +26,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from cluster.broker_core import DONE, BrokerCore, wall_clock_ms
-from cluster.errors import RequestFailed, failure_of, reason_of_put
+from cluster.delivery_wishes import check_delivery
+from cluster.errors import Reason, RequestFailed, failure_of, reason_of_put
 from cluster.message_columns import encode_host, messages_of
 from cluster.request_bounds import BROKER_BOUNDS
 from cluster.topic_config import TopicConfig
@@ -87,6 +89,7 @@ class PutCalls:
             if new_topic is not None:
                 return asyncio.ensure_future(self._create_and_put(new_topic, born_host, request))
             self._check(topic or core.known_topic(request.topic), request)
+            check_delivery(request.properties, request.sys_flags)
             messages = messages_of(request, born_host, wall_clock_ms())
             pending = core.replica.begin_put(messages)
         except BadRequest as error:
@@ -185,5 +188,7 @@ def _status_of(error: StoreError | DLedgerError | None) -> PutStatus:
     if isinstance(error, IllegalMessage):
         return PutStatus.PROPERTIES_SIZE_EXCEEDED if error.field == "properties size" else PutStatus.MESSAGE_ILLEGAL
     if isinstance(error, RequestFailed):
+        if error.reason is Reason.UNSUPPORTED:
+            return PutStatus.MESSAGE_ILLEGAL
         return PutStatus.SERVICE_NOT_AVAILABLE
     return PutStatus.UNKNOWN_ERROR

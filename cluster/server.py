@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.config_values import store_host_of
-from cluster.process import GRACE_S, metrics_page, process_registry, run_process, say_ready, wait_end
+from cluster.metrics_page import metrics_page
+from cluster.process import GRACE_S, process_registry, run_process, say_ready, wait_end
 from cluster.trace_file import TraceFile
 from dledger.log_service import log_services, start_server
 from dledger.metrics import NodeMetrics

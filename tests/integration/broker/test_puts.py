@@ -59,6 +59,13 @@ def test_messages_stand_where_the_answer_says(shop):
         ({"bodies": [b"x"], "topic": ""}, "ILLEGAL_MESSAGE"),
         ({"bodies": [b"x"], "topic": "rmq_sys_dledger"}, "ILLEGAL_MESSAGE"),
         ({"bodies": [b"x"], "topic": "readonly"}, "TOPIC_NOT_WRITABLE"),
+        ({"bodies": [b"x"], "properties": [b"DELAY\x013\x02"]}, "UNSUPPORTED"),
+        ({"bodies": [b"x", b"y"], "properties": [b"", b"KEYS\x01k\x02DELAY\x011"]}, "UNSUPPORTED"),
+        ({"bodies": [b"x"], "properties": [b"TIMER_DELIVER_MS\x011\x02"]}, "UNSUPPORTED"),
+        ({"bodies": [b"x"], "properties": [b"TIMER_DELAY_SEC\x019\x02"]}, "UNSUPPORTED"),
+        ({"bodies": [b"x"], "properties": [b"TRAN_MSG\x01True\x02"]}, "UNSUPPORTED"),
+        ({"bodies": [b"x"], "sys_flags": [0x4]}, "UNSUPPORTED"),
+        ({"bodies": [b"x"], "sys_flags": [0xC]}, "UNSUPPORTED"),
     ],
 )
 def test_what_cannot_be_put_is_refused_with_a_reason_and_nothing_is_put(shop, fields, reason):
@@ -73,6 +80,26 @@ def test_what_cannot_be_put_is_refused_with_a_reason_and_nothing_is_put(shop, fi
                 assert response.answer.message
                 assert (response.request_id, len(response.queue_offsets)) == (9, 0)
             assert shop.replica.store.log.end_offset == 0
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        b"DELAY\x010\x02",
+        b"DELAY\x01soon\x02",
+        b"TRAN_MSG\x01false\x02",
+        b"NO_DELAY\x013\x02",
+        b"KEYS\x01TIMER_DELIVER_MS\x02",
+        b"DELAY\x013\x02REAL_TOPIC\x01orders\x02",
+    ],
+)
+def test_what_asks_for_no_other_delivery_or_had_it_already_is_put(shop, properties):
+    async def story():
+        async with shop.open():
+            assert (await shop.put(b"x", properties=[properties])).answer.code == 0
+            assert [properties] == list((await shop.get()).columns.properties)
 
     run(story)
 
