@@ -11,6 +11,9 @@ SEED ?= 1
 # make sim-long: for so many hours, in batches that are written down in the ledger.
 HOURS ?= 1
 LEDGER := docs/simulation-ledger.txt
+LONG = $(if $(filter file,$(origin SEEDS)),--hours $(HOURS),--seeds-in-all $(SEEDS))
+# make sim-coverage: branches of the core, the driver and the store that few of a thousand runs take, with reasons.
+BRANCHES := tests/simulation/rare_branches.txt
 # make cluster-*: where the three nodes keep data and logs.
 RUN ?= run
 # make cluster-up: brokers for messages, of three nodes each, and a name server; 0 = a log of raw entries.
@@ -40,7 +43,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts proto verify-proto spark computing unit scenarios sim sim-long crashpoints bit-flips stalls mutants chaos \
+.PHONY: help setup demo test check lint format type contracts proto verify-proto spark computing unit scenarios sim sim-long sim-coverage crashpoints bit-flips stalls mutants chaos \
 	interop bench bench-spark \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -120,8 +123,11 @@ scenarios: $(READY) ## The stories of tests/scenarios, and random ones (SEEDS=50
 sim: $(READY) ## Simulated runs of three and five nodes with faults of every kind; a table (SEEDS=5000 SEED=1)
 	@$(BIN)/python -m dledger.testing --seed $(SEED) --seeds $(SEEDS) --jobs $(WORKERS) --table
 
-sim-long: $(READY) ## The same for hours, with seeds that were never run; a line a batch in docs/simulation-ledger.txt (HOURS=1)
-	@$(BIN)/python -m dledger.testing --hours $(HOURS) --seeds 1000 --jobs $(WORKERS) --table --ledger $(LEDGER)
+sim-long: $(READY) ## The same with seeds that were never run, for HOURS=1, or SEEDS=n of them; a line a batch in docs/simulation-ledger.txt
+	@$(BIN)/python -m dledger.testing $(LONG) --seeds 1000 --jobs $(WORKERS) --table --ledger $(LEDGER)
+
+sim-coverage: $(READY) ## Which branches a thousand simulated runs take; fails on rare ones that no list explains (SEEDS, SEED)
+	@$(BIN)/python -m dledger.testing --seed $(SEED) --seeds $(if $(filter file,$(origin SEEDS)),1000,$(SEEDS)) --jobs $(WORKERS) --table --branches $(BRANCHES)
 
 crashpoints: $(READY) ## A crash at every file operation with every class of lost writes; the long form
 	@DLEDGER_CRASH_POINTS=long $(BIN)/python -m pytest -q -n $(WORKERS) -s tests/crashpoints -k "not byte"

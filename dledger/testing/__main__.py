@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from dledger.testing.branch_census import Census, read_list
+from dledger.testing.branches import branches
 from dledger.testing.runner import Result, run_seed, run_seeds
 from dledger.testing.totals import Totals, append_to_ledger, next_seed
 from dledger.testing.world import Parts
@@ -34,29 +36,39 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json-trace", metavar="FILE", help="write what every core did as JSON lines (one seed)")
     parser.add_argument("--table", action="store_true", help="print only failures, and a table at the end")
     parser.add_argument("--ledger", metavar="FILE", help="append a line for each batch; seeds go on from its last one")
+    parser.add_argument(
+        "--branches",
+        metavar="FILE",
+        help="measure which branches the runs take; FILE lists those that few take, with reasons; others are an error",
+    )
     parser.add_argument("--hours", type=float, help="run batches of --seeds seeds for so long; needs --ledger")
+    parser.add_argument("--seeds-in-all", type=int, default=0, metavar="N", help="run batches until N seeds were run")
     options = parser.parse_args(arguments)
     if options.seeds < 1 or options.jobs < 1:
         parser.error("--seeds and --jobs must be at least 1")
     if options.json_trace is not None and options.seeds > 1:
         parser.error("--json-trace holds one run: leave --seeds out")
-    if options.hours is not None and options.ledger is None:
-        parser.error("--hours needs --ledger")
+    if (options.hours is not None or options.seeds_in_all) and options.ledger is None:
+        parser.error("--hours and --seeds-in-all need --ledger")
     end_s = time.perf_counter() + (options.hours or 0.0) * 3600
-    failed = _run_batch(options)
-    while time.perf_counter() < end_s:
-        failed += _run_batch(options)
-    return 1 if failed else 0
+    is_good, seeds_left = True, options.seeds_in_all or options.seeds
+    while seeds_left > 0 or time.perf_counter() < end_s:
+        is_good &= _run_batch(options)
+        seeds_left -= options.seeds
+    return 0 if is_good else 1
 
 
-def _run_batch(options: argparse.Namespace) -> list[Result]:
-    """Run `--seeds` seeds and tell what they came to; return those that failed."""
+def _run_batch(options: argparse.Namespace) -> bool:
+    """Run `--seeds` seeds and tell what they came to; return whether all of it is in order."""
     first_seed = options.seed if options.ledger is None else next_seed(options.ledger)
     totals = Totals()
+    census = Census(branches()) if options.branches is not None else None
     began_s = time.perf_counter()
     with ExitStack() as stack:
         for result in _results(options, range(first_seed, first_seed + options.seeds), stack):
             totals.add(result)
+            if census is not None:
+                census.add(result)
             if not options.table or result.summary is None:
                 _print(result.line)
             if result.summary is None:
@@ -64,16 +76,22 @@ def _run_batch(options: argparse.Namespace) -> list[Result]:
     wall_s = time.perf_counter() - began_s
     if options.table:
         Console().print(totals.table(wall_s, options.jobs))
+    is_good = not totals.failed
+    if census is not None:
+        with open(options.branches, encoding="utf-8") as file:  # noqa: PTH123 - as it is named on the command line
+            listed = read_list(file.read())
+        _print(census.describe(listed))
+        is_good &= not census.unlisted(listed)
     if options.ledger is not None:
         append_to_ledger(options.ledger, totals, wall_s)
     _summarize(totals, wall_s)
-    return totals.failed
+    return is_good
 
 
 def _results(options: argparse.Namespace, seeds: range, stack: ExitStack) -> Iterable[Result]:
     """Run the seeds one by one if somebody wants their story or their history, else in as many jobs as asked for."""
     if not options.trace and options.json_trace is None:
-        return run_seeds(seeds, options.nodes, options.jobs)
+        return run_seeds(seeds, options.nodes, options.jobs, is_measured=options.branches is not None)
     tell = _print if options.trace else None
     parts = None
     if options.json_trace is not None:

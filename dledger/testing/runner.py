@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import traceback
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
+from dledger.testing.branches import install, take
 from dledger.testing.options import draw_options
 from dledger.testing.simulation import Simulation, Summary
 
@@ -34,6 +35,7 @@ class Result:
         shape: the options that shaped the run.
         summary: None when it failed.
         failure: what was violated, with the end of the story; "" when nothing was.
+        branches: which were taken, one byte each (`dledger.testing.branches`); b"" when nobody asked for that.
     """
 
     seed: int
@@ -41,6 +43,7 @@ class Result:
     shape: str
     summary: Summary | None
     failure: str
+    branches: bytes = b""
 
     @property
     def replay(self) -> str:
@@ -101,23 +104,28 @@ def run_seed(
     return Result(seed=seed, node_count=node_count, shape=options.describe(), summary=summary, failure=failure)
 
 
-def run_seeds(seeds: Iterable[int], node_count: int | None = None, jobs: int = 1) -> Iterator[Result]:
+def run_seeds(
+    seeds: Iterable[int], node_count: int | None = None, jobs: int = 1, *, is_measured: bool = False
+) -> Iterator[Result]:
     """Run many seeds and yield their results in the order of the seeds.
 
     Args:
         seeds: which runs.
         node_count: as in `run_seed`.
-        jobs: worker processes; 1 runs them here.
+        jobs: worker processes; 1 runs them here, unless their branches are measured.
+        is_measured: results say which branches their runs took.
     """
-    if jobs == 1:
+    if jobs == 1 and not is_measured:
         for seed in seeds:
             yield run_seed(seed, node_count)
         return
     # Of their own, not forked: whoever calls this may have threads, whose locks a fork would keep locked for ever.
-    with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
+    prepare = install if is_measured else None
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn"), initializer=prepare) as pool:
         tasks = [(seed, node_count) for seed in seeds]
         yield from pool.map(_run_task, tasks, chunksize=_CHUNK_SEEDS)
 
 
 def _run_task(task: tuple[int, int | None]) -> Result:
-    return run_seed(*task)
+    take()
+    return replace(run_seed(*task), branches=take())
