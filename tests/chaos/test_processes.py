@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from cluster.local_cluster import LocalCluster
 from dledger import LogClient, ReadFailed
+from dledger.client.reading import ReadMode
 from dledger.errors import ResponseCode
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -155,6 +156,69 @@ def test_leader_that_was_frozen_serves_no_stale_read(harness) -> None:
     assert 1 == len({tuple(log) for log in harness.logs().values()})
 
 
+LEASE_ROUNDS = 4
+LEASE_READERS = 4
+
+
+class LeaseReader:
+    """Reads at one node by lease, in a thread of its own, over a connection that was open before the node stood still.
+
+    So its first question waits in the node's socket, and is answered the moment that the node runs again: before it has
+    looked at its clock, or has received anything from the others.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self.answers: list[bytes | str] = []
+        self._endpoint = endpoint
+        self._is_ready = threading.Event()
+        self._asked = threading.Event()
+        self._index = -1
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._is_ready.wait(PATIENCE_S)
+
+    def ask(self, index: int) -> None:
+        """Read `index` from now on, for a second; the first time without giving up early."""
+        self._index = index
+        self._asked.set()
+
+    def finish(self) -> list[bytes | str]:
+        """Return what was read; "refused" and "beyond the end" stand for no entry."""
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+        return self.answers
+
+    def _run(self) -> None:
+        with LogClient(self._endpoint, deadline_s=2.0) as client:
+            _read_at(client, self._endpoint, 0, mode="lease")
+            self._is_ready.set()
+            assert self._asked.wait(PATIENCE_S)
+            self.answers += _answers_of(lambda: _read_at(client, self._endpoint, self._index, mode="lease"))
+
+
+def test_leader_that_stood_still_serves_no_stale_read_by_lease(harness) -> None:
+    """A lease is a promise about time, and the leader's time stands still with its process."""
+    cluster = harness.cluster
+    answers = []
+    for number in range(LEASE_ROUNDS):
+        old = cluster.wait_for_leader(PATIENCE_S)
+        readers = [LeaseReader(cluster.endpoint_of(old)) for _ in range(LEASE_READERS)]
+        cluster.pause(old)
+        others = ",".join(cluster.endpoint_of(node_id) for node_id in cluster.node_ids if node_id != old)
+        after = b"after %d" % number
+        with LogClient(others, deadline_s=PATIENCE_S) as client:
+            done = client.append(after)
+        for reader in readers:
+            reader.ask(done.index)
+        cluster.resume(old)
+        found = [answer for reader in readers for answer in reader.finish()]
+        assert {"refused", after} >= set(found), f"round {number}"
+        answers += found
+
+    print(f"{len(answers)} reads, {answers.count('refused')} of them refused")
+    assert 1 == len({tuple(log) for log in harness.logs().values()})
+
+
 def _answers_of(ask: Callable[[], bytes | str]) -> list[bytes | str]:
     """Ask again and again for a second."""
     deadline = time.monotonic() + 1
@@ -166,10 +230,14 @@ def _answers_of(ask: Callable[[], bytes | str]) -> list[bytes | str]:
 
 def _read(endpoint: str, index: int) -> bytes | str:
     """Return the body at `index` as this one node serves it now; "refused", or "beyond the end", when it does not."""
+    with LogClient(endpoint, deadline_s=0.1) as client:
+        return _read_at(client, endpoint, index)
+
+
+def _read_at(client: LogClient, endpoint: str, index: int, *, mode: ReadMode = "linearizable") -> bytes | str:
     try:
-        with LogClient(endpoint, deadline_s=0.1) as client:
-            for entry in client.read(index, endpoint=endpoint, max_entries=1):
-                return entry.body
+        for entry in client.read(index, endpoint=endpoint, max_entries=1, mode=mode):
+            return entry.body
     except ReadFailed as failure:
         return "beyond the end" if failure.code == ResponseCode.INDEX_OUT_OF_RANGE else "refused"
     return "beyond the end"
