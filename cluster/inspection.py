@@ -29,7 +29,14 @@ from dledger.entry import (
     decode,
 )
 from dledger.entry_codec import RAW_ENTRY_CODEC
-from dledger.entry_tail import BadPlace, find_good_behind, holds_data
+from dledger.entry_tail import (
+    BadPlace,
+    find_good_behind,
+    holds_data,
+    is_lost_write,
+    is_ours,
+    is_unfinished_step,
+)
 from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
 from dledger.hard_state import FILE_NAME as HARD_STATE_NAME
 from dledger.hard_state import HardStateFile
@@ -134,7 +141,7 @@ def entries_of(directory: Path) -> Iterator[Entry | Fault]:
         if offset == file.file.size:
             number, offset = number + 1, 0
             continue
-        place = BadPlace(files[number:], offset, state, displacement=0, codec=_CODEC)
+        place = BadPlace(files[number:], offset, state, 0, _CODEC, is_after_ours=state.chain_crc > NO_CHAIN)
         if not holds_data(place):
             return
         behind = find_good_behind(place)
@@ -184,6 +191,11 @@ def _fault_at(place: BadPlace, behind: int | None, durable_index: int) -> Fault:
         meaning = f"corrupt: good entries follow at position {behind}"
     elif UNKNOWN < place.state.index <= durable_index:
         meaning = f"corrupt: entries up to {durable_index} were durable, says the checkpoint"
+    elif is_ours(place) and not (is_lost_write(place) or is_unfinished_step(place)):
+        meaning = (
+            "damage in the log's last entry, which was durable: at the next start the node gives its vote up until the "
+            "leader has sent it again (or refuses, where no other majority is), unless it is being written just now"
+        )
     else:
         meaning = "a torn tail: a crash left it and the next start cuts it off, unless it is being written just now"
     return Fault(place.file.path, place.offset, f"expected {expected}, found {found}; {meaning}")

@@ -6,8 +6,8 @@
    were durable with their index units when the next file was begun, so only the units are compared with one another;
    if they disagree, everything is checked and the index is rebuilt.
 3. Scan: each entry from there on is checked; index units that disagree are rewritten.
-4. Settle: where the scan stops, `dledger.entry_tail` tells end, torn tail and corruption apart; a torn tail is
-   overwritten with zeros, durably, before anything can be written behind it.
+4. Settle: where the scan stops, `dledger.entry_tail` tells end, torn tail, damaged tail and corruption apart; a tail
+   that is cut is overwritten with zeros, durably, before anything can be written behind it.
 5. Sync: what a process that was killed had written but not synced is made durable, so that it may be counted on.
 
 Source: DLedger `MmapFileStore.recover`; unlike there, content is checked, and nothing that was durable is cut.
@@ -18,9 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dledger.damaged_tail import KEPT_SIZE_BYTES_MAX, DamagedTail, GiveUp
 from dledger.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, HEADER, HEADER_SIZE, INDEX_UNIT, NO_CHAIN
 from dledger.entry_index import IndexUnit
-from dledger.entry_tail import BadPlace, find_good_behind, holds_data, is_lost_write
+from dledger.entry_tail import BadPlace, find_good_behind, holds_data, is_lost_write, is_ours, is_unfinished_step
 from dledger.entry_walk import UNKNOWN, WALK_COUNT_MAX, WalkState, chain_before, describe_fault, walk
 from dledger.types import NO_INDEX, NO_TERM
 from store.errors import CorruptData
@@ -64,6 +65,20 @@ class RecoveredLog:
 
 
 @dataclass(frozen=True, slots=True)
+class DamagePolicy:
+    """What recovery makes of a damaged tail.
+
+    Attributes:
+        is_ours: no other program began this log: behind its end there are only zeros.
+        give_up: called before a damaged tail is cut; sees to it that this node does not count as one that holds it, or
+            refuses.
+    """
+
+    is_ours: bool
+    give_up: GiveUp
+
+
+@dataclass(frozen=True, slots=True)
 class _Cursor:
     """A place between two entries.
 
@@ -87,6 +102,7 @@ def recover(
     head: LogHead | None,
     codec: EntryCodec,
     notes: list[str],
+    damage: DamagePolicy,
 ) -> RecoveredLog:
     """Bring data files and index files into agreement.
 
@@ -97,6 +113,7 @@ def recover(
         head: where the log begins, in the first data file; None: not known.
         codec: of the log.
         notes: takes what is repaired or cut, one sentence each.
+        damage: what to do about a damaged tail.
 
     Raises:
         store.errors.CorruptData: entries that were durable are missing or bad. No data file was changed.
@@ -115,10 +132,8 @@ def recover(
         index.queue.remove_all()
     start = begin if first is None else _choose_start(data, index, checkpoint, begin, begin_index, codec)
     end = _scan(data, index, start, codec, notes)
-    place = BadPlace(
-        data.mapped_files[end.number :], end.offset, end.state, _displacement(data, index, begin_index, end), codec
-    )
-    _settle(data, index, place, end.end_position, checkpoint, notes)
+    place = _bad_place(data, index, begin_index, end, codec, damage)
+    _settle(data, index, place, end.end_position, checkpoint, notes, damage)
     data.sync_all()
     index.queue.sync_all()
     last_index = max(end.state.index, begin_index) - 1
@@ -263,37 +278,49 @@ def _settle(
     end_position: int,
     checkpoint: Checkpoint,
     notes: list[str],
+    damage: DamagePolicy,
 ) -> None:
-    """Cut a torn tail at `place`, where the scan stopped; refuse corruption; clear what lies behind the log's end."""
+    """Cut a torn or damaged tail at `place`, where the scan stopped; refuse corruption; clear what follows the end."""
     has_data, next_index = holds_data(place), place.state.index
     if max(next_index, 0) <= checkpoint.end_index:
         raise _corrupt(place, f"; entries up to {checkpoint.end_index} were durable here")
-    if has_data:
-        good = find_good_behind(place)
+    expected, found = _describe(place)
+    cause = f"torn tail cut at position {end_position}: expected {expected}, found {found}"
+    if not has_data:
+        cause = f"torn tail cut at position {end_position}: the next file was begun without an entry"
+    elif (good := find_good_behind(place)) is not None:
         # Of a log whose head was deleted, and which does not say where it begins, at least one entry was durable: its
         # first one cannot be a lost write.
-        is_cut_allowed = good is None or (next_index != UNKNOWN and is_lost_write(place))
-        if not is_cut_allowed:
+        if next_index == UNKNOWN or not is_lost_write(place):
             raise _corrupt(place, f"; a good entry follows at position {good}")
+    elif is_ours(place) and not (is_lost_write(place) or is_unfinished_step(place)):
+        begin, end = place.position, place.file.find_data_end(place.position)
+        kept = bytes(place.file.view()[place.offset : place.offset + min(end - begin, KEPT_SIZE_BYTES_MAX)])
+        outcome = damage.give_up(
+            DamagedTail(max(next_index, 0), begin, place.file.path, place.offset, expected, found, kept)
+        )
+        cause = f"damaged tail cut at position {end_position}: expected {expected}, found {found}; {outcome}"
     if has_data or end_position != place.position:
         file = data.find(end_position)
         assert file is not None, end_position
         data.truncate(end_position, file.find_data_end(end_position), is_durable=True)
-        expected, found = _describe(place)
-        cause = f"expected {expected}, found {found}" if has_data else "the next file was begun without an entry"
-        notes.append(f"{place.file.path}: torn tail cut at position {end_position}: {cause}")
+        notes.append(f"{place.file.path}: {cause}")
     index.clear_behind(max(next_index, 0) - 1)
 
 
-def _displacement(data: MappedFileQueue, index: EntryIndex, begin_index: int, end: _Cursor) -> int:
-    """Return how far the position field of the last good entry is off its place; 0 when there is none."""
+def _bad_place(
+    data: MappedFileQueue, index: EntryIndex, begin_index: int, end: _Cursor, codec: EntryCodec, damage: DamagePolicy
+) -> BadPlace:
+    """Return where the scan stopped, with what the last good entry says of whoever wrote the log."""
+    files = data.mapped_files[end.number :]
     if end.state.index <= begin_index:
-        return 0
+        return BadPlace(files, end.offset, end.state, 0, codec, damage.is_ours)
     unit = index.unit(end.state.index - 1)
     file = data.find(unit.position)
     assert file is not None, unit
-    position: int = HEADER.unpack_from(file.view(), unit.position - file.begin_offset)[4]
-    return position - unit.position
+    _, _, _, _, position, _, chain_crc, body_crc, _ = HEADER.unpack_from(file.view(), unit.position - file.begin_offset)
+    is_after_ours = bool(chain_crc or body_crc)
+    return BadPlace(files, end.offset, end.state, position - unit.position, codec, is_after_ours)
 
 
 def _entry_at(data: MappedFileQueue, at: _Cursor, codec: EntryCodec) -> IndexUnit | None:

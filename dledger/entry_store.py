@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from dledger.checkpoint import Checkpoint, CheckpointTicket
+from dledger.damaged_tail import GiveUp, keep_damaged_tail
 from dledger.entry import BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER_SIZE, INDEX_UNIT_SIZE, encode_batch, encode_blank
 from dledger.entry_codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entry_errors import CorruptPush, EntryNotFound, EntryTooLarge
@@ -59,17 +60,22 @@ class EntryStore(EntryReader):
     # ------------------------------------------------------------------------------------------ opening and closing
 
     @classmethod
-    def open(cls, files: Files, directory: str, config: EntryStoreConfig, codec: EntryCodec = RAW_ENTRY_CODEC) -> Self:
+    def open(
+        cls,
+        files: Files,
+        directory: str,
+        config: EntryStoreConfig,
+        codec: EntryCodec = RAW_ENTRY_CODEC,
+        give_up: GiveUp = keep_damaged_tail,
+    ) -> Self:
         """Lock and recover the log in `directory`, which is created if need be; finish an interrupted deletion.
 
+        `give_up` is called before a damaged tail is cut: it raises, or returns what it did (`damaged_tail`).
+
         Raises:
-            store.errors.DirectoryLocked: another process has it open.
-            store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see their messages; nothing was lost.
-            dledger.log_head.LogHeadUnreadable: see its message; nothing was lost.
-            store.errors.DiskFull: no room to rebuild the index, or for the first file of a log that is begun anew.
-            store.errors.StorageFailed: a file cannot be opened, written or synced.
+            store.errors.StoreError: it is open elsewhere, or damaged, or there is no room: see the message.
         """
-        return cls(config, codec, open_log(files, directory, config, codec))
+        return cls(config, codec, open_log(files, directory, config, codec, give_up))
 
     def close(self, committed_index: int = NO_INDEX) -> None:
         """Make everything durable, leave a checkpoint, and give the directory back.
@@ -128,14 +134,19 @@ class EntryStore(EntryReader):
 
     # ------------------------------------------------------------------------------------------------- appending
 
-    def reserve(self, sizes_of_bodies: Sequence[int]) -> None:
-        """Make room for entries with bodies of these sizes, so that appending them cannot meet a full disk.
+    def reserve(self, sizes_of_bodies: Sequence[int]) -> list[Run]:
+        """Make room for entries with bodies of these sizes; return where they go, when they are appended next.
 
         Raises:
             EntryTooLarge: refuse the batch.
             store.errors.DiskFull: refuse the batch; the log is unchanged.
         """
-        self._reserve(sizes_of_bodies)
+        if (size_max := max(sizes_of_bodies)) > self._config.max_body_bytes:
+            raise EntryTooLarge(size_max, self._config.max_body_bytes)
+        runs = lay_out(sizes_of_bodies, self._end_position, self._file_size)
+        self._data.reserve(self._end_position, runs[-1].end_position + BLANK_SIZE_MIN)
+        self._index.reserve(self.last_index + 1, self.last_index + len(sizes_of_bodies))
+        return runs
 
     def append(
         self,
@@ -162,8 +173,7 @@ class EntryStore(EntryReader):
         """
         assert first_index == self.last_index + 1, (first_index, self.last_index)
         assert term >= self._last_term, (term, self._last_term)
-        sizes = list(map(len, bodies))
-        runs = self._reserve(sizes)
+        runs = self.reserve(list(map(len, bodies)))
         positions: list[int] = []
         for run in runs:
             batch = encode_batch(
@@ -244,15 +254,6 @@ class EntryStore(EntryReader):
         data = memoryview(payload)[position - span.position :]
         self._write(position, data, b"".join(push.units[done:] if done else push.units), span.term, push.chain_crc)
 
-    def _reserve(self, sizes: Sequence[int]) -> list[Run]:
-        if max(sizes) > self._config.max_body_bytes:
-            raise EntryTooLarge(max(sizes), self._config.max_body_bytes)
-        runs = lay_out(sizes, self._end_position, self._file_size)
-        self._data.reserve(self._end_position, runs[-1].end_position + BLANK_SIZE_MIN)
-        last_index = self.last_index
-        self._index.reserve(last_index + 1, last_index + len(sizes))
-        return runs
-
     def _write(self, position: int, data: bytes | memoryview, units: bytes, term: int, chain_crc: int) -> None:
         """Write entries that begin at `position`, which is the end of the log or the head of the next file."""
         if position != self._end_position:
@@ -306,7 +307,7 @@ class EntryStore(EntryReader):
             store.errors.DiskFull: nothing was deleted (only when room for the note was never found).
             store.errors.StorageFailed: the node must stop.
         """
-        if not self.begin_index < index or self.last_index < self.begin_index:
+        if self.begin_index >= index or self.last_index < self.begin_index:
             return
         position = self.position_of(min(index, self.last_index))
         begin_position = position - position % self._file_size
@@ -336,7 +337,7 @@ class EntryStore(EntryReader):
                 back) the node must stop; opening the log again completes the reset.
             store.errors.StorageFailed: the node must stop; the same holds.
         """
-        assert begin_index >= 0, begin_index
+        assert begin_index >= 0
         offset = begin_position % self._file_size
         assert offset == 0 or HEADER_SIZE <= offset <= self._file_size - BLANK_SIZE_MIN, begin_position
         self._parts.checkpoint_file.withdraw(0)
@@ -391,8 +392,7 @@ class EntryStore(EntryReader):
 
     def begin_checkpoint(self, committed_index: int) -> CheckpointTicket:
         """Return a checkpoint of what is durable now, and of `committed_index`, for any thread to save."""
-        self._committed_index = committed_index
-        end_index = self._flush.durable_index
+        self._committed_index, end_index = committed_index, self._flush.durable_index
         return CheckpointTicket(self._parts.checkpoint_file, Checkpoint(end_index, min(committed_index, end_index)))
 
     def save_checkpoint(self, committed_index: int) -> bool:

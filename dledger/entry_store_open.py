@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from dledger.checkpoint import CheckpointFile
 from dledger.entry_index import EntryIndex
-from dledger.entry_recovery import RecoveredLog, recover
+from dledger.entry_recovery import DamagePolicy, RecoveredLog, recover
 from dledger.log_head import LogHeadFile, complete
+from dledger.membership_file import FILE_NAME as MEMBERSHIP_NAME
 from store.errors import DiskFull, MissingFile
 from store.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
     from dledger.checkpoint import Checkpoint
+    from dledger.damaged_tail import GiveUp
     from dledger.entry_codec import EntryCodec
     from dledger.entry_store_config import EntryStoreConfig
     from store.files import DirectoryLock, Files
@@ -45,8 +47,8 @@ class OpenLog:
     notes: tuple[str, ...]
 
 
-def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: EntryCodec) -> OpenLog:
-    """Lock and recover the log in `directory`; raises as `EntryStore.open`."""
+def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: EntryCodec, give_up: GiveUp) -> OpenLog:
+    """Lock and recover the log in `directory`; arguments and errors as of `EntryStore.open`."""
     notes: list[str] = []
     with ExitStack() as on_failure:
         data_directory, index_directory = f"{directory}/data", f"{directory}/index"
@@ -70,7 +72,9 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: Entr
         _load_index(files, index, notes)
         entry_index = EntryIndex(index)
         head = complete(head_file, data, index, notes)
-        log = recover(data, entry_index, checkpoint, head, codec, notes)
+        # Whoever ran here before us left this file, and zeros after the end of the log.
+        policy = DamagePolicy(files.exists(f"{directory}/{MEMBERSHIP_NAME}"), give_up)
+        log = recover(data, entry_index, checkpoint, head, codec, notes, policy)
         on_failure.pop_all()
     return OpenLog(data, entry_index, checkpoint_file, checkpoint, head_file, lock, log, tuple(notes))
 

@@ -1,19 +1,25 @@
-"""Tells a torn tail from corruption: what may be cut at the place where a recovering log stops being good.
+"""Tells a torn tail from damage: what may be cut at the place where a recovering log stops being good.
 
 Zeros from there to the end are simply the end. Otherwise something is bad, and the question is whether it was ever
 durable, for then somebody may have relied on it:
 
-| the bad place                                | good entries behind | it is      | what is done            |
-| -------------------------------------------- | ------------------- | ---------- | ----------------------- |
-| at or below the checkpoint's end index       | either              | corruption | `CorruptData`, no change |
-| above it, or no checkpoint                   | none                | torn tail  | cut, with a note        |
-| above it; whole sectors of it are still zero | some                | torn tail  | cut, with a note        |
-| above it; anything else                      | some                | corruption | `CorruptData`, no change |
+| the bad place                                  | good entries after it | it is        | what is done             |
+| ---------------------------------------------- | --------------------- | ------------ | ------------------------ |
+| at or below the checkpoint's end index         | either                | corruption   | `CorruptData`, no change |
+| above it, can be a lost write                  | either                | torn tail    | cut, with a note         |
+| above it, cannot be a lost write               | some                  | corruption   | `CorruptData`, no change |
+| above it, cannot be a lost write, our own log  | none                  | damaged tail | `dledger.damaged_tail`   |
+| above it, a log of the Java program            | none                  | torn tail    | cut, with a note         |
 
-The third row is what a power cut leaves of writes that were not synced: the disk takes sectors in any order, so later
-ones may be there while earlier ones are not. A sector that was not written still holds the zeros that stood behind the
-log's end, from the first lost write to the sector's end. Damage looks different: it leaves wrong bytes, or zeros that
-end in the middle of a sector.
+A power cut takes unsynced writes sector by sector, in any order: later ones may be on the disk while earlier ones are
+not. Before an entry is written, its place holds zeros (our logs are zero from their end on), and it is written with one
+call, so each sector that it touches holds either all that belongs to the entry or zeros from the entry's beginning (or
+the sector's) to the sector's end. Hence an entry can be a lost write only if one of its sectors is such a run of zeros
+and everything else that can be checked of it is right. Damage looks different: it leaves wrong bytes, or zeros that end
+in the middle of a sector. What cannot be told apart: an entry with a sector of zeros of its own, and damage elsewhere
+in its body.
+
+The Java program gives no checksums and leaves old bytes after its end, so its tails are cut as it cuts them itself.
 
 "Good behind" must not be fooled by leftovers of entries that were cut off long ago (Java leaves them; we overwrite
 ours) or by bodies that look like entries: an entry counts only with an index that can have been reached, a term not
@@ -24,12 +30,13 @@ which have no checksums, the position must be as far off its place as that of th
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from dledger.entry import BLANK_MAGIC, ENTRY_NORMAL, HEADER, HEADER_SIZE
+from dledger.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, CHAIN, ENTRY_NORMAL, HEADER, HEADER_SIZE, NO_CHAIN
 from dledger.entry_codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entry_walk import SECTOR_SIZE_BYTES, UNKNOWN
 
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
 # A header begins with a magic of 1 to 3 and has a small channel; the lookahead lets matches overlap.
 _HEADER_PATTERN = re.compile(rb"(?=\x00\x00\x00[\x01-\x03].{28}\x00{3}[\x00-\x04].{12})", re.DOTALL)
 _MAGIC_SIZE = 4
+_INTEGER = struct.Struct(">q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,7 @@ class BadPlace:
         state: what a good entry there would have to agree with.
         displacement: how far the position field of the last good entry was off its place; 0 unless Java wrote it.
         codec: of the log.
+        is_after_ours: the last good entry gives checksums, or there is none and only this program wrote to the log.
     """
 
     files: Sequence[MappedFile]
@@ -61,6 +70,7 @@ class BadPlace:
     state: WalkState
     displacement: int
     codec: EntryCodec = RAW_ENTRY_CODEC
+    is_after_ours: bool = False
 
     @property
     def file(self) -> MappedFile:
@@ -96,6 +106,23 @@ def find_good_behind(place: BadPlace) -> int | None:
             if _is_good(place, file, match.start()):
                 return file.begin_offset + match.start()
     return None
+
+
+def is_ours(place: BadPlace) -> bool:
+    """Return whether this program wrote the log at the bad place: then all that is not written yet is zero there."""
+    return place.is_after_ours or _gives_right_chain(place)
+
+
+def is_unfinished_step(place: BadPlace) -> bool:
+    """Return whether nothing follows but the blank that leads to the next file, or what a lost sector left of it."""
+    view, begin = place.file.view(), place.offset
+    blank = BLANK.pack(BLANK_MAGIC, len(view) - begin)
+    end = begin + BLANK_SIZE_MIN
+    if place.file.find_data_end(place.position) > place.file.begin_offset + end:
+        return False
+    border = min(_sector_end(begin, len(view)), end)
+    parts = ((begin, border), (border, end))
+    return all(view[at:to] == blank[at - begin : to - begin] or _is_zero(view, at, to) for at, to in parts)
 
 
 def is_lost_write(place: BadPlace) -> bool:
@@ -149,18 +176,43 @@ def _is_good(place: BadPlace, file: MappedFile, offset: int) -> bool:
 
 
 def _is_header_right(place: BadPlace, header: bytes) -> bool:
-    """Return whether those fields that lie wholly in `header`, the beginning of one, are as they must be."""
-    magic, size, index, term, position, _, _, _, body_size = HEADER.unpack(header.ljust(HEADER_SIZE, b"\0"))
+    """Return whether all that can be checked of `header`, the beginning of one or a whole one, is as it must be."""
     visible = len(header)
-    if visible >= _MAGIC_SIZE and magic == BLANK_MAGIC:
-        return visible < HEADER_SIZE
+    fields = HEADER.unpack(header.ljust(HEADER_SIZE, b"\0"))
+    magic, size, _, term, position, channel, chain_crc, _, body_size = fields
+    if visible < _MAGIC_SIZE:
+        return header in (bytes(visible), b"\xff" * visible)
+    if magic == BLANK_MAGIC:
+        return visible < HEADER_SIZE and (visible < BLANK_SIZE_MIN or size == len(place.file.view()) - place.offset)
+    expected_index = _INTEGER.pack(place.state.index)[: max(0, visible - 8)]
     return (
-        (visible < _MAGIC_SIZE or magic == ENTRY_NORMAL or any(magic == kind[0] for kind in place.codec.kinds))
-        and (visible < 16 or index == place.state.index)
+        any(magic == kind[0] for kind in _kinds(place))
+        and header[8:16] == expected_index
         and (visible < 24 or term >= place.state.term)
         and (visible < 32 or position - place.position in (0, place.displacement))
+        and (visible < 36 or (magic, channel) in _kinds(place))
+        and (visible < 44 or chain_crc in (NO_CHAIN, _chain_at(place, fields)) or place.state.chain_crc == UNKNOWN)
         and (visible < HEADER_SIZE or size == body_size + HEADER_SIZE)
     )
+
+
+def _kinds(place: BadPlace) -> set[tuple[int, int]]:
+    return {(ENTRY_NORMAL, 0), *place.codec.kinds}
+
+
+def _chain_at(place: BadPlace, fields: tuple[int, ...]) -> int:
+    """Return the chain checksum that an entry with these header fields gives at the bad place."""
+    magic, _, index, term, _, _, _, body_crc, _ = fields
+    return crc32c(CHAIN.pack(max(place.state.chain_crc, NO_CHAIN), magic, index, term, body_crc))
+
+
+def _gives_right_chain(place: BadPlace) -> bool:
+    view, begin = place.file.view(), place.offset
+    if place.state.chain_crc == UNKNOWN or begin + HEADER_SIZE > len(view):
+        return False
+    fields = HEADER.unpack_from(view, begin)
+    chain_crc: int = fields[6]
+    return NO_CHAIN != chain_crc == _chain_at(place, fields)
 
 
 def _sector_end(offset: int, size: int) -> int:

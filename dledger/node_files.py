@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
@@ -14,6 +15,7 @@ from dledger.membership_file import MembershipFile
 from dledger.snapshot_store import SnapshotStore
 from dledger.standing import MembershipKeeper, Standing
 from dledger.types import NO_INDEX
+from dledger.voice import VoiceGivenUp
 from store.files import Files
 
 
@@ -50,7 +52,14 @@ class NodeFiles:
         directory = f"{config.store_base_dir}/dledger-{config.self_id}"
         sizes = EntryStoreConfig(config.mapped_file_size_for_entry_data, config.mapped_file_size_for_entry_index)
         with ExitStack() as on_failure:
-            store = EntryStore.open(files, directory, sizes, codec)
+            give_up = VoiceGivenUp(
+                files,
+                directory,
+                self_id=config.self_id,
+                settings=config.membership(),
+                draw=random.Random().randrange,
+            )
+            store = EntryStore.open(files, directory, sizes, codec, give_up)
             on_failure.callback(store.abandon)
             hard_state = HardStateFile.open(files, directory)
             keeper = MembershipKeeper(MembershipFile.open(files, directory))

@@ -20,6 +20,9 @@ TERM_JUMP_MAX = 1 << 32
 # An index unit stands at 32 times its index, a byte of the log at its position: both fit a signed 64-bit field.
 INDEX_MAX = 1 << 56
 POSITION_MAX = 1 << 62
+# Incarnations are drawn at random below this, so that two lives of a node hardly ever have the same; fits a signed
+# 64-bit field.
+INCARNATION_END = 1 << 62
 
 
 class Role(StrEnum):
@@ -61,8 +64,8 @@ class HardState:
         is_founding: the node began with nothing on its disk and has met no leader yet: either the group is new, or the
             disk was wiped. Its vote counts only together with those of all others (ADR 7).
         incarnation: 0 for a node that has kept its disk since the group was founded; else the random number that it
-            drew when it began with nothing and met a group that had begun before. Its voice counts when the committed
-            membership names this incarnation.
+            drew when it began with nothing and met a group that had begun before, or when it cut a damaged tail. Its
+            voice counts when the committed membership names this incarnation.
     """
 
     term: int = 0

@@ -10,10 +10,7 @@ from dledger.core.roles import Follower
 from dledger.core.state import State
 from dledger.core.transitions import follow, reset_deadline
 from dledger.errors import InvariantBroken
-from dledger.types import NO_INDEX, NO_TERM, Role, Span
-
-# Drawn at random, so that two lives of a node hardly ever have the same; fits a signed 64-bit field.
-_INCARNATION_END = 1 << 62
+from dledger.types import INCARNATION_END, NO_INDEX, NO_TERM, Role, Span
 
 
 def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
@@ -104,7 +101,7 @@ def hear_leader(state: State, sender: str, *, is_founding: bool = False) -> None
     if state.is_founding:
         state.is_founding = False
         if not (is_founding and state.voted_for == sender):
-            state.incarnation = state.draw(1, _INCARNATION_END)
+            state.incarnation = state.draw(1, INCARNATION_END)
     state.follower.contact_ms = state.now_ms
     reset_deadline(state)
 

@@ -29,6 +29,7 @@ class Fault(StrEnum):
     BIT_FLIP = "bit_flip"
     DAMAGE_FOUND = "damage_found"
     DAMAGE_MENDED = "damage_mended"
+    VOICE_GIVEN_UP = "voice_given_up"
     WIPED = "wiped"
     PAUSE = "pause"
     CLOCK_STOPPED = "clock_stopped"

@@ -28,13 +28,14 @@ from dledger.snapshot_store import SnapshotStore
 from dledger.standing import MembershipKeeper
 from dledger.state_machine import Applier, StateLost
 from dledger.testing.checks import node_directory
-from dledger.testing.faults import SimulatedCrash, Violation
+from dledger.testing.faults import Fault, SimulatedCrash, Violation
 from dledger.testing.sim_observer import SimObserver
 from dledger.testing.sim_retention import SimRetention
 from dledger.testing.sim_state_machine import SimStateMachine
 from dledger.testing.sim_syncer import SimSyncer
 from dledger.testing.work import Work
 from dledger.types import Member, Membership
+from dledger.voice import VoiceGivenUp
 from store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from dledger.core.messages import Message
     from dledger.core.raft import Raft
+    from dledger.damaged_tail import DamagedTail
     from dledger.driver import Driver
     from dledger.testing.client_checks import Operation, Outcome
     from dledger.testing.sim_files import SimFiles
@@ -90,7 +92,17 @@ class SimProcess:
             data_file_size_bytes=options.data_file_size_bytes, index_file_size_bytes=options.index_file_size_bytes
         )
         codec = parts.make_message_codec() if options.is_message_log else RAW_ENTRY_CODEC
-        self.store = parts.open_store(self._files, directory, config, codec)
+        give_up = VoiceGivenUp(
+            self._files, directory, self_id=self.node_id, settings=self._settings(), draw=self._random.randrange
+        )
+
+        def give_up_and_tell(damage: DamagedTail) -> str:
+            outcome = give_up(damage)
+            world.checks.damage.gave_up_voice(self.node_id)
+            world.counts.add(Fault.VOICE_GIVEN_UP)
+            return outcome
+
+        self.store = parts.open_store(self._files, directory, config, codec, give_up_and_tell)
         hard_state = parts.open_hard_state(self._files, directory)
         keeper = MembershipKeeper(MembershipFile.open(self._files, directory))
         standing = keeper.load(self.store, hard_state, self._settings())

@@ -23,10 +23,12 @@ class Crashes:
 
     Attributes:
         counts: of operations, images and images of a second crash.
+        labels: of the image that is being judged; behind a second crash, also of the first.
     """
 
     def __init__(self, second_crash_stride, *, stride=1, second_stride=1):
         self.counts = Counter()
+        self.labels = []
         self._second_crash_stride = second_crash_stride
         self._stride = stride
         self._second_stride = second_stride
@@ -46,15 +48,20 @@ class Crashes:
             self.counts["images"] += 1
             is_crashed_again = self.counts["images"] % self._second_crash_stride == 0
             try:
-                judge(image.disk, self._crash_again(image.disk, judge) if is_crashed_again else nothing)
+                self._judge(judge, image, self._crash_again(image.disk, judge) if is_crashed_again else nothing)
             except Exception as error:
                 raise AssertionError(f"{place}: {image.label}: {type(error).__name__}: {error}") from error
+
+    def _judge(self, judge, image, before_operation):
+        self.labels.append(image.label)
+        judge(image.disk, before_operation)
+        self.labels.pop()
 
     def _crash_again(self, disk, judge):
         def see(number):
             for image in self._sample(crash_images(disk), number, self._second_stride):
                 self.counts["images of a second crash"] += 1
-                judge(image.disk, nothing)
+                self._judge(judge, image, nothing)
 
         return see
 

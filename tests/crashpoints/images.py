@@ -13,6 +13,8 @@ from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, Directory, Inode, SimDis
 
 # Where headers, checksums and bodies begin and end: the bytes at which a torn write is most telling.
 TELLING_BYTES = (1, 4, 8, 16, 36, 40, 44, 47, 48, 49, 56)
+# What the label of an image says in which a sector is not written whole: less than the disk that is assumed promises.
+TORN_IN_A_SECTOR = "torn inside a sector"
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,8 @@ def _torn_at_bytes(settled, inodes, *, is_every_byte):
                 content[older_position : older_position + len(older)] = older
             content[position : position + size] = data[:size]
             contents[id(inode)] = bytes(content)
-            yield f"newest write torn at byte {size}", contents
+            is_whole = (position + size) % SECTOR_SIZE_BYTES == 0
+            yield f"newest write {'torn between sectors' if is_whole else TORN_IN_A_SECTOR} at {size}", contents
 
 
 def name_classes(disk):

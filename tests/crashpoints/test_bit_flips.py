@@ -6,6 +6,7 @@ one bit of each byte and sets the byte to 0 and to 0xff; `make bit-flips` runs t
 
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -17,12 +18,15 @@ from dledger.hard_state import HardStateFile
 from dledger.log_reader import LogReader
 from dledger.membership_file import MembershipFile, drop_unheld
 from dledger.pending_reads import RequestRefused
-from dledger.types import HardState
+from dledger.types import HardState, Membership
+from dledger.voice import VoiceGivenUp
 from store.errors import CorruptData, StoreError
 from tests.crashpoints.images import killed
 from tests.crashpoints.workload import CONFIG, DIRECTORY, Workload, files_on, unstamped
 
 IS_LONG = os.environ.get("DLEDGER_BIT_FLIPS") == "long"
+# What a node draws that loses its voice.
+INCARNATION = 77
 KINDS = ("data", "index", "currterm", "checkpoint", "loghead", "membership")
 # Behind its text the membership file is filled with spaces: one byte in so many is tried.
 FILLER_STRIDE = 1 if IS_LONG else 211
@@ -90,8 +94,9 @@ def flip(disk, path, name, position, value):
 def open_damaged(disk, codec=RAW_ENTRY_CODEC):
     """Return what production code makes of a disk: (store, hard state, memberships), or its refusal."""
     files = files_on(disk)
+    give_up = VoiceGivenUp(files, DIRECTORY, self_id="n0", settings=Membership(), draw=lambda *_: INCARNATION)
     try:
-        store = EntryStore.open(files, DIRECTORY, CONFIG, codec)
+        store = EntryStore.open(files, DIRECTORY, CONFIG, codec, give_up)
         hard_state = HardStateFile.open(files, DIRECTORY).load()
         memberships = MembershipFile.open(files, DIRECTORY).load()
         return store, hard_state, drop_unheld(memberships, store)
@@ -176,7 +181,9 @@ def test_changed_byte_of_a_stopped_node_is_refused_or_repaired(kind, codec, caps
         print(f"\nchanged bytes of {kind}, {counts.total()}: {dict(counts)}")
     if kind in ("index", "checkpoint"):
         assert set(counts) == {"all served"}
-    elif kind != "data":
+    elif kind == "data":
+        assert counts["without a voice"] > 0
+    else:
         assert set(counts) <= {"start refused", "all served"}
         assert counts["start refused"] > 0
 
@@ -192,16 +199,18 @@ def judge(opened, small):
         assert 0 <= getattr(opened, "position", 0) <= CONFIG.data_file_size_bytes, opened
         return "start refused"
     store, hard_state, memberships = opened
-    assert hard_state == small.hard_state
+    is_voiceless = hard_state.incarnation == INCARNATION
+    assert hard_state == replace(small.hard_state, incarnation=hard_state.incarnation)
     assert memberships == small.memberships
     assert store.begin_index == min(small.log)
     assert store.last_index >= small.checkpoint_index, "cut below what was durable"
     assert terms_of(store) == {at: small.log[at][0] for at in range(store.begin_index, store.last_index + 1)}
     is_cut = store.last_index < max(small.log)
-    assert not is_cut or any("cut" in note for note in store.recovery_notes)
+    assert is_voiceless or not is_cut, "cut what was durable, and kept its voice"
+    assert is_voiceless == any("damaged tail cut" in note for note in store.recovery_notes)
     if read_in_every_way(store, small.log):
         return "read and push refused"
-    return "cut above the checkpoint" if is_cut else "all served"
+    return "without a voice" if is_voiceless else "all served"
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from tests.mutants import (
     catch_up,
+    damage,
     durability,
     elections,
     identity,
@@ -15,6 +16,7 @@ from tests.mutants import (
 
 GROUPS = (
     durability,
+    damage,
     elections,
     replication,
     reads,

@@ -22,6 +22,7 @@ from dledger.testing.checks import node_directory
 from dledger.testing.script.applied import Bodies
 from dledger.testing.script.words import members, run
 from dledger.types import Member, Membership, Role
+from dledger.voice import VoiceGivenUp
 from store.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -68,11 +69,12 @@ class ScriptNode:
         settings, machine = self._around.settings, self._machine
         directory = node_directory(machine.id)
         sizes = EntryStoreConfig(settings.data_file_size_bytes, settings.index_file_size_bytes)
-        self.store = EntryStore.open(self._files, directory, sizes)
+        founders = Membership(tuple(Member(node_id) for node_id in sorted(settings.node_ids)))
+        give_up = VoiceGivenUp(self._files, directory, self_id=machine.id, settings=founders, draw=machine.draw)
+        self.store = EntryStore.open(self._files, directory, sizes, give_up=give_up)
         hard_state = HardStateFile.open(self._files, directory)
         keeper = MembershipKeeper(MembershipFile.open(self._files, directory))
-        founders = tuple(Member(node_id) for node_id in sorted(settings.node_ids))
-        standing = keeper.load(self.store, hard_state, Membership(founders))
+        standing = keeper.load(self.store, hard_state, founders)
         self._membership = standing.memberships[-1]
         snapshots = SnapshotStore.open(self._files, directory)
         if settings.snapshot_threshold:

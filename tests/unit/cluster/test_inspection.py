@@ -138,18 +138,22 @@ def test_damaged_last_entry_was_durable_says_the_checkpoint(store: Path) -> None
     (store / "checkpoint").unlink()
     result = inspect("entries", store)
     assert 1 == result.exit_code
-    assert "a torn tail" in result.stderr
+    assert "damage in the log's last entry, which was durable" in result.stderr
 
 
-def test_garbage_behind_the_end_is_a_torn_tail(store: Path) -> None:
+def test_garbage_after_the_end_is_damage_and_a_lost_sector_a_torn_tail(store: Path) -> None:
     last = objects(inspect("entries", store, "--format", "jsonl"))[-1]
-    damage(store, int(str(last["pos"])) + int(str(last["size"])), b"\x00\x00\x00\x01garbage")
+    end = int(str(last["pos"])) + int(str(last["size"]))
+    damage(store, end, b"\x00\x00\x00\x01garbage")
 
     result = inspect("entries", store, "--format", "jsonl")
-
     assert 1 == result.exit_code
     assert 101 == len(objects(result))
-    assert "a torn tail" in result.stderr
+    assert "damage in the log's last entry" in result.stderr
+
+    damage(store, end, bytes(11))
+    damage(store, end - end % 512 + 512, b"later")
+    assert "a torn tail" in inspect("entries", store).stderr
 
 
 def test_index_units_are_shown_and_a_bad_one_is_reported(store: Path) -> None:

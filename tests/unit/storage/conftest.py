@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from dledger.damaged_tail import keep_damaged_tail
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
@@ -65,8 +66,8 @@ class Machine:
     def process(self):
         return SimFiles(self.disk, self.random, FaultCounts())
 
-    def open(self):
-        return EntryStore.open(self.process(), MACHINE_DIRECTORY, MACHINE_CONFIG)
+    def open(self, give_up=keep_damaged_tail, files=None):
+        return EntryStore.open(files or self.process(), MACHINE_DIRECTORY, MACHINE_CONFIG, give_up=give_up)
 
     def inode(self, name):
         return self.disk.lookup(f"{MACHINE_DIRECTORY}/{name}")
