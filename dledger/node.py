@@ -16,7 +16,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import perf_counter
 
 from dledger.append_gate import AppendGate
 from dledger.config import NodeConfig
@@ -25,15 +24,15 @@ from dledger.driver import Proposal
 from dledger.entry_codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entry_store import EntryStore
 from dledger.errors import ResponseCode
+from dledger.host import Host
 from dledger.log_reader import LogReader
 from dledger.metrics import NodeMetrics
 from dledger.node_files import NodeFiles
 from dledger.node_observer import not_leader_message
-from dledger.node_parts import NodeParts, Trace, compose, gauges_of
+from dledger.node_parts import NodeParts, Trace, check_frame_sizes, compose, gauges_of
 from dledger.node_status import Leader, NodeStatus, status_of
 from dledger.node_waiters import Waiters
 from dledger.origin import Origin, RawOrigin
-from dledger.peer_frames import PAYLOAD_SIZE_BYTES_MAX
 from dledger.pending_appends import AppendResult, PendingAppend
 from dledger.pending_reads import RequestRefused
 from dledger.pending_requests import RequestResult
@@ -64,6 +63,7 @@ class Node:
         origin: what the log goes on from; nodes with another are refused. All that is settled before the node starts.
         keep_from: entries from this index on must not be deleted, for a reason of the owner's; None: he has none.
         trace: gets a line of JSON for every event of the core (`dledger.trace`).
+        host: time, chance and threads; those of the machine unless a simulation brings others.
 
     Attributes:
         config, metrics: as they were given.
@@ -87,11 +87,9 @@ class Node:
         state_machine: StateMachine | None = None,
         keep_from: Callable[[], int] | None = None,
         trace: Trace | None = None,
+        host: Host | None = None,
     ) -> None:
-        for name in ("max_push_size_bytes", "snapshot_chunk_size_bytes"):
-            size = getattr(config.raft, name)
-            if size > PAYLOAD_SIZE_BYTES_MAX:
-                raise ValueError(f"{name}: expected at most {PAYLOAD_SIZE_BYTES_MAX}, found {size}")
+        check_frame_sizes(config)
         self.config = config
         self.metrics = metrics
         self._files = files or OsFiles()
@@ -100,6 +98,7 @@ class Node:
         self._state_machine = state_machine
         self._keep_from = keep_from
         self._trace = trace
+        self._host = host or Host()
         self._opened: NodeFiles | None = None
         self._has_joined = False
         self._waiters = Waiters.of(config, metrics)
@@ -150,6 +149,7 @@ class Node:
                 self.config,
                 self.metrics,
                 self._waiters,
+                host=self._host,
                 origin=self._origin,
                 leader=self.leader,
                 on_failed=self._fail,
@@ -197,7 +197,7 @@ class Node:
         await self._transport.stop()
         if self._is_running:
             self._silence(ResponseCode.INTERNAL_ERROR, "the node stopped before it knew of a commit")
-        await self._parts.stop_threads()
+        await self._parts.stop_workers()
         self._parts.files.close(is_clean=not self.failed.done(), committed_index=self._raft.commit_index)
 
     def abandon(self) -> None:
@@ -252,7 +252,7 @@ class Node:
             self.metrics.count_refusal(refusal.code)
             future.set_result(refusal)
             return future
-        pending = PendingAppend(future, len(sizes), size_bytes, perf_counter())
+        pending = PendingAppend(future, len(sizes), size_bytes, self._host.now_s())
         self._waiters.appends.take(pending)
         self._turns.propose(Proposal(bodies, stamp_at, channel, pending), size_bytes)
         return future

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
 
 from dledger.config import MEMBERS_MAX, Address, NodeConfig, check_id
 from dledger.core.events import ChangeMembership, Event, MembershipAction, TransferLeadership
@@ -27,6 +26,7 @@ class NodeGroup:
         config: identity and time limits.
         set_members: hears where all members listen, whenever that changes.
         ask: gives an event to the core in the next turn.
+        now_s: the clock of deadlines.
     """
 
     def __init__(
@@ -35,11 +35,13 @@ class NodeGroup:
         *,
         set_members: Callable[[Mapping[str, Address]], None],
         ask: Callable[[Event], None],
+        now_s: Callable[[], float],
     ) -> None:
         self._self_id = config.self_id
         self._settings = {peer.id: peer.address for peer in config.peers}
         self._set_members = set_members
         self._ask = ask
+        self._now_s = now_s
         # A transfer that fails is given up by the core after one election timeout.
         timeout_ms = max(config.max_wait_ack_time_ms, 2 * config.raft.max_election_timeout_ms)
         self._requests = PendingRequests(timeout_ms / 1000)
@@ -137,7 +139,7 @@ class NodeGroup:
             message = f"{PENDING_MAX} requests to change the group are under way; wait for them"
             return _answered(RequestResult(ResponseCode.REPEATED_REQUEST, message))
         future: asyncio.Future[RequestResult] = asyncio.get_running_loop().create_future()
-        self._ask(event_of(self._requests.take(future, perf_counter())))
+        self._ask(event_of(self._requests.take(future, self._now_s())))
         return future
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:

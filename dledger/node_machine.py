@@ -16,7 +16,7 @@ from dledger.driver import Driver
 from dledger.snapshot_store import SnapshotStore
 from dledger.state_machine import Applier
 from dledger.types import NO_INDEX, SnapshotInfo
-from store.storage_thread import StorageThread
+from store.storage_thread import Worker
 
 
 class NodeMachine:
@@ -25,7 +25,7 @@ class NodeMachine:
     Args:
         applier: of the machine.
         snapshots: of the machine.
-        name: of the thread that saves them.
+        worker: saves them, apart from the event loop.
         soon: runs something in a turn of its own; an error of it stops the node.
         on_applied: hears up to which index entries are applied.
     """
@@ -35,7 +35,7 @@ class NodeMachine:
         applier: Applier,
         snapshots: SnapshotStore,
         *,
-        name: str,
+        worker: Worker,
         soon: Callable[[Callable[[Driver], None]], None],
         on_applied: Callable[[int], None],
     ) -> None:
@@ -43,7 +43,7 @@ class NodeMachine:
         self._snapshots = snapshots
         self._soon = soon
         self._on_applied = on_applied
-        self._thread = StorageThread(name)
+        self._worker = worker
         # The half-open range of indexes whose results somebody may wait for.
         self._expected_begin = self._expected_end = 0
         self._is_step_due = False
@@ -74,7 +74,7 @@ class NodeMachine:
 
     async def stop(self) -> None:
         """Wait until no snapshot is being saved any more."""
-        await self._thread.stop()
+        await self._worker.stop()
 
     # ------------------------------------------------------------------------------------------ from the observer
 
@@ -109,7 +109,7 @@ class NodeMachine:
         """
         self.truncated(0)
         # Hardly ever is one being saved just now; the files of both must not meet.
-        self._is_saved.wait()
+        self._worker.settle()
         self._applier.on_reset(begin_index, snapshot_index)
         self._ask_step()
 
@@ -142,7 +142,7 @@ class NodeMachine:
         self._on_applied(self.applied_index)
         if self._applier.is_snapshot_due:
             self._is_saved.clear()
-            self._thread.run(self._save, self._saved)
+            self._worker.run(self._save, self._saved)
         self._ask_step()
 
     def _save(self) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import Final
 
 from dledger.core.events import Distrust, Distrusted, RoleChanged
@@ -42,6 +41,7 @@ class NodeObserver:
         group: hears of members, and of requests to change them.
         term_at: term of an entry in this node's log.
         leader: where clients find the leader.
+        now_s: the clock of latencies.
 
     Attributes:
         machine: of the node; None without one.
@@ -57,6 +57,7 @@ class NodeObserver:
         *,
         term_at: Callable[[int], int],
         leader: Callable[[], Leader],
+        now_s: Callable[[], float],
     ) -> None:
         self.machine: NodeMachine | None = None
         self.full_disk_sizes: list[int] = []
@@ -70,6 +71,7 @@ class NodeObserver:
         self._group = group
         self._term_at = term_at
         self._leader = leader
+        self._now_s = now_s
         self._last_leader_id: str | None = None
         self._distrusted: set[tuple[str, Distrust]] = set()
 
@@ -100,7 +102,7 @@ class NodeObserver:
     def on_commit(self, commit_index: int) -> None:
         """Answer appends, or have them applied first, and wake readers."""
         if self.machine is None:
-            self._appends.committed(commit_index, self._term_at, perf_counter())
+            self._appends.committed(commit_index, self._term_at, self._now_s())
         else:
             self.machine.committed(commit_index)
         self._commits.wake()
@@ -108,7 +110,7 @@ class NodeObserver:
 
     def on_applied(self, applied_index: int) -> None:
         """Answer appends with what the state machine made of them, and wake who waits for the state."""
-        self._appends.committed(applied_index, self._term_at, perf_counter())
+        self._appends.committed(applied_index, self._term_at, self._now_s())
         self._applies.wake()
 
     def on_truncated(self, first_index: int) -> None:

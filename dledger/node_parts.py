@@ -5,7 +5,6 @@ Not here: when they begin and end (`dledger.node`).
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from dledger.config import Address, NodeConfig
 from dledger.core.events import Event
 from dledger.core.raft import Raft
 from dledger.driver import Driver
+from dledger.host import Host
 from dledger.metrics import NodeGauges, NodeMetrics, PeerGauges
 from dledger.node_files import NodeFiles
 from dledger.node_group import NodeGroup
@@ -24,6 +24,7 @@ from dledger.node_status import Leader
 from dledger.node_turns import NodeTurns, core_ms
 from dledger.node_waiters import Waiters
 from dledger.origin import Origin
+from dledger.peer_frames import PAYLOAD_SIZE_BYTES_MAX
 from dledger.peer_transport import PeerTransport
 from dledger.pending_appends import PendingAppends
 from dledger.state_machine import Applier, StateMachine
@@ -32,7 +33,7 @@ from dledger.trace import TracedRaft
 from dledger.types import NO_INDEX, Role, SnapshotInfo
 from store.files import Files
 from store.retention import RetentionPolicy
-from store.storage_thread import StorageThread
+from store.storage_thread import Worker
 
 Trace = Callable[[str], object]
 
@@ -42,7 +43,7 @@ class NodeParts:
     """What a started node consists of; `machine` is None without a state machine."""
 
     files: NodeFiles
-    thread: StorageThread
+    worker: Worker
     group: NodeGroup
     observer: NodeObserver
     turns: NodeTurns
@@ -73,11 +74,23 @@ class NodeParts:
         """Last entry in its newest snapshot; -1 without one."""
         return NO_INDEX if self.machine is None else self.machine.snapshot_index
 
-    async def stop_threads(self) -> None:
-        """Wait for what the threads do, and end them."""
-        await self.thread.stop()
+    async def stop_workers(self) -> None:
+        """Wait for what the workers do, and end them."""
+        await self.worker.stop()
         if self.machine is not None:
             await self.machine.stop()
+
+
+def check_frame_sizes(config: NodeConfig) -> None:
+    """Check that what the core sends in one message fits a frame of the peer transport.
+
+    Raises:
+        ValueError: it does not; the message names the setting.
+    """
+    for name in ("max_push_size_bytes", "snapshot_chunk_size_bytes"):
+        size = getattr(config.raft, name)
+        if size > PAYLOAD_SIZE_BYTES_MAX:
+            raise ValueError(f"{name}: expected at most {PAYLOAD_SIZE_BYTES_MAX}, found {size}")
 
 
 def compose(
@@ -87,6 +100,7 @@ def compose(
     metrics: NodeMetrics,
     waiters: Waiters,
     *,
+    host: Host,
     origin: Origin,
     leader: Callable[[], Leader],
     on_failed: Callable[[Exception], None],
@@ -100,7 +114,7 @@ def compose(
         dledger.state_machine.StateLost, StateMachineFailed: the node must not start.
     """
     store = opened.store
-    thread = StorageThread(f"storage-{config.self_id}")
+    worker = host.new_worker(f"storage-{config.self_id}")
 
     # Group and observer come before the transport and the turns that they call.
     def set_members(addresses: Mapping[str, Address]) -> None:
@@ -109,15 +123,19 @@ def compose(
     def ask(event: Event) -> None:
         turns.ask(event)
 
-    group = NodeGroup(config, set_members=set_members, ask=ask)
-    observer = NodeObserver(config.self_id, metrics, waiters, group, term_at=store.term_at, leader=leader)
-    turns = NodeTurns(config, metrics, waiters, group, observer, store=store, thread=thread, on_failed=on_failed)
-    transport = PeerTransport(config, turns, origin)
-    machine = _machine_of(opened, config, state_machine, turns, observer)
+    group = NodeGroup(config, set_members=set_members, ask=ask, now_s=host.now_s)
+    observer = NodeObserver(
+        config.self_id, metrics, waiters, group, term_at=store.term_at, leader=leader, now_s=host.now_s
+    )
+    turns = NodeTurns(
+        config, metrics, waiters, group, observer, store=store, worker=worker, now_s=host.now_s, on_failed=on_failed
+    )
+    transport = PeerTransport(config, turns, origin, random=host.random)
+    machine = _machine_of(opened, config, host, state_machine, turns, observer)
     if machine is not None:
         observer.machine, waiters.appends.take_results = machine, machine.take
-    raft = _raft_of(opened, config, machine, trace)
-    syncer = GroupSyncer(turns, thread)
+    raft = _raft_of(opened, config, host, machine, trace)
+    syncer = GroupSyncer(turns, worker, now_s=host.now_s)
     driver = Driver(
         raft,
         store=store,
@@ -138,13 +156,15 @@ def compose(
         is_disk_sick=lambda: raft.is_disk_sick,
         soon=turns.soon,
         held_back=partial(_bring_snapshot_forward, raft, machine, keep_from),
+        clocks=host.read_clocks,
     )
-    return NodeParts(opened, thread, group, observer, turns, syncer, transport, machine, raft, retention, driver)
+    return NodeParts(opened, worker, group, observer, turns, syncer, transport, machine, raft, retention, driver)
 
 
 def _machine_of(
     opened: NodeFiles,
     config: NodeConfig,
+    host: Host,
     state_machine: StateMachine | None,
     turns: NodeTurns,
     observer: NodeObserver,
@@ -155,13 +175,15 @@ def _machine_of(
     return NodeMachine(
         Applier(state_machine, opened.store, opened.snapshots, config.snapshot_threshold),
         opened.snapshots,
-        name=f"snapshot-{config.self_id}",
+        worker=host.new_worker(f"snapshot-{config.self_id}"),
         soon=turns.soon,
         on_applied=observer.on_applied,
     )
 
 
-def _raft_of(opened: NodeFiles, config: NodeConfig, machine: NodeMachine | None, trace: Trace | None) -> Raft:
+def _raft_of(
+    opened: NodeFiles, config: NodeConfig, host: Host, machine: NodeMachine | None, trace: Trace | None
+) -> Raft:
     make = Raft if trace is None else partial(TracedRaft, trace)
     return make(
         config.raft,
@@ -170,7 +192,7 @@ def _raft_of(opened: NodeFiles, config: NodeConfig, machine: NodeMachine | None,
         hard_state=opened.standing.hard_state,
         log_state=opened.store.log_state(),
         fit=opened.store.fit,
-        draw=random.Random().randrange,
+        draw=host.random.randrange,
         now_ms=core_ms(),
         snapshot=None if machine is None else machine.snapshot,
         incoming=None if machine is None else machine.incoming,

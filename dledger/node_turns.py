@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import perf_counter
 
 from dledger.config import NodeConfig
 from dledger.core.events import Event, PeerUnreachable, Received, Tick
@@ -25,7 +24,7 @@ from dledger.node_status import position_behind
 from dledger.node_waiters import Waiters
 from dledger.proposal_queue import ProposalQueue
 from store.errors import DiskFull
-from store.storage_thread import StorageThread
+from store.storage_thread import Worker
 
 _TICK_S = 0.01
 # Up to so much a sync on the loop delays nobody noticeably (see `dledger.syncer`).
@@ -49,7 +48,8 @@ class NodeTurns:
         waiters, group: whose deadlines are watched.
         observer: knows whether the disk was full.
         store: asked how much is not yet synced, and for checkpoints.
-        thread: saves checkpoints.
+        worker: saves checkpoints, apart from the event loop.
+        now_s: the clock of deadlines.
         on_failed: hears of the first error of the driver or the disk; the node must stop.
     """
 
@@ -62,12 +62,14 @@ class NodeTurns:
         observer: NodeObserver,
         *,
         store: EntryStore,
-        thread: StorageThread,
+        worker: Worker,
+        now_s: Callable[[], float],
         on_failed: Callable[[Exception], None],
     ) -> None:
         self._config = config
         self._store = store
-        self._thread = thread
+        self._worker = worker
+        self._now_s = now_s
         self._appends = waiters.appends
         self._reads = waiters.reads
         self._group = group
@@ -165,7 +167,7 @@ class NodeTurns:
 
     def _give_all(self, driver: Driver) -> None:
         """Give the driver what has come in: events first, for they may free what a proposal needs."""
-        self._inbox += self._reads.next_questions(perf_counter())
+        self._inbox += self._reads.next_questions(self._now_s())
         if self._inbox:
             events, self._inbox = self._inbox, []
             driver.process(events, core_ms())
@@ -195,7 +197,7 @@ class NodeTurns:
     # ------------------------------------------------------------------------------------------------------- timers
 
     def _tick(self) -> None:
-        now_s = perf_counter()
+        now_s = self._now_s()
         self._appends.expire(now_s)
         self._reads.expire(now_s)
         self._group.expire(now_s)
@@ -221,7 +223,7 @@ class NodeTurns:
             return
         self._is_checkpointing = True
         self._last_checkpoint = now
-        self._thread.run(self._store.begin_checkpoint(now[1]).save, self._checkpointed)
+        self._worker.run(self._store.begin_checkpoint(now[1]).save, self._checkpointed)
 
     def _checkpointed(self, error: Exception | None) -> None:
         self._is_checkpointing = False

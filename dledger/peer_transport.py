@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Mapping
+from random import Random
 from typing import Protocol
 
 from dledger.config import Address, NodeConfig
@@ -104,21 +104,24 @@ class PeerTransport:
         config: own address and identity.
         listener: hears of messages and of broken connections.
         origin: what the log goes on from; peers with another are refused, and nodes that do not take part yet may ask.
+        random: seeds the jitter of dialers.
 
     Attributes:
         dropped_messages_count: messages that were not sent because their peer could not be reached, or took too little.
     """
 
-    def __init__(self, config: NodeConfig, listener: PeerListener, origin: Origin) -> None:
+    def __init__(self, config: NodeConfig, listener: PeerListener, origin: Origin, *, random: Random) -> None:
         self.dropped_messages_count = 0
         self._config = config
         self._listener = listener
         self._handshake = Handshake(config, self._has_place_for, origin)
         self._origin = origin
+        self._random = random
         self._inquiries: set[InquiryAnswers] = set()
         self._links: dict[str, PeerLink] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._strangers: set[PeerConnection] = set()
+        # Ordered, as is all that is walked through here: what follows must not depend on addresses of objects.
+        self._strangers: dict[PeerConnection, None] = {}
         self._complaints: set[tuple[str, str]] = set()
         self._server: asyncio.Server | None = None
         self._guest_timer: asyncio.TimerHandle | None = None
@@ -223,7 +226,7 @@ class PeerTransport:
 
     def on_open(self, connection: PeerConnection) -> None:
         """Use a connection whose two ends agreed; it replaces an older one of the same kind."""
-        self._strangers.discard(connection)
+        self._strangers.pop(connection, None)
         peer_id = connection.peer_id
         if peer_id not in self._links:
             if connection.is_dialled:
@@ -240,7 +243,7 @@ class PeerTransport:
 
     def on_inquiry(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
         """Answer a node that does not take part yet."""
-        self._strangers.discard(connection)
+        self._strangers.pop(connection, None)
         take_over(transport, connection.peer_id, self._origin, self._inquiries)
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
@@ -253,7 +256,7 @@ class PeerTransport:
 
     def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:
         """Forget a connection; its pushes, or the answers to them, may be lost."""
-        self._strangers.discard(connection)
+        self._strangers.pop(connection, None)
         if self._is_stopped:
             return
         peer_id = connection.peer_id
@@ -272,7 +275,7 @@ class PeerTransport:
 
     def _accept(self) -> PeerConnection:
         connection = PeerConnection(self._handshake, self, buffer_size_bytes_max=self._bulk_buffer_size_bytes_max)
-        self._strangers.add(connection)
+        self._strangers[connection] = None
         if len(self._strangers) > _STRANGERS_MAX:
             full = DLedgerError(f"more than {_STRANGERS_MAX} connections that have not greeted")
             self._loop.call_soon(connection.close, full)
@@ -312,7 +315,7 @@ class PeerTransport:
                 self._handshake, self, buffer_size_bytes_max=size_bytes_max, dialled=(peer_id, is_bulk)
             ),
             lambda error: self._log_once(peer_id, str(error)),
-            seed=random.randrange(1 << 32),
+            seed=self._random.randrange(1 << 32),
         )
 
     def _report_unreachable(self, peer_id: str) -> None:

@@ -91,7 +91,8 @@ class CommitWaiters:
     """Readers that follow the log and have read all that is committed."""
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
+        # In the order in which they came, and woken in it.
+        self._waiters: dict[asyncio.Future[None], None] = {}
         self._error: RequestRefused | None = None
 
     async def wait(self) -> None:
@@ -103,15 +104,15 @@ class CommitWaiters:
         if self._error is not None:
             raise self._error
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         try:
             await waiter
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
 
     def wake(self) -> None:
         """Let all waiters look again."""
-        waiters, self._waiters = self._waiters, set()
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -119,7 +120,7 @@ class CommitWaiters:
     def end(self, error: RequestRefused) -> None:
         """Refuse all waiters, and later ones: the node ends."""
         self._error = error
-        waiters, self._waiters = self._waiters, set()
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(error)

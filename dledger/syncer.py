@@ -22,14 +22,14 @@ A failed sync is never tried again (`store.errors.StorageFailed`): the owner is 
 from __future__ import annotations
 
 import asyncio
-from time import perf_counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from store.errors import StoreError
 
 if TYPE_CHECKING:
     from dledger.entry_store import FlushTicket
-    from store.storage_thread import StorageThread
+    from store.storage_thread import Worker
 
 # Well above a thread change, so that syncs that queue behind those of other nodes on the same disk stay inline; far
 # below a heartbeat.
@@ -79,14 +79,20 @@ class SyncListener(Protocol):
 class GroupSyncer:
     """The driver's syncer port: runs one ticket at a time where the policy says. Construct it in the event loop.
 
+    Args:
+        listener: the node.
+        worker: syncs apart from the event loop.
+        now_s: a monotonic clock that tells a tenth of a millisecond.
+
     Attributes:
         inline_count: syncs that ran on the loop.
         threaded_count: syncs that ran in the storage thread.
     """
 
-    def __init__(self, listener: SyncListener, thread: StorageThread) -> None:
+    def __init__(self, listener: SyncListener, worker: Worker, *, now_s: Callable[[], float]) -> None:
         self._listener = listener
-        self._thread = thread
+        self._worker = worker
+        self._now_s = now_s
         self._loop = asyncio.get_running_loop()
         self._policy = SyncPolicy()
         self.inline_count = 0
@@ -94,7 +100,7 @@ class GroupSyncer:
 
     def start(self, ticket: FlushTicket) -> None:
         """Sync `ticket` soon; the listener hears of the end, never from within this call."""
-        if self._policy.is_inline(perf_counter(), is_lightly_loaded=self._listener.is_lightly_loaded()):
+        if self._policy.is_inline(self._now_s(), is_lightly_loaded=self._listener.is_lightly_loaded()):
             self.inline_count += 1
             self._loop.call_soon(self._sync_inline, ticket)
         else:
@@ -102,22 +108,22 @@ class GroupSyncer:
             self._sync_in_thread(ticket)
 
     def _sync_inline(self, ticket: FlushTicket) -> None:
-        begun_s = perf_counter()
+        begun_s = self._now_s()
         try:
             ticket.sync()
         except StoreError as error:
             self._listener.on_sync_failed(error)
             return
-        self._ended(ticket, perf_counter() - begun_s)
+        self._ended(ticket, self._now_s() - begun_s)
 
     def _sync_in_thread(self, ticket: FlushTicket) -> None:
         duration_s = 0.0
 
         def sync() -> None:
             nonlocal duration_s
-            begun_s = perf_counter()
+            begun_s = self._now_s()
             ticket.sync()
-            duration_s = perf_counter() - begun_s
+            duration_s = self._now_s() - begun_s
 
         def finished(error: Exception | None) -> None:
             if error is None:
@@ -125,8 +131,8 @@ class GroupSyncer:
             else:
                 self._listener.on_sync_failed(error)
 
-        self._thread.run(sync, finished)
+        self._worker.run(sync, finished)
 
     def _ended(self, ticket: FlushTicket, duration_s: float) -> None:
-        self._policy.observe(duration_s, perf_counter())
+        self._policy.observe(duration_s, self._now_s())
         self._listener.on_synced(ticket, duration_s)

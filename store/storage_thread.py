@@ -9,9 +9,23 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 Job = Callable[[], object]
 Finished = Callable[[Exception | None], None]
+
+
+class Worker(Protocol):
+    """The port: does disk work apart from the event loop, one job after the other."""
+
+    def run(self, job: Job, finished: Finished) -> None:
+        """Run `job` apart from the loop; then call `finished` on the loop, with what the job raised."""
+
+    def settle(self) -> None:
+        """Block until every job that was handed over has run; their `finished` calls follow later, on the loop."""
+
+    async def stop(self) -> None:
+        """Wait for all jobs and their `finished` calls, then give the worker back."""
 
 
 class StorageThread:
@@ -23,7 +37,7 @@ class StorageThread:
     def __init__(self, name: str) -> None:
         self._name = name
         self._loop = asyncio.get_running_loop()
-        self._jobs: queue.SimpleQueue[tuple[Job, Finished] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Job, Finished | None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._jobs_count = 0
         self._idle: asyncio.Future[None] | None = None
@@ -35,6 +49,14 @@ class StorageThread:
             self._thread.start()
         self._jobs_count += 1
         self._jobs.put((job, finished))
+
+    def settle(self) -> None:
+        """Block until every job that was handed over has run; their `finished` calls follow later, on the loop."""
+        if self._jobs_count:
+            settled = threading.Event()
+            # Jobs run in order, so that all before this one have run when it does.
+            self._jobs.put((settled.set, None))
+            settled.wait()
 
     async def stop(self) -> None:
         """Wait for all jobs and their `finished` calls, then end the thread."""
@@ -54,7 +76,8 @@ class StorageThread:
                 job()
             except Exception as raised:  # noqa: BLE001  (the thread's edge: the loop judges it, and stops the node)
                 error = raised
-            self._loop.call_soon_threadsafe(self._finish, finished, error)
+            if finished is not None:
+                self._loop.call_soon_threadsafe(self._finish, finished, error)
 
     def _finish(self, finished: Finished, error: Exception | None) -> None:
         self._jobs_count -= 1

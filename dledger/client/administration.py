@@ -9,6 +9,7 @@ in time, is simply asked again, of whoever leads now, until the deadline.
 from __future__ import annotations
 
 import time
+from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.client.failures import describe, never_left
@@ -70,14 +71,22 @@ class AdminSession:
         request: what is asked for.
         patience_s: how long to try.
         now_s: a monotonic clock.
+        random: draws the jitter of pauses.
     """
 
-    def __init__(self, request: Request, *, patience_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        request: Request,
+        *,
+        patience_s: float,
+        now_s: Callable[[], float] = time.monotonic,
+        random: Random | None = None,
+    ) -> None:
         self.request = request
         self._patience_s = patience_s
         self._now_s = now_s
         self._give_up_at = now_s() + patience_s
-        self._backoff = Backoff()
+        self._backoff = Backoff(random)
         # An attempt without an answer may have done it.
         self._is_in_doubt = False
         # What a node answered last.

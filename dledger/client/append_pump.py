@@ -11,7 +11,6 @@ provably was not written goes back to the head of the queue.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     import grpc
 
     from dledger.client.async_nodes import AsyncNodes
+    from dledger.client.host import ClientHost
     from dledger.client.outcomes import Appended
     from dledger.v1.log_pb2 import AppendResponse
 
@@ -49,12 +49,14 @@ class AppendPump:
         nodes: the connections.
         group: the replication group.
         answer_timeout_s: a stream whose oldest batch is without an answer for so long is given up.
+        host: the clock of deadlines, and chance.
     """
 
-    def __init__(self, nodes: AsyncNodes, group: str, answer_timeout_s: float) -> None:
+    def __init__(self, nodes: AsyncNodes, group: str, answer_timeout_s: float, host: ClientHost) -> None:
         self._nodes = nodes
         self._group = group
         self._answer_timeout_s = answer_timeout_s
+        self._now_s = host.now_s
         self._queue: deque[Item] = deque()
         self._queued_entries = 0
         self._queued_bytes = 0
@@ -63,10 +65,11 @@ class AppendPump:
         self._task: asyncio.Task[None] | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._stream: AppendStream | None = None
-        self._streams: set[AppendStream] = set()
+        # In the order in which they were opened.
+        self._streams: dict[AppendStream, None] = {}
         self._batches = 0
         self._hops = 0
-        self._backoff = Backoff()
+        self._backoff = Backoff(host.random)
         # Why the next batch must wait a little; None: it need not.
         self._refusal: Refused | None = None
         self._trouble = "the leader took nothing"
@@ -86,7 +89,7 @@ class AppendPump:
         while not self.has_room:
             self._room.clear()
             try:
-                async with asyncio.timeout(deadline - time.monotonic()):
+                async with asyncio.timeout(deadline - self._now_s()):
                     await self._room.wait()
             except TimeoutError:
                 text = f"{self._queued_entries} appends wait in this client already; {self._trouble}"
@@ -154,14 +157,14 @@ class AppendPump:
         items = self._take_items()
         if items:
             self._batches += 1
-            await stream.send(Batch(self._group, items))
+            await stream.send(Batch(self._group, items, self._now_s()))
 
     async def _open(self) -> AppendStream:
         address = await self._nodes.leader()
         await self._nodes.reach(address, STATUS_TIMEOUT_S)
         call = self._nodes.stub(address).AppendStream()
         stream = AppendStream(address, call, self._on_answer, self._on_lost)
-        self._streams.add(stream)
+        self._streams[stream] = None
         self._stream = stream
         return stream
 
@@ -174,7 +177,7 @@ class AppendPump:
 
     def _take_items(self) -> list[Item]:
         """Take items from the queue's head, up to the size of a batch; leave out who is late or has gone."""
-        queue, now = self._queue, time.monotonic()
+        queue, now = self._queue, self._now_s()
         items: list[Item] = []
         entries = size_bytes = 0
         while queue:
@@ -244,7 +247,7 @@ class AppendPump:
 
     def _on_lost(self, stream: AppendStream, batches: list[Batch], code: grpc.StatusCode, details: str) -> None:
         self._batches -= len(batches)
-        self._streams.discard(stream)
+        self._streams.pop(stream, None)
         if self._stream is stream:
             self._stream = None
         self._nodes.tracker.failed(stream.address)
@@ -269,7 +272,7 @@ class AppendPump:
 
     def _sweep(self) -> None:
         """End what is late, in the queue and under way; come again while there is anything to watch."""
-        now = time.monotonic()
+        now = self._now_s()
         while self._queue and self._queue[0].last_try <= now:
             self._fail_late(self._pop())
         for stream in list(self._streams):

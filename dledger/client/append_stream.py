@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from dledger.client.request_stream import RequestStream
@@ -34,14 +33,14 @@ class Item(NamedTuple):
 
 
 class Batch:
-    """Items that travel in one request. Written by the pump, then read-only."""
+    """Items that travel in one request, sent at `sent_at` of the client's clock; the pump writes it once."""
 
     __slots__ = ("group", "items", "sent_at")
 
-    def __init__(self, group: str, items: list[Item]) -> None:
+    def __init__(self, group: str, items: list[Item], sent_at: float) -> None:
         self.group = group
         self.items = items
-        self.sent_at = time.monotonic()
+        self.sent_at = sent_at
 
     def request(self, request_id: int) -> AppendRequest:
         """Return the request that carries all bodies."""

@@ -11,6 +11,7 @@ from dledger.client.administration import AdminFailed, AdminSession, Request, ad
 from dledger.client.async_nodes import AsyncNodes
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import describe
+from dledger.client.host import ClientHost
 from dledger.client.outcomes import Refused, name_of
 from dledger.config import check_id
 from dledger.errors import ResponseCode
@@ -40,13 +41,22 @@ class AsyncAdminClient:
         endpoints: `host:port` of the nodes' LogService, comma separated or as an iterable; one that lives is enough.
         group: the replication group.
         deadline_s: how long to try, elections, other people's changes and a learner's catching up included.
+        host: time, chance and connections; those of the machine unless a simulation brings others.
 
     Raises:
         ValueError: an endpoint is not `host:port`.
     """
 
-    def __init__(self, endpoints: str | Iterable[str], *, group: str = "default", deadline_s: float = 10.0) -> None:
-        self._nodes = AsyncNodes(endpoints, group)
+    def __init__(
+        self,
+        endpoints: str | Iterable[str],
+        *,
+        group: str = "default",
+        deadline_s: float = 10.0,
+        host: ClientHost | None = None,
+    ) -> None:
+        self._host = host or ClientHost()
+        self._nodes = AsyncNodes(endpoints, group, self._host)
         self._group = group
         self._deadline_s = deadline_s
 
@@ -127,7 +137,7 @@ class AsyncAdminClient:
         await self._run(TransferLeadershipRequest(group=self._group, id=check_id(member_id)))
 
     async def _run(self, request: Request) -> None:
-        session = AdminSession(request, patience_s=self._deadline_s)
+        session = AdminSession(request, patience_s=self._deadline_s, now_s=self._host.now_s, random=self._host.random)
         while True:
             try:
                 await self._ask(session)

@@ -7,7 +7,6 @@ gRPC call, up to four batches under way) → the answer settles one future a cal
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Self
 
 import grpc
@@ -16,6 +15,7 @@ import grpc.aio
 from dledger.client.append_pump import AppendPump
 from dledger.client.async_nodes import AsyncNodes
 from dledger.client.endpoints import parse_endpoints
+from dledger.client.host import ClientHost
 from dledger.client.limits import check_bodies
 from dledger.client.outcomes import Appended, ReadFailed, Refused, checked_status
 from dledger.client.reading import ReadMode, ReadSession
@@ -44,6 +44,7 @@ class AsyncLogClient:
         deadline_s: how long an append may take, retries included, and how long a read may go without an entry.
         answer_timeout_s: how long to wait for one node's answer to an append; above its `max_wait_ack_time_ms`. A
             node that is silent for so long is taken for lost, and the outcome of the append is unknown.
+        host: time, chance and connections; those of the machine unless a simulation brings others.
 
     Raises:
         ValueError: an endpoint is not `host:port`.
@@ -56,11 +57,13 @@ class AsyncLogClient:
         group: str = "default",
         deadline_s: float = 10.0,
         answer_timeout_s: float = 4.0,
+        host: ClientHost | None = None,
     ) -> None:
-        self._nodes = AsyncNodes(endpoints, group)
+        self._host = host or ClientHost()
+        self._nodes = AsyncNodes(endpoints, group, self._host)
         self._group = group
         self._deadline_s = deadline_s
-        self._pump = AppendPump(self._nodes, group, answer_timeout_s)
+        self._pump = AppendPump(self._nodes, group, answer_timeout_s, self._host)
 
     async def close(self) -> None:
         """Close all connections: queued appends end as `NotAppended`, those under way as `AppendUnknown`."""
@@ -104,7 +107,7 @@ class AsyncLogClient:
             AppendUnknown: perhaps some were; look at the log's end before appending them again.
         """
         size_bytes = check_bodies(bodies)
-        deadline = time.monotonic() + self._deadline_s
+        deadline = self._host.now_s() + self._deadline_s
         if not self._pump.has_room:
             await self._pump.wait_room(deadline)
         return await self._pump.put(bodies, size_bytes, deadline)
@@ -156,6 +159,8 @@ class AsyncLogClient:
             is_internal_included=include_internal,
             patience_s=self._deadline_s,
             is_follower_preferred=prefer_followers,
+            now_s=self._host.now_s,
+            random=self._host.random,
         )
         return self._read(session, parse_endpoints(endpoint)[0] if endpoint else None)
 

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
-from dledger.client.failures import CHANNEL_OPTIONS, describe
+from dledger.client.failures import describe
 from dledger.client.outcomes import Refused
 from dledger.client.sync_nodes import STATUS_TIMEOUT_S
 from dledger.errors import ResponseCode
@@ -20,6 +20,7 @@ from dledger.v1.log_pb2_grpc import LogServiceStub
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from dledger.client.host import ClientHost
     from dledger.v1.admin_pb2_grpc import AdminServiceAsyncStub
     from dledger.v1.log_pb2_grpc import LogServiceAsyncStub
 
@@ -30,18 +31,20 @@ class AsyncNodes:
     Args:
         endpoints: `host:port` of the nodes' LogService.
         group: the replication group.
+        host: time, chance and connections.
     """
 
-    def __init__(self, endpoints: str | Iterable[str], group: str) -> None:
+    def __init__(self, endpoints: str | Iterable[str], group: str, host: ClientHost) -> None:
         self.tracker = LeaderTracker(endpoints)
         self._group = group
+        self._host = host
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._stubs: dict[str, LogServiceAsyncStub] = {}
 
     def stub(self, address: str) -> LogServiceAsyncStub:
         """Return the way to call the node at `address`; nothing is connected before the first call."""
         if address not in self._stubs:
-            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            channel = self._host.connect(address)
             self._channels[address] = channel
             self._stubs[address] = LogServiceStub(channel)
         return self._stubs[address]
@@ -91,7 +94,8 @@ class AsyncNodes:
         try:
             while waiting and not (is_hasty and is_enough(answers, len(asked))):
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                answers.update({tasks[task]: task.result() for task in done})
+                # In the order of the addresses: the first of equal answers is taken.
+                answers.update({address: task.result() for task, address in tasks.items() if task in done})
         finally:
             for task in waiting:
                 task.cancel()
@@ -140,7 +144,7 @@ class AsyncNodes:
         Raises:
             Refused: no node knows a leader.
         """
-        follower = pick_follower(await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True))
+        follower = pick_follower(await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True), self._host.random)
         return follower or await self.leader()
 
     async def anyone(self) -> str:

@@ -5,7 +5,7 @@ Every face of the client asks nodes in its own way and lets `pick_leader` judge 
 
 from __future__ import annotations
 
-import random
+from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.client.outcomes import Refused, name_of
@@ -124,7 +124,7 @@ def pick_leader(answers: Mapping[str, StatusResponse | str]) -> str | None:
     return leader
 
 
-def pick_follower(answers: Mapping[str, StatusResponse | str]) -> str | None:
+def pick_follower(answers: Mapping[str, StatusResponse | str], random: Random) -> str | None:
     """Return the address of some node that follows a leader of the highest term; None when none does."""
     alive = {address: answer for address, answer in answers.items() if not isinstance(answer, str)}
     term = max((answer.term for answer in alive.values()), default=0)

@@ -13,6 +13,7 @@ went silent (stopped, cut off) would otherwise hold it for ever.
 from __future__ import annotations
 
 import time
+from random import Random
 from typing import TYPE_CHECKING, Literal
 
 import grpc
@@ -58,6 +59,7 @@ class ReadSession:
         is_internal_included: deliver the no-ops of new leaders, too.
         patience_s: how long the read may go without any success before it fails.
         now_s: a monotonic clock.
+        random: draws the jitter of pauses.
 
     Raises:
         ValueError: a number is negative, or the mode is unknown.
@@ -77,6 +79,7 @@ class ReadSession:
         patience_s: float,
         is_follower_preferred: bool = False,
         now_s: Callable[[], float] = time.monotonic,
+        random: Random | None = None,
     ) -> None:
         for name, value in (("begin", begin), ("position", position or 0), ("max_entries", max_entries)):
             if value < 0:
@@ -106,7 +109,7 @@ class ReadSession:
         self._patience_s = patience_s
         self._now_s = now_s
         self._give_up_at = now_s() + patience_s
-        self._backoff = Backoff()
+        self._backoff = Backoff(random)
 
     @property
     def next_index(self) -> int | None:

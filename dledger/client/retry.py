@@ -6,13 +6,17 @@ tried again, for that could write an entry twice.
 
 from __future__ import annotations
 
+from random import Random
+
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay, wait_exponential, wait_random
 
 from dledger.client.outcomes import Refused
 
 # An election takes about half a second to a second: the first pauses are short against it, the last ones never so
 # long that a new leader waits noticeably for its first append.
-_PAUSES = wait_exponential(multiplier=0.015, max=0.1) + wait_random(0, 0.02)
+_GROWING = wait_exponential(multiplier=0.015, max=0.1)
+_JITTER_S = 0.02
+_PAUSES = _GROWING + wait_random(0, _JITTER_S)
 
 # A try that begins later before the deadline could hardly be answered, and would leave doubt where there is none.
 LAST_TRY_S = 0.1
@@ -41,14 +45,19 @@ def retrying(remaining_s: float) -> Retrying:
 
 
 class Backoff:
-    """The same pauses for loops that are not one call: streams that are opened again, reads that go on elsewhere."""
+    """The same pauses for loops that are not one call: streams that are opened again, reads that go on elsewhere.
 
-    def __init__(self) -> None:
+    Args:
+        random: draws the jitter.
+    """
+
+    def __init__(self, random: Random | None = None) -> None:
+        self._random = random or Random()
         self._state = RetryCallState(Retrying(), None, (), {})
 
     def next_s(self) -> float:
         """Return how long to wait now; longer each time."""
-        pause = _PAUSES(self._state)
+        pause = _GROWING(self._state) + self._random.uniform(0, _JITTER_S)
         self._state.attempt_number += 1
         return pause
 

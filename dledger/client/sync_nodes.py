@@ -6,6 +6,7 @@ import threading
 import time
 from functools import partial
 from queue import Empty, SimpleQueue
+from random import Random
 from typing import TYPE_CHECKING
 
 import grpc
@@ -37,6 +38,7 @@ class Nodes:
         self.tracker = LeaderTracker(endpoints)
         self._group = group
         self._lock = threading.Lock()
+        self._random = Random()
         self._channels: dict[str, grpc.Channel] = {}
         self._stubs: dict[str, LogServiceStub] = {}
 
@@ -160,7 +162,7 @@ class Nodes:
         Raises:
             Refused: no node knows a leader.
         """
-        follower = pick_follower(self.ask_all(STATUS_TIMEOUT_S, is_hasty=True))
+        follower = pick_follower(self.ask_all(STATUS_TIMEOUT_S, is_hasty=True), self._random)
         return follower or self.leader()
 
     def anyone(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ class Bench:
         self.dialled: list[dict[str, Address]] = []
         self.asked: list[Event] = []
         config = NodeConfig("g", "n0", PEERS, "unused", Address("new", 9))
-        self.group = NodeGroup(config, set_members=self._set_members, ask=self.asked.append)
+        self.group = NodeGroup(config, set_members=self._set_members, ask=self.asked.append, now_s=perf_counter)
 
     def _set_members(self, addresses: Mapping[str, Address]) -> None:
         self.dialled.append(dict(addresses))

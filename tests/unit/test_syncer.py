@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from time import perf_counter
 
 import pytest
 
@@ -91,7 +92,7 @@ async def sync_once(syncer: GroupSyncer, disk: Disk) -> None:
 def test_syncs_run_in_the_thread_until_the_disk_has_shown_itself_fast() -> None:
     async def main() -> None:
         disk, thread = Disk(), StorageThread("disk")
-        syncer = GroupSyncer(disk, thread)
+        syncer = GroupSyncer(disk, thread, now_s=perf_counter)
         while not syncer.inline_count:
             await sync_once(syncer, disk)
         disk.is_light = False
@@ -110,7 +111,7 @@ def test_failed_sync_is_reported_and_not_as_synced(is_inline: bool) -> None:
 
     async def main() -> None:
         disk, thread = Disk(), StorageThread("disk")
-        syncer = GroupSyncer(disk, thread)
+        syncer = GroupSyncer(disk, thread, now_s=perf_counter)
         while is_inline and not syncer.inline_count:
             await sync_once(syncer, disk)
         synced_count, disk.error = disk.synced_count, error

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from random import Random
 
 import pytest
 import uvloop
@@ -63,7 +64,7 @@ async def asking_node(config, answerer):
 
 @asynccontextmanager
 async def running_node(config, origin):
-    transport = PeerTransport(config, Recorder(), origin)
+    transport = PeerTransport(config, Recorder(), origin, random=Random())
     await transport.start()
     try:
         yield transport

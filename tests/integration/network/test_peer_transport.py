@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -60,7 +61,7 @@ class Recorder:
 
 async def started(config: NodeConfig) -> tuple[PeerTransport, Recorder]:
     recorder = Recorder()
-    transport = PeerTransport(config, recorder, RawOrigin())
+    transport = PeerTransport(config, recorder, RawOrigin(), random=Random())
     await transport.start()
     transport.set_members(members_of(config))
     return transport, recorder
@@ -280,8 +281,8 @@ def test_member_that_is_added_is_dialled_and_one_that_left_is_a_guest_until_it_i
     async def main() -> None:
         addresses = members_of(configs["n0"])
         n0, n1 = (
-            PeerTransport(configs["n0"], Recorder(), RawOrigin()),
-            PeerTransport(configs["n1"], Recorder(), RawOrigin()),
+            PeerTransport(configs["n0"], Recorder(), RawOrigin(), random=Random()),
+            PeerTransport(configs["n1"], Recorder(), RawOrigin(), random=Random()),
         )
         for transport in (n0, n1):
             await transport.start()
@@ -369,7 +370,7 @@ def test_there_are_few_guests_and_the_next_one_is_told_so(
     monkeypatch.setattr("dledger.peer_transport.GUESTS_MAX", 1)
 
     async def main() -> None:
-        n0 = PeerTransport(configs["n0"], Recorder(), RawOrigin())
+        n0 = PeerTransport(configs["n0"], Recorder(), RawOrigin(), random=Random())
         await n0.start()
         n1, _ = await started(configs["n1"])
         await eventually(lambda: is_linked(n0, "n0", n1, "n1"))

@@ -8,6 +8,7 @@ from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.node_machine import NodeMachine
 from dledger.snapshot_store import SnapshotStore
 from dledger.state_machine import Applier
+from store.storage_thread import StorageThread
 from tests.waiting import PATIENCE_S, run, until
 
 CONFIG = EntryStoreConfig(data_file_size_bytes=2048, index_file_size_bytes=32 * 8)
@@ -51,10 +52,11 @@ class Host:
         self.turns = deque()
         self.driver = Driver()
         self.applied = []
+        self.worker = StorageThread("snapshots")
         self.machine = NodeMachine(
             Applier(self.state, self.log, snapshots, threshold),
             snapshots,
-            name="snapshots",
+            worker=self.worker,
             soon=self.turns.append,
             on_applied=self.applied.append,
         )
@@ -70,7 +72,7 @@ class Host:
 
         That it is saved is known a moment before the thread tells of it: in between, the next one may be begun.
         """
-        while self.turns or self.machine._thread._jobs_count:
+        while self.turns or self.worker._jobs_count:
             if self.turns:
                 self.turns.popleft()(self.driver)
             await asyncio.sleep(0)

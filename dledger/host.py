@@ -1,0 +1,34 @@
+"""What a node takes from the machine that it runs on, besides its files and its event loop: time, chance and threads.
+
+A port: production takes what Python offers; the simulator of the shell (`dledger.testing.shell`) brings clocks, random
+numbers and threads that follow from a seed. Whatever the shell of a node needs of this kind comes from here, so that
+nothing in a simulated node depends on the real machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from time import perf_counter
+
+from store.retention import ClockReading, read_clocks
+from store.storage_thread import StorageThread, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine of one node.
+
+    Attributes:
+        now_s: seconds of a monotonic clock with a resolution far below a millisecond, for deadlines and durations. The
+            event loop's own clock is too coarse for durations: uvloop reads it once per turn.
+        random: draws election timeouts, incarnations and the jitter of dialers; must not be shared with another node.
+        new_worker: makes a thread for disk work, given its name; it is called in the node's event loop.
+        read_clocks: wall clock and monotonic clock, read at one moment, for retention.
+    """
+
+    now_s: Callable[[], float] = perf_counter
+    random: Random = field(default_factory=Random)
+    new_worker: Callable[[str], Worker] = StorageThread
+    read_clocks: Callable[[], ClockReading] = read_clocks
