@@ -147,18 +147,32 @@ def compose(
         snapshots=machine,
         is_flush_sync=config.is_flush_sync,
     )
+    retention = _retention_of(opened, files, config, host, raft, soon=turns.soon, machine=machine, keep_from=keep_from)
+    return NodeParts(opened, worker, group, observer, turns, syncer, transport, machine, raft, retention, driver)
+
+
+def _retention_of(
+    opened: NodeFiles,
+    files: Files,
+    config: NodeConfig,
+    host: Host,
+    raft: Raft,
+    *,
+    soon: Callable[[Callable[[Driver], None]], None],
+    machine: NodeMachine | None,
+    keep_from: Callable[[], int] | None,
+) -> NodeRetention:
     policy = RetentionPolicy(
-        retention_settings(config).rules, files, opened.directory, store, found_end=store.last_index + 1
+        retention_settings(config).rules, files, opened.directory, opened.store, found_end=opened.store.last_index + 1
     )
-    retention = NodeRetention(
+    return NodeRetention(
         policy,
         floor=partial(_retention_floor, raft, machine, keep_from),
         is_disk_sick=lambda: raft.is_disk_sick,
-        soon=turns.soon,
+        soon=soon,
         held_back=partial(_bring_snapshot_forward, raft, machine, keep_from),
         clocks=host.read_clocks,
     )
-    return NodeParts(opened, worker, group, observer, turns, syncer, transport, machine, raft, retention, driver)
 
 
 def _machine_of(

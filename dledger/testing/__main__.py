@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m dledger.testing", description="Run simulated clusters.")
+    parser.add_argument("--shell", action="store_true", help="run clients, gRPC's place, connections and nodes, too")
     parser.add_argument("--seed", type=int, default=1, help="the first seed (default: %(default)s)")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, one after the other (default: 1)")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes (default: 1)")
@@ -48,6 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--seeds and --jobs must be at least 1")
     if options.json_trace is not None and options.seeds > 1:
         parser.error("--json-trace holds one run: leave --seeds out")
+    if options.shell and (options.nodes or options.json_trace or options.ledger or options.branches):
+        parser.error("--shell goes with --seed, --seeds, --jobs, --trace and --table only")
     if (options.hours is not None or options.seeds_in_all) and options.ledger is None:
         parser.error("--hours and --seeds-in-all need --ledger")
     end_s = time.perf_counter() + (options.hours or 0.0) * 3600
@@ -90,6 +93,13 @@ def _run_batch(options: argparse.Namespace) -> bool:
 
 def _results(options: argparse.Namespace, seeds: range, stack: ExitStack) -> Iterable[Result]:
     """Run the seeds one by one if somebody wants their story or their history, else in as many jobs as asked for."""
+    if options.shell:
+        # Only here: it loads gRPC and the whole node, which takes its time in each worker process.
+        from dledger.testing.shell.runner import run_shell_seed, run_shell_seeds  # noqa: PLC0415
+
+        if options.trace:
+            return (run_shell_seed(seed, _print) for seed in seeds)
+        return run_shell_seeds(seeds, options.jobs)
     if not options.trace and options.json_trace is None:
         return run_seeds(seeds, options.nodes, options.jobs, is_measured=options.branches is not None)
     tell = _print if options.trace else None

@@ -36,6 +36,7 @@ class Result:
         summary: None when it failed.
         failure: what was violated, with the end of the story; "" when nothing was.
         branches: which were taken, one byte each (`dledger.testing.branches`); b"" when nobody asked for that.
+        is_shell: it is a run of the shell's simulator (`dledger.testing.shell`).
     """
 
     seed: int
@@ -44,12 +45,14 @@ class Result:
     summary: Summary | None
     failure: str
     branches: bytes = b""
+    is_shell: bool = False
 
     @property
     def replay(self) -> str:
         """The command that runs this seed again and tells its story."""
         nodes = "" if self.node_count is None else f" --nodes {self.node_count}"
-        return f"python -m dledger.testing --seed {self.seed}{nodes} --trace"
+        shell = " --shell" if self.is_shell else ""
+        return f"python -m dledger.testing{shell} --seed {self.seed}{nodes} --trace"
 
     @property
     def line(self) -> str:

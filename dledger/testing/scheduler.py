@@ -26,10 +26,10 @@ class Scheduler:
     def __init__(self) -> None:
         self.now_us = 0
         self.event_count = 0
-        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._sequence = 0
 
-    def after(self, delay_us: int, action: Callable[..., None], *arguments: object) -> None:
+    def after(self, delay_us: int, action: Callable[..., object], *arguments: object) -> None:
         """Run `action(*arguments)` once `delay_us` (>= 0) have passed."""
         assert delay_us >= 0, delay_us
         self._sequence += 1

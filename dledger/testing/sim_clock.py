@@ -45,6 +45,10 @@ class SimClock:
         """Return milliseconds of the monotonic clock."""
         return self.now_us() // 1_000
 
+    def true_us(self, duration_us: int) -> int:
+        """Return how much true time passes until the monotonic clock, if it runs, has counted `duration_us`."""
+        return -(-duration_us * _PPM // self._rate_ppm)
+
     def wall_us(self) -> int:
         """Return the time of day: microseconds since the epoch, as this machine believes."""
         return _WALL_EPOCH_US + self._scheduler.now_us + self._wall_offset_us

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from dledger.testing.faults import Fault, SimulatedCrash
@@ -156,6 +156,7 @@ class SimFiles:
             before it becomes durable.
         locked: directories that this process holds.
         clock: of the machine, if anybody asks when files were written.
+        after_sync: is called when a file was synced, if anybody counts the time that this takes.
     """
 
     def __init__(self, disk: SimDisk, random: Random, counts: FaultCounts, clock: SimClock | None = None) -> None:
@@ -163,6 +164,7 @@ class SimFiles:
         self.crash_point = CrashPoint()
         self.random = random
         self.open_sync: SyncedWrites | None = None
+        self.after_sync: Callable[[], None] | None = None
         self.locked: dict[str, None] = {}
         self._disk = disk
         self._counts = counts
@@ -185,6 +187,8 @@ class SimFiles:
             self._disk.fail_sync(inode, written_count)
             raise StorageFailed(path, "sync", _io_error())
         inode.make_durable(written_count)
+        if self.after_sync is not None:
+            self.after_sync()
 
     def make_directory(self, path: str) -> None:
         """Create `path` and its parents, durably."""
@@ -245,11 +249,7 @@ class SimFiles:
         raise SimulatedCrash
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Create a file that holds `chunks`; a process that dies here may leave an empty or a whole one.
-
-        Raises:
-            as `create`.
-        """
+        """Create a file that holds `chunks` as `create` does; a process that dies here may leave it empty or whole."""
         content = b"".join(chunks)
         inode = self.create(path, len(content))
         inode.write(content, 0)

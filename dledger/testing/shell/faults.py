@@ -1,0 +1,169 @@
+"""The plan of a run's faults: orders one trouble after the other, drawn from the seed, and ends each of them later."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from dledger.testing.shell.options import ShellTrouble
+from dledger.testing.sim_disk import UNLIMITED_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from dledger.testing.shell.clients import ClientProcess
+    from dledger.testing.shell.machines import NodeMachine
+    from dledger.testing.shell.world import ShellWorld
+
+_DEATH_OPERATIONS_MAX = 80
+_SOON_US = 10_000
+_SICK_MAX_US = 1_000_000
+# Now and then longer than any time limit of a connection.
+_CUT_MAX_US = (300_000, 1_500_000, 9_000_000)
+
+
+class ShellTroublemaker:
+    """Orders troubles until it is stopped.
+
+    Args:
+        world: what the run shares.
+        machines: of the nodes.
+        clients: one of them asks for transfers.
+    """
+
+    def __init__(
+        self, world: ShellWorld, machines: Mapping[str, NodeMachine], clients: Sequence[ClientProcess]
+    ) -> None:
+        self._world = world
+        self._machines = machines
+        self._clients = clients
+        self._random = Random(f"{world.options.seed}/troubles")
+        self._is_stopped = False
+        self._orders: dict[ShellTrouble, Callable[[], None]] = {
+            ShellTrouble.KILL: lambda: self._any().kill(),
+            ShellTrouble.STOP: lambda: self._any().stop(),
+            ShellTrouble.CUT_POWER: lambda: self._any().cut_power(),
+            ShellTrouble.CUT_POWER_OF_ALL: self._cut_power_of_all,
+            ShellTrouble.DIE_IN_STEP: lambda: self._any().arm(self._random.randint(1, _DEATH_OPERATIONS_MAX)),
+            ShellTrouble.ISOLATE: self._isolate,
+            ShellTrouble.CUT_ONE_WAY: self._cut_one_way,
+            ShellTrouble.SPLIT: self._split,
+            ShellTrouble.RESET_CONNECTIONS: self._reset_connections,
+            ShellTrouble.PAUSE: lambda: self._pause(is_clock_stopped=False),
+            ShellTrouble.STOP_CLOCK: lambda: self._pause(is_clock_stopped=True),
+            ShellTrouble.SLOW_DISK: self._slow_disk,
+            ShellTrouble.FAIL_SYNC: self._fail_sync,
+            ShellTrouble.FILL_DISK: self._fill_disk,
+            ShellTrouble.TRANSFER: self._transfer,
+        }
+
+    def start(self) -> None:
+        """Order the first trouble after a while, if this run has any."""
+        if self._world.options.troubles:
+            self._wait()
+
+    def stop(self) -> None:
+        """Order nothing any more; what is under way is for the owner to heal."""
+        self._is_stopped = True
+
+    def restart(self, machine: NodeMachine) -> None:
+        """Bring a machine that has gone down back after a while; soon, when all is healed (it was about to stop)."""
+        after = self._world.scheduler.after
+        if self._is_stopped:
+            after(_SOON_US, machine.boot)
+        else:
+            after(int(self._random.random() * self._world.options.downtime_max_us), self._end, machine.boot, ())
+
+    def _wait(self) -> None:
+        mean_us = self._world.options.trouble_interval_us
+        self._world.scheduler.after(int(self._random.expovariate(1 / mean_us)), self._order)
+
+    def _order(self) -> None:
+        if self._is_stopped:
+            return
+        trouble = self._random.choice(self._world.options.troubles)
+        self._world.trace.note("trouble", "%s", trouble.value)
+        self._orders[trouble]()
+        self._wait()
+
+    def _later(self, duration_max_us: int, end: Callable[..., None], *arguments: object) -> None:
+        self._world.scheduler.after(int(self._random.random() * duration_max_us), self._end, end, arguments)
+
+    def _end(self, end: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        if not self._is_stopped:
+            end(*arguments)
+
+    def _any(self) -> NodeMachine:
+        """Choose a victim: every second time the leader, if there is one, for its troubles are everybody's."""
+        machines = list(self._machines.values())
+        if self._random.random() < 0.5:
+            for machine in machines:
+                if machine.process is not None and machine.process.node.is_leader:
+                    return machine
+        return self._random.choice(machines)
+
+    # ---------------------------------------------------------------------------------------------- network
+
+    def _everybody(self) -> list[str]:
+        return [*self._machines, *(client.client_id for client in self._clients)]
+
+    def _cut(self, pairs: list[tuple[str, str]]) -> None:
+        self._world.network.cut(pairs)
+        self._later(self._random.choice(_CUT_MAX_US), self._world.network.heal, pairs)
+
+    def _isolate(self) -> None:
+        """Cut a node off from all nodes, and perhaps from the clients."""
+        victim = self._any().node_id
+        others = self._everybody() if self._random.random() < 0.5 else list(self._machines)
+        self._cut([pair for each in others if each != victim for pair in ((each, victim), (victim, each))])
+
+    def _cut_one_way(self) -> None:
+        """Let nothing pass from one machine to another; answers still do."""
+        victim, other = self._any().node_id, self._random.choice(self._everybody())
+        pairs = [(victim, other), (other, victim)]
+        self._cut([self._random.choice(pairs)] if victim != other else [])
+
+    def _split(self) -> None:
+        """Put each machine on one of two sides."""
+        sides = {each: self._random.random() < 0.5 for each in self._everybody()}
+        self._cut([(one, other) for one in sides for other in sides if sides[one] != sides[other]])
+
+    def _reset_connections(self) -> None:
+        victim = self._random.choice(self._everybody())
+        self._world.network.reset_connections(victim, share=self._random.choice((0.3, 1.0)))
+
+    # ---------------------------------------------------------------------------------------------- machines
+
+    def _cut_power_of_all(self) -> None:
+        for machine in self._machines.values():
+            machine.cut_power()
+
+    def _pause(self, *, is_clock_stopped: bool) -> None:
+        machine = self._any()
+        machine.pause(is_clock_stopped=is_clock_stopped)
+        self._later(self._random.choice((_SICK_MAX_US, 5 * _SICK_MAX_US)), machine.resume)
+
+    def _slow_disk(self) -> None:
+        machine = self._any()
+        machine.sync_delay_us = self._random.choice((5_000, 50_000, 400_000))
+        self._later(_SICK_MAX_US, self._quicken_disk, machine)
+
+    def _quicken_disk(self, machine: NodeMachine) -> None:
+        machine.sync_delay_us = 0
+
+    def _fail_sync(self) -> None:
+        trouble = self._any().disk.sync_trouble
+        trouble.arm(self._random.randint(1, _DEATH_OPERATIONS_MAX), is_lasting=False)
+        self._later(_SICK_MAX_US, trouble.heal)
+
+    def _fill_disk(self) -> None:
+        machine = self._any()
+        room_bytes = self._random.randint(0, 2 * self._world.options.data_file_size_bytes)
+        machine.disk.capacity_bytes = machine.disk.used_bytes + room_bytes
+        self._later(_SICK_MAX_US, self._empty_disk, machine)
+
+    def _empty_disk(self, machine: NodeMachine) -> None:
+        machine.disk.capacity_bytes = UNLIMITED_BYTES
+
+    def _transfer(self) -> None:
+        self._random.choice(self._clients).transfer(self._random.choice(list(self._machines)))

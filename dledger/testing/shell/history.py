@@ -1,0 +1,235 @@
+"""What the simulated clients were told, what the nodes committed, and the promises that both are held to.
+
+| promise | how it is checked |
+| --- | --- |
+| one leader a term; terms and commit indexes never go back | after every step of a node |
+| all nodes commit the same | each entry that a node commits is read from its store and compared with the others' |
+| an `Appended` entry stands where its client was told | at the answer, and again at the end |
+| a `NotAppended` one stands nowhere, nothing stands twice or altered, or was sent by nobody | at the end |
+| a linearizable read sees all that was acknowledged, or seen by another such read, before it began | at its end |
+| a read delivers committed entries, in order, without gaps | at each entry |
+| committed is durable | at the end, after a power cut of all machines |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from dledger.entry import ENTRY_NORMAL
+from dledger.testing.faults import Violation
+from dledger.types import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dledger.client.outcomes import Appended
+    from dledger.entry import Entry
+    from dledger.entry_store import EntryStore
+    from dledger.node import Node
+
+ID_SIZE_BYTES = 8
+_READ_SIZE_BYTES = 64 * 1024
+
+
+class Told(Enum):
+    """What a client knows of an append."""
+
+    OPEN = "open"
+    APPENDED = "appended"
+    NOT_APPENDED = "not appended"
+    UNKNOWN = "unknown"
+
+
+@dataclass(eq=False, slots=True)
+class Append:
+    """One call of a client: `bodies[i]` begins with `first_id + i`."""
+
+    first_id: int
+    bodies: tuple[bytes, ...]
+    told: Told = Told.OPEN
+    places: tuple[Appended, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class Life:
+    """What is known of one life of a node."""
+
+    node_id: str
+    node: Node
+    store: EntryStore
+    commit_index: int = -1
+    term: int = 0
+
+
+class History:
+    """Everything that a run has to remember.
+
+    Attributes:
+        committed: entries by index, as the first node that committed them has them.
+        floor: a linearizable read that begins now must reach this index.
+        appended_count, refused_count, unknown_count, read_count, election_count: what was done.
+    """
+
+    def __init__(self) -> None:
+        self.committed: list[Entry] = []
+        self.floor = -1
+        self.appended_count = self.refused_count = self.unknown_count = self.read_count = 0
+        self._appends: dict[int, tuple[Append, int]] = {}
+        self._next_id = 1
+        self._leaders: dict[int, str] = {}
+
+    @property
+    def election_count(self) -> int:
+        """Terms that had a leader."""
+        return len(self._leaders)
+
+    # ---------------------------------------------------------------------------------------------- nodes
+
+    def look(self, life: Life) -> None:
+        """Look at a node that has just ended a step.
+
+        Raises:
+            Violation: it breaks a promise.
+        """
+        node, node_id = life.node, life.node_id
+        if node.term < life.term:
+            raise Violation("term", f"{node_id} went back from {life.term} to {node.term}")
+        life.term = node.term
+        if node.role is Role.LEADER:
+            other = self._leaders.setdefault(node.term, node_id)
+            if other != node_id:
+                raise Violation("election safety", f"{node_id} and {other} both lead term {node.term}")
+        if node.commit_index != life.commit_index:
+            self._committed(life, node.commit_index)
+
+    def _committed(self, life: Life, commit_index: int) -> None:
+        if commit_index < life.commit_index:
+            raise Violation("commit index", f"{life.node_id} went back from {life.commit_index} to {commit_index}")
+        store = life.store
+        for entry in _entries(store, max(life.commit_index + 1, store.begin_index), commit_index):
+            index = entry.index
+            if index < len(self.committed):
+                if self.committed[index] != entry:
+                    raise Violation("state machine safety", f"{life.node_id} committed another entry {index}")
+            elif index == len(self.committed):
+                self.committed.append(entry)
+            else:
+                raise Violation("commit index", f"{life.node_id} committed {index}, nobody {len(self.committed)}")
+        life.commit_index = commit_index
+
+    def check_store(self, node_id: str, store: EntryStore) -> None:
+        """Compare all that a node holds with what was committed; all of that must be there."""
+        if store.last_index < len(self.committed) - 1:
+            raise Violation("durable", f"{node_id} ends at {store.last_index}, committed {len(self.committed) - 1}")
+        for entry in _entries(store, store.begin_index, len(self.committed) - 1):
+            if entry != self.committed[entry.index]:
+                raise Violation("equal logs", f"{node_id} holds another entry {entry.index} than was committed")
+
+    # ---------------------------------------------------------------------------------------------- appends
+
+    def begin(self, sizes: Sequence[int]) -> Append:
+        """Return an append of bodies of these sizes, each unlike all others."""
+        first_id = self._next_id
+        self._next_id += len(sizes)
+        bodies = []
+        for body_id, size in enumerate(sizes, first_id):
+            pattern = body_id.to_bytes(ID_SIZE_BYTES, "big")
+            bodies.append((pattern * (size // ID_SIZE_BYTES + 1))[: max(size, ID_SIZE_BYTES)])
+        append = Append(first_id, tuple(bodies))
+        for offset in range(len(bodies)):
+            self._appends[first_id + offset] = append, offset
+        return append
+
+    def appended(self, append: Append, places: Sequence[Appended]) -> None:
+        """Hear that a client was told `Appended`.
+
+        Raises:
+            Violation: it is not so.
+        """
+        self._end(append, Told.APPENDED)
+        append.places = tuple(places)
+        self._check_places(append)
+        self.floor = max(self.floor, places[-1].index)
+        self.appended_count += len(places)
+
+    def refused(self, append: Append) -> None:
+        """Hear that a client was told `NotAppended`."""
+        self._end(append, Told.NOT_APPENDED)
+        self.refused_count += 1
+
+    def unknown(self, append: Append) -> None:
+        """Hear that a client does not know, or did not wait."""
+        self._end(append, Told.UNKNOWN)
+        self.unknown_count += 1
+
+    def _end(self, append: Append, told: Told) -> None:
+        if append.told is not Told.OPEN:
+            raise Violation("outcome", f"append {append.first_id} was {append.told.value}, and is {told.value} now")
+        append.told = told
+
+    def _check_places(self, append: Append) -> None:
+        if len(append.places) != len(append.bodies):
+            raise Violation("outcome", f"append {append.first_id}: {len(append.places)} places for {append.bodies}")
+        for body, place in zip(append.bodies, append.places, strict=True):
+            entry = self.committed[place.index] if place.index < len(self.committed) else None
+            if entry is None:
+                raise Violation("acknowledged is committed", f"{place} is acknowledged, but not committed")
+            if (entry.term, entry.position, entry.body) != (place.term, place.position, body):
+                raise Violation("acknowledged is committed", f"{place} is acknowledged, but {entry} stands there")
+
+    def check_appends(self) -> None:
+        """Look at the whole log once, at the end of a run."""
+        seen: dict[int, int] = {}
+        for entry in self.committed:
+            if entry.magic != ENTRY_NORMAL:
+                continue
+            body_id = int.from_bytes(entry.body[:ID_SIZE_BYTES], "big")
+            append, offset = self._appends.get(body_id, (None, 0))
+            if append is None or append.bodies[offset] != entry.body:
+                raise Violation("log content", f"{entry.index} holds what no client sent: id {body_id}")
+            if append.told is Told.NOT_APPENDED:
+                raise Violation("outcome", f"append {append.first_id} was refused, but stands at {entry.index}")
+            if append.told is Told.OPEN:
+                raise Violation("outcome", f"append {append.first_id} was never answered")
+            if body_id in seen:
+                raise Violation("log content", f"id {body_id} stands at {seen[body_id]} and at {entry.index}")
+            seen[body_id] = entry.index
+        for append, _ in self._appends.values():
+            if append.told is Told.APPENDED:
+                self._check_places(append)
+
+    # ---------------------------------------------------------------------------------------------- reads
+
+    def delivered(self, entry: Entry, expected_index: int) -> None:
+        """Hear that a client was given `entry` where it expected `expected_index`.
+
+        Raises:
+            Violation: it is another entry, or not a committed one.
+        """
+        if entry.index != expected_index:
+            raise Violation("read", f"expected entry {expected_index}, was given {entry.index}")
+        if entry.index >= len(self.committed):
+            raise Violation("read", f"{entry.index} was delivered, committed are {len(self.committed)}")
+        known = self.committed[entry.index]
+        if (entry.term, entry.position, entry.body) != (known.term, known.position, known.body):
+            raise Violation("read", f"{entry.index}: another entry was delivered than was committed")
+
+    def read(self, next_index: int, floor: int) -> None:
+        """Hear that a linearizable read ended before `next_index`; `floor` was in force when it began."""
+        if next_index <= floor:
+            raise Violation("linearizable read", f"a read ends before {next_index}, {floor} was known when it began")
+        self.floor = max(self.floor, next_index - 1)
+        self.read_count += 1
+
+
+def _entries(store: EntryStore, index: int, last_index: int) -> Iterator[Entry]:
+    """Yield a store's entries from `index` to `last_index`, each with its own index."""
+    while index <= last_index:
+        span = store.fit(index, last_index, _READ_SIZE_BYTES)
+        for entry in store.read_entries(index, span.last_index):
+            if entry.index != index:
+                raise Violation("log", f"entry {index} was asked for, {entry.index} came")
+            yield entry
+            index += 1

@@ -1,0 +1,277 @@
+"""A simulated machine of a node: a disk that stays, clocks, and the processes that live on it one after the other.
+
+A process is what `dledger.testing.shell` is for: the node as it ships (`dledger.node.Node`) with its services, started
+and stopped as the command line does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Any, cast
+
+from prometheus_client import CollectorRegistry
+
+from dledger.config import Address, NodeConfig, Peer
+from dledger.host import Host
+from dledger.log_service import log_services
+from dledger.metrics import NodeMetrics
+from dledger.node import Node
+from dledger.testing.checks import STORE_BASE_DIRECTORY
+from dledger.testing.faults import SimulatedCrash, Violation
+from dledger.testing.shell.history import Life
+from dledger.testing.shell.options import ShellFault
+from dledger.testing.shell.rpc_server import RpcServer
+from dledger.testing.shell.sim_loop import SimLoop
+from dledger.testing.shell.sim_worker import DiskTime, SimWorker
+from dledger.testing.shell.world import CLIENT_PORT, PEER_PORT
+from dledger.testing.sim_clock import SimClock
+from dledger.testing.sim_disk import UNLIMITED_BYTES, SimDisk
+from dledger.testing.sim_files import SimFiles
+from store.errors import DiskFull, StorageFailed
+from store.retention import ClockReading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import grpc.aio
+
+    from dledger.testing.shell.world import ShellWorld
+
+_MAX_WAIT_ACK_MS = 1_000
+_NIGHT_HOUR = 12
+
+
+class NodeProcess:
+    """One life of a node, from its start to its end; it exists as long as something of it may run.
+
+    Args:
+        world: what the run shares.
+        machine: where it lives.
+        number: of this life, from 1.
+    """
+
+    def __init__(self, world: ShellWorld, machine: NodeMachine, number: int) -> None:
+        options, self.node_id = world.options, machine.node_id
+        self._world = world
+        self._machine = machine
+        self._random = Random(f"{options.seed}/life/{self.node_id}/{number}")
+        self.files = SimFiles(machine.disk, self._random, world.disk_counts, machine.clock)
+        self.loop = SimLoop(  # type: ignore[abstract]  # (a run uses no more of asyncio than there is)
+            world.scheduler,
+            machine.clock,
+            world.network,
+            self.node_id,
+            random=self._random,
+            turn_max_us=options.turn_max_us,
+            on_error=self._on_error,
+            is_crashed=self._is_crashed,
+            after_step=self._after_step,
+        )
+        disk_time = DiskTime(self.loop, machine.sync_us)
+        self.files.after_sync = disk_time.synced
+        host = Host(
+            now_s=self.loop.now_s,
+            random=Random(f"{options.seed}/node/{self.node_id}/{number}"),
+            new_worker=lambda _: SimWorker(world.scheduler, self.loop, disk_time),
+            read_clocks=self._read_clocks,
+        )
+        metrics = NodeMetrics(CollectorRegistry(), machine.config.group, self.node_id)
+        self.node = Node(machine.config, metrics, self.files, host=host)
+        self.life: Life | None = None
+        self._stopping: asyncio.Future[None] = self.loop.create_future()
+        self._main = self.loop.run(self._serve())
+
+    async def _serve(self) -> None:
+        """Be a node until told to stop, or until the node fails."""
+        node, server = self.node, RpcServer(self.loop)
+        await node.start()
+        self.life = Life(self.node_id, node, node.open())
+        for served in log_services(node):
+            served.add(served.servicer, cast("grpc.aio.Server", server))
+        await server.start(self.node_id, CLIENT_PORT)
+        self._world.trace.note(self.node_id, "is up: last index %d", self.life.store.last_index)
+        ends: list[asyncio.Future[Any]] = [node.failed, self._stopping]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await server.stop()
+        await node.stop()
+        if node.failed.done():
+            raise node.failed.result()
+
+    def stop(self) -> None:
+        """Ask it to stop in good order (SIGTERM)."""
+        self.loop.call_soon(self._ask_stop)
+
+    def _ask_stop(self) -> None:
+        if not self._stopping.done():
+            self._stopping.set_result(None)
+
+    def _read_clocks(self) -> ClockReading:
+        return ClockReading(self._machine.clock.wall_us() / 1e6, self.loop.now_s(), _NIGHT_HOUR)
+
+    def _is_crashed(self) -> bool:
+        return self.files.crash_point.is_dead
+
+    def _on_error(self, message: str, error: BaseException | None) -> None:
+        self._world.on_error(self.node_id, message, error)
+
+    def _after_step(self) -> None:
+        if self._is_crashed():
+            self._machine.crashed()
+        elif self._main.done():
+            self._machine.ended(None if self._main.cancelled() else self._main.exception())
+        elif self.life is not None and self.node.is_running:
+            try:
+                self._world.history.look(self.life)
+            except Violation as violation:
+                self._world.violate(violation)
+
+
+class NodeMachine:
+    """One node's machine.
+
+    Args:
+        world: what all machines share.
+        node_id: the node that lives here; its machine bears the same name.
+        number: of the machine, for its clock.
+        on_down: hears that the process is gone, however it ended.
+
+    Attributes:
+        process: the running one; None while it is down.
+        disk, clock: outlive processes.
+        sync_delay_us: how much longer a sync takes now.
+    """
+
+    def __init__(self, world: ShellWorld, node_id: str, number: int, on_down: Callable[[NodeMachine], None]) -> None:
+        options = world.options
+        self.node_id = node_id
+        self.process: NodeProcess | None = None
+        self.sync_delay_us = 0
+        self.disk = SimDisk(Random(f"{options.seed}/disk/{node_id}"), world.disk_counts)
+        self.clock = SimClock(world.scheduler, options.clock_rates_ppm[number])
+        self.config = _config_of(world, node_id)
+        self._world = world
+        self._on_down = on_down
+        self._random = Random(f"{options.seed}/machine/{node_id}")
+        self._lives_count = 0
+        self._is_death_a_power_cut = False
+
+    def sync_us(self) -> int:
+        """Draw how long a sync takes now, in microseconds."""
+        if self.sync_delay_us:
+            self._world.tally.add(ShellFault.SLOW_SYNC)
+        return 50 + int(self._random.random() * self._world.options.sync_max_us) + self.sync_delay_us
+
+    def boot(self) -> None:
+        """Start a process if none runs."""
+        if self.process is None:
+            self._world.network.power_is_back(self.node_id)
+            self._lives_count += 1
+            self.process = NodeProcess(self._world, self, self._lives_count)
+
+    def stop(self) -> None:
+        """Ask the process to stop in good order; it ends when it has."""
+        if self.process is not None:
+            self.process.stop()
+
+    def kill(self) -> None:
+        """End the process between two handles; the page cache stays."""
+        if self.process is not None:
+            self._world.tally.add(ShellFault.KILLED)
+            self._fall("is killed")
+
+    def cut_power(self) -> None:
+        """End the process, if one runs, and lose what was not durable; the network gets no word of it."""
+        self._world.tally.add(ShellFault.POWER_CUT)
+        self._world.network.power_lost(self.node_id)
+        self._fall("loses power")
+        self.disk.cut_power()
+
+    def arm(self, operations: int) -> None:
+        """Let the process die in its `operations`-th operation on its disk from now."""
+        if self.process is not None:
+            self._is_death_a_power_cut = self._world.options.is_flush_sync and self._random.random() < 0.5
+            self.process.files.crash_point.arm(operations)
+
+    def crashed(self) -> None:
+        """Hear from the process that it died at its crash point."""
+        self._world.tally.add(ShellFault.CRASHED_IN_STEP)
+        if self._is_death_a_power_cut:
+            self._world.network.power_lost(self.node_id)
+        self._fall("dies in a step")
+        if self._is_death_a_power_cut:
+            self.disk.cut_power()
+
+    def ended(self, error: BaseException | None) -> None:
+        """Hear from the process that it has ended by itself."""
+        process = self.process
+        assert process is not None, "a process ends that does not run"
+        if isinstance(error, (StorageFailed, DiskFull)):
+            self._world.tally.add(ShellFault.NODE_FAILED)
+        elif error is not None and not isinstance(error, SimulatedCrash):
+            violation = Violation("a node runs on a good disk", f"{self.node_id}: {type(error).__name__}: {error}")
+            violation.__cause__ = error
+            self._world.violate(violation)
+        else:
+            self._world.tally.add(ShellFault.STOPPED)
+            left = [task for task in asyncio.all_tasks(process.loop) if not task.done()]
+            if left:
+                self._world.violate(Violation("a node that stops leaves nothing", f"{self.node_id}: {left}"))
+        self._fall("has ended")
+
+    def pause(self, *, is_clock_stopped: bool) -> None:
+        """Stop the process in its tracks, and perhaps the monotonic clock, too."""
+        if self.process is not None and not self.process.loop.is_paused:
+            self._world.tally.add(ShellFault.CLOCK_STOPPED if is_clock_stopped else ShellFault.PAUSED)
+            self._world.trace.note(self.node_id, "is paused")
+            self.process.loop.pause()
+            if is_clock_stopped:
+                self.clock.stop()
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self.clock.go_on()
+        if self.process is not None and self.process.loop.is_paused:
+            self._world.trace.note(self.node_id, "goes on")
+            self.process.loop.resume()
+
+    def heal(self) -> None:
+        """Repair everything and start the process if it is down."""
+        self.sync_delay_us = 0
+        self.disk.capacity_bytes = UNLIMITED_BYTES
+        self.disk.write_trouble.heal()
+        self.disk.sync_trouble.heal()
+        if self.process is not None:
+            self.process.files.crash_point.disarm()
+        self.resume()
+        self.boot()
+
+    def _fall(self, how: str) -> None:
+        process, self.process = self.process, None
+        self.clock.go_on()
+        if process is None:
+            return
+        self._world.trace.note(self.node_id, how)
+        process.files.crash_point.is_dead = True
+        self._world.left += process.loop.kill()
+        self._world.network.process_ended(self.node_id)
+        self._on_down(self)
+
+
+def _config_of(world: ShellWorld, node_id: str) -> NodeConfig:
+    options = world.options
+    return NodeConfig(
+        group="shell",
+        self_id=node_id,
+        peers=tuple(Peer(each, Address(each, PEER_PORT)) for each in options.node_ids),
+        store_base_dir=STORE_BASE_DIRECTORY,
+        client_address=Address(node_id, CLIENT_PORT),
+        mapped_file_size_for_entry_data=options.data_file_size_bytes,
+        mapped_file_size_for_entry_index=options.index_file_size_bytes,
+        is_flush_sync=options.is_flush_sync,
+        max_pending_requests_num=options.pending_max,
+        max_wait_ack_time_ms=_MAX_WAIT_ACK_MS,
+        checkpoint_interval_ms=500,
+        enable_disk_force_clean=False,
+        raft=options.raft,
+    )

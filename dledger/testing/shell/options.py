@@ -1,0 +1,218 @@
+"""What shapes one run of the shell's simulator, drawn from its seed, and the faults that it counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+
+from dledger.core.config import RaftConfig
+
+_INDEX_UNIT_SIZE_BYTES = 32
+
+
+class ShellTrouble(StrEnum):
+    """What a run may order; what of it takes effect is counted as `ShellFault`."""
+
+    KILL = "kill"
+    STOP = "stop"
+    CUT_POWER = "cut_power"
+    CUT_POWER_OF_ALL = "cut_power_of_all"
+    DIE_IN_STEP = "die_in_step"
+    ISOLATE = "isolate"
+    CUT_ONE_WAY = "cut_one_way"
+    SPLIT = "split"
+    RESET_CONNECTIONS = "reset_connections"
+    PAUSE = "pause"
+    STOP_CLOCK = "stop_clock"
+    SLOW_DISK = "slow_disk"
+    FAIL_SYNC = "fail_sync"
+    FILL_DISK = "fill_disk"
+    TRANSFER = "transfer"
+
+
+class ShellFault(StrEnum):
+    """A fault that took effect; the value is its name in the line of a run."""
+
+    KILLED = "killed"
+    STOPPED = "stopped"
+    POWER_CUT = "power_cut"
+    CRASHED_IN_STEP = "crashed_in_step"
+    BLOCKED = "blocked"
+    CONNECTION_RESET = "connection_reset"
+    TIMED_OUT = "timed_out"
+    PAUSED = "paused"
+    CLOCK_STOPPED = "clock_stopped"
+    SLOW_SYNC = "slow_sync"
+    NODE_FAILED = "node_failed"
+    TRANSFER_ASKED = "transfer_asked"
+    CANCELLED = "cancelled"
+
+
+class FaultTally:
+    """How often each fault took effect in one run."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(ShellFault, 0)
+
+    def add(self, fault: ShellFault) -> None:
+        """Note that `fault` took effect once more."""
+        self._counts[fault] += 1
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts by name, in the order of `ShellFault`."""
+        return {fault.value: count for fault, count in self._counts.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOptions:
+    """Manners of the simulated network.
+
+    Attributes:
+        min_us, max_us: an ordinary delay, one way.
+        spike_rate, spike_us: share of the delays that are longer, by up to so much.
+        cut_rate: how often what is written leaves in pieces.
+    """
+
+    min_us: int
+    max_us: int
+    spike_rate: float
+    spike_us: int
+    cut_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShellOptions:
+    """The whole shape of a run.
+
+    Attributes:
+        seed: everything random follows from it.
+        node_count: members of the group.
+        client_count: client processes.
+        tasks_count: tasks of each client that append or read, each one thing after the other.
+        raft: timings and limits of the core, for a run of seconds.
+        data_file_size_bytes, index_file_size_bytes: small, so that files roll.
+        is_flush_sync: acknowledge after the sync; without it there are no power cuts, and no sync fails.
+        links: manners of the network.
+        turn_max_us: how long a ready handle waits for its loop's next step.
+        sync_max_us: how long an ordinary sync takes.
+        think_max_us: pause of a task between an answer and its next call.
+        body_size_max_bytes, batch_max: what clients append.
+        pending_max: entries that a leader takes in before they are committed.
+        read_share: share of the calls that read.
+        lease_share: share of the reads that trust the leader's lease; 0 where clocks keep to no bound.
+        cancel_rate: share of the calls that their caller gives up.
+        clock_rates_ppm: of each machine.
+        troubles: what may be ordered.
+        trouble_interval_us: mean time between two orders.
+        downtime_max_us: a dead node comes back within this.
+        safety_us: length of the phase with faults.
+        liveness_us: within this time of peace an append must succeed, and all logs become equal.
+    """
+
+    seed: int
+    node_count: int
+    client_count: int
+    tasks_count: int
+    raft: RaftConfig
+    data_file_size_bytes: int
+    index_file_size_bytes: int
+    is_flush_sync: bool
+    links: LinkOptions
+    turn_max_us: int
+    sync_max_us: int
+    think_max_us: int
+    body_size_max_bytes: int
+    batch_max: int
+    pending_max: int
+    read_share: float
+    lease_share: float
+    cancel_rate: float
+    clock_rates_ppm: tuple[int, ...]
+    troubles: tuple[ShellTrouble, ...]
+    trouble_interval_us: int
+    downtime_max_us: int
+    safety_us: int
+    liveness_us: int
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        """Ids of the members: n0, n1, ..."""
+        return tuple(f"n{number}" for number in range(self.node_count))
+
+    @property
+    def client_ids(self) -> tuple[str, ...]:
+        """Machines of the clients: c0, c1, ..."""
+        return tuple(f"c{number}" for number in range(self.client_count))
+
+    def describe(self) -> str:
+        """Return what distinguishes this run, for its line."""
+        return (
+            f"nodes={self.node_count} clients={self.client_count}x{self.tasks_count} "
+            f"flush={'sync' if self.is_flush_sync else 'async'} "
+            f"files={self.data_file_size_bytes}/{self.index_file_size_bytes} "
+            f"bodies<={self.batch_max}x{self.body_size_max_bytes} pending={self.pending_max} "
+            f"network={self.links.min_us}..{self.links.max_us}us spikes={self.links.spike_rate:g} "
+            f"clocks={'/'.join(f'{rate / 1_000_000:g}' for rate in self.clock_rates_ppm)} "
+            f"leases={self.lease_share:g} troubles={','.join(self.troubles) or 'none'}"
+        )
+
+
+# A process that acknowledges from its page cache promises nothing of these.
+_DURABILITY_TROUBLES = (ShellTrouble.CUT_POWER, ShellTrouble.CUT_POWER_OF_ALL, ShellTrouble.FAIL_SYNC)
+_DRIFT_PPM = 50_000
+
+
+def draw_shell_options(seed: int) -> ShellOptions:
+    """Draw the shape of run `seed` of the shell."""
+    random = Random(f"{seed}/shell options")
+    node_count = random.choice((3, 3, 3, 5))
+    is_flush_sync = random.random() < 0.85
+    possible = [each for each in ShellTrouble if is_flush_sync or each not in _DURABILITY_TROUBLES]
+    troubles = tuple(each for each in possible if random.random() < 0.4)
+    rates = random.choice(((1_000_000,), (950_000, 1_000_000, 1_050_000)))
+    is_bound_kept = ShellTrouble.STOP_CLOCK not in troubles
+    data_file_size_bytes = random.choice((4_096, 16_384, 65_536))
+    min_timeout_ms = random.choice((150, 250))
+    return ShellOptions(
+        seed=seed,
+        node_count=node_count,
+        client_count=random.choice((1, 2, 2)),
+        tasks_count=random.choice((2, 4, 8)),
+        raft=RaftConfig(
+            heart_beat_time_interval_ms=random.choice((30, 50)),
+            min_election_timeout_ms=min_timeout_ms,
+            max_election_timeout_ms=2 * min_timeout_ms,
+            max_push_size_bytes=random.choice((256, data_file_size_bytes, 1 << 20)),
+            max_push_window=random.choice((1, 4, 32)),
+            max_push_time_out_ms=random.choice((100, 400)),
+            max_clock_drift_ppm=_DRIFT_PPM,
+        ),
+        data_file_size_bytes=data_file_size_bytes,
+        index_file_size_bytes=_INDEX_UNIT_SIZE_BYTES * random.choice((16, 64, 1_024)),
+        is_flush_sync=is_flush_sync,
+        links=LinkOptions(
+            min_us=100,
+            max_us=random.choice((300, 2_000, 10_000)),
+            spike_rate=random.choice((0.0, 0.01, 0.05)),
+            spike_us=random.choice((50_000, 300_000)),
+            cut_rate=random.choice((0.0, 0.05, 0.3)),
+        ),
+        turn_max_us=random.choice((20, 200, 1_000)),
+        sync_max_us=random.choice((300, 1_500, 8_000)),
+        think_max_us=random.choice((10_000, 40_000)),
+        body_size_max_bytes=random.choice((40, 200, 900)),
+        batch_max=random.choice((1, 4, 12)),
+        pending_max=random.choice((24, 200, 10_000)),
+        read_share=random.choice((0.1, 0.3, 0.5)),
+        lease_share=random.choice((0.0, 0.5)) if is_bound_kept else 0.0,
+        cancel_rate=random.choice((0.0, 0.02, 0.1)),
+        clock_rates_ppm=tuple(random.choice(rates) for _ in range(node_count)),
+        troubles=troubles,
+        trouble_interval_us=random.choice((150_000, 400_000, 1_000_000)),
+        downtime_max_us=random.choice((100_000, 500_000, 1_500_000)),
+        safety_us=random.choice((2_000_000, 3_000_000)),
+        liveness_us=20_000_000,
+    )

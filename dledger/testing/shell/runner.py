@@ -1,0 +1,51 @@
+"""Runs seeds of the shell's simulator, in this process or in several, and puts each into one line."""
+
+from __future__ import annotations
+
+import traceback
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
+
+from dledger.testing.runner import Result
+from dledger.testing.shell.options import draw_shell_options
+from dledger.testing.shell.simulation import ShellSimulation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+# Seeds that a worker process takes at a time.
+_CHUNK_SEEDS = 4
+
+
+def run_shell_seed(seed: int, tell: Callable[[str], None] | None = None) -> Result:
+    """Run one seed to its end or to its first violation.
+
+    Args:
+        seed: which run.
+        tell: gets the story line by line.
+    """
+    options = draw_shell_options(seed)
+    simulation = ShellSimulation(options, tell)
+    summary, failure = None, ""
+    try:
+        summary = simulation.run()
+    except Exception as error:  # noqa: BLE001 - whatever the code under test raises is this run's result
+        story = "\n".join(simulation.trace.last_lines())
+        failure = f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}\n{story}"
+    return Result(seed=seed, node_count=None, shape=options.describe(), summary=summary, failure=failure, is_shell=True)
+
+
+def run_shell_seeds(seeds: Iterable[int], jobs: int = 1) -> Iterator[Result]:
+    """Run many seeds and yield their results in the order of the seeds.
+
+    Args:
+        seeds: which runs.
+        jobs: worker processes; 1 runs them here.
+    """
+    if jobs == 1:
+        yield from map(run_shell_seed, seeds)
+        return
+    # Of their own, not forked: whoever calls this may have threads, whose locks a fork would keep locked for ever.
+    with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(run_shell_seed, seeds, chunksize=_CHUNK_SEEDS)

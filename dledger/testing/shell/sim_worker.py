@@ -1,0 +1,125 @@
+"""A simulated storage thread: its jobs take simulated time, and the loop goes on meanwhile."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from dledger.testing.faults import SimulatedCrash
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from dledger.testing.scheduler import Scheduler
+    from dledger.testing.shell.sim_loop import SimLoop
+    from store.storage_thread import Finished, Job
+
+
+class DiskTime:
+    """What the syncs of one process cost: a sync on the loop keeps the loop busy, one in a job is part of the job.
+
+    Args:
+        loop: of the process.
+        duration_us: draws how long a sync takes.
+    """
+
+    def __init__(self, loop: SimLoop, duration_us: Callable[[], int]) -> None:
+        self.duration_us = duration_us
+        self._loop = loop
+        # What is left of the running job's duration; None: no job runs.
+        self._left_us: int | None = None
+
+    def synced(self) -> None:
+        """Let the time of one sync pass."""
+        if self._left_us is None:
+            self._loop.spend(self.duration_us())
+        else:
+            self._loop.spend(self._left_us)
+            self._left_us = 0
+
+    def begin_job(self, duration_us: int) -> None:
+        """Set the process's clock back to the begin of a job that ends now."""
+        self._loop.spend(-duration_us)
+        self._left_us = duration_us
+
+    def end_job(self) -> None:
+        """Set the clock to the end of the job."""
+        assert self._left_us is not None, "a job ends that did not begin"
+        self._loop.spend(self._left_us)
+        self._left_us = None
+
+
+class SimWorker:
+    """`store.storage_thread.Worker`: a job runs as a whole when its time is over; a crash before loses all of it.
+
+    Args:
+        scheduler: lets time pass.
+        loop: of the process.
+        disk: draws how long a job takes.
+    """
+
+    def __init__(self, scheduler: Scheduler, loop: SimLoop, disk: DiskTime) -> None:
+        self._scheduler = scheduler
+        self._loop = loop
+        self._disk = disk
+        self._jobs: deque[tuple[Job, Finished, int]] = deque()
+        self._unfinished_count = 0
+        self._idle: asyncio.Future[None] | None = None
+
+    def run(self, job: Job, finished: Finished) -> None:
+        """Run `job` apart from the loop; then call `finished` on the loop, with what the job raised."""
+        self._unfinished_count += 1
+        duration_us = self._disk.duration_us()
+        self._jobs.append((job, finished, duration_us))
+        if len(self._jobs) == 1:
+            self._scheduler.after(duration_us, self._work)
+
+    def settle(self) -> None:
+        """Run all jobs now: the loop is blocked until they have run."""
+        while self._jobs:
+            self._work_once()
+
+    async def stop(self) -> None:
+        """Wait for all jobs and their `finished` calls."""
+        while self._unfinished_count:
+            self._idle = self._loop.create_future()
+            await self._idle
+
+    def _work(self) -> None:
+        if self._loop.is_dead or not self._jobs:
+            return
+        if self._loop.is_paused:
+            # SIGSTOP stops all threads of a process.
+            self._scheduler.after(self._jobs[0][2] + 1, self._work)
+            return
+        self._disk.begin_job(self._jobs[0][2])
+        self._work_once()
+        self._disk.end_job()
+        if self._jobs:
+            self._scheduler.after(self._jobs[0][2], self._work)
+
+    def _work_once(self) -> None:
+        job, finished, _ = self._jobs.popleft()
+        error: Exception | None = None
+        try:
+            job()
+        except SimulatedCrash:
+            # The machine finds its crash point reached.
+            self._loop.call_soon(_nothing)
+            return
+        except Exception as raised:  # noqa: BLE001 - the thread's edge, as in production: the loop judges it
+            error = raised
+        self._loop.call_soon(self._finish, finished, error)
+
+    def _finish(self, finished: Finished, error: Exception | None) -> None:
+        self._unfinished_count -= 1
+        try:
+            finished(error)
+        finally:
+            if not self._unfinished_count and self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
+
+
+def _nothing() -> None:
+    """Be a step in which the machine looks at its crash point."""

@@ -1,0 +1,295 @@
+"""One whole run of the shell: clients, network, nodes and disks; first the safety phase, then the liveness phase.
+
+Safety: faults as the options say, checks after every step of a node and at every answer to a client. Liveness:
+everything is healed and started; within a bound of simulated time each client must get an append through, and all logs
+must become equal. At the very end all power is cut once more, and what comes back must still be there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+from contextlib import contextmanager
+from random import Random
+from typing import TYPE_CHECKING
+
+from dledger.testing.faults import FaultCounts, SimulatedCrash, Violation
+from dledger.testing.scheduler import Scheduler
+from dledger.testing.shell.clients import ClientProcess
+from dledger.testing.shell.faults import ShellTroublemaker
+from dledger.testing.shell.history import History
+from dledger.testing.shell.machines import NodeMachine
+from dledger.testing.shell.network import Network
+from dledger.testing.shell.options import FaultTally
+from dledger.testing.shell.world import PEER_PORT, ShellWorld
+from dledger.testing.simulation import Summary
+from dledger.testing.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dledger.testing.shell.options import ShellOptions
+
+_LOGGER = logging.getLogger("dledger")
+_FOUNDING_US = 10_000_000
+# Each node dials every other one twice, and is dialled as often.
+_CONNECTIONS_PER_PEER = 4
+
+
+class ShellSimulation:
+    """A group and its clients that are about to run.
+
+    Args:
+        options: the shape of the run.
+        tell: gets the story line by line; None: only the end of it is kept, in `trace`.
+    """
+
+    def __init__(self, options: ShellOptions, tell: Callable[[str], None] | None = None) -> None:
+        scheduler, tally = Scheduler(), FaultTally()
+        self._network_random = Random(f"{options.seed}/network")
+        self.trace = Trace(scheduler, tell)
+        self._options = options
+        self._world = ShellWorld(
+            options=options,
+            scheduler=scheduler,
+            network=Network(scheduler, self._network_random, tally, options.links),
+            history=History(),
+            tally=tally,
+            disk_counts=FaultCounts(),
+            trace=self.trace,
+        )
+        self._machines = {
+            node_id: NodeMachine(self._world, node_id, number, self._went_down)
+            for number, node_id in enumerate(options.node_ids)
+        }
+        self._clients: list[ClientProcess] = []
+        self._troublemaker: ShellTroublemaker | None = None
+
+    def run(self) -> Summary:
+        """Run all phases.
+
+        Raises:
+            Violation: a promise was broken.
+            Exception: whatever the code under test raised where it must not.
+        """
+        with _logged_to(self.trace):
+            try:
+                self._run()
+            finally:
+                self._bury()
+        return self._summarize()
+
+    def _run(self) -> None:
+        for machine in self._machines.values():
+            machine.boot()
+        self._clients += [ClientProcess(self._world, client_id) for client_id in self._options.client_ids]
+        self._until(_FOUNDING_US, lambda: all(client.appended_count for client in self._clients), "the group begins")
+        self._troublemaker = ShellTroublemaker(self._world, self._machines, self._clients)
+        self._troublemaker.start()
+        self._pass(self._options.safety_us)
+        self._heal()
+        self._await_liveness()
+        self._world.history.check_appends()
+        self._compare_stores()
+        self._cut_power_once_more()
+
+    # ---------------------------------------------------------------------------------------------- phases
+
+    def _heal(self) -> None:
+        self.trace.note("all", "is healed")
+        assert self._troublemaker is not None, "faults were on"
+        self._troublemaker.stop()
+        self._world.network.heal()
+        for machine in self._machines.values():
+            machine.heal()
+
+    def _await_liveness(self) -> None:
+        before = {client.client_id: client.appended_count for client in self._clients}
+        liveness_us = self._options.liveness_us
+        self._until(
+            liveness_us,
+            lambda: all(client.appended_count > before[client.client_id] for client in self._clients),
+            "each client gets an append through",
+        )
+        for client in self._clients:
+            client.is_stopping = True
+        self._until(liveness_us, lambda: all(client.has_ended for client in self._clients), "clients end")
+        self._until(liveness_us, self._has_converged, "all nodes know all to be committed")
+        for machine in self._machines.values():
+            node = machine.process.node if machine.process is not None else None
+            errors = [] if machine.process is None else machine.process.loop.lost_errors()
+            if errors:
+                raise Violation("no error gets lost", f"{machine.node_id}: a task has ended: {errors}") from errors[0]
+            if node is not None and node.pending_appends_count:
+                raise Violation("liveness", f"{machine.node_id} keeps {node.pending_appends_count} appends for ever")
+            count = self._peer_connections(machine.node_id)
+            expected = _CONNECTIONS_PER_PEER * (len(self._machines) - 1)
+            if count != expected:
+                raise Violation("connections", f"{machine.node_id}: expected {expected} connections, found {count}")
+
+    def _has_converged(self) -> bool:
+        """Say whether all nodes run, hold and know the same, are connected, and nobody is on the way to any other."""
+        lives = [machine.process.life if machine.process is not None else None for machine in self._machines.values()]
+        expected = _CONNECTIONS_PER_PEER * (len(self._machines) - 1)
+        last_index = max((life.store.last_index for life in lives if life is not None), default=-1)
+        return all(
+            life is not None
+            and life.node.is_running
+            and life.node.commit_index == life.store.last_index == last_index
+            and self._peer_connections(life.node_id) == expected
+            for life in lives
+        )
+
+    def _compare_stores(self) -> None:
+        for machine in self._machines.values():
+            life = machine.process.life if machine.process is not None else None
+            assert life is not None, machine.node_id
+            self._world.history.check_store(machine.node_id, life.store)
+
+    def _cut_power_once_more(self) -> None:
+        """Kill all at once, with their power where that may be; whoever comes back holds all that was committed."""
+        for machine in self._machines.values():
+            if self._options.is_flush_sync:
+                machine.cut_power()
+            else:
+                machine.kill()
+        for machine in self._machines.values():
+            machine.boot()
+        self._until(self._options.liveness_us, self._has_converged, "all nodes come back after a power cut")
+        self._compare_stores()
+
+    # ---------------------------------------------------------------------------------------------- time
+
+    def _pass(self, duration_us: int) -> None:
+        scheduler = self._world.scheduler
+        scheduler.run_until(scheduler.now_us + duration_us, self._is_violated)
+        self._raise_violation()
+
+    def _until(self, within_us: int, is_done: Callable[[], bool], what: str) -> None:
+        """Let time pass until something is so.
+
+        Raises:
+            Violation: it is not within the bound, or a promise was broken meanwhile.
+        """
+        scheduler = self._world.scheduler
+        end_us = scheduler.now_us + within_us
+        while not is_done():
+            if scheduler.now_us >= end_us:
+                raise Violation("liveness", f"not within {within_us} us: {what}; {self._told()}")
+            scheduler.run_until(scheduler.now_us + 10_000, self._is_violated)
+            self._raise_violation()
+
+    def _told(self) -> str:
+        lives = [machine.process.life for machine in self._machines.values() if machine.process is not None]
+        return "; ".join(
+            f"{life.node_id}: {life.node.role.value} of term {life.node.term}, last {life.store.last_index}, "
+            f"committed {life.node.commit_index}, {self._peer_connections(life.node_id)} connections"
+            for life in lives
+            if life is not None and life.node.is_running
+        )
+
+    def _peer_connections(self, node_id: str) -> int:
+        return len(self._world.network.connections_to(node_id, PEER_PORT))
+
+    def _is_violated(self) -> bool:
+        return self._world.violation is not None
+
+    def _raise_violation(self) -> None:
+        if self._world.violation is not None:
+            raise self._world.violation
+
+    def _went_down(self, machine: NodeMachine) -> None:
+        if self._troublemaker is not None:
+            self._troublemaker.restart(machine)
+
+    # ---------------------------------------------------------------------------------------------- the end
+
+    def _bury(self) -> None:
+        """End all processes, and close the coroutines that they left, now that nothing can come of it."""
+        for machine in self._machines.values():
+            if machine.process is not None:
+                machine.process.files.crash_point.is_dead = True
+                self._world.left += machine.process.loop.kill()
+        for client in self._clients:
+            client.kill()
+        # What unwinds in a process that is over may raise anything; nobody is there to hear of it.
+        hook, sys.unraisablehook = sys.unraisablehook, _ignore
+        try:
+            self._close_left()
+        finally:
+            sys.unraisablehook = hook
+
+    def _close_left(self) -> None:
+        for task in self._world.left:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - else it complains
+            try:
+                coroutine = task.get_coro()
+                assert coroutine is not None, "a task runs a coroutine"
+                coroutine.close()
+            except (RuntimeError, SimulatedCrash):
+                # It waited for something while it unwound, or touched its dead disk.
+                continue
+        self._world.left.clear()
+
+    def _summarize(self) -> Summary:
+        world, history = self._world, self._world.history
+        return Summary(
+            event_count=world.scheduler.event_count,
+            simulated_us=world.scheduler.now_us,
+            work={
+                "committed": len(history.committed),
+                "acknowledged": history.appended_count,
+                "refused": history.refused_count,
+                "unknown": history.unknown_count,
+                "read": history.read_count,
+                "elected": history.election_count,
+            },
+            faults=world.tally.as_dict(),
+            state_hash=self._hash(),
+        )
+
+    def _hash(self) -> str:
+        """Hash every file of every disk, the counts, and the next random number (which tells of all before it)."""
+        digest = hashlib.sha256()
+        for machine in self._machines.values():
+            for path, directory in sorted(machine.disk.directories.items()):
+                for name, inode in sorted(directory.cached.items(), key=lambda item: item[0]):
+                    digest.update(f"{machine.node_id}{path}/{name}".encode())
+                    digest.update(inode.cache)
+                    digest.update(inode.durable)
+        world = self._world
+        counters = (world.scheduler.event_count, world.scheduler.now_us, self._network_random.random())
+        digest.update(repr((counters, world.tally.as_dict(), world.disk_counts.as_dict())).encode())
+        return digest.hexdigest()[:16]
+
+
+def _ignore(_error: object) -> None:
+    """Let an error of a process that is over go."""
+
+
+class _TraceHandler(logging.Handler):
+    """Puts what the program logs into the story."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self._trace = trace
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._trace.note("log", "%s", record.getMessage())
+
+
+@contextmanager
+def _logged_to(trace: Trace) -> Iterator[None]:
+    """Have the program's log lines in the story if somebody reads it as it happens; else they cost nothing."""
+    level, propagate = _LOGGER.level, _LOGGER.propagate
+    handler = _TraceHandler(trace)
+    _LOGGER.setLevel(logging.INFO if trace.is_told else logging.CRITICAL + 1)
+    _LOGGER.propagate = False
+    _LOGGER.addHandler(handler)
+    try:
+        yield
+    finally:
+        _LOGGER.removeHandler(handler)
+        _LOGGER.setLevel(level)
+        _LOGGER.propagate = propagate

@@ -1,0 +1,35 @@
+"""Clients, connections, nodes and disks as they ship, on simulated loops: no promise is broken, and the faults bit.
+
+`python -m dledger.testing --shell --seed N --trace` tells the story of one run.
+"""
+
+import pytest
+
+from dledger.testing.shell.options import ShellFault
+from dledger.testing.shell.runner import run_shell_seeds
+
+FIRST_SEED = 1
+SEEDS = 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_runs_of_the_shell_break_no_promise():
+    """Split over two processes; some 60 s of processor time."""
+    faults = dict.fromkeys((fault.value for fault in ShellFault), 0)
+    work: dict[str, int] = {}
+    failed = []
+    for result in run_shell_seeds(range(FIRST_SEED, FIRST_SEED + SEEDS), jobs=2):
+        if result.summary is None:
+            failed.append(result)
+            print(result.line)
+            continue
+        for sums, counts in ((faults, result.summary.faults), (work, result.summary.work)):
+            for name, count in counts.items():
+                sums[name] = sums.get(name, 0) + count
+    print(f"seeds {FIRST_SEED}..{FIRST_SEED + SEEDS - 1}: faults that took effect {faults}")
+    print(f"what was done: {work}")
+
+    assert failed == [], "\n\n".join(f"{result.line}\n{result.failure}" for result in failed[:3])
+    assert min(faults.values()) > 0, f"a fault that never bites proves nothing: {faults}"
+    assert min(work.values()) > 0, f"what is never done is never checked: {work}"
