@@ -218,7 +218,7 @@ MUTANTS = (
     Mutant(
         node_with_a_sick_disk_stands_for_election,
         "a leader with a stuck disk goes",
-        Tests(TRANSFER + "test_leader_with_a_stalling_disk_hands_over_and_is_not_elected_while_it_is_ill"),
+        Tests(TRANSFER + "test_node_with_a_sick_disk_leaves_the_first_turn_to_the_others_though_its_own_comes_first"),
     ),
     Mutant(
         membership_changes_before_an_entry_of_the_own_term_commits,
@@ -289,6 +289,6 @@ MUTANTS = (
     Mutant(
         what_a_wiped_node_acknowledged_before_still_counts,
         "acknowledged is durable",
-        Scenario("wiped-again-and-again"),
+        Tests(WIPED + "test_what_a_node_acknowledged_is_forgotten_when_it_has_another_name"),
     ),
 )

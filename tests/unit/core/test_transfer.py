@@ -172,6 +172,17 @@ def test_leader_with_a_stalling_disk_hands_over_and_is_not_elected_while_it_is_i
     assert leader.raft.role is not Role.LEADER
 
 
+def test_node_with_a_sick_disk_leaves_the_first_turn_to_the_others_though_its_own_comes_first(group):
+    cluster = group(THREE)
+    cluster.campaign("b")
+    cluster["a"].step(DiskHealth(is_sick=True))
+    cluster.isolate("b")
+
+    cluster.campaign("a")
+
+    assert cluster["a"].raft.role is Role.FOLLOWER
+
+
 def test_nodes_whose_disks_all_stalled_for_a_moment_elect_one_of_them_without_waiting_until_they_are_trusted_again(
     group,
 ):

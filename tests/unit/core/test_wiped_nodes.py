@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dledger.core.events import Propose, Received, Refuse, Tick
-from dledger.core.messages import Heartbeat, PushAccepted, VoteRequest, VoteResponse
+from dledger.core.messages import Heartbeat, HeartbeatResponse, PushAccepted, VoteRequest, VoteResponse
 from dledger.errors import ResponseCode
 from dledger.types import HardState, Member, MembershipEntry, Role
 from tests.unit.core.conftest import Node, membership_of
@@ -216,3 +216,19 @@ def test_a_wiped_node_is_no_founder_because_a_message_of_the_founding_comes_late
     assert founder.saved == HardState(1, "a")
     assert wiped.saved.incarnation != 0
     assert not wiped.saved.is_founding
+
+
+def test_what_a_node_acknowledged_is_forgotten_when_it_has_another_name(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    leader.step(Propose(2, 2))
+    cluster.deliver()
+    progress = leader.raft.state.leader.progress["c"]
+    assert progress.match_index == 2
+
+    leader.step(Received("c", HeartbeatResponse(1, 1, incarnation=77)))
+    assert progress.match_index == -1
+
+    # An answer that its earlier life gave before it was wiped does not bring that back.
+    leader.step(Received("c", PushAccepted(1, match_index=2)))
+    assert (progress.match_index, progress.incarnation) == (-1, 77)
