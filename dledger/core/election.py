@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dledger.core import leader, membership, transfer, transitions
+from typing import Final
+
+from dledger.core import leader, pasts, transfer, transitions
 from dledger.core.messages import TimeoutNow, VoteRequest, VoteResponse
 from dledger.core.roles import Candidate, Follower, Leader
 from dledger.core.state import State
-from dledger.types import Role
+from dledger.types import TERM_MAX, Role
+
+# Elections that a node whose disk stalled a short while ago leaves to the others.
+_TURNS_LEFT_TO_OTHERS: Final = 3
 
 
 def tick(state: State, office: Follower | Candidate) -> None:
     """Stand for election when no leader has shown itself for a whole random timeout."""
     if state.now_ms < office.deadline_ms:
         return
-    if membership.may_stand(state):
+    if _may_stand(state):
         start_pre_vote(state)
     else:
         state.turns_left_to_others += not state.is_disk_stalling
@@ -34,7 +39,7 @@ def start_vote(state: State, *, is_asked_to_stand: bool = False) -> None:
 
 def on_timeout_now(state: State, sender: str, _message: TimeoutNow) -> None:
     """Stand at once, because the leader asks for it and we hold all that it has (dissertation §3.10)."""
-    if state.role is Role.FOLLOWER and state.leader_id == sender and membership.may_stand(state):
+    if state.role is Role.FOLLOWER and state.leader_id == sender and _may_stand(state):
         start_vote(state, is_asked_to_stand=True)
 
 
@@ -69,20 +74,27 @@ def hears_leader(state: State) -> bool:
     return state.now_ms - office.contact_ms < state.config.min_election_timeout_ms
 
 
-def _count_vote(state: State, voter: str, *, is_founding: bool) -> None:
-    """Count a vote, and see whether they are enough (ADR 7).
+def _may_stand(state: State) -> bool:
+    """Say whether this node may stand for election.
 
-    A majority of voters with a past elects as ever. Voters without one may have lost what they promised: they elect
-    only all together, and only who has nothing to lose. So a new group begins once all its voters are there, and a
-    group in which disks were wiped is never begun anew behind the back of those that still hold its log.
+    One whose disk stalled a short while ago leaves the first turns to the others; as nobody takes them, it stands, for
+    what stalled may have been the disk of all.
+
+    In the last term of all nobody stands: what comes after it could not be sent.
     """
+    if state.is_disk_stalling or state.term >= TERM_MAX:
+        return False
+    if state.is_disk_sick and state.turns_left_to_others < _TURNS_LEFT_TO_OTHERS:
+        return False
+    return pasts.MAY[pasts.past_of(state)].stands
+
+
+def _count_vote(state: State, voter: str, *, is_founding: bool) -> None:
+    """Count a vote, and see whether they are enough: of a majority with a past, or of all where a group begins."""
     candidate = state.candidate
-    candidate.votes.add(voter)
-    if is_founding:
-        candidate.founding_votes.add(voter)
-    has_majority = len(candidate.votes) - len(candidate.founding_votes) >= state.quorum
-    is_unanimous = len(candidate.votes) == len(state.voters) and state.log.holds_only_no_ops
-    if not has_majority and not is_unanimous:
+    pasts.take_vote(candidate, voter, is_founding=is_founding)
+    has_majority = pasts.has_majority(state, candidate)
+    if not has_majority and not pasts.is_founded_by(state, candidate):
         return
     if candidate.is_pre_vote:
         start_vote(state)
@@ -95,7 +107,7 @@ def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None
     is_granted = (
         request.term > state.term
         and not hears_leader(state)
-        and _has_vote(state, request)
+        and pasts.has_vote(state, request)
         and state.log.is_up_to_date(request.last_index, request.last_term)
     )
     # A grant echoes the asked-for term, so that it answers this question only; a refusal tells our own.
@@ -114,7 +126,7 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
         request.term == state.term
         and state.voted_for in (None, sender)
         and state.role is Role.FOLLOWER
-        and _has_vote(state, request)
+        and pasts.has_vote(state, request)
         and state.log.is_up_to_date(request.last_index, request.last_term)
     )
     if is_granted:
@@ -124,14 +136,6 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
 
 def _answer(state: State, sender: str, request: VoteRequest, *, term: int, is_granted: bool) -> None:
     state.send(sender, VoteResponse(term, request.is_pre_vote, is_granted, state.is_founding, request.life))
-
-
-def _has_vote(state: State, request: VoteRequest) -> bool:
-    """Say whether this node, as the disk knows it, is the one that the candidate wants a vote of (ADR 7).
-
-    Whether we are a voter is for the candidate to know: it may have a newer membership (dissertation §4.2).
-    """
-    return request.voter_incarnation == state.incarnation
 
 
 def on_vote_response(state: State, sender: str, response: VoteResponse) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dledger.core import membership
+from dledger.core import membership, pasts
 from dledger.core.commits import learn_commit
 from dledger.core.events import AppendPushed, TruncateFrom
 from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
@@ -10,7 +10,7 @@ from dledger.core.roles import Follower
 from dledger.core.state import State
 from dledger.core.transitions import follow, reset_deadline
 from dledger.errors import InvariantBroken
-from dledger.types import INCARNATION_END, NO_INDEX, NO_TERM, Role, Span
+from dledger.types import NO_INDEX, NO_TERM, Role, Span
 
 
 def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
@@ -89,19 +89,11 @@ def on_push_not_taken(state: State, sender: str, push: Push) -> None:
 
 
 def hear_leader(state: State, sender: str, *, is_founding: bool = False) -> None:
-    """Take `sender` for the leader of the current term, and its sign of life.
-
-    A node without a past becomes a full member of a group that is being founded; of one that was there before it can
-    have been a member whose disk was wiped, so it takes a new name and has to be readmitted (ADR 7). A founding needs
-    everybody's vote: who does not know of its own has lost it, and the message comes from before.
-    """
+    """Take `sender` for the leader of the current term, and its sign of life."""
     # Of a second leader nothing is believed (`core.trust`).
     assert state.leader_id in (None, sender), (state.leader_id, sender)
     follow(state, sender)
-    if state.is_founding:
-        state.is_founding = False
-        if not (is_founding and state.voted_for == sender):
-            state.incarnation = state.draw(1, INCARNATION_END)
+    pasts.meet_leader(state, sender, is_founding=is_founding)
     state.follower.contact_ms = state.now_ms
     reset_deadline(state)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dledger.core import catch_up, changes, membership, reads, replication, transfer
+from dledger.core import catch_up, changes, membership, pasts, reads, replication, transfer
 from dledger.core.commits import advance_commit
 from dledger.core.events import AppendProposal, Refuse
 from dledger.core.messages import HeartbeatResponse, PushAccepted, PushRefused, SnapshotProgress
@@ -70,8 +70,7 @@ def on_propose(state: State, proposal: Any, count: int) -> None:
         state.emit(Refuse(proposal))
     elif state.transfer is not None:
         state.emit(Refuse(proposal, ResponseCode.LEADER_TRANSFERRING))
-    elif state.leader.founders and state.commit_index < state.leader.term_start_index:
-        # Until a majority has a past, only who has nothing to lose can be elected again.
+    elif pasts.is_being_founded(state):
         state.emit(Refuse(proposal, ResponseCode.LEADER_NOT_READY))
     else:
         _append(state, proposal, count)
@@ -92,14 +91,8 @@ def on_written(state: State) -> None:
 def _heard(state: State, sender: str, incarnation: int | None = None) -> Progress | None:
     """Take note of an answer; None: it comes from an earlier life of a node that was wiped since."""
     progress = state.leader.progress[sender]
-    if incarnation is not None and incarnation != progress.incarnation:
-        if progress.incarnation is not None and incarnation == 0:
-            return None
-        if progress.incarnation is not None:
-            # What it acknowledged before is gone.
-            progress.match_index = NO_INDEX
-            progress.retry()
-        progress.incarnation = incarnation
+    if incarnation is not None and not pasts.recognise(progress, incarnation):
+        return None
     progress.heard(state.now_ms, state.config.max_election_timeout_ms)
     if progress.incarnation is not None and progress.incarnation != state.incarnations.get(sender):
         changes.readmit(state, sender, progress)

@@ -3,24 +3,20 @@
 A membership is in force as soon as it stands in the log, committed or not. `State.memberships` holds the newest one
 that is known to be committed, in front, and all that follow it in the log.
 
-A voter's voice counts when the incarnation that it tells is the one that the group knows. A voter that was wiped has a
-new one; it counts again when the entry that names the new one is *committed*, for until then the old one may have
-promised what the new one forgot.
+A voter that was wiped has a new incarnation. It counts again when the entry that names the new one is *committed*:
+until then the old one may have promised what the new one forgot (`core.pasts`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
+from dledger.core import pasts
 from dledger.core.events import SaveMemberships
 from dledger.core.progress import Progress
 from dledger.core.quorum import majority_value
 from dledger.core.state import State
-from dledger.types import NO_INDEX, TERM_MAX, MembershipEntry
-
-# Elections that a node whose disk stalled a short while ago leaves to the others.
-TURNS_LEFT_TO_OTHERS: Final = 3
+from dledger.types import NO_INDEX, MembershipEntry
 
 
 def refresh(state: State) -> None:
@@ -77,33 +73,6 @@ def is_changing(state: State) -> bool:
     return len(state.memberships) > 1
 
 
-def may_stand(state: State) -> bool:
-    """Say whether this node may stand for election.
-
-    One that a membership removes which is not known to be committed may be the only one that can win: it stands, and
-    does not count its own vote (dissertation §4.2.2).
-
-    One whose disk stalled a short while ago leaves the first turns to the others; as nobody takes them, it stands, for
-    what stalled may have been the disk of all.
-
-    In the last term of all nobody stands: what comes after it could not be sent.
-    """
-    known = state.incarnations.get(state.self_id)
-    if known is None and is_changing(state):
-        settled = state.memberships[0].membership.get(state.self_id)
-        known = settled.incarnation if settled is not None and settled.is_voter else None
-    if state.is_disk_stalling or known is None or state.term >= TERM_MAX:
-        return False
-    if state.is_disk_sick and state.turns_left_to_others < TURNS_LEFT_TO_OTHERS:
-        return False
-    return state.is_founding or known == state.incarnation
-
-
-def counts(state: State, peer: str, progress: Progress) -> bool:
-    """Say whether what `peer` answers counts towards a majority."""
-    return progress.incarnation is not None and state.incarnations.get(peer) == progress.incarnation
-
-
 def agreed(state: State, own: int, value_of: Callable[[Progress], int]) -> int:
     """Return the greatest value that a majority of the voters has reached; -1 stands for a voice that does not count.
 
@@ -118,5 +87,5 @@ def agreed(state: State, own: int, value_of: Callable[[Progress], int]) -> int:
             values.append(own)
             continue
         progress = state.leader.progress[voter]
-        values.append(value_of(progress) if counts(state, voter, progress) else NO_INDEX)
+        values.append(value_of(progress) if pasts.counts(state, voter, progress) else NO_INDEX)
     return majority_value(values)

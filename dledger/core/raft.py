@@ -16,6 +16,7 @@ from dledger.core import (
     follower,
     leader,
     membership,
+    pasts,
     reads,
     transfer,
     transitions,
@@ -122,7 +123,7 @@ class Raft(RaftStatus):
             written_index=log.last_index,
             persisted_index=log.last_index,
             now_ms=now_ms,
-            quiet_until_ms=now_ms if hard_state.is_founding else now_ms + config.min_election_timeout_ms,
+            quiet_until_ms=pasts.quiet_until_ms(config, now_ms, is_founding=hard_state.is_founding),
             snapshot=snapshot,
             incoming=incoming,
         )

@@ -6,7 +6,7 @@ What it does with the answers is in `leader`; a follower that lacks what is no l
 
 from __future__ import annotations
 
-from dledger.core import catch_up
+from dledger.core import catch_up, pasts
 from dledger.core.messages import Heartbeat, Push
 from dledger.core.progress import Progress
 from dledger.core.state import State
@@ -78,18 +78,13 @@ def _send_push(state: State, peer: str, progress: Progress) -> None:
             prev_term=state.log.term_at(prev_index),
             commit_index=min(state.commit_index, span.last_index),
             span=span,
-            is_founding=_is_founding_for(state, peer, progress),
+            is_founding=pasts.is_founding_for(state, peer, progress),
         ),
     )
     progress.commit_sent = min(state.commit_index, span.last_index)
     if _is_catching_up(state, progress):
         progress.quota_bytes -= span.length
     progress.sent_push(span.last_index, span.length, state.now_ms)
-
-
-def _is_founding_for(state: State, peer: str, progress: Progress) -> bool:
-    """Say whether `peer` has promised nothing yet in a group that our election founded."""
-    return progress.incarnation is None and peer in state.leader.founders
 
 
 def _send_probe(state: State, peer: str, progress: Progress) -> None:
@@ -103,7 +98,7 @@ def _send_probe(state: State, peer: str, progress: Progress) -> None:
             prev_term=state.log.term_at(prev_index),
             commit_index=min(state.commit_index, prev_index),
             span=None,
-            is_founding=_is_founding_for(state, peer, progress),
+            is_founding=pasts.is_founding_for(state, peer, progress),
         ),
     )
     progress.asked(state.now_ms)
@@ -134,5 +129,5 @@ def send_heartbeat(state: State, peer: str, progress: Progress) -> None:
     """Show `peer` that we live, and what is committed of all that it holds."""
     commit_index = min(progress.match_index, state.commit_index)
     progress.commit_sent = commit_index
-    is_founding = _is_founding_for(state, peer, progress)
+    is_founding = pasts.is_founding_for(state, peer, progress)
     state.send(peer, Heartbeat(state.term, commit_index, state.leader.round, is_founding))

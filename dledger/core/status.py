@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dledger.core import membership
+from dledger.core import pasts
 from dledger.core.roles import Leader
 from dledger.core.state import State
 from dledger.types import HardState, Membership, MembershipEntry, Role
@@ -80,7 +80,7 @@ class RaftStatus:
     def is_counted(self, peer: str) -> bool:
         """On a leader: whether what the voter `peer` says counts: it is not one that was wiped (ADR 7)."""
         progress = self.state.progress_of(peer)
-        return progress is not None and membership.counts(self.state, peer, progress)
+        return progress is not None and pasts.counts(self.state, peer, progress)
 
     @property
     def memberships(self) -> tuple[MembershipEntry, ...]:

@@ -7,7 +7,7 @@ taken. What has not succeeded within one election timeout is given up, and appen
 
 from __future__ import annotations
 
-from dledger.core import membership
+from dledger.core import pasts
 from dledger.core.events import RequestEnded
 from dledger.core.messages import TimeoutNow
 from dledger.core.roles import Leader
@@ -56,7 +56,7 @@ def _is_fit(state: State, peer: str) -> bool:
         progress.is_live(state.now_ms, state.config.min_election_timeout_ms)
         and progress.is_healthy
         and progress.installation is None
-        and membership.counts(state, peer, progress)
+        and pasts.counts(state, peer, progress)
     )
 
 

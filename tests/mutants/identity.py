@@ -12,7 +12,7 @@ def any_term_is_believed(patch):
 
 
 def node_stands_in_the_last_term(patch):
-    patch.setattr("dledger.core.membership.TERM_MAX", 1 << 64)
+    patch.setattr("dledger.core.election.TERM_MAX", 1 << 64)
 
 
 MUTANTS = (

@@ -5,6 +5,7 @@ import dledger.core.election
 import dledger.core.follower
 import dledger.core.leader
 import dledger.core.membership
+import dledger.core.pasts
 import dledger.core.transfer
 import dledger.driver
 from dledger.core.events import SaveMemberships
@@ -59,7 +60,7 @@ def transfer_that_fails_is_never_given_up(patch):
 
 
 def node_with_a_sick_disk_stands_for_election(patch):
-    original = dledger.core.membership.may_stand
+    original = dledger.core.election._may_stand
 
     def may_stand(state):
         is_disk_sick, state.is_disk_sick = state.is_disk_sick, False
@@ -67,7 +68,7 @@ def node_with_a_sick_disk_stands_for_election(patch):
         state.is_disk_sick = is_disk_sick
         return may
 
-    patch.setattr(dledger.core.membership, "may_stand", may_stand)
+    patch.setattr(dledger.core.election, "_may_stand", may_stand)
 
 
 # ------------------------------------------------------------------------------------------- membership
@@ -103,7 +104,7 @@ def removed_leader_goes_on_counting_itself(patch):
         for voter in state.voters:
             if voter != state.self_id:
                 progress = state.leader.progress[voter]
-                is_counted = dledger.core.membership.counts(state, voter, progress)
+                is_counted = dledger.core.pasts.counts(state, voter, progress)
                 values.append(value_of(progress) if is_counted else NO_INDEX)
         return majority_value(values)
 
@@ -145,7 +146,7 @@ def vote_of_a_wiped_node_counts(patch):
 
 
 def wiped_node_votes_under_its_new_name(patch):
-    patch.setattr(dledger.core.election, "_has_vote", lambda state, request: True)
+    patch.setattr(dledger.core.pasts, "has_vote", lambda state, request: True)
 
 
 def wiped_nodes_elect_whoever_they_like_together(patch):
@@ -153,7 +154,7 @@ def wiped_nodes_elect_whoever_they_like_together(patch):
 
 
 def wiped_node_counts_before_it_is_readmitted(patch):
-    patch.setattr(dledger.core.membership, "counts", lambda state, peer, progress: progress.incarnation is not None)
+    patch.setattr(dledger.core.pasts, "counts", lambda state, peer, progress: progress.incarnation is not None)
 
 
 def wiped_node_counts_for_its_own_readmission(patch):
