@@ -264,7 +264,7 @@ def _how_to_permit(topic: str, permission: str) -> str:
         return "it is the broker's own: take another one"
     if "w" in permission and not is_topic_name(topic):
         return f"its name has more than {TOPIC_LENGTH_MAX} characters, so it is only read: take a shorter one"
-    return f"`dledger topic create {topic} --permission {permission}` permits it"
+    return f"`dledger topic alter {topic} --permission {permission}` permits it"
 
 
 def _log_damaged(topic: str, queue_id: int, record: Skipped) -> None:

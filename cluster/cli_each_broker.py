@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import typer
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 
 from cluster.cli_common import fail, notes
 from cluster.cli_message_common import targets_of
@@ -57,7 +55,13 @@ def change_chosen(context: typer.Context, choice: Choice, change: Callable[[Brok
         change_each(targets, change)
 
 
-def change_each(targets: Sequence[Target], change: Callable[[BrokerCalls], str]) -> None:
+def change_each(
+    targets: Sequence[Target],
+    change: Callable[[BrokerCalls], str],
+    *,
+    silent: Sequence[str] = (),
+    remedy: str = "give the same command again",
+) -> None:
     """Change something at each broker, and tell what came of it; end with 1 if one has not done it.
 
     A broker that does not have the topic or the group counts only when no other has it.
@@ -65,6 +69,8 @@ def change_each(targets: Sequence[Target], change: Callable[[BrokerCalls], str])
     Args:
         targets: the brokers.
         change: does it, and returns what to tell.
+        silent: names of those among them that did not answer before, which are not asked again.
+        remedy: what to do when some brokers have not done it.
 
     Raises:
         RequestFailed: no broker has the topic or the group; or the only broker has not done it.
@@ -72,8 +78,10 @@ def change_each(targets: Sequence[Target], change: Callable[[BrokerCalls], str])
     from cluster.errors import Reason, RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
 
     missing: list[RequestFailed] = []
-    failed: list[str] = []
+    failed: list[str] = [*silent]
     for target in targets:
+        if target.broker in silent:
+            continue
         prefix = f"{escape(target.broker)}: " if target.broker else ""
         try:
             notes.print(f"{prefix}{escape(change(target.calls))}", highlight=False, soft_wrap=True)
@@ -87,7 +95,7 @@ def change_each(targets: Sequence[Target], change: Callable[[BrokerCalls], str])
                 failed.append(target.broker)
     if failed:
         names = ", ".join(failed)
-        fail(f"{len(failed)} of {len(targets)} brokers failed ({names}): the same command again does the rest")
+        fail(f"{len(failed)} of {len(targets)} brokers failed ({names}): {remedy}, which does the rest")
     if len(missing) == len(targets):
         raise missing[-1]
 
@@ -119,11 +127,3 @@ def end_if_silent(silent: Sequence[str]) -> None:
     """End with 1 if brokers did not answer, once what the others say is shown."""
     if silent:
         fail(f"{', '.join(silent)} did not answer, see above: what is there is not shown")
-
-
-def table_of(*columns: str) -> Table:
-    """Return a table that fits: its first column to the left, the others to the right."""
-    table = Table(box=box.SIMPLE_HEAD)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if not number else "right", overflow="fold")
-    return table

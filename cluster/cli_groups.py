@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster.cli_common import EXIT_USAGE, fail, help_of, output
+from cluster.cli_common import EXIT_USAGE, fail, help_of
 from cluster.cli_each_broker import (
     Choice,
     change_chosen,
@@ -14,16 +14,15 @@ from cluster.cli_each_broker import (
     chosen_brokers,
     end_if_silent,
     read_each,
-    table_of,
 )
 from cluster.cli_message_common import Broker, BrokerNames, Cluster, NameServers, Topic
+from cluster.cli_rows import AsJson, print_rows
 
 if TYPE_CHECKING:
     from cluster.broker_calls import BrokerCalls
     from cluster.v1 import broker_pb2 as pb
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group of consumers.")]
-_NONE = "-"
 
 group_app = typer.Typer(
     no_args_is_help=True,
@@ -140,11 +139,14 @@ def list_groups(
     name_servers: NameServers = "",
     broker_names: BrokerNames = None,
     cluster: Cluster = "",
+    *,
+    as_json: AsJson = False,
 ) -> None:
-    """Show all groups, how many consumers are in them, whether they may consume, and what.
+    """List all groups: how many consumers they have, whether they may consume, and which topics they have consumed.
 
     Examples:
         dledger group list
+        dledger group list --json | jq -r .group
         dledger group list --name-servers 10.0.0.5:9876,10.0.0.6:9876
     """
     from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
@@ -153,14 +155,23 @@ def list_groups(
         answers, silent = read_each(
             targets, lambda calls: calls.ask(lambda stub: stub.ListGroups, pb.ListGroupsRequest()).groups
         )
-        found = [(each.group.name, target.broker, each) for target, groups in answers for each in groups]
+        rows = [
+            {
+                "group": each.group.name,
+                "broker": target.broker,
+                "consumers": len(each.client_ids),
+                "client_ids": list(each.client_ids),
+                "is_enabled": each.group.is_consume_enabled,
+                "is_orderly": each.group.is_orderly,
+                "topics": list(each.topics),
+            }
+            for target, groups in answers
+            for each in groups
+        ]
         are_named = any(target.broker for target in targets)
-    table = table_of("group", *(["broker"] if are_named else []), "consumers", "enabled", "topics")
-    for name, of_broker, each in sorted(found, key=lambda one: one[:2]):
-        enabled = "yes" if each.group.is_consume_enabled else "no"
-        where = [of_broker] if are_named else []
-        table.add_row(name, *where, str(len(each.client_ids)), enabled, ", ".join(each.topics) or _NONE)
-    output.print(table)
+    columns = {"group": "group", **({"broker": "broker"} if are_named else {}), "consumers": "consumers"}
+    columns |= {"is_enabled": "enabled", "topics": "topics"}
+    print_rows(columns, sorted(rows, key=lambda row: (str(row["group"]), str(row["broker"]))), as_json=as_json)
     end_if_silent(silent)
 
 

@@ -20,7 +20,7 @@ _PLACES: Final = {
     "broker": "cluster.cli_broker:broker",
     "produce": "cluster.cli_produce:produce",
     "consume": "cluster.cli_produce:consume",
-    "offsets": "cluster.cli_topics:offsets",
+    "offsets": "cluster.cli_topic_views:offsets",
     "nameserver": "cluster.cli_nameserver:nameserver",
     "append": "cluster.cli_log:append",
     "get": "cluster.cli_log:get",

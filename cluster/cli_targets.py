@@ -15,7 +15,9 @@ from cluster.client.queue_choice import readable_queues, writable_queues
 from cluster.client.route_finder import RouteFinder
 from cluster.errors import Reason, RequestFailed
 from cluster.name_server_calls import ask_each, list_brokers
+from cluster.route_messages import routes_of
 from cluster.v1 import broker_pb2 as pb
+from cluster.v1.nameserver_pb2 import RouteRequest
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.reaching import PATIENCE_S
 
@@ -170,6 +172,21 @@ class Targets:
             return list(self._targets.values())
         registrations = [route.registration for route in asyncio.run(self._routes(topic))]
         return [self._target(each.broker, each.nodes) for each in registrations]
+
+    def routes(self, topic: str) -> Routes:
+        """Return which brokers have a topic, and who leads them, as clients are told.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC, or nobody answers.
+        """
+        if self._name_servers:
+            return asyncio.run(self._routes(topic))
+        (target,) = self._targets.values()
+        response = target.calls.ask(lambda stub: stub.Route, RouteRequest(topics=[topic]))
+        found = routes_of(response).get(topic, ())
+        if not found:
+            raise RequestFailed(Reason.UNKNOWN_TOPIC, f"there is no topic {topic!r}")
+        return found
 
     async def _routes(self, topic: str) -> Routes:
         async with RouteFinder(self._name_servers) as finder:

@@ -92,15 +92,22 @@ def test_a_group_that_is_held_up_gets_nothing_and_then_goes_on_by_itself(dledger
         assert sorted(found) == [b"b", b"c"]
 
 
-def test_creating_a_topic_again_changes_only_what_is_said(dledger):
+def test_a_topic_is_created_once_and_altered_only_where_that_is_said(dledger):
     def topic():
-        return next(row for row in map(str.split, dledger("topic", "list").splitlines()) if "orders" in row)
+        (row,) = map(json.loads, dledger("topic", "list", "--json").splitlines())
+        return row["topic"], row["read_queues"], row["write_queues"], row["permission"]
 
+    assert "there is no topic 'orders'" in dledger("topic", "alter", "orders", "--queues", "2", code=1)
     dledger("topic", "create", "orders", "--queues", "16")
-    dledger("topic", "create", "orders", "--permission", "r")
-    assert topic() == ["orders", "16", "16", "r"]
-    dledger("topic", "create", "orders", "--queues", "20")
-    assert topic() == ["orders", "20", "20", "r"]
+    refused = dledger("topic", "create", "orders", "--queues", "4", code=1)
+    assert "topic orders exists already; nothing was changed. `dledger topic alter` changes it" in refused
+    dledger("topic", "create", "orders", "--queues", "4", "--if-not-exists")
+    assert topic() == ("orders", 16, 16, "rw")
+    dledger("topic", "alter", "orders", "--permission", "r")
+    assert topic() == ("orders", 16, 16, "r")
+    dledger("topic", "alter", "orders", "--queues", "20")
+    assert topic() == ("orders", 20, 20, "r")
+    assert "expected --queues, --permission or both" in dledger("topic", "alter", "orders", code=2)
 
 
 def test_creating_a_group_again_changes_only_what_is_said(dledger, broker):

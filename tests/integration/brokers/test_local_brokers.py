@@ -42,7 +42,7 @@ def create_topic(cluster: LocalCluster, *options: str) -> None:
     """Create `orders` by command; again, where another node was elected meanwhile."""
 
     def is_created() -> bool:
-        done = dledger("topic", "create", "orders", *options, "--broker", cluster.endpoints)
+        done = dledger("topic", "create", "orders", "--if-not-exists", *options, "--broker", cluster.endpoints)
         assert done.returncode == 0 or "another node leads now" in done.stderr, done
         return done.returncode == 0
 

@@ -82,7 +82,7 @@ def table(text):
 def test_topics_and_groups_are_made_and_changed_on_all_brokers_or_on_those_that_are_chosen(server, brokers):
     of_servers = ("--name-servers", server.address)
     run("topic", "create", "news", "--queues", "3", *of_servers)
-    run("topic", "create", "news", "--permission", "r", "--broker-name", "broker-b", *of_servers)
+    run("topic", "alter", "news", "--permission", "r", "--broker-name", "broker-b", *of_servers)
     rows = [row for row in table(run("topic", "list", *of_servers)) if row[0] == "news"]
     assert rows == [["news", "broker-a", "3", "3", "rw"], ["news", "broker-b", "3", "3", "r"]]
 
@@ -105,12 +105,48 @@ def test_topics_and_groups_are_made_and_changed_on_all_brokers_or_on_those_that_
     assert [row[0] for row in table(run("topic", "list", *of_servers))] == [TOPIC, TOPIC]
 
 
+def test_a_topic_that_exists_on_some_brokers_is_created_on_the_others_only_if_that_is_asked_for(server, brokers):
+    of_servers = ("--name-servers", server.address)
+    run("topic", "create", "news", "--queues", "3", "--broker", brokers[0].address)
+    refused = run("topic", "create", "news", "--queues", "5", *of_servers, code=1)
+    assert "topic news exists already on broker-a; nothing was changed" in refused
+    assert "news" not in run("topic", "list", "--broker", brokers[1].address)
+
+    run("topic", "create", "news", "--queues", "5", "--if-not-exists", *of_servers)
+    rows = [json.loads(line) for line in run("topic", "list", "--json", *of_servers).splitlines()]
+    assert {row["broker"]: row["write_queues"] for row in rows if row["topic"] == "news"} == {
+        "broker-a": 3,
+        "broker-b": 5,
+    }
+
+
+def test_a_topic_is_described_and_its_route_shown(server, brokers):
+    of_servers = ("--name-servers", server.address)
+    run("produce", TOPIC, *of_servers, text="".join(f"{number}\n" for number in range(300)))
+    run("consume", TOPIC, "--group", "billing", *of_servers)
+
+    described = [json.loads(line) for line in run("topic", "describe", TOPIC, "--json", *of_servers).splitlines()]
+    assert [(row["broker"], row["messages"], row["groups"]) for row in described] == [
+        ("broker-a", 100, ["billing"]),
+        ("broker-b", 200, ["billing"]),
+    ]
+    route = [json.loads(line) for line in run("topic", "route", TOPIC, "--json", *of_servers).splitlines()]
+    assert [(row["broker"], row["leader"], row["write_queues"]) for row in route] == [
+        ("broker-a", brokers[0].address, 1),
+        ("broker-b", brokers[1].address, 2),
+    ]
+    by_address = ("--broker", brokers[0].address)
+    assert [json.loads(run("topic", "route", TOPIC, "--json", *by_address))["leader"]] == [brokers[0].address]
+    assert brokers[1].address in run("topic", "route", TOPIC, *of_servers)
+    assert "no topic 'nothing'" in run("topic", "route", "nothing", *by_address, code=1)
+
+
 def test_a_broker_that_is_gone_hinders_no_other_from_being_changed(server, brokers):
     of_servers = ("--name-servers", server.address)
     brokers[0].kill()
     text = run("topic", "create", "news", *of_servers, code=1)
-    assert "broker-b: topic news set" in text
-    assert "1 of 2 brokers failed (broker-a)" in text
+    assert "broker-b: topic news created" in text
+    assert "1 of 2 brokers failed (broker-a): give the command again with --if-not-exists" in text
     assert ["news", "8", "8", "rw"] in table(run("topic", "list", "--broker", brokers[1].address))
 
 

@@ -1,0 +1,53 @@
+"""Rows of commands that list: a table for people that fits 80 columns, or one JSON object a row for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from cluster.cli_common import output
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a row instead of a table.")]
+_NONE = "-"
+
+# A row by the names that JSON gives its values.
+Row = Mapping[str, Any]
+
+
+def print_rows(columns: Mapping[str, str], rows: Sequence[Row], *, as_json: bool) -> None:
+    """Print rows.
+
+    Args:
+        columns: the names of values that a table shows, and their headings; JSON has all values of a row.
+        rows: in the order in which they are printed. A list becomes a text with commas in a table, None a dash.
+        as_json: print JSON.
+    """
+    if as_json:
+        for row in rows:
+            typer.echo(json.dumps(dict(row), ensure_ascii=False))
+        return
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name, heading in columns.items():
+        values = [row[name] for row in rows]
+        is_number = all(isinstance(value, int) and not isinstance(value, bool) for value in values if value is not None)
+        # A long name folds; an address or a number that is broken in two cannot be copied.
+        table.add_column(heading, justify="right" if is_number and values else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(_text(row[name])) for name in columns))
+    output.print(table)
+
+
+def _text(value: Any) -> str:
+    if value is None or value == []:
+        return _NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return "\n".join(map(str, value))
+    return str(value)
