@@ -39,7 +39,7 @@ class EntryReader:
     Attributes:
         begin_index: the first entry, or the one that an empty log will begin with.
         begin_position: where that stands, or will.
-        begin_prev_term: term of the entry before; -1 when there is none or it is not known.
+        begin_prev_term: term of the entry before; `NO_TERM` or `UNKNOWN_TERM` without one.
         begin_chain_crc: what the first entry's chain starts from; UNKNOWN (-1) when that is gone.
         last_index: the last entry; `begin_index - 1` when there is none.
         codec: tells a leader's own entries from those of clients.

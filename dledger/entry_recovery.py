@@ -23,7 +23,7 @@ from dledger.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, HEADER, HEADER_SIZ
 from dledger.entry_index import IndexUnit
 from dledger.entry_tail import BadPlace, find_good_behind, holds_data, is_lost_write, is_ours, is_unfinished_step
 from dledger.entry_walk import UNKNOWN, WALK_COUNT_MAX, WalkState, chain_before, describe_fault, walk
-from dledger.types import NO_INDEX, NO_TERM
+from dledger.types import NO_INDEX, NO_TERM, told_term
 from store.errors import CorruptData
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class RecoveredLog:
     Attributes:
         begin_index: the first entry, or the one that an empty log will begin with.
         begin_position: where that stands, or will.
-        begin_prev_term: term of the entry before; -1 when there is none or it is not known.
+        begin_prev_term: term of the entry before; `NO_TERM` or `UNKNOWN_TERM` without one.
         begin_chain_crc: what the first entry's chain starts from; UNKNOWN (-1) when that is gone.
         last_index: the last entry; `begin_index - 1` when there is none.
         last_term: its term; -1 when there is none.
@@ -142,7 +142,7 @@ def recover(
     return RecoveredLog(
         begin_index=begin_index,
         begin_position=begin.end_position,
-        begin_prev_term=head.prev_term if head is not None and is_head_right else NO_TERM,
+        begin_prev_term=head.prev_term if head is not None and is_head_right else told_term(begin_index - 1, NO_TERM),
         begin_chain_crc=begin_chain_crc,
         last_index=last_index,
         last_term=end.state.term if last_index >= begin_index else NO_TERM,

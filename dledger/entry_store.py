@@ -27,7 +27,7 @@ from dledger.entry_reader import EntryReader
 from dledger.entry_store_config import EntryStoreConfig
 from dledger.entry_store_open import OpenLog, open_log
 from dledger.log_head import LogHead, begin_anew
-from dledger.types import NO_INDEX, NO_TERM, MembershipEntry, Span
+from dledger.types import NO_INDEX, NO_TERM, UNKNOWN_TERM, MembershipEntry, Span
 from store.errors import DiskFull
 
 if TYPE_CHECKING:
@@ -190,14 +190,14 @@ class EntryStore(EntryReader):
             positions += batch.positions
         return positions
 
-    def check_push(self, span: Span, payload: bytes, prev_term: int | None = None) -> tuple[MembershipEntry, ...]:
+    def check_push(self, span: Span, payload: bytes, prev_term: int = UNKNOWN_TERM) -> tuple[MembershipEntry, ...]:
         """Check entries of a peer, before the core may decide to take them; return the memberships that they bring.
 
         Args:
             span: what the peer says of them.
             payload: their bytes.
-            prev_term: the term that the peer has before them; if it is known and the local log agrees, place and
-                chain checksum of the first entry are checked against the local entry before it.
+            prev_term: the term that the peer has before them; if the local log agrees, place and chain checksum of the
+                first entry are checked against the local entry before it.
 
         Raises:
             CorruptPush: drop the push.
@@ -205,7 +205,7 @@ class EntryStore(EntryReader):
         """
         self._checked = check_payload(span, payload, self._file_size, self.codec)
         prev_index = span.first_index - 1
-        if prev_term is not None and prev_term == self._term_before(span.first_index):
+        if prev_term != UNKNOWN_TERM and prev_term == self._term_before(span.first_index):
             check_follows(self._checked, span.first_index, self.predecessor(prev_index), self._file_size)
         return self._checked.memberships(self.codec) if self._checked.special else ()
 
@@ -329,7 +329,7 @@ class EntryStore(EntryReader):
         Args:
             begin_index: of its first entry.
             begin_position: where that will stand: at the head of a data file, or behind an entry's room and a blank.
-            prev_term: of the entry before; -1 when it is not known.
+            prev_term: of the entry before, if it is known.
             prev_chain_crc: of it; -1 when it is not known.
 
         Raises:
@@ -359,11 +359,11 @@ class EntryStore(EntryReader):
         self._chain_crc = self.begin_chain_crc
         self._checked = None
 
-    def _term_before(self, index: int) -> int | None:
-        """Return the term of the entry before `index`; None when the log neither holds it nor begins behind it."""
+    def _term_before(self, index: int) -> int:
+        """Return the term of the entry before `index`; unknown where the log neither holds it nor begins after it."""
         if index == self.begin_index:
             return self.begin_prev_term
-        return self._index.term_at(index - 1) if self.begin_index < index <= self.last_index + 1 else None
+        return self._index.term_at(index - 1) if self.begin_index < index <= self.last_index + 1 else UNKNOWN_TERM
 
     def _begin_at(self, head: LogHead) -> None:
         self.begin_index, self.begin_position = head.begin_index, head.begin_position

@@ -36,6 +36,7 @@ from dledger.types import (
     MembershipEntry,
     SnapshotInfo,
     Span,
+    told_term,
 )
 from dledger.v1 import peer_pb2
 
@@ -83,7 +84,7 @@ def _push(term: int, push: peer_pb2.Push, payload: bytes) -> Push:
     return Push(
         term=term,
         prev_index=prev_index,
-        prev_term=push.prev_term,
+        prev_term=told_term(prev_index, push.prev_term),
         commit_index=push.commit_index,
         span=span,
         payload=payload if span else None,
@@ -211,7 +212,7 @@ def _reset_log(term: int, message: peer_pb2.PeerMessage) -> ResetLog:
         term=term,
         begin_index=reset.begin_index,
         begin_position=reset.begin_position,
-        prev_term=reset.prev_term,
+        prev_term=told_term(reset.begin_index - 1, reset.prev_term),
         membership=MembershipEntry(reset.membership_index, _membership(reset)),
         snapshot_index=snapshot_index,
         prev_chain_crc=reset.prev_chain_crc if reset.HasField("prev_chain_crc") else -1,

@@ -3,7 +3,9 @@
 Not here: events and effects (`dledger.core.events`), bytes (`dledger.entry`).
 
 Indexes are inclusive on both ends where they are called *first* and *last*; a log without entries has
-`last_index == begin_index - 1` (an empty new log: begin 0, last -1). Terms count from 0; -1 means "none".
+`last_index == begin_index - 1` (an empty new log: begin 0, last -1). Terms count from 0. Of the entry before a log's
+begin there are two things to say besides its term: there is none (`NO_TERM`), or its term is not known
+(`UNKNOWN_TERM`). In files and frames both are -1, and the index tells them apart.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 NO_INDEX = -1
+# There is no entry: before index 0, or where an answer names none.
 NO_TERM = -1
+# There was an entry, and nobody here knows its term: somebody deleted the file that held it.
+UNKNOWN_TERM = -2
 # No term is above it, so that what is saved can be sent: fields on disk and on the wire are signed, of 64 bits.
 TERM_MAX = 1 << 62
 # A message's term is believed when it is so much above ours at most: elections of a whole century.
@@ -31,6 +36,16 @@ class Role(StrEnum):
     FOLLOWER = "FOLLOWER"
     CANDIDATE = "CANDIDATE"
     LEADER = "LEADER"
+
+
+def told_term(index: int, stored: int) -> int:
+    """Return the term of entry `index` that a file or a frame tells: -1 says that there is none, or that it is lost."""
+    return UNKNOWN_TERM if stored == NO_TERM and index >= 0 else stored
+
+
+def stored_term(term: int) -> int:
+    """Return what a file or a frame tells of a term; the way back is `told_term`."""
+    return max(term, NO_TERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +160,7 @@ class LogState:
 
     Attributes:
         begin_index: first retained index; 0 unless a prefix was deleted.
-        begin_prev_term: term of the entry before `begin_index`; -1 when there is none or it is not known.
+        begin_prev_term: term of the entry before `begin_index`; `NO_TERM` or `UNKNOWN_TERM` without one.
         last_index: last entry; `begin_index - 1` when there is none.
         term_runs: terms of all retained entries, ascending in index and term.
     """

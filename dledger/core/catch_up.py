@@ -16,7 +16,7 @@ from dledger.core.log_tail import LogTail
 from dledger.core.messages import PushAccepted, ResetLog, SnapshotChunk, SnapshotProgress
 from dledger.core.progress import Progress
 from dledger.core.state import State
-from dledger.types import NO_INDEX, NO_TERM, LogState, SnapshotInfo
+from dledger.types import NO_INDEX, UNKNOWN_TERM, LogState, SnapshotInfo
 
 # ------------------------------------------------------------------------------------------------- the leader's side
 
@@ -76,7 +76,7 @@ def prev_term_of(state: State) -> int:
     """
     log = state.log
     known = log.term_at(log.begin_index - 1)
-    return log.term_at(log.begin_index) if known == NO_TERM and log.begin_index > 0 else known
+    return log.term_at(log.begin_index) if known == UNKNOWN_TERM else known
 
 
 def on_snapshot_progress(state: State, progress: Progress, sender: str, response: SnapshotProgress) -> None:
@@ -161,4 +161,4 @@ def _holds(state: State, index: int, term: int) -> bool:
     """Say whether everything up to `index`, which is committed and of `term`, is here; such a log is never dropped."""
     if index <= state.commit_index:
         return True
-    return index <= state.log.last_index and state.log.term_at(index) == term != NO_TERM
+    return index <= state.log.last_index and state.log.term_at(index) == term

@@ -10,7 +10,7 @@ from dledger.core.roles import Follower
 from dledger.core.state import State
 from dledger.core.transitions import follow, reset_deadline
 from dledger.errors import InvariantBroken
-from dledger.types import NO_INDEX, NO_TERM, Role, Span
+from dledger.types import NO_INDEX, NO_TERM, UNKNOWN_TERM, Role, Span
 
 
 def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
@@ -67,7 +67,7 @@ def _agrees(state: State, index: int, term: int) -> bool:
     if index < state.log.begin_index:
         # In front of it there is nothing, or what was committed before it was dropped.
         return True
-    if term == NO_TERM:
+    if term == UNKNOWN_TERM:
         # The leader no longer knows; but its log begins there, so that the entry is committed.
         return index <= state.commit_index
     return state.log.term_at(index) == term

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from operator import attrgetter
 
-from dledger.types import NO_INDEX, LogState, TermRun
+from dledger.types import NO_INDEX, NO_TERM, LogState, TermRun
 
 _first_index = attrgetter("first_index")
 _term = attrgetter("term")
@@ -33,8 +33,11 @@ class LogTail:
 
     @property
     def last_term(self) -> int:
-        """Term of the last entry; of the entry before the log's begin when it is empty (-1: none)."""
-        return self._runs[-1].term if self._runs else self._begin_prev_term
+        """Term of the last entry; of the entry before the log's begin when it is empty.
+
+        `NO_TERM` where that is not known, either: a log whose end nobody can date is the least up to date.
+        """
+        return self._runs[-1].term if self._runs else max(self._begin_prev_term, NO_TERM)
 
     @property
     def holds_only_no_ops(self) -> bool:
@@ -42,7 +45,10 @@ class LogTail:
         return self.begin_index == 0 and len(self._runs) == self.last_index + 1
 
     def term_at(self, index: int) -> int:
-        """Return the term of `index`, which lies in `[begin_index - 1, last_index]`; -1 for "before the first"."""
+        """Return the term of `index`, which lies in `[begin_index - 1, last_index]`.
+
+        For `begin_index - 1` it may be `NO_TERM`, before entry 0, or `UNKNOWN_TERM`.
+        """
         assert self.begin_index - 1 <= index <= self.last_index, (self.begin_index, index, self.last_index)
         if index < self.begin_index:
             return self._begin_prev_term

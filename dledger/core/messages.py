@@ -88,8 +88,8 @@ class Push:
 
     `span` is None in a probe, which only asks whether the logs agree at `prev_index`. `payload` holds the encoded
     entries, `span.length` bytes as they stand in the leader's file; in a `Send` effect it is None, and the driver
-    reads it from the store. `prev_term` is -1 when the leader no longer knows it. `memberships` never travels: the
-    receiver's driver finds them in the payload. `is_founding` is as in `Heartbeat`.
+    reads it from the store. `prev_term` may be `UNKNOWN_TERM`: the leader has no entry there any more. `memberships`
+    never travels: the receiver's driver finds them in the payload. `is_founding` is as in `Heartbeat`.
     """
 
     term: int
@@ -190,7 +190,7 @@ class ResetLog:
 
     Attributes:
         begin_index, begin_position: where the leader's log begins; everything before was committed.
-        prev_term: term of the entry before; -1 before index 0.
+        prev_term: term of the entry before, or one not below it; `NO_TERM` before index 0.
         membership: the newest one that the leader knows to be committed, and the index of its entry; the entry may
             stand in the log that follows.
         snapshot_index: last entry in the snapshot that was sent before; -1 without one.

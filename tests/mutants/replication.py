@@ -13,7 +13,7 @@ import dledger.entry_walk
 from dledger.core.commits import advance_commit
 from dledger.core.events import TruncateFrom
 from dledger.core.log_tail import LogTail
-from dledger.types import NO_INDEX, Role
+from dledger.types import NO_INDEX, UNKNOWN_TERM, Role
 from tests.mutants.durability import EqualToAll
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_elections, with_figure_8
@@ -109,6 +109,15 @@ def push_is_taken_without_the_check_of_the_entry_before(patch):
     patch.setattr(dledger.core.follower, "_agrees", lambda state, index, term: True)
 
 
+def term_that_is_not_known_agrees_with_anything(patch):
+    original = dledger.core.follower._agrees
+    patch.setattr(
+        dledger.core.follower,
+        "_agrees",
+        lambda state, index, term: term == UNKNOWN_TERM or original(state, index, term),
+    )
+
+
 def corrupt_push_is_accepted(patch):
     patch.setattr(dledger.entry_walk, "crc32c", lambda *_: EqualToAll())
     patch.setattr(dledger.entry_push, "crc32c", lambda *_: EqualToAll())
@@ -176,6 +185,14 @@ MUTANTS = (
         push_is_taken_without_the_check_of_the_entry_before,
         "log matching",
         Seeds((*FORKED, "Violation: push", "CorruptPush"), with_elections),
+    ),
+    Mutant(
+        term_that_is_not_known_agrees_with_anything,
+        "log matching",
+        Tests(
+            "tests/unit/core/test_replication.py::"
+            "test_a_term_that_the_leader_does_not_know_any_more_agrees_only_with_what_is_committed"
+        ),
     ),
     Mutant(
         corrupt_push_is_accepted,

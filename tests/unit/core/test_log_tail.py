@@ -8,7 +8,7 @@ import pytest
 
 from dledger.core.log_tail import LogTail
 from dledger.core.quorum import majority_value, quorum_of
-from dledger.types import LogState, TermRun
+from dledger.types import NO_TERM, UNKNOWN_TERM, LogState, TermRun
 
 
 def as_tail(begin: int, terms: list[int]) -> LogTail:
@@ -57,3 +57,11 @@ def test_majorities():
     assert majority_value([5, 3, 9]) == 5
     assert majority_value([1, 9, 9, 1, 1]) == 1
     assert majority_value([4, 2]) == 2
+
+
+def test_empty_log_whose_last_term_is_not_known_is_the_least_up_to_date():
+    log = LogTail(LogState(begin_index=6, begin_prev_term=UNKNOWN_TERM, last_index=5))
+
+    assert (log.term_at(5), log.last_term) == (UNKNOWN_TERM, NO_TERM)
+    assert log.is_up_to_date(0, 0)
+    assert not LogTail(LogState(0, NO_TERM, 0, (TermRun(0, 0),))).is_up_to_date(5, log.last_term)

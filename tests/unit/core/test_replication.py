@@ -19,7 +19,7 @@ from dledger.core.events import (
 )
 from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
 from dledger.errors import InvariantBroken
-from dledger.types import Role, Span
+from dledger.types import UNKNOWN_TERM, Role, Span
 
 THREE = {"a": [], "b": [], "c": []}
 
@@ -356,3 +356,16 @@ def test_a_follower_that_forgot_what_it_compared_is_probed_by_an_idle_leader(gro
 
     assert again.raft.commit_index == 2
     assert not leader.raft.state.leader.progress["b"].is_probing
+
+
+def test_a_term_that_the_leader_does_not_know_any_more_agrees_only_with_what_is_committed(group):
+    follower = group({"a": [1] * 4, "b": [1] * 4, "c": [1] * 4})["b"]
+    follower.step(Received("a", Push(2, prev_index=1, prev_term=1, commit_index=1, span=None)))
+    assert follower.raft.commit_index == 1
+
+    committed = follower.step(Received("a", Push(2, prev_index=1, prev_term=UNKNOWN_TERM, commit_index=1, span=None)))
+    later = follower.step(Received("a", Push(2, prev_index=2, prev_term=UNKNOWN_TERM, commit_index=2, span=None)))
+
+    assert committed == [Send("a", PushAccepted(2, match_index=1))]
+    assert [type(effect.message) for effect in later if isinstance(effect, Send)] == [PushRefused]
+    assert follower.raft.commit_index == 1

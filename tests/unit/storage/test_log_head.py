@@ -7,7 +7,7 @@ import pytest
 from dledger.entry_store import CorruptPush, EntryNotFound, EntryStore, EntryStoreConfig
 from dledger.log_head import LogHead, LogHeadFile, LogHeadUnreadable
 from dledger.testing.faults import SimulatedCrash
-from dledger.types import LogState, TermRun
+from dledger.types import UNKNOWN_TERM, LogState, TermRun
 from store.errors import CorruptData, DiskFull
 from store.os_files import OsFiles
 
@@ -151,7 +151,7 @@ def test_head_of_a_file_that_somebody_else_deleted_is_found_without_a_term(long_
 
     store = long_log.open()
 
-    assert (store.begin_index, store.begin_prev_term, store.last_index) == (8, -1, 21)
+    assert (store.begin_index, store.begin_prev_term, store.last_index) == (8, UNKNOWN_TERM, 21)
     assert "somebody else deleted" in store.recovery_notes[0]
 
 

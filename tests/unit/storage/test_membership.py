@@ -6,7 +6,7 @@ from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
 from dledger.entry_codec import RAW_ENTRY_CODEC
 from dledger.membership_codec import MembershipUnreadable
 from dledger.membership_file import FILE_SIZE_BYTES, MembershipFile, drop_unheld
-from dledger.types import Member, Membership, MembershipEntry
+from dledger.types import UNKNOWN_TERM, Member, Membership, MembershipEntry
 from store.os_files import OsFiles
 
 TWO = Membership((Member("n1", "h:1"), Member("ñ2", "h:2", is_voter=False, incarnation=2**63)))
@@ -71,7 +71,7 @@ def test_check_of_a_push_finds_its_memberships(make_log):
 
     def check(first_index, last_index):
         span = source.span_of(first_index, last_index)
-        return target.check_push(span, source.read_span(span), None)
+        return target.check_push(span, source.read_span(span), UNKNOWN_TERM)
 
     assert check(0, 4) == (MembershipEntry(1, TWO), MembershipEntry(3, ONE))
     assert check(2, 3) == (MembershipEntry(3, ONE),)
