@@ -106,13 +106,13 @@ class Broker:
         self._replica.when_standing_changes(self._changed.set)
         while True:
             self._changed.clear()
-            registrar.say(self._registration())
+            registrar.say(self._registration(), self._service.topics)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_REGISTRATION_INTERVAL_S):
                     await self._changed.wait()
 
     async def _announced(self, registrar: Registrar) -> None:
-        registrar.say(self._registration())
+        registrar.say(self._registration(), self._service.topics)
         await registrar.settled(_ANNOUNCE_LIMIT_S)
 
     def _registration(self) -> Registration | None:

@@ -20,9 +20,11 @@ Not here: whether an offset is beyond the end of its queue (the service knows th
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from itertools import islice
 from types import MappingProxyType
 from typing import Final, assert_never
 
@@ -46,6 +48,8 @@ from dledger.entry import Entry
 from store.errors import IllegalMessage
 
 TOPICS_MAX: Final = 100_000
+# Of so many changes of topics it is known which topic they were of, for name servers that know an older version.
+CHANGED_TOPICS_MAX: Final = 1_000
 GROUPS_MAX: Final = 100_000
 OFFSETS_MAX: Final = 2_000_000
 
@@ -107,6 +111,8 @@ class BrokerState:
         self._command_of = command_of
         self._content = Content()
         self._offsets_count = 0
+        # One for each of the latest versions of the topics, the newest last; empty after a snapshot was loaded.
+        self._changed_topics: deque[str] = deque(maxlen=CHANGED_TOPICS_MAX)
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -134,6 +140,13 @@ class BrokerState:
     def topics_version(self) -> int:
         """How often topics were changed."""
         return self._content.topics_version
+
+    def topics_changed_since(self, version: int) -> set[str] | None:
+        """Return the names of topics that were changed or deleted since a version; None: nobody remembers."""
+        count = self.topics_version - version
+        if not 0 <= count <= len(self._changed_topics):
+            return None
+        return set(islice(reversed(self._changed_topics), count))
 
     def offset(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
         """Return how far a group has consumed a queue; None when nothing is kept."""
@@ -191,13 +204,17 @@ class BrokerState:
         if known is None and len(topics) >= TOPICS_MAX:
             return _too_much("topics", TOPICS_MAX)
         topics[topic.name] = topic
-        self._content.topics_version += 1
+        self._topic_changed(topic.name)
         return _CHANGED
+
+    def _topic_changed(self, name: str) -> None:
+        self._content.topics_version += 1
+        self._changed_topics.append(name)
 
     def _delete_topic(self, name: str) -> Applied:
         if self._content.topics.pop(name, None) is None:
             return _unknown_topic(name)
-        self._content.topics_version += 1
+        self._topic_changed(name)
         for kept in self._content.offsets.values():
             for key in [key for key in kept if key[0] == name]:
                 del kept[key]
@@ -282,6 +299,7 @@ class BrokerState:
         """
         self._content = decode_snapshot(content)
         self._offsets_count = sum(map(len, self._content.offsets.values()))
+        self._changed_topics.clear()
 
 
 def _unknown_topic(name: str) -> Applied:

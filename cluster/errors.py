@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import grpc
 
-from cluster.route_table import IllegalRegistration, StaleRegistration, TooManyBrokers, UnknownBroker
+from cluster.route_table import IllegalRegistration, StaleRegistration, TooManyBrokers, TooManyTopics, UnknownBroker
 from cluster.v1 import answer_pb2
 from dledger.client.failures import describe, never_left
 from dledger.errors import DLedgerError, ResponseCode, outcome_of
@@ -214,6 +214,7 @@ _REASONS: Final[dict[type[BaseException], Reason]] = {
     IllegalRegistration: Reason.ILLEGAL_REGISTRATION,
     StaleRegistration: Reason.STALE_REGISTRATION,
     TooManyBrokers: Reason.TOO_MANY_BROKERS,
+    TooManyTopics: Reason.TOO_MUCH_STATE,
     UnknownBroker: Reason.UNKNOWN_BROKER,
     TooManyWaiters: Reason.TOO_MANY_WAITERS,
     StoreStopped: Reason.STORE_STOPPED,

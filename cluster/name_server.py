@@ -3,7 +3,7 @@
 A name server that was started anew knows nothing; every broker's next heartbeat, 30 s later at most, is answered with
 "register again". Clients keep the routes that they have meanwhile, and are told that others may be missing.
 
-Not here: what is kept (`cluster.route_table`), who sends registrations (`cluster.registration`).
+Not here: what is kept (`cluster.registered_brokers`), who sends registrations (`cluster.registration`).
 """
 
 # ruff: noqa: ARG002, N802  (gRPC prescribes names and arguments of the methods)
@@ -13,9 +13,10 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 import grpc.aio
@@ -23,24 +24,30 @@ from google.protobuf.message import Message
 
 from cluster.errors import answer_of
 from cluster.process import GRACE_S, run_process, say_ready, wait_end
+from cluster.registered_brokers import HeartbeatAnswer, RouteTable, Taken
 from cluster.registration import HEARTBEAT_INTERVAL_S
 from cluster.request_bounds import NAME_SERVER_BOUNDS
-from cluster.route_messages import registered_broker, registration_of, route_response
-from cluster.route_table import SCAN_INTERVAL_MS, HeartbeatAnswer, RouteTable, StaleRegistration
+from cluster.route_messages import extent_of, registered_broker, registration_of, route_response
+from cluster.route_table import SCAN_INTERVAL_MS, BrokerRoute, StaleRegistration
+from cluster.turns import in_turns
 from cluster.v1 import answer_pb2, nameserver_pb2, nameserver_pb2_grpc
 from dledger.config import Address
 from dledger.errors import DLedgerError
-from dledger.grpc_server import SERVER_OPTIONS, Served, start_grpc_server
+from dledger.grpc_server import Served, start_grpc_server
 from dledger.request_guard import Guard
 from store.errors import IllegalRequest, StoreError
+from store.log_order import Steps
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 # Within it every broker has registered with a name server that was started anew: a heartbeat, and one more try.
 YOUNG_MS = int(HEARTBEAT_INTERVAL_S * 1000) + 5_000
 _CALLS_MAX = 1_024
-# A hundred thousand topics with names of average length; options that stand later win.
-_OPTIONS = (*SERVER_OPTIONS, ("grpc.max_receive_message_length", 32 << 20), ("grpc.max_send_message_length", 32 << 20))
+# Of one answer of ListTopics: at most 2.5 MiB.
+TOPICS_PER_PAGE = 10_000
+_NAMES_PER_STEP = 10_000
+# Nodes that the routes of one answer name, all together, unless one topic alone has more: some 3 MiB.
+_ROUTE_NODES_MAX = 30_000
 
 logger = logging.getLogger(__name__)
 
@@ -68,10 +75,15 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         guard = Guard(NAME_SERVER_BOUNDS, _refuse)
         return Served(nameserver_pb2_grpc.add_NameServerServicer_to_server, self, descriptor, guard)
 
+    @property
+    def topics_count(self) -> int:
+        """How many topics are kept, of all brokers, also of registrations whose last piece is to come."""
+        return self._table.topics_count
+
     def scan(self) -> None:
         """Drop brokers that were silent for too long."""
         for name in self._table.scan(self._clock_ms()):
-            logger.warning("broker_dropped broker=%s: it was silent for too long", name)
+            logger.warning("broker_dropped broker=%r: it was silent for too long", name)
 
     # ------------------------------------------------------------------------------------------------ from brokers
 
@@ -82,14 +94,18 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         response = nameserver_pb2.RegisterResponse()
         with _answered(response):
             registration = registration_of(request)
-            if self._table.register(registration, self._clock_ms()):
+            taken = self._table.register(registration, self._clock_ms(), extent_of(request))
+            response.wants_all = taken is Taken.WANTS_ALL
+            if taken is Taken.CHANGED:
                 logger.info(
-                    "registered broker=%s term=%d sequence=%d leader=%s topics=%d",
+                    "registered broker=%r term=%d sequence=%d leader=%r topics=%d deleted=%d is_difference=%s",
                     registration.broker,
                     registration.term,
                     registration.sequence,
                     registration.leader_address,
                     len(registration.topics),
+                    len(request.deleted_topics),
+                    request.HasField("since_sequence"),
                 )
         return response
 
@@ -110,23 +126,49 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         response = nameserver_pb2.UnregisterResponse()
         with _answered(response):
             self._table.unregister(request.broker, request.term, self._clock_ms())
-            logger.info("unregistered broker=%s term=%d", request.broker, request.term)
+            logger.info("unregistered broker=%r term=%d", request.broker, request.term)
         return response
 
     # ------------------------------------------------------------------------------------------------- for clients
 
     async def Route(self, request: nameserver_pb2.RouteRequest, context: Context) -> nameserver_pb2.RouteResponse:
         """Say which brokers have the topics."""
-        response = route_response({topic: self._table.routes(topic) for topic in request.topics})
+        routes = await in_turns(self._routes(request.topics))
+        response = route_response(routes)
         is_young = self._clock_ms() - self._begin_ms < YOUNG_MS
-        response.may_lack_topics = is_young or self._table.is_empty
+        response.may_lack_topics = is_young or self._table.is_empty or len(routes) < len(set(request.topics))
         return response
+
+    def _routes(self, topics: Iterable[str]) -> Steps[dict[str, list[BrokerRoute]]]:
+        """Return the routes of topics, in order, as many of them as one answer holds; of one topic all."""
+        found: dict[str, list[BrokerRoute]] = {}
+        nodes_count = 0
+        for topic in topics:
+            yield
+            routes = self._table.routes(topic)
+            nodes_count += sum(len(each.registration.nodes) for each in routes)
+            if found and nodes_count > _ROUTE_NODES_MAX:
+                break
+            found[topic] = routes
+        return found
 
     async def ListTopics(
         self, request: nameserver_pb2.ListRegisteredTopicsRequest, context: Context
     ) -> nameserver_pb2.ListRegisteredTopicsResponse:
         """Name all topics."""
-        return nameserver_pb2.ListRegisteredTopicsResponse(topics=self._table.topics())
+        names = await in_turns(self._page(request.after))
+        has_more = len(names) > TOPICS_PER_PAGE
+        return nameserver_pb2.ListRegisteredTopicsResponse(topics=names[:TOPICS_PER_PAGE], has_more=has_more)
+
+    def _page(self, after: str) -> Steps[list[str]]:
+        """Return the names behind `after` in order: those of one page, and one more."""
+        page: list[str] = []
+        names = (name for name in self._table.topics() if name > after)
+        while chunk := set(islice(names, _NAMES_PER_STEP)):
+            yield
+            # Equal to all names in order, cut off behind the page, without ever having all of them in order.
+            page = sorted(chunk.union(page))[: TOPICS_PER_PAGE + 1]
+        return page
 
     async def ListBrokers(
         self, request: nameserver_pb2.ListBrokersRequest, context: Context
@@ -142,7 +184,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         response = nameserver_pb2.SetWritableResponse()
         with _answered(response):
             count = self._table.set_writable(request.broker, is_writable=request.is_writable)
-            logger.info("set_writable broker=%s is_writable=%s", request.broker, request.is_writable)
+            logger.info("set_writable broker=%r is_writable=%s", request.broker, request.is_writable)
             response.topics_count = count
         return response
 
@@ -177,7 +219,7 @@ async def _serve(address: Address, stopped: asyncio.Future[signal.Signals]) -> N
         ServerNotStarted: the address is taken or wrong.
     """
     service = NameServer()
-    server = await start_grpc_server(address, [service.served()], options=_OPTIONS, calls_max=_CALLS_MAX)
+    server = await start_grpc_server(address, [service.served()], calls_max=_CALLS_MAX)
     say_ready(nameserver=address)
     try:
         while not stopped.done():

@@ -52,7 +52,7 @@ def run_process(command: str, serve: Serve) -> int:
             f"dledger {command}: refuses to run under python -O: it relies on its assertions to stop in time\n"
         )
         return EXIT_REFUSED
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    _log_to_standard_error()
     raise_limit()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
@@ -61,6 +61,28 @@ def run_process(command: str, serve: Serve) -> int:
             logger.critical("stopped: %s", error)
             return EXIT_FAILED
     return EXIT_STOPPED
+
+
+class LineFormatter(logging.Formatter):
+    """Words each record as one line: whatever of a request or of a peer stands in it cannot make another line.
+
+    Characters that end a line or steer a terminal are written as escapes; a traceback keeps its lines.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
+        """Return the line of a record (logging calls this)."""
+        line = super().formatMessage(record)
+        return line if line.isprintable() else "".join(map(_escaped, line))
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+def _log_to_standard_error() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 async def _run(serve: Serve) -> None:

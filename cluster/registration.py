@@ -1,8 +1,10 @@
 """Registers a broker with all name servers: every 30 s, and at once when something has changed.
 
 One task for each name server, so that one that is down or slow holds up no other. What has not changed costs only a
-heartbeat. A failure is logged once, until the name server answers again; meanwhile it is tried every few seconds. A
-connection that ends is a failure, too: a name server that was started anew need not wait for the next heartbeat.
+heartbeat, a changed topic one request with that topic. All topics are sent to a name server that knows none, piece by
+piece, so that a hundred thousand of them hold up nobody. A failure is logged once, until the name server answers again;
+meanwhile it is tried every few seconds. A connection that ends is a failure, too: a name server that was started anew
+need not wait for the next heartbeat.
 
 Only the leader registers: `say(None)` while this node does not lead. A leader that is deposed just falls silent; the
 next one's registration takes its place, because its term is higher.
@@ -14,16 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Self
+from itertools import count
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 import grpc
 import grpc.aio
 
 from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
 from cluster.route_messages import register_request
-from cluster.route_table import Registration
+from cluster.route_table import TOPICS_PER_REGISTRATION_MAX, Extent, Registration, TopicQueues
 from cluster.v1 import nameserver_pb2
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.client.endpoints import parse_endpoints
@@ -37,6 +40,30 @@ if TYPE_CHECKING:
     from cluster.v1.nameserver_pb2_grpc import NameServerAsyncStub
 
 logger = logging.getLogger(__name__)
+
+
+class TopicChange(NamedTuple):
+    """What has changed of a broker's topics: new and changed ones, and the names of those that are gone."""
+
+    topics: Sequence[TopicQueues]
+    deleted: tuple[str, ...]
+
+
+class TopicSource(Protocol):
+    """The topics of a broker, of which there may be a hundred thousand: nobody asks for all of them at once."""
+
+    def changed_since(self, sequence: int) -> TopicChange | None:
+        """Return what has changed since a sequence; None: that is not known any more."""
+        ...
+
+    def pieces(self) -> Iterator[Sequence[TopicQueues]]:
+        """Yield all topics, at most `TOPICS_PER_REGISTRATION_MAX` at a time; those of a piece as they are then."""
+        ...
+
+
+def _pieces(topics: Sequence[TopicQueues]) -> Iterator[Sequence[TopicQueues]]:
+    for begin in range(0, len(topics), TOPICS_PER_REGISTRATION_MAX):
+        yield topics[begin : begin + TOPICS_PER_REGISTRATION_MAX]
 
 
 class Registrar:
@@ -63,10 +90,15 @@ class Registrar:
         ]
         self._tasks: list[asyncio.Task[None]] = []
 
-    def say(self, registration: Registration | None) -> None:
-        """Have this registered everywhere, in place of what was said before; None: nothing any more, from now on."""
+    def say(self, registration: Registration | None, topics: TopicSource | None = None) -> None:
+        """Have this registered everywhere, in place of what was said before; None: nothing any more, from now on.
+
+        Args:
+            registration: without topics, where `topics` has them; a change of them is one of its sequence.
+            topics: of the broker, as they are when they are asked for.
+        """
         for reporter in self._reporters:
-            reporter.say(registration)
+            reporter.say(registration, topics)
 
     async def settled(self, time_limit_s: float) -> None:
         """Return when every name server was told what was said last, or cannot be, or the time is over."""
@@ -102,6 +134,7 @@ class _Reporter:
         self._heartbeat_interval_s = heartbeat_interval_s
         self._retry_interval_s = retry_interval_s
         self._wanted: Registration | None = None
+        self._topics: TopicSource | None = None
         self._accepted: Registration | None = None
         self._changed = asyncio.Event()
         # Set while what is wanted was reported, well or not.
@@ -111,9 +144,9 @@ class _Reporter:
         self._channel: grpc.aio.Channel | None = None
         self._watcher: asyncio.Task[None] | None = None
 
-    def say(self, registration: Registration | None) -> None:
+    def say(self, registration: Registration | None, topics: TopicSource | None) -> None:
         if registration != self._wanted:
-            self._wanted = registration
+            self._wanted, self._topics = registration, topics
             self._settled.clear()
             self._changed.set()
 
@@ -150,8 +183,9 @@ class _Reporter:
             return True
         try:
             if registration != self._accepted or not await self._heartbeat(registration):
-                self._accepted = None
-                await self._register(registration)
+                accepted, self._accepted = self._accepted, None
+                if not await self._register_change(registration, accepted):
+                    await self._register_all(registration)
                 self._accepted = registration
         except RequestFailed as failure:
             return self._failed(failure)
@@ -198,12 +232,43 @@ class _Reporter:
         check_answer(response.answer, self._address)
         return response.is_registered
 
-    async def _register(self, registration: Registration) -> None:
+    async def _register_change(self, registration: Registration, accepted: Registration | None) -> bool:
+        """Say what has changed since the name server accepted a registration; return False: all must be said."""
+        if accepted is None or self._topics is None or accepted == registration:
+            return False
+        if (accepted.broker, accepted.term) != (registration.broker, registration.term):
+            return False
+        change = self._topics.changed_since(accepted.sequence)
+        if change is None or max(len(change.topics), len(change.deleted)) > TOPICS_PER_REGISTRATION_MAX:
+            return False
+        extent = Extent(accepted.sequence, change.deleted)
+        return await self._register(register_request(registration, change.topics, extent))
+
+    async def _register_all(self, registration: Registration) -> None:
+        """Say all topics, in pieces of which each is made when the one before has gone; once more if one was lost."""
+        is_taken = False
+        for _ in range(2):
+            pieces = _pieces(registration.topics) if self._topics is None else self._topics.pieces()
+            piece = next(pieces, ())
+            for number in count():
+                following = next(pieces, None)
+                extent = Extent(piece=number, has_more=following is not None)
+                is_taken = await self._register(register_request(registration, piece, extent))
+                if following is None or not is_taken:
+                    break
+                piece = following
+            if is_taken:
+                return
+        raise RequestFailed(Reason.SERVICE_NOT_AVAILABLE, f"{self._address} takes no registration in pieces")
+
+    async def _register(self, request: nameserver_pb2.RegisterRequest) -> bool:
+        """Send one request; return False: the name server does not hold what it adds to."""
         try:
-            response = await self._stub().Register(register_request(registration), timeout=_CALL_TIMEOUT_S)
+            response = await self._stub().Register(request, timeout=_CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise self._lost(error) from error
         check_answer(response.answer, self._address)
+        return not response.wants_all
 
     def _lost(self, error: grpc.aio.AioRpcError) -> RequestFailed:
         return failure_of_call(self._address, error.code(), error.details() or "", "NameServer")

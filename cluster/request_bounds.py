@@ -189,7 +189,7 @@ _NAME: Final = Text(128)
 _TERM: Final = Number(0, TERM_MAX)
 
 NAME_SERVER_BOUNDS: Final[Bounds] = {
-    "cluster.v1.BrokerNode": {"id": NAME, "address": ADDRESS},
+    "cluster.v1.BrokerNode": {"id": Text(32), "address": ADDRESS},
     "cluster.v1.TopicQueues": {
         "topic": NAME,
         "read_queues": Number(0, QUEUES_MAX),
@@ -202,14 +202,18 @@ NAME_SERVER_BOUNDS: Final[Bounds] = {
         "cluster": _NAME,
         "term": _TERM,
         "sequence": ANY_NUMBER,
-        "leader_id": NAME,
+        "leader_id": Text(32),
         "nodes": Many(NODES_MAX, FIELDS),
         "topics": Many(TOPICS_PER_REGISTRATION_MAX, FIELDS),
+        "since_sequence": ANY_NUMBER,
+        "deleted_topics": Many(TOPICS_PER_REGISTRATION_MAX, NAME),
+        "piece": ANY_NUMBER,
+        "has_more": ANY_NUMBER,
     },
     "cluster.v1.HeartbeatRequest": {"broker": _NAME, "term": _TERM, "sequence": ANY_NUMBER},
     "cluster.v1.UnregisterRequest": {"broker": _NAME, "term": _TERM},
     "cluster.v1.RouteRequest": {"topics": Many(ROUTE_TOPICS_MAX, NAME)},
-    "cluster.v1.ListRegisteredTopicsRequest": {},
+    "cluster.v1.ListRegisteredTopicsRequest": {"after": NAME},
     "cluster.v1.ListBrokersRequest": {},
     "cluster.v1.SetWritableRequest": {"broker": _NAME, "is_writable": ANY_NUMBER},
 }

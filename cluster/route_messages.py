@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final
 
-from cluster.route_table import BrokerNode, BrokerRoute, KnownBroker, Registration, TopicQueues
+from cluster.route_table import (
+    ALL,
+    BROKERS_MAX,
+    NODES_MAX,
+    BrokerNode,
+    BrokerRoute,
+    Extent,
+    IllegalRegistration,
+    KnownBroker,
+    Registration,
+    TopicQueues,
+)
 from cluster.v1 import nameserver_pb2 as pb
-from store.topics import AUTO_CREATE_TOPIC
+from store.errors import IllegalMessage
+
+# As many as two topics of one broker may have: beyond it a client would be busy for a second with one route.
+QUEUES_PER_ROUTE_MAX: Final = 131_072
+
+logger = logging.getLogger(__name__)
 
 
-def register_request(registration: Registration) -> pb.RegisterRequest:
-    """Return the request that registers a broker."""
+def register_request(
+    registration: Registration, topics: Sequence[TopicQueues], extent: Extent = ALL
+) -> pb.RegisterRequest:
+    """Return the request that registers a broker with these topics."""
     return pb.RegisterRequest(
         broker=registration.broker,
         cluster=registration.cluster,
@@ -18,8 +39,18 @@ def register_request(registration: Registration) -> pb.RegisterRequest:
         sequence=registration.sequence,
         leader_id=registration.leader_id,
         nodes=_nodes(registration),
-        topics=[_queues(each) for each in registration.topics],
+        topics=[_queues(each) for each in topics],
+        since_sequence=extent.since_sequence,
+        deleted_topics=extent.deleted,
+        piece=extent.piece,
+        has_more=extent.has_more,
     )
+
+
+def extent_of(request: pb.RegisterRequest) -> Extent:
+    """Return what the topics of a request are."""
+    since = request.since_sequence if request.HasField("since_sequence") else None
+    return Extent(since, tuple(request.deleted_topics), request.piece, request.has_more)
 
 
 def registration_of(request: pb.RegisterRequest) -> Registration:
@@ -47,8 +78,42 @@ def route_response(routes: Mapping[str, Sequence[BrokerRoute]]) -> pb.RouteRespo
 
 
 def routes_of(response: pb.RouteResponse) -> dict[str, tuple[BrokerRoute, ...]]:
-    """Return the routes of an answer by topic; their registrations hold that one topic."""
-    return {each.topic: tuple(_broker_route_of(broker) for broker in each.brokers) for each in response.routes}
+    """Return the routes of an answer by topic; their registrations hold that one topic.
+
+    Whoever answers may be wrong, or mean harm: a route that cannot be is left out, and logged, and so is what goes
+    beyond `QUEUES_PER_ROUTE_MAX` queues of one topic, for a client makes something of each queue.
+    """
+    return {each.topic: tuple(_possible(each)) for each in response.routes}
+
+
+def _possible(route: pb.TopicRoute) -> Iterator[BrokerRoute]:
+    """Yield the routes to one topic that can be."""
+    queues_count = 0
+    for each in islice(route.brokers, BROKERS_MAX):
+        try:
+            check_route(each)
+        except (IllegalRegistration, IllegalMessage) as error:
+            logger.warning(
+                "route_left_out topic=%r broker=%r reason=%r", route.topic[:255], each.broker[:128], str(error)
+            )
+            continue
+        queues_count += max(each.queues.read_queues, each.queues.write_queues)
+        if queues_count > QUEUES_PER_ROUTE_MAX:
+            logger.warning("route_cut topic=%r queues_max=%d", route.topic, QUEUES_PER_ROUTE_MAX)
+            return
+        yield _broker_route_of(each)
+
+
+def check_route(route: pb.BrokerRoute) -> None:
+    """Raise unless a route can be.
+
+    Raises:
+        IllegalRegistration, IllegalMessage: what is wrong.
+    """
+    # Before they are copied: a list may have any length.
+    if len(route.nodes) > NODES_MAX:
+        raise IllegalRegistration("nodes", f"at most {NODES_MAX}", str(len(route.nodes)))
+    _broker_route_of(route).registration.check(is_leader_needed=False)
 
 
 def registered_broker(known: KnownBroker) -> pb.RegisteredBroker:
@@ -60,7 +125,7 @@ def registered_broker(known: KnownBroker) -> pb.RegisteredBroker:
         term=registration.term,
         leader_id=registration.leader_id,
         nodes=_nodes(registration),
-        topics_count=sum(queues.topic != AUTO_CREATE_TOPIC for queues in registration.topics),
+        topics_count=known.topics_count,
         silent_ms=known.silent_ms,
         is_writable=known.is_writable,
     )

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
 from cluster.broker_commands import DeleteGroup, DeleteTopic, SetGroup, SetTopic
 from cluster.broker_core import DONE, BrokerCore
 from cluster.broker_state import Verdict
 from cluster.errors import Reason, RequestFailed
 from cluster.group_members import GroupMembers
+from cluster.registration import TopicChange
 from cluster.route_messages import route_response
-from cluster.route_table import BrokerRoute, Registration, TopicQueues
+from cluster.route_table import TOPICS_PER_REGISTRATION_MAX, BrokerRoute, Registration, TopicQueues
 from cluster.topic_config import PERMISSION_INHERIT, PERMISSION_READ, PERMISSION_WRITE, GroupConfig, TopicConfig
+from cluster.turns import in_turns
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import nameserver_pb2
 from store.errors import IllegalRequest
+from store.log_order import Steps
 from store.topics import AUTO_CREATE_TOPIC, is_system_topic
 
 
@@ -55,11 +61,18 @@ class TopicCalls:
     async def list_topics(self, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
         """Return topics, in order of their names."""
         await self._core.confirm()
-        topics = self._core.replica.state.topics
         if request.topic:
             return pb.ListTopicsResponse(topics=[topic_message(self._core.known_topic(request.topic))])
-        names = sorted(name for name in topics if request.is_system_included or not is_system_topic(name))
-        return pb.ListTopicsResponse(topics=[topic_message(topics[name]) for name in names])
+        return await in_turns(self._all_topics(is_system_included=request.is_system_included))
+
+    def _all_topics(self, *, is_system_included: bool) -> Steps[pb.ListTopicsResponse]:
+        topics, response = self._core.replica.state.topics, pb.ListTopicsResponse()
+        for name in sorted(topics):
+            yield
+            topic = topics.get(name)
+            if topic is not None and (is_system_included or not is_system_topic(name)):
+                response.topics.append(topic_message(topic))
+        return response
 
     # ----------------------------------------------------------------------------------------------------- groups
 
@@ -114,19 +127,34 @@ class TopicCalls:
 
     # ----------------------------------------------------------------------------------------- what the broker says
 
-    def registration(self, topics: tuple[TopicQueues, ...] | None = None) -> Registration:
-        """Return what a name server is told of this broker by its leader; all topics unless some are named.
+    def changed_since(self, sequence: int) -> TopicChange | None:
+        """See `cluster.registration.TopicSource`."""
+        state = self._core.replica.state
+        names = state.topics_changed_since(sequence)
+        if names is None:
+            return None
+        shown = [state.topics[name] for name in names if name in state.topics and not is_system_topic(name)]
+        return TopicChange([topic_queues(each) for each in shown], tuple(names - state.topics.keys()))
+
+    def pieces(self) -> Iterator[Sequence[TopicQueues]]:
+        """See `cluster.registration.TopicSource`.
 
         Among all topics is `AUTO_CREATE_TOPIC` where a put creates topics: routes of unknown ones are made of it.
         """
+        options, state = self._core.options, self._core.replica.state
+        if options.auto_create_topic_enable:
+            count = options.default_topic_queue_nums
+            permission = PERMISSION_READ | PERMISSION_WRITE | PERMISSION_INHERIT
+            yield [TopicQueues(AUTO_CREATE_TOPIC, count, count, permission)]
+        names = iter(list(state.topics))
+        while some := list(islice(names, TOPICS_PER_REGISTRATION_MAX)):
+            # Of those that are deleted or changed meanwhile the next difference tells.
+            topics = filter(None, map(state.topics.get, some))
+            yield [topic_queues(each) for each in topics if not is_system_topic(each.name)]
+
+    def registration(self, topics: tuple[TopicQueues, ...] = ()) -> Registration:
+        """Return what a name server is told of this broker by its leader, with these topics."""
         options, standing = self._core.options, self._core.replica.standing()
-        if topics is None:
-            state = self._core.replica.state
-            topics = tuple(topic_queues(each) for each in state.topics.values() if not is_system_topic(each.name))
-            if options.auto_create_topic_enable:
-                count = options.default_topic_queue_nums
-                permission = PERMISSION_READ | PERMISSION_WRITE | PERMISSION_INHERIT
-                topics += (TopicQueues(AUTO_CREATE_TOPIC, count, count, permission),)
         return Registration(
             broker=options.broker,
             cluster=options.cluster,

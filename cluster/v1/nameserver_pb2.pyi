@@ -95,6 +95,10 @@ class RegisterRequest(_message.Message):
     LEADER_ID_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    SINCE_SEQUENCE_FIELD_NUMBER: _builtins.int
+    DELETED_TOPICS_FIELD_NUMBER: _builtins.int
+    PIECE_FIELD_NUMBER: _builtins.int
+    HAS_MORE_FIELD_NUMBER: _builtins.int
     broker: _builtins.str
     """The broker: the name of its Raft group."""
     cluster: _builtins.str
@@ -105,14 +109,25 @@ class RegisterRequest(_message.Message):
     """Grows with each change within the term, so that two registrations that overtake each other are told apart."""
     leader_id: _builtins.str
     """The leader; one of `nodes`."""
+    since_sequence: _builtins.int
+    """Set: `topics` are those that are new or changed since the registration of this sequence in the same term, and
+    `deleted_topics` those that are gone; all others are as they were.
+    """
+    piece: _builtins.int
+    """Of a registration in pieces, which one this is, from 0; all of them have the same term and sequence. The name server
+    keeps to what it knew until it has the last one.
+    """
+    has_more: _builtins.bool
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerNode]:
         """All nodes, the leader among them; at most 32."""
 
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicQueues]:
-        """All topics that clients may use; at most 100,000."""
+        """All topics that clients may use, at most 100,000, or those of this piece; at most 2,000 in one request."""
 
+    @_builtins.property
+    def deleted_topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -123,12 +138,18 @@ class RegisterRequest(_message.Message):
         leader_id: _builtins.str = ...,
         nodes: _abc.Iterable[Global___BrokerNode] | None = ...,
         topics: _abc.Iterable[Global___TopicQueues] | None = ...,
+        since_sequence: _builtins.int | None = ...,
+        deleted_topics: _abc.Iterable[_builtins.str] | None = ...,
+        piece: _builtins.int = ...,
+        has_more: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_since_sequence", b"_since_sequence", "since_sequence", b"since_sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "cluster", b"cluster", "leader_id", b"leader_id", "nodes", b"nodes", "sequence", b"sequence", "term", b"term", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_since_sequence", b"_since_sequence", "broker", b"broker", "cluster", b"cluster", "deleted_topics", b"deleted_topics", "has_more", b"has_more", "leader_id", b"leader_id", "nodes", b"nodes", "piece", b"piece", "sequence", b"sequence", "since_sequence", b"since_sequence", "term", b"term", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__since_sequence: _TypeAlias = _typing.Literal["since_sequence"]  # noqa: Y015
+    _WhichOneofArgType__since_sequence: _TypeAlias = _typing.Literal["_since_sequence", b"_since_sequence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__since_sequence) -> _WhichOneofReturnType__since_sequence | None: ...
 
 Global___RegisterRequest: _TypeAlias = RegisterRequest  # noqa: Y015
 
@@ -137,16 +158,20 @@ class RegisterResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ANSWER_FIELD_NUMBER: _builtins.int
+    WANTS_ALL_FIELD_NUMBER: _builtins.int
+    wants_all: _builtins.bool
+    """The name server does not hold what this adds to: send all topics, from the first piece on. Nothing was changed."""
     @_builtins.property
     def answer(self) -> _answer_pb2.Answer: ...
     def __init__(
         self,
         *,
         answer: _answer_pb2.Answer | None = ...,
+        wants_all: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "wants_all", b"wants_all"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -347,7 +372,7 @@ class RouteResponse(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     may_lack_topics: _builtins.bool
     """True: a topic that is left out may exist all the same, so ask again. A name server says so that was started just
-    now, or that no broker has registered with; a broker's node, while it does not take puts.
+    now, that no broker has registered with, or whose answer would be too large; a broker's node, while it takes no puts.
     """
     broker: _builtins.str
     """Of a broker's node: the broker that it is a node of, and the term in which it is. Its queues are the leader's word
@@ -381,12 +406,17 @@ Global___RouteResponse: _TypeAlias = RouteResponse  # noqa: Y015
 class ListRegisteredTopicsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    AFTER_FIELD_NUMBER: _builtins.int
+    after: _builtins.str
+    """Only names behind this one in order: the last of the page before; empty: from the first on."""
     def __init__(
         self,
+        *,
+        after: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -398,21 +428,25 @@ class ListRegisteredTopicsResponse(_message.Message):
 
     ANSWER_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    HAS_MORE_FIELD_NUMBER: _builtins.int
+    has_more: _builtins.bool
+    """There are more behind the last one."""
     @_builtins.property
     def answer(self) -> _answer_pb2.Answer: ...
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """In order."""
+        """In order; at most 10,000."""
 
     def __init__(
         self,
         *,
         answer: _answer_pb2.Answer | None = ...,
         topics: _abc.Iterable[_builtins.str] | None = ...,
+        has_more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "has_more", b"has_more", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,16 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from cluster import route_table
+from cluster import registered_brokers
+from cluster.registered_brokers import HeartbeatAnswer, RouteTable, Taken
 from cluster.route_table import (
     SILENCE_MS_MAX,
     BrokerNode,
-    HeartbeatAnswer,
+    Extent,
     IllegalRegistration,
     Registration,
-    RouteTable,
     StaleRegistration,
     TooManyBrokers,
+    TooManyTopics,
     TopicQueues,
     UnknownBroker,
 )
@@ -43,7 +44,7 @@ def test_routes_of_a_topic_are_those_of_all_brokers_in_order_of_their_names() ->
     assert list(leaders(table)) == ["b0", "b1"]
     assert list(leaders(table, "events")) == ["b1"]
     assert leaders(table, "unknown") == {}
-    assert table.topics() == ["events", "orders"]
+    assert sorted(set(table.topics())) == ["events", "orders"]
 
 
 def test_an_unknown_topic_leads_to_the_brokers_that_would_create_it_until_one_has_it() -> None:
@@ -56,7 +57,7 @@ def test_an_unknown_topic_leads_to_the_brokers_that_would_create_it_until_one_ha
     ]
     assert [route.registration.broker for route in table.routes("events")] == ["b1"]
     assert [table.routes(name) for name in ("", "a b", "rmq_sys_x", "BenchmarkTest", "rmq_sys_dledger")] == [[]] * 5
-    assert table.topics() == ["events", "orders"]
+    assert sorted(set(table.topics())) == ["events", "orders"]
     assert table.set_writable("b0", is_writable=True) == 1
     table.set_writable("b0", is_writable=False)
     assert [route.queues.permission for route in table.routes("new")] == [4]
@@ -95,7 +96,7 @@ def test_the_same_registration_again_says_nothing_new_and_shows_life() -> None:
     table = RouteTable()
     table.register(registration(), 0)
 
-    assert not table.register(registration(), 100_000)
+    assert table.register(registration(), 100_000) is Taken.UNCHANGED
     assert table.scan(SILENCE_MS_MAX) == []
 
 
@@ -158,7 +159,7 @@ def test_a_topic_that_is_only_read_may_have_a_longer_name_and_costs_its_broker_n
 
     table.register(registration(topics=(ORDERS, long)), 0)
 
-    assert table.topics() == ["orders", long.topic]
+    assert sorted(set(table.topics())) == ["orders", long.topic]
     (route,) = table.routes(long.topic)
     assert route.queues == long
 
@@ -172,7 +173,7 @@ def test_a_broker_that_ends_is_gone_at_once_unless_another_node_leads_it_by_now(
     table.unregister("b0", 2, 0)
     table.unregister("b0", 2, 0)
 
-    assert table.topics() == []
+    assert sorted(set(table.topics())) == []
     assert table.brokers(0) == []
 
 
@@ -187,8 +188,16 @@ def test_a_broker_that_ends_is_gone_at_once_unless_another_node_leads_it_by_now(
         (replace(registration(), nodes=NODES[:1] * 2), IllegalRegistration),
         (registration(topics=[TopicQueues("orders", -1, 8, 6)]), IllegalRegistration),
         (registration(topics=[TopicQueues("../etc", 1, 1, 6)]), IllegalMessage),
+        (registration(topics=[TopicQueues("orders", 2_000_000_000, 8, 6)]), IllegalRegistration),
+        (registration(term=(1 << 63) - 1), IllegalRegistration),
+        (replace(registration(), nodes=(BrokerNode("n0", "127.0.0.1:1\nCRITICAL stopped"),)), IllegalRegistration),
+        (replace(registration(), nodes=(BrokerNode("n0", "unix:/etc/passwd"),)), IllegalRegistration),
+        (replace(registration(), nodes=(*NODES, BrokerNode("n 3", "127.0.0.1:1"))), IllegalRegistration),
     ],
-    ids=["no name", "long name", "term", "leader", "no nodes", "same ids", "queues", "topic"],
+    ids=[
+        *("no name", "long name", "term", "leader", "no nodes", "same ids", "queues", "topic"),
+        *("many queues", "huge term", "address of two lines", "address of a file", "id"),
+    ],
 )
 def test_what_cannot_be_is_refused_and_changes_nothing(bad: Registration, error: type[Exception]) -> None:
     table = RouteTable()
@@ -201,7 +210,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(bad: Registration, error:
 
 
 def test_the_number_of_brokers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(route_table, "BROKERS_MAX", 2)
+    monkeypatch.setattr(registered_brokers, "BROKERS_MAX", 2)
     table = RouteTable()
     table.register(registration("b0"), 0)
     table.register(registration("b1"), 0)
@@ -214,3 +223,95 @@ def test_the_number_of_brokers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_unknown_broker_cannot_be_drained() -> None:
     with pytest.raises(UnknownBroker, match="b7"):
         RouteTable().set_writable("b7", is_writable=False)
+
+
+def topics(begin: int, end: int, queues: int = 1) -> list[TopicQueues]:
+    return [TopicQueues(f"t{number}", queues, queues, 6) for number in range(begin, end)]
+
+
+def names(table: RouteTable) -> set[str]:
+    return set(table.topics())
+
+
+def test_a_difference_changes_what_it_names_and_nothing_else() -> None:
+    table = RouteTable()
+    table.register(registration(sequence=4, topics=topics(0, 4)), 0)
+
+    change = registration(sequence=7, topics=[*topics(1, 2, queues=9), *topics(4, 5)])
+    assert table.register(change, 1, Extent(since_sequence=4, deleted=("t0", "t77"))) is Taken.CHANGED
+
+    assert names(table) == {"t1", "t2", "t3", "t4"}
+    assert [route.queues.read_queues for route in table.routes("t1")] == [9]
+    assert table.routes("t1")[0].registration.sequence == 7
+    assert table.heartbeat("b0", 1, 7, 2) is HeartbeatAnswer.KNOWN
+
+
+@pytest.mark.parametrize("known", [None, (1, 3), (1, 5), (2, 4)])
+def test_a_difference_to_something_else_wants_all_and_changes_nothing(known: tuple[int, int] | None) -> None:
+    table = RouteTable()
+    if known is not None:
+        table.register(registration(term=known[0], sequence=known[1], topics=topics(0, 1)), 0)
+    change = registration(term=2, sequence=9, topics=topics(5, 6))
+
+    if known == (2, 4):
+        assert table.register(change, 1, Extent(since_sequence=3)) is Taken.WANTS_ALL
+    else:
+        assert table.register(change, 1, Extent(since_sequence=4)) is Taken.WANTS_ALL
+
+    assert names(table) == (set() if known is None else {"t0"})
+
+
+def test_pieces_count_when_the_last_one_is_there() -> None:
+    table = RouteTable()
+    table.register(registration(sequence=1, topics=topics(0, 3)), 0)
+
+    for piece in range(3):
+        taken = table.register(
+            registration(sequence=2, topics=topics(2 * piece, 2 * piece + 2)),
+            1,
+            Extent(piece=piece, has_more=piece < 2),
+        )
+        assert taken is (Taken.PIECE if piece < 2 else Taken.CHANGED)
+        assert len(names(table)) == (3 if piece < 2 else 6)
+
+
+def test_a_piece_that_does_not_follow_the_one_before_wants_all_again() -> None:
+    table = RouteTable()
+
+    assert table.register(registration(topics=topics(0, 1)), 0, Extent(piece=0, has_more=True)) is Taken.PIECE
+    assert table.register(registration(topics=topics(1, 2)), 0, Extent(piece=2)) is Taken.WANTS_ALL
+    assert table.register(registration(topics=topics(1, 2)), 0, Extent(piece=1)) is Taken.WANTS_ALL
+    assert table.register(registration(topics=topics(0, 1)), 0, Extent(piece=0, has_more=True)) is Taken.PIECE
+    assert table.register(registration(sequence=1, topics=topics(1, 2)), 0, Extent(piece=1)) is Taken.WANTS_ALL
+    assert names(table) == set()
+
+
+def test_all_topics_together_are_bounded_also_those_of_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registered_brokers, "TOPICS_MAX", 10)
+    table = RouteTable()
+    table.register(registration("b0", topics=topics(0, 6)), 0)
+
+    with pytest.raises(TooManyTopics):
+        table.register(registration("b1", topics=topics(0, 5)), 0)
+    assert table.register(registration("b1", topics=topics(0, 4)), 0, Extent(has_more=True)) is Taken.PIECE
+    with pytest.raises(TooManyTopics):
+        table.register(registration("b2", topics=topics(0, 1)), 0)
+    with pytest.raises(TooManyTopics):
+        table.register(registration("b0", sequence=1, topics=topics(6, 7)), 0, Extent(since_sequence=0))
+    # Pieces that are not followed by others make room again.
+    assert table.scan(registered_brokers.PIECES_MS_MAX) == []
+    assert table.register(registration("b2", topics=topics(0, 4)), 0) is Taken.CHANGED
+    table.unregister("b0", 1, 0)
+    assert table.register(registration("b3", topics=topics(0, 6)), 0) is Taken.CHANGED
+
+
+def test_a_brokers_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registered_brokers, "TOPICS_PER_BROKER_MAX", 4)
+    table = RouteTable()
+    table.register(registration(topics=topics(0, 4)), 0)
+
+    with pytest.raises(IllegalRegistration):
+        table.register(registration(sequence=1, topics=topics(4, 5)), 0, Extent(since_sequence=0))
+    table.register(registration("b1", topics=topics(0, 3)), 0, Extent(has_more=True))
+    with pytest.raises(IllegalRegistration):
+        table.register(registration("b1", topics=topics(3, 5)), 0, Extent(piece=1))
