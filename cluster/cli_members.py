@@ -212,7 +212,7 @@ def state_of(peer: PeerStatus | None) -> str:
     if peer.match_index < 0:
         return "not heard of yet"
     if peer.is_sick:
-        return "disk stalls"
+        return "disk stalls or is full"
     return "ok" if peer.is_counted or not peer.is_voter else "wiped, not counted"
 
 

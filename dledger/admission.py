@@ -11,6 +11,7 @@ from dataclasses import replace
 from dledger.core.events import ChangeMembership, Event, PushNotTaken, Received
 from dledger.core.messages import HeartbeatResponse, Push, PushAccepted, SnapshotChunk, TimeoutNow, VoteResponse
 from dledger.core.raft import Raft
+from dledger.disk_watch import RoomWatch
 from dledger.driver_ports import Observer
 from dledger.entry_store import CorruptPush, EntryStore
 from dledger.errors import ResponseCode
@@ -25,14 +26,17 @@ class Admission:
     """Decides what the core may see.
 
     Args:
-        raft, store, observer: the driver's.
+        raft, store, observer, room: the driver's.
         has_snapshots: chunks of snapshots can be taken.
     """
 
-    def __init__(self, raft: Raft, store: EntryStore, observer: Observer, *, has_snapshots: bool) -> None:
+    def __init__(
+        self, raft: Raft, store: EntryStore, observer: Observer, room: RoomWatch, *, has_snapshots: bool
+    ) -> None:
         self._raft = raft
         self._store = store
         self._observer = observer
+        self._room = room
         self._has_snapshots = has_snapshots
 
     def admit(self, event: Event) -> Event | None:
@@ -73,10 +77,13 @@ class Admission:
         return self._has_room(len(entry.body) + _MEMBER_SIZE_BYTES_MAX)
 
     def _has_room(self, size_bytes: int) -> bool:
+        sizes = (min(size_bytes, self._store.max_body_bytes),)
         try:
-            self._store.reserve([min(size_bytes, self._store.max_body_bytes)])
+            self._store.reserve(sizes)
         except DiskFull:
+            self._room.lacked(sizes, self._raft.now_ms)
             return False
+        self._room.found(sizes)
         return True
 
     def _admit_push(self, event: Received, push: Push, span: Span) -> Event | None:
@@ -91,5 +98,6 @@ class Admission:
             self._observer.on_corrupt_push(event.sender, error)
             return None
         except DiskFull:
+            self._room.lacked((min(span.length, self._store.max_body_bytes),), self._raft.now_ms)
             return PushNotTaken(event.sender, push)
         return event

@@ -1,9 +1,16 @@
-"""Whether the disk does its work: judged by how long a sync takes (fail-slow disks; DLedger #287, hashicorp/raft #503).
+"""Whether the disk does its work (DLedger #287, hashicorp/raft #503): how long a sync takes, and whether there is room.
 
-Pure: times are the owner's monotonic milliseconds.
+Times are the owner's monotonic milliseconds.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store.errors import DiskFull
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 # A disk that stalled is watched for so many times the limit before it is trusted again.
 _CONVALESCENCE = 10
@@ -41,3 +48,46 @@ class DiskWatch:
     def is_stalling(self, now_ms: int) -> bool:
         """Say whether a sync stalls now."""
         return self._begun_ms is not None and now_ms - self._begun_ms >= self._limit_ms
+
+
+class RoomWatch:
+    """Remembers what found no room, until it would.
+
+    Not until anything fits: a node that takes a small entry, and then again refuses a large one, would otherwise be
+    taken for one with room, and be handed the leadership in vain.
+
+    Args:
+        reserve: makes room for bodies of these sizes, or raises `DiskFull`.
+        interval_ms: how often it is tried again.
+    """
+
+    __slots__ = ("_interval_ms", "_look_ms", "_reserve", "_sizes")
+
+    def __init__(self, reserve: Callable[[Sequence[int]], object], interval_ms: int) -> None:
+        self._reserve = reserve
+        self._interval_ms = interval_ms
+        self._sizes: Sequence[int] = ()
+        self._look_ms = 0
+
+    def lacked(self, sizes: Sequence[int], now_ms: int) -> None:
+        """Take note that bodies of these sizes found no room."""
+        if not self._sizes:
+            self._look_ms = now_ms + self._interval_ms
+        if sum(sizes) >= sum(self._sizes):
+            self._sizes = sizes
+
+    def found(self, sizes: Sequence[int]) -> None:
+        """Take note that bodies of these sizes found room: then so would what takes no more."""
+        if self._sizes and sum(sizes) >= sum(self._sizes):
+            self._sizes = ()
+
+    def is_full(self, now_ms: int) -> bool:
+        """Say whether what found no room would still find none; look again now and then."""
+        if self._sizes and now_ms >= self._look_ms:
+            self._look_ms = now_ms + self._interval_ms
+            try:
+                self._reserve(self._sizes)
+            except DiskFull:
+                return True
+            self._sizes = ()
+        return bool(self._sizes)

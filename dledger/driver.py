@@ -14,7 +14,7 @@ the entry store (bytes) on the other. Its own decisions are three:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -55,7 +55,7 @@ from dledger.core.messages import (
     SnapshotChunk,
 )
 from dledger.core.raft import Raft
-from dledger.disk_watch import DiskWatch
+from dledger.disk_watch import DiskWatch, RoomWatch
 from dledger.driver_ports import Memberships, Observer, Proposal, Snapshots, Syncer, Transport
 from dledger.entry_codec import SystemEntry
 from dledger.entry_store import EntryStore, FlushTicket
@@ -76,6 +76,7 @@ class Driver:
         snapshots: of the state machine; None: there is none, and nobody sends us any.
         is_flush_sync: report entries as persisted only after a sync. False: as soon as they are written (the owner
             then syncs in the background by `begin_sync`).
+        is_nearly_full: says whether the owner refuses appends to keep some room free; asked at each tick.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Driver:
         observer: Observer,
         snapshots: Snapshots | None = None,
         is_flush_sync: bool = True,
+        is_nearly_full: Callable[[], bool] = lambda: False,
     ) -> None:
         self.raft = raft
         self._store = store
@@ -102,8 +104,10 @@ class Driver:
         self._is_flush_sync = is_flush_sync
         self._is_syncing = False
         self._snapshot_bytes = 0
-        self._admission = Admission(raft, store, observer, has_snapshots=snapshots is not None)
         self._disk = DiskWatch(raft.state.config.max_election_timeout_ms)
+        self._room = RoomWatch(store.reserve, raft.state.config.max_election_timeout_ms)
+        self._admission = Admission(raft, store, observer, self._room, has_snapshots=snapshots is not None)
+        self._is_nearly_full = is_nearly_full
         self._last_read: tuple[Span, bytes] | None = None
 
     def process(self, events: Iterable[Event], now_ms: int | None = None) -> None:
@@ -129,10 +133,15 @@ class Driver:
         if self._is_flush_sync:
             self.begin_sync()
 
-    def _tick(self, tick: Tick) -> None:
-        health = DiskHealth(self._disk.is_sick(tick.now_ms), self._disk.is_stalling(tick.now_ms))
-        if health != DiskHealth(self.raft.is_disk_sick, self.raft.is_disk_stalling):
+    def _look_at_disk(self, now_ms: int) -> None:
+        disk, raft = self._disk, self.raft
+        is_full = self._room.is_full(now_ms) or self._is_nearly_full()
+        health = DiskHealth(disk.is_sick(now_ms), disk.is_stalling(now_ms), is_full)
+        if health != DiskHealth(raft.is_disk_sick, raft.is_disk_stalling, raft.is_disk_full):
             self._step(health)
+
+    def _tick(self, tick: Tick) -> None:
+        self._look_at_disk(tick.now_ms)
         if self.raft.has_company or self._admission.can_lead():
             # The tick may have waited in the inbox while the clock went on.
             self._step(Tick(max(tick.now_ms, self.raft.now_ms)))
@@ -144,12 +153,19 @@ class Driver:
             as `process`.
         """
         if self.raft.role is Role.LEADER:
+            sizes = [len(body) for proposal in proposals for body in proposal.bodies]
             try:
-                self._store.reserve([len(body) for proposal in proposals for body in proposal.bodies])
+                self._store.reserve(sizes)
             except DiskFull:
+                self._room.lacked(sizes, self.raft.now_ms)
+                self._look_at_disk(self.raft.now_ms)
+                # Where another voter has room, it leads in a moment, and the client need not hear of a full disk.
+                is_leaving = self.raft.is_transferring
                 for proposal in proposals:
-                    self._observer.on_refused(proposal, ResponseCode.DISK_FULL)
+                    code = ResponseCode.LEADER_TRANSFERRING if is_leaving else ResponseCode.DISK_FULL
+                    self._observer.on_refused(proposal, code)
                 return
+            self._room.found(sizes)
         self.process([Propose(proposals, sum(len(proposal.bodies) for proposal in proposals))])
 
     def begin_sync(self) -> None:

@@ -124,9 +124,9 @@ class Node:
             dledger.errors.DLedgerError: memberships cannot be read; see the message.
         """
         if self._opened is None:
-            self._opened = NodeFiles.open(
-                self._files, self.config, has_state_machine=self._state_machine is not None, codec=self._codec
-            )
+            has_machine, draw = self._state_machine is not None, self._host.random.randrange
+            opened = NodeFiles.open(self._files, self.config, draw, has_state_machine=has_machine, codec=self._codec)
+            self._opened = opened
         return self._opened.store
 
     async def start(self) -> None:

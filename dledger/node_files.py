@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
@@ -41,9 +41,15 @@ class NodeFiles:
 
     @classmethod
     def open(
-        cls, files: Files, config: NodeConfig, *, has_state_machine: bool, codec: EntryCodec = RAW_ENTRY_CODEC
+        cls,
+        files: Files,
+        config: NodeConfig,
+        draw: Callable[[int, int], int],
+        *,
+        has_state_machine: bool,
+        codec: EntryCodec = RAW_ENTRY_CODEC,
     ) -> Self:
-        """Lock, recover and read everything.
+        """Lock, recover and read everything; `draw` gives the incarnation that a damaged tail costs (`dledger.voice`).
 
         Raises:
             store.errors.StoreError: the directory is locked, damaged or full.
@@ -57,7 +63,7 @@ class NodeFiles:
                 directory,
                 self_id=config.self_id,
                 settings=config.membership(),
-                draw=random.Random().randrange,
+                draw=draw,
             )
             store = EntryStore.open(files, directory, sizes, codec, give_up)
             on_failure.callback(store.abandon)

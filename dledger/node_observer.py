@@ -45,7 +45,6 @@ class NodeObserver:
 
     Attributes:
         machine: of the node; None without one.
-        full_disk_sizes: sizes of the bodies that found no room when last refused; empty while the disk has room.
     """
 
     def __init__(
@@ -60,7 +59,6 @@ class NodeObserver:
         now_s: Callable[[], float],
     ) -> None:
         self.machine: NodeMachine | None = None
-        self.full_disk_sizes: list[int] = []
         self._self_id = self_id
         self._metrics = metrics
         self._appends = waiters.appends
@@ -80,16 +78,11 @@ class NodeObserver:
         self._appends.appended(_pending_of(proposal), first_index, term, positions)
         if self.machine is not None:
             self.machine.appended(first_index, first_index + len(positions) - 1)
-        if self.full_disk_sizes:
-            self.disk_has_room()
 
     def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
         """Answer an append of which nothing was written."""
         if code is ResponseCode.DISK_FULL:
             message = "no room for the entries on the leader's disk; it takes appends again when there is"
-            if not self.full_disk_sizes:
-                logger.warning("disk_full self_id=%s", self._self_id)
-            self.full_disk_sizes = list(map(len, proposal.bodies))
         elif code is ResponseCode.LEADER_TRANSFERRING:
             message = "the leadership is being handed to another node; try again in a moment"
         elif code is ResponseCode.LEADER_NOT_READY:
@@ -143,8 +136,6 @@ class NodeObserver:
         )
         if change.role is Role.CANDIDATE:
             self._metrics.elections += 1
-        if change.role is not Role.LEADER:
-            self.full_disk_sizes = []
         if change.leader_id is not None and change.leader_id != self._last_leader_id:
             self._last_leader_id = change.leader_id
             self._distrusted.clear()
@@ -178,11 +169,6 @@ class NodeObserver:
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
         """Log what a peer sent."""
         logger.error("corrupt_push self_id=%s peer=%s error=%r", self._self_id, peer, str(error))
-
-    def disk_has_room(self) -> None:
-        """Take note that the appends that were refused would fit now."""
-        logger.info("disk_has_room self_id=%s", self._self_id)
-        self.full_disk_sizes = []
 
 
 def not_leader_message(leader: Leader, *, is_member: bool) -> str:

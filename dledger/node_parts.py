@@ -56,8 +56,8 @@ class NodeParts:
 
     @property
     def is_disk_full(self) -> bool:
-        """Whether appends are refused for want of room."""
-        return bool(self.observer.full_disk_sizes) or self.retention.is_disk_full
+        """Whether entries of clients or of the leader are refused for want of room."""
+        return self.retention.is_disk_full or self.raft.is_disk_full
 
     @property
     def applied_index(self) -> int:
@@ -128,7 +128,7 @@ def compose(
         config.self_id, metrics, waiters, group, term_at=store.term_at, leader=leader, now_s=host.now_s
     )
     turns = NodeTurns(
-        config, metrics, waiters, group, observer, store=store, worker=worker, now_s=host.now_s, on_failed=on_failed
+        config, metrics, waiters, group, store=store, worker=worker, now_s=host.now_s, on_failed=on_failed
     )
     transport = PeerTransport(config, turns, origin, random=host.random)
     machine = _machine_of(opened, config, host, state_machine, turns, observer)
@@ -146,6 +146,7 @@ def compose(
         observer=observer,
         snapshots=machine,
         is_flush_sync=config.is_flush_sync,
+        is_nearly_full=lambda: retention.is_disk_full,
     )
     retention = _retention_of(opened, files, config, host, raft, soon=turns.soon, machine=machine, keep_from=keep_from)
     return NodeParts(opened, worker, group, observer, turns, syncer, transport, machine, raft, retention, driver)

@@ -10,6 +10,7 @@ Invariant: the driver is called from here only, in the loop's thread, and never 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from dledger.config import NodeConfig
@@ -19,18 +20,18 @@ from dledger.driver import Driver, Proposal
 from dledger.entry_store import EntryStore, FlushTicket
 from dledger.metrics import NodeMetrics
 from dledger.node_group import NodeGroup
-from dledger.node_observer import NodeObserver
 from dledger.node_status import position_behind
 from dledger.node_waiters import Waiters
 from dledger.proposal_queue import ProposalQueue
-from store.errors import DiskFull
 from store.storage_thread import Worker
+
+logger = logging.getLogger(__name__)
 
 _TICK_S = 0.01
 # Up to so much a sync on the loop delays nobody noticeably (see `dledger.syncer`).
 _LIGHT_APPENDS_MAX = 8
 _LIGHT_SIZE_BYTES_MAX = 256 * 1024
-# How often a full disk is looked at again.
+# How often it is logged that a disk has become full, or has room again.
 _DISK_CHECK_S = 1.0
 
 
@@ -46,7 +47,6 @@ class NodeTurns:
         config: intervals.
         metrics: hears of batches and syncs.
         waiters, group: whose deadlines are watched.
-        observer: knows whether the disk was full.
         store: asked how much is not yet synced, and for checkpoints.
         worker: saves checkpoints, apart from the event loop.
         now_s: the clock of deadlines.
@@ -59,7 +59,6 @@ class NodeTurns:
         metrics: NodeMetrics,
         waiters: Waiters,
         group: NodeGroup,
-        observer: NodeObserver,
         *,
         store: EntryStore,
         worker: Worker,
@@ -73,7 +72,7 @@ class NodeTurns:
         self._appends = waiters.appends
         self._reads = waiters.reads
         self._group = group
-        self._observer = observer
+        self._is_disk_full = False
         self._metrics = metrics
         self._on_failed = on_failed
         self._loop = asyncio.get_running_loop()
@@ -89,7 +88,7 @@ class NodeTurns:
         """Turn `driver` from now on, and start the timers."""
         self._driver = driver
         self.every(_TICK_S, self._tick)
-        self.every(_DISK_CHECK_S, self._look_for_room)
+        self.every(_DISK_CHECK_S, self._tell_of_room)
         self.every(self._config.checkpoint_interval_ms / 1000, self._checkpoint)
         if not self._config.is_flush_sync:
             self.every(self._config.flush_interval_ms / 1000, driver.begin_sync)
@@ -206,14 +205,13 @@ class NodeTurns:
         self._proposals.forget_in_flight()
         self._turn()
 
-    def _look_for_room(self) -> None:
-        """See whether what was refused for want of room would be taken now; keep the room if so."""
-        if self._observer.full_disk_sizes:
-            try:
-                self._store.reserve(self._observer.full_disk_sizes)
-            except DiskFull:
-                return
-            self._observer.disk_has_room()
+    def _tell_of_room(self) -> None:
+        """Log when the disk has become full, and when it has room again."""
+        assert self._driver is not None
+        is_full = self._driver.raft.is_disk_full
+        if is_full != self._is_disk_full:
+            self._is_disk_full = is_full
+            logger.warning("%s self_id=%s", "disk_full" if is_full else "disk_has_room", self._config.self_id)
 
     def _checkpoint(self) -> None:
         """Save a checkpoint in the storage thread if there is something new to say."""

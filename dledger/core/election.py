@@ -150,11 +150,14 @@ def on_vote_response(state: State, sender: str, response: VoteResponse) -> None:
         _count_vote(state, sender, is_founding=response.is_founding)
 
 
-def on_disk_health(state: State, *, is_sick: bool, is_stalling: bool) -> None:
+def on_disk_health(state: State, *, is_sick: bool, is_stalling: bool, is_full: bool) -> None:
     """Lead no longer, and do not stand, while the disk stalls: what we acknowledge would come late or never.
 
     Who was elected although its disk stalled a short while ago leads on until that stalls again.
     """
+    if is_full and not state.is_disk_full:
+        transfer.leave_full_disk(state)
+    state.is_disk_full = is_full
     has_stalled = is_stalling or (is_sick and not state.is_disk_sick)
     state.is_disk_sick, state.is_disk_stalling = is_sick, is_stalling
     if not has_stalled:

@@ -108,15 +108,17 @@ class ChangeMembership:
 
 @dataclass(frozen=True, slots=True)
 class DiskHealth:
-    """The disk stalls, or does its work again.
+    """The disk stalls or is full, or does its work again.
 
     Attributes:
         is_sick: a sync stalls, or one did a short while ago.
         is_stalling: one stalls now.
+        is_full: entries were refused for want of room, and still would be.
     """
 
     is_sick: bool
     is_stalling: bool = False
+    is_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

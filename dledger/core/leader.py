@@ -51,6 +51,7 @@ def tick(state: State) -> None:
         is_parting |= progress.leaves_ms >= 0
     if is_parting:
         changes.part(state)
+    transfer.look_for_room(state)
     transfer.look_for_preferred(state)
 
 

@@ -70,7 +70,7 @@ class HeartbeatResponse:
 
     Attributes:
         incarnation: of the sender (`HardState.incarnation`).
-        is_healthy: its disk does its work; an ill node is not made leader.
+        is_healthy: its disk does its work and has room; an ill node is not made leader.
         is_unmatched: the heartbeat named more as committed than the sender has compared with this leader's log: it was
             started again since it acknowledged that, and waits for a probe.
     """

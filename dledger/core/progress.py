@@ -40,7 +40,7 @@ class Progress:
         contact_ms: when it last answered in this term.
         match_index: last index known to be equal, and durable, there; -1 when nothing is known.
         incarnation: what it last said of itself (`HardState.incarnation`); None while it has not answered.
-        is_healthy: its disk does its work, as it says.
+        is_healthy: its disk does its work and has room, as it says.
         steady_since_ms: since when it has answered without a gap, and said that it is healthy.
         is_probing: the follower's log has not been matched yet.
         is_waiting: probing or resetting, and the question is under way.

@@ -55,6 +55,7 @@ class State:
         quiet_until_ms: we do not vote before: we have just started and may have heard a leader moments ago.
         is_disk_sick: the disk stalls, or did a short while ago.
         is_disk_stalling: it stalls now.
+        is_disk_full: it has no room for what was last refused.
         turns_left_to_others: how often a node with a sick disk could have stood, since it last heard of a leader.
         incoming: a snapshot that is being received, and how much of it is here.
         stored: the snapshot that was received last and is whole.
@@ -84,6 +85,7 @@ class State:
     quiet_until_ms: int = 0
     is_disk_sick: bool = False
     is_disk_stalling: bool = False
+    is_disk_full: bool = False
     turns_left_to_others: int = 0
     incoming: tuple[SnapshotInfo, int] | None = None
     stored: SnapshotInfo | None = None

@@ -99,9 +99,19 @@ class RaftStatus:
         return HardState(state.term, state.voted_for, state.is_founding, state.incarnation)
 
     @property
+    def is_transferring(self) -> bool:
+        """Whether the leadership is being handed to another node: no append is taken meanwhile."""
+        return self.state.transfer is not None
+
+    @property
     def is_disk_sick(self) -> bool:
         """Whether the disk stalls, or did a short while ago."""
         return self.state.is_disk_sick
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether the disk has no room for what was last refused."""
+        return self.state.is_disk_full
 
     @property
     def is_disk_stalling(self) -> bool:

@@ -41,7 +41,7 @@ def _fault_of(state: State, target: str) -> tuple[ResponseCode, str]:
 
 def _fault_of_follower(state: State, target: str) -> tuple[ResponseCode, str]:
     if not _is_fit(state, target):
-        message = f"{target} does not answer, has a disk that stalls, or was wiped and is not readmitted yet"
+        message = f"{target} does not answer, has a disk that stalls or is full, or was wiped and is not readmitted yet"
         return ResponseCode.TAKE_LEADERSHIP_FAILED, message
     lag = state.log.last_index - state.leader.progress[target].match_index
     if lag > state.config.max_leadership_transfer_wait_index:
@@ -109,6 +109,30 @@ def look_for_preferred(state: State) -> None:
         if is_steady and progress.match_index >= state.commit_index:
             _begin(state, target, None)
             return
+
+
+def look_for_room(state: State) -> None:
+    """As a leader whose disk is full, look now and then for a voter whose disk is not."""
+    office = state.leader
+    if state.is_disk_full and state.now_ms >= office.preferred_due_ms:
+        office.preferred_due_ms = state.now_ms + state.config.preferred_leader_interval_ms
+        leave_full_disk(state)
+
+
+def leave_full_disk(state: State) -> None:
+    """Hand over, if this node leads, to the most advanced voter with room; if no voter has room, lead on."""
+    office = state.office
+    if not isinstance(office, Leader) or state.transfer is not None or state.commit_index < office.term_start_index:
+        return
+    progress = office.progress
+    index_min = state.log.last_index - state.config.max_leadership_transfer_wait_index
+    with_room = [
+        voter
+        for voter in state.voters
+        if voter != state.self_id and _is_fit(state, voter) and progress[voter].match_index >= index_min
+    ]
+    if with_room:
+        _begin(state, max(with_room, key=lambda voter: progress[voter].match_index), None)
 
 
 def hand_over(state: State) -> None:

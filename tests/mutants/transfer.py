@@ -13,6 +13,7 @@ from dledger.core.log_tail import LogTail
 from dledger.core.messages import TimeoutNow
 from dledger.core.quorum import majority_value
 from dledger.core.raft import Raft
+from dledger.disk_watch import RoomWatch
 from dledger.types import NO_INDEX, Membership, Role
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_changes_of_members, with_wipes
@@ -195,6 +196,26 @@ def what_a_wiped_node_acknowledged_before_still_counts(patch):
     patch.setattr(dledger.core.leader, "_heard", heard)
 
 
+def leader_with_a_full_disk_leads_on(patch):
+    patch.setattr(dledger.core.transfer, "leave_full_disk", lambda state: None)
+
+
+def full_disk_is_not_reported(patch):
+    original = dledger.core.follower.HeartbeatResponse
+
+    def respond(*arguments, **fields):
+        return original(*arguments, **{**fields, "is_healthy": True})
+
+    patch.setattr(dledger.core.follower, "HeartbeatResponse", respond)
+
+
+def small_entry_that_fits_makes_room_for_a_large_one(patch):
+    def found(self, sizes):
+        self._sizes = ()
+
+    patch.setattr(RoomWatch, "found", found)
+
+
 MUTANTS = (
     Mutant(
         target_is_asked_to_stand_before_it_has_caught_up,
@@ -291,5 +312,16 @@ MUTANTS = (
         what_a_wiped_node_acknowledged_before_still_counts,
         "acknowledged is durable",
         Tests(WIPED + "test_what_a_node_acknowledged_is_forgotten_when_it_has_another_name"),
+    ),
+    Mutant(leader_with_a_full_disk_leads_on, "a leader takes puts soon", Scenario("disk-full-leader-hands-over")),
+    Mutant(
+        full_disk_is_not_reported,
+        "a leader takes puts soon",
+        Tests(TRANSFER + "test_leadership_is_neither_handed_nor_given_back_to_a_node_with_a_full_disk"),
+    ),
+    Mutant(
+        small_entry_that_fits_makes_room_for_a_large_one,
+        "leadership does not flap",
+        Tests("tests/unit/test_disk_watch.py::test_small_entry_that_fits_does_not_make_room_for_a_large_one"),
     ),
 )

@@ -33,27 +33,57 @@ async def append_until_refused(leader: Node) -> tuple[list[int], ResponseCode]:
         indexes.append(result.first_index)
 
 
-def test_full_disk_refuses_appends_while_reads_go_on_and_takes_them_again_by_itself(run: Run, cluster: Cluster) -> None:
+def test_full_disks_refuse_appends_while_reads_go_on_and_take_them_again_by_themselves(
+    run: Run, cluster: Cluster
+) -> None:
     async def main() -> None:
         disk = FaultyDisk()
         await cluster.start(files=disk)
         first = await cluster.append(BODY)
-        leader = await cluster.leader()
         for node in cluster.nodes.values():
             await node.wait_commit(first.first_index - 1)
         disk.is_full = True
-        indexes, code = await append_until_refused(leader)
-        assert code is ResponseCode.DISK_FULL
-        assert outcome_of(code) is Outcome.NOT_APPENDED
-        assert leader.status().is_disk_full
-        assert leader.is_leader
+        indexes: list[int] = []
+        nodes = list(cluster.nodes.values())
+        # A leader that finds no room hands over once; when none has room, the last one stays and refuses.
+        code = ResponseCode.SUCCESS
+        while code is not ResponseCode.DISK_FULL or not all(node.status().is_disk_full for node in nodes):
+            leader = await cluster.leader()
+            more, code = await append_until_refused(leader)
+            indexes += more
+            assert outcome_of(code) is Outcome.NOT_APPENDED
+            await cluster.eventually(lambda node=leader: node.status().is_disk_full or not node.is_leader)
         assert cluster.bodies(leader, await leader.read_index()) == [BODY] * (len(indexes) + 1)
         disk.is_full = False
         # Without any further append, which would find the room anyway.
-        await cluster.eventually(lambda: not leader.status().is_disk_full)
-        result = await leader.append([BODY])
+        await cluster.eventually(lambda: not any(node.status().is_disk_full for node in cluster.nodes.values()))
+        result = await cluster.append(BODY)
         assert result.code is ResponseCode.SUCCESS
-        assert cluster.bodies(leader, result.first_index) == [BODY] * (len(indexes) + 2)
+        leader = await cluster.leader()
+        assert cluster.bodies(leader, await leader.read_index()) == [BODY] * (len(indexes) + 2)
+        await cluster.stop()
+
+    run(main())
+
+
+def test_leader_whose_disk_alone_is_full_hands_over_to_one_with_room(run: Run, cluster: Cluster) -> None:
+    async def main() -> None:
+        disks = {node_id: FaultyDisk() for node_id in cluster.configs}
+        for node_id, disk in disks.items():
+            await cluster.start(node_id, files=disk)
+        await cluster.append(BODY)
+        old = await cluster.leader()
+        disks[old.config.self_id].is_full = True
+        _, code = await append_until_refused(old)
+        assert outcome_of(code) is Outcome.NOT_APPENDED
+        await cluster.eventually(lambda: not old.is_leader)
+        for _ in range(10):
+            assert (await cluster.append(BODY)).code is ResponseCode.SUCCESS
+        assert not (await cluster.leader()).status().is_disk_full
+        assert old.status().is_disk_full
+        disks[old.config.self_id].is_full = False
+        leader = await cluster.leader()
+        await cluster.eventually(lambda: old.commit_index == leader.commit_index and not old.status().is_disk_full)
         await cluster.stop()
 
     run(main())

@@ -205,3 +205,83 @@ def test_nodes_whose_disks_all_stalled_for_a_moment_elect_one_of_them_without_wa
 
     cluster[leader].step(DiskHealth(is_sick=True, is_stalling=True))
     assert cluster[leader].raft.role is not Role.LEADER, "it leads until its disk stalls again"
+
+
+# --------------------------------------------------------------------------------------------------------- full disks
+
+
+def test_leader_with_a_full_disk_hands_over_to_the_most_advanced_voter_with_room(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster["b"].step(DiskHealth(is_sick=False, is_full=True))
+    cluster.tick(100)
+
+    leader.step(DiskHealth(is_sick=False, is_full=True))
+    cluster.deliver()
+
+    assert cluster.leaders == ["c"]
+    assert leader.raft.role is Role.FOLLOWER
+    assert leader.raft.is_disk_full
+
+
+def test_leader_whose_voters_are_all_full_leads_on_and_keeps_taking_what_fits(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    for node in ("b", "c"):
+        cluster[node].step(DiskHealth(is_sick=False, is_full=True))
+    cluster.tick(100)
+    leader.step(DiskHealth(is_sick=False, is_full=True))
+
+    cluster.tick(5_000)
+
+    assert cluster.leaders == ["a"]
+    assert leader.raft.term == 1
+    leader.step(Propose(1, 1))
+    cluster.deliver()
+    assert leader.seen(Refuse) == []
+    assert leader.raft.commit_index == 1
+
+
+def test_leader_with_a_full_disk_hands_over_as_soon_as_a_voter_has_room_again(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    for node in ("b", "c"):
+        cluster[node].step(DiskHealth(is_sick=False, is_full=True))
+    cluster.tick(100)
+    leader.step(DiskHealth(is_sick=False, is_full=True))
+    cluster.tick(2_000)
+    assert cluster.leaders == ["a"]
+
+    cluster["c"].step(DiskHealth(is_sick=False))
+    cluster.tick(leader.config.preferred_leader_interval_ms + 200)
+
+    assert cluster.leaders == ["c"]
+
+
+def test_leadership_is_neither_handed_nor_given_back_to_a_node_with_a_full_disk(group):
+    cluster = group(THREE, config=replace(group(THREE).config, preferred_leader_ids=("a",)))
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+    leader.step(DiskHealth(is_sick=False, is_full=True))
+    cluster.deliver()
+    (other,) = cluster.leaders
+    assert other != "a"
+
+    cluster.tick(5_000)
+    cluster[other].step(TransferLeadership(1, "a"))
+    assert ended(cluster[other]) == [(1, ResponseCode.TAKE_LEADERSHIP_FAILED)]
+    assert cluster.leaders == [other]
+
+    leader.step(DiskHealth(is_sick=False))
+    cluster.tick(3 * leader.config.preferred_leader_interval_ms)
+    assert cluster.leaders == ["a"]
+
+
+def test_only_voter_stays_leader_with_a_full_disk(group):
+    cluster = group({"a": []})
+    leader = cluster.campaign("a")
+
+    leader.step(DiskHealth(is_sick=False, is_full=True))
+    cluster.tick(3_000)
+
+    assert cluster.leaders == ["a"]

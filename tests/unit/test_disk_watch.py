@@ -1,0 +1,54 @@
+"""What found no room is remembered until it would find some."""
+
+from dledger.disk_watch import RoomWatch
+from store.errors import DiskFull
+
+
+class Disk:
+    def __init__(self):
+        self.room = 0
+        self.asked = []
+
+    def reserve(self, sizes):
+        self.asked.append(tuple(sizes))
+        if sum(sizes) > self.room:
+            raise DiskFull("/n0", sum(sizes))
+
+
+def test_disk_is_full_until_what_was_refused_would_fit():
+    disk = Disk()
+    watch = RoomWatch(disk.reserve, interval_ms=100)
+    assert not watch.is_full(0)
+
+    watch.lacked([300, 50], 10)
+
+    assert [watch.is_full(now_ms) for now_ms in (10, 109, 110, 111, 209, 210)] == [True] * 6
+    assert disk.asked == [(300, 50)] * 2, "it is asked once in an interval"
+    disk.room = 350
+    assert watch.is_full(309)
+    assert not watch.is_full(310)
+    assert not watch.is_full(1000)
+    assert len(disk.asked) == 3
+
+
+def test_small_entry_that_fits_does_not_make_room_for_a_large_one():
+    watch = RoomWatch(Disk().reserve, interval_ms=100)
+    watch.lacked([300], 10)
+
+    watch.found([299])
+    assert watch.is_full(20)
+    watch.lacked([5], 30)
+    watch.found([299])
+    assert watch.is_full(40)
+    watch.found([300])
+    assert not watch.is_full(50)
+
+
+def test_refusals_that_go_on_do_not_put_off_the_next_look():
+    disk = Disk()
+    watch = RoomWatch(disk.reserve, interval_ms=100)
+    for now_ms in range(0, 100, 10):
+        watch.lacked([300], now_ms)
+    disk.room = 300
+
+    assert not watch.is_full(100)
