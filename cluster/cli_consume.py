@@ -1,157 +1,169 @@
-"""What `dledger consume` reads of one broker: where it begins in each queue, what comes, how far it has come."""
+"""`dledger consume`: messages of a topic, printed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated
 
-from cluster.broker_calls import BrokerCalls, records_in
-from cluster.skipped_messages import skipped_of
-from cluster.v1 import broker_pb2 as pb
-from commitlog.message_filter import parse_time
+import typer
+
+from cluster.cli_common import EXIT_USAGE, fail, notes
+from cluster.cli_message_common import (
+    Broker,
+    Format,
+    FormatOption,
+    NameServers,
+    Topic,
+    fail_if_skipped,
+    print_message,
+    targets_of,
+    tell_skipped,
+)
+from cluster.cli_template import template_printer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from cluster.skipped_messages import SkippedMessages
+    from cluster.cli_targets import Target, Targets
+    from cluster.consumption import Consumption
     from commitlog.record import Record
 
-_GOES_ON = (pb.GET_STATUS_FOUND, pb.GET_STATUS_NO_MATCHED_MESSAGE, pb.GET_STATUS_MESSAGE_WAS_REMOVING)
+_COMMIT_INTERVAL_S = 5.0
 
 
-class Step(NamedTuple):
-    """One step in one queue.
+def consume(
+    context: typer.Context,
+    topic: Topic,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    *,
+    group: Annotated[
+        str, typer.Option("--group", "-g", help="Go on where the group is, and keep how far it comes.")
+    ] = "",
+    tag: Annotated[str, typer.Option("--tag", "-t", metavar="EXPRESSION", help="Only these: A, or 'A || B'.")] = "",
+    begin: Annotated[
+        str,
+        typer.Option("--from", metavar="begin|end|TIME", help="Where to begin, where the group has not consumed yet."),
+    ] = "begin",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after so many messages; 0: do not.")] = 0,
+    queue: Annotated[int, typer.Option("--queue", "-q", min=-1, help="Read only this queue; -1: all.")] = -1,
+    offset: Annotated[
+        int,
+        typer.Option("--offset", "-o", min=-1, help="Begin at this offset of --queue.", show_default=False),
+    ] = -1,
+    style: FormatOption = Format.TEXT,
+    template: Annotated[
+        str, typer.Option("--template", "-T", metavar="TEXT", help="Print each message so; see below for the fields.")
+    ] = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for what comes, until Ctrl-C.")] = False,
+) -> None:
+    r"""Print the messages of a topic, queue by queue, each in order.
 
-    Attributes:
-        consumption: that made it.
-        queue_id: the queue.
-        next_offset: behind what was read.
-        record: the message; None when there was only something to tell.
-        skipped: what is not to be had on the way there.
+    The command reads all queues: two of these with one group read every message twice. The client library divides the
+    queues of a group among its consumers. With --group, offsets are committed every five seconds and at the end. With
+    name servers the queues of all brokers that have the topic are read: one broker after the other, with --follow all
+    at once.
+
+    A template has fields in braces: {topic} {queue} {offset} {time} {tag} {keys} {headers} {header:NAME} {id} {uniqkey}
+    {size} {body}; \n and \t are newline and tab, and each message ends with a newline.
+
+    Messages that are damaged, or deleted while they are read, are reported on standard error and skipped; the exit code
+    is then 1.
+
+    Examples:
+        dledger consume orders
+        dledger consume orders --queue 3 --offset 1200 --limit 5
+        dledger consume orders --template '{queue}/{offset} {time} {keys} {header:trace} {body}'
+        dledger consume orders --follow --tag 'paid || sent' --from end
+        dledger consume orders --group billing --limit 10
+        dledger consume orders --from 2026-11-21T09:00:00 --format jsonl
+        dledger consume orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
     """
+    if offset >= 0 and (queue < 0 or group):
+        fail("--offset: expected with --queue and without --group", EXIT_USAGE)
+    with targets_of(context, broker, name_servers) as targets:
+        show = template_printer(template) if template else partial(print_message, style=style)
+        consumptions = _consumptions(targets, topic, group, tag, begin, queue, offset)
+        skipped_count = _print_messages(consumptions, limit or sys.maxsize, show, is_following=follow)
+    fail_if_skipped(skipped_count)
 
-    consumption: Consumption
-    queue_id: int
-    next_offset: int
-    record: Record | None = None
-    skipped: Sequence[SkippedMessages] = ()
 
-
-class Consumption:
-    """One reading of a topic of one broker by one consumer.
-
-    Steps may be read in another thread than the one that says which of them are done with.
+def _consumptions(
+    targets: Targets, topic: str, group: str, tag: str, begin: str, only_queue: int, offset: int
+) -> list[Consumption]:
+    """Return one reading for each broker that has the topic, at its beginning.
 
     Args:
-        calls: to the broker.
-        broker: its name, for people; may be empty.
-        topic: it.
-        group: whose offsets are gone by and kept; empty: nobody's.
-        tags: which messages.
+        targets: the brokers.
+        topic: what is read.
+        group: whose offsets count; empty: nobody's.
+        tag: expression that filters.
+        begin: `begin`, `end` or a time.
+        only_queue: the only queue to read; -1: all.
+        offset: where to begin in it; -1: as `begin` says.
+
+    Raises:
+        ValueError: there is no such queue, or several brokers have it and an offset is given.
     """
+    from cluster.consumption import Consumption  # noqa: PLC0415  (gRPC is slow to load)
 
-    def __init__(self, calls: BrokerCalls, broker: str, topic: str, group: str, tags: str) -> None:
-        self._calls = calls
-        self._broker = broker
-        self._topic = topic
-        self._group = group
-        self._tags = tags
-        self._offsets: dict[int, int] = {}
-        self._ends: dict[int, int] = {}
-        self._reset_counts: dict[int, int] = {}
-        self._kept: dict[int, int] = {}
-
-    def begin(self, queues: Sequence[int], where: str) -> None:
-        """Find where to begin in each queue.
-
-        Args:
-            queues: of the topic.
-            where: `begin`, `end` or a time; goes for queues that the group has not consumed.
-
-        Raises:
-            ValueError: it is none of them.
-            RequestFailed: the broker refuses.
-        """
-        request = pb.OffsetsRequest(topic=self._topic, queue_ids=queues)
-        if where not in ("begin", "end"):
-            try:
-                request.timestamp_ms = parse_time(where)
-            except ValueError as error:
-                raise ValueError(f"--from {where}: expected begin, end or a time; {error}") from None
-        found = self._calls.ask(lambda stub: stub.Offsets, request)
-        begins = {"begin": found.min_offsets, "end": found.max_offsets}.get(where, found.offsets_by_time)
-        self._offsets = dict(zip(found.queue_ids, begins, strict=True))
-        self._ends = dict(zip(found.queue_ids, found.max_offsets, strict=True))
-        if self._group:
-            asked = pb.FetchOffsetRequest(group=self._group, topic=self._topic, queue_ids=queues)
-            kept = self._calls.ask(lambda stub: stub.FetchOffset, asked)
-            self._reset_counts = dict(zip(kept.queue_ids, kept.reset_counts, strict=True))
-            self._kept = {
-                queue: offset for queue, offset in zip(kept.queue_ids, kept.offsets, strict=True) if offset >= 0
-            }
-            self._offsets |= self._kept
-
-    def steps(self, *, is_following: bool) -> Iterator[Step]:
-        """Yield what comes, up to the ends as they were at the beginning; or without end.
-
-        Raises:
-            RequestFailed: the broker refuses, or is gone.
-            ValueError: a queue has nothing where it should be read on.
-        """
-        offsets = {queue: each for queue, each in self._offsets.items() if is_following or each < self._ends[queue]}
-        if not offsets:
-            return
-        queues = sorted(offsets)
-        request = pb.SubscribeRequest(
-            topic=self._topic,
-            queue_ids=queues,
-            offsets=[offsets[queue] for queue in queues],
-            tags=self._tags,
-            form=pb.MESSAGE_FORM_RECORDS,
-            group=self._group,
+    queues: dict[Target, list[int]] = defaultdict(list)
+    found = targets.queues(topic, is_write=False)
+    for target, queue in found:
+        if only_queue in (-1, queue):
+            queues[target].append(queue)
+    if not queues:
+        last = max((queue for _, queue in found), default=-1)
+        raise ValueError(
+            f"--queue {only_queue}: expected one of the queues 0 to {last} of topic {topic}, found none such"
         )
-        for response in self._calls.subscribe(request):
-            queue = response.queue_id
-            if queue not in offsets:
-                continue
-            if response.status not in _GOES_ON:
-                raise ValueError(
-                    f"queue {queue}: nothing is at offset {offsets[queue]}; it holds {response.min_offset} to "
-                    f"{response.max_offset}. `dledger group reset` sets where a group goes on"
-                )
-            end = response.next_offset if is_following else min(response.next_offset, self._ends[queue])
-            skipped = [each for each in skipped_of(response.skipped, self._topic, self._broker) if each.begin < end]
-            if skipped:
-                yield Step(self, queue, offsets[queue], skipped=skipped)
-            for record in records_in(response.records):
-                if record.queue_offset < end:
-                    yield Step(self, queue, record.queue_offset + 1, record)
-            if end > offsets[queue]:
-                offsets[queue] = end
-                yield Step(self, queue, end)
-            if not is_following and end >= self._ends[queue]:
-                del offsets[queue]
-                if not offsets:
-                    return
+    if offset >= 0 and len(queues) > 1:
+        names = ", ".join(target.broker for target in queues)
+        raise ValueError(f"--offset: expected one broker, found {names}; name one with --broker")
+    consumptions = []
+    for target, of_broker in queues.items():
+        consumption = Consumption(target.calls, target.broker, topic, group, tag)
+        consumption.begin(of_broker, begin)
+        if offset >= 0:
+            consumption.seek(only_queue, offset)
+        consumptions.append(consumption)
+    return consumptions
 
-    def done(self, step: Step) -> None:
-        """Note that a step was dealt with."""
-        self._offsets[step.queue_id] = max(self._offsets[step.queue_id], step.next_offset)
 
-    def commit(self) -> None:
-        """Keep how far the group has come, if there is one.
+def _print_messages(
+    consumptions: list[Consumption], limit: int, show: Callable[[Record], None], *, is_following: bool
+) -> int:
+    """Print what comes, and keep how far that is; return how many messages are not to be had."""
+    from cluster.merged import merged  # noqa: PLC0415
 
-        Raises:
-            RequestFailed: the broker refuses.
-        """
-        ahead = {queue: offset for queue, offset in self._offsets.items() if offset > self._kept.get(queue, -1)}
-        if not self._group or not ahead:
-            return
-        request = pb.CommitOffsetRequest(
-            group=self._group,
-            topic=self._topic,
-            queue_ids=list(ahead),
-            offsets=list(ahead.values()),
-            reset_counts=[self._reset_counts.get(queue, 0) for queue in ahead],
-        )
-        self._calls.ask(lambda stub: stub.CommitOffset, request)
-        self._kept |= ahead
+    sources = [each.steps(is_following=is_following) for each in consumptions]
+    left, skipped_count = limit, 0
+    next_commit_s = time.monotonic() + _COMMIT_INTERVAL_S
+    try:
+        for step in merged(sources) if is_following else chain.from_iterable(sources):
+            for skipped in step.skipped:
+                tell_skipped(skipped)
+                skipped_count += skipped.end - skipped.begin
+            if step.record is not None:
+                show(step.record)
+                left -= 1
+            step.consumption.done(step)
+            if not left:
+                break
+            if time.monotonic() >= next_commit_s:
+                _commit(consumptions)
+                next_commit_s = time.monotonic() + _COMMIT_INTERVAL_S
+    except KeyboardInterrupt:
+        notes.print("stopped", highlight=False)
+    finally:
+        sys.stdout.flush()
+        _commit(consumptions)
+    return skipped_count
+
+
+def _commit(consumptions: list[Consumption]) -> None:
+    for each in consumptions:
+        each.commit()

@@ -19,7 +19,7 @@ _PLACES: Final = {
     "server": "cluster.cli_server:server",
     "broker": "cluster.cli_broker:broker",
     "produce": "cluster.cli_produce:produce",
-    "consume": "cluster.cli_produce:consume",
+    "consume": "cluster.cli_consume:consume",
     "offsets": "cluster.cli_topic_views:offsets",
     "nameserver": "cluster.cli_nameserver:nameserver",
     "append": "cluster.cli_log:append",

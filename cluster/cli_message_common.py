@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from contextlib import contextmanager
@@ -130,7 +131,7 @@ def fail_if_skipped(count: int) -> None:
 
 
 def print_message(record: Record, style: Format) -> None:
-    """Print one message."""
+    """Print one message; of a JSON object the body is `body`, or `bodyBase64` where it is not UTF-8."""
     from cluster.message_rows import row_of  # noqa: PLC0415
     from commitlog.compression import uncompressed_body  # noqa: PLC0415
 
@@ -141,7 +142,10 @@ def print_message(record: Record, style: Format) -> None:
     row = row_of(record, tags_code=None, is_indexed=True)
     for name in ("inConsumeQueue", "indexed", "tagsCode", "body"):
         del row[name]
-    row["body"] = body.decode("utf-8", "replace")
+    try:
+        row["body"] = body.decode()
+    except UnicodeDecodeError:
+        row["bodyBase64"] = base64.b64encode(body).decode()
     sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 

@@ -1,37 +1,26 @@
-"""`dledger produce` and `dledger consume`: lines into a topic, messages out of it."""
+"""`dledger produce`: lines, JSON lines or files into a topic."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import defaultdict
-from itertools import chain, islice
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from cluster.cli_common import EXIT_USAGE, fail, notes
-from cluster.cli_message_common import (
-    Broker,
-    Format,
-    FormatOption,
-    NameServers,
-    Topic,
-    fail_if_skipped,
-    print_message,
-    targets_of,
-    tell_skipped,
-)
+from cluster.cli_message_common import Broker, NameServers, Topic, targets_of
+from cluster.produce_input import BATCH_MESSAGES_MAX, Defaults, Input, Outgoing, batches_of, messages_of, parse_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from cluster.cli_targets import Target
 
-    from cluster.cli_consume import Consumption
-    from cluster.cli_targets import Target, Targets
-
-_BATCH = 100
-_COMMIT_INTERVAL_S = 5.0
+    Queue = tuple[Target, int]
 
 
 def produce(
@@ -42,168 +31,190 @@ def produce(
     ] = None,
     broker: Broker = "",
     name_servers: NameServers = "",
+    *,
+    kind: Annotated[
+        Input, typer.Option("--input", "-i", help="A message is a line, a JSON object in a line, or a whole file.")
+    ] = Input.LINES,
     tag: Annotated[str, typer.Option("--tag", "-t", help="TAGS of each message.")] = "",
-    key: Annotated[str, typer.Option("--key", "-k", help="KEYS of each message; blanks stand between keys.")] = "",
-    queue: Annotated[int, typer.Option("--queue", "-q", min=-1, help="The queue; -1: one after the other.")] = -1,
+    key: Annotated[str, typer.Option("--key", "-k", help="KEYS of each message, separated by blanks.")] = "",
+    key_separator: Annotated[
+        str, typer.Option("--key-separator", "-K", metavar="TEXT", help="Lines are KEYS, this text, and the body.")
+    ] = "",
+    headers: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A property of each message; repeatable."),
+    ] = None,
+    queue: Annotated[int, typer.Option("--queue", "-q", min=-1, help="The queue; -1: all queues in turn.")] = -1,
+    queue_key: Annotated[
+        str,
+        typer.Option("--queue-key", metavar="TEXT", help="Choose the queue by this text: one for equal texts."),
+    ] = "",
+    by_key: Annotated[bool, typer.Option("--by-key", help="Choose the queue of each message by its keys.")] = False,
 ) -> None:
-    """Put files or standard input into a topic, one line a message.
+    r"""Put files or standard input into a topic, by default one line a message.
 
-    Lines go to the broker a hundred at a time; each has a UNIQ_KEY of its own. With name servers they go to the queues
-    of all brokers that have the topic, in turn; what one broker does not take goes to the next. The exit code is 1 if
-    not all was put.
+    Messages are sent up to a hundred at a time; each gets a UNIQ_KEY. With name servers they go to the queues of all
+    brokers that have the topic, in turn; what one broker does not take goes to the next, unless the queue was chosen by
+    a key. Messages with equal keys stay in order with --by-key. The exit code is 1 if not all messages were put.
+
+    A JSON object has `body` (or `bodyBase64`) and may have `tag`, `keys`, `properties`, `queueKey` and `queueId`; what
+    `dledger consume --format jsonl` prints can be put again.
 
     Examples:
         echo 'order 17' | dledger produce orders --tag paid --key o-17
-        dledger produce access access.log
+        printf 'o-17:paid\no-18:sent\n' | dledger produce orders -K : --by-key
+        dledger produce orders -i jsonl orders.jsonl --header source=import
+        dledger produce photos -i file *.jpg
         dledger produce access access.log --name-servers 10.0.0.5:9876,10.0.0.6:9876
     """
+    if queue >= 0 and (queue_key or by_key):
+        fail("--queue: expected alone, found with --queue-key or --by-key, which choose the queue", EXIT_USAGE)
+    if key_separator and kind is not Input.LINES:
+        fail(f"--key-separator: expected with --input lines, found --input {kind}", EXIT_USAGE)
     put_count, begin_s = 0, time.monotonic()
     with targets_of(context, broker, name_servers) as targets:
-        queues = targets.queues(topic, is_write=True)
-        if queue >= 0:
-            queues = [(target, queue) for target in dict.fromkeys(target for target, _ in queues)]
-        lost: set[str] = set()
+        defaults = Defaults(tag, key, parse_headers(headers or ()), queue_key or None, key_separator, by_key)
+        sending = _Sending(topic, targets.queues(topic, is_write=True), None if queue < 0 else queue)
         try:
-            for number, lines in enumerate(_batches(files or [])):
-                begin = number % len(queues)
-                # Who did not take the messages before is asked last.
-                in_turn = sorted(queues[begin:] + queues[:begin], key=lambda each: each[0].broker in lost)
-                put_count += _put(in_turn, lost, topic, lines, tag, key)
+            for batch in _batches(files or [], kind, defaults):
+                put_count += sending.put(batch)
         finally:
             seconds = max(time.monotonic() - begin_s, 1e-9)
-            notes.print(f"{put_count} messages put, {put_count / seconds:,.0f}/s", highlight=False)
+            what = "message" if put_count == 1 else "messages"
+            notes.print(f"{put_count} {what} put, {put_count / seconds:,.0f}/s", highlight=False)
 
 
-def _batches(files: list[Path]) -> Iterator[list[bytes]]:
-    """Yield the lines of files, a hundred at most at a time; what is typed goes at once."""
-    names: list[Path | None] = [*files] or [None]
-    for name in names:
-        try:
-            stream = sys.stdin.buffer if name is None else name.open("rb")
-        except OSError as error:
-            fail(f"{name} cannot be read: {error.strerror}", EXIT_USAGE)
-        with stream:
-            size = 1 if stream.isatty() else _BATCH
-            lines = (line.rstrip(b"\r\n") for line in stream)
-            while batch := list(islice(lines, size)):
-                yield batch
+def _batches(files: Sequence[Path], kind: Input, defaults: Defaults) -> Iterator[list[Outgoing]]:
+    """Yield the messages of files, a hundred at most at a time; what is typed is sent at once.
 
-
-def _put(
-    queues: Sequence[tuple[Target, int]], lost: set[str], topic: str, lines: list[bytes], tag: str, key: str
-) -> int:
-    """Put lines to the first queue; to one of the next broker when they were surely not put there, which is noted."""
-    from uuid import uuid4  # noqa: PLC0415
-
-    from cluster.errors import RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
-    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
-    from commitlog.properties import encode_properties  # noqa: PLC0415
-
-    fixed = {name: value for name, value in (("KEYS", key), ("TAGS", tag)) if value}
-    properties = [encode_properties({"UNIQ_KEY": uuid4().hex.upper(), **fixed}) for _ in lines]
-    tried: dict[str, RequestFailed] = {}
-    for target, queue in queues:
-        if target.broker in tried:
-            continue
-        request = pb.PutRequest(topic=topic, queue_ids=[queue], bodies=lines, properties=properties)
-        try:
-            target.calls.ask(lambda stub: stub.Put, request)
-        except RequestFailed as failure:
-            if not failure.is_worth_trying:
-                raise
-            tried[target.broker] = failure
-            lost.add(target.broker)
-        else:
-            lost.discard(target.broker)
-            return len(lines)
-    raise next(reversed(tried.values()))
-
-
-def consume(
-    context: typer.Context,
-    topic: Topic,
-    broker: Broker = "",
-    name_servers: NameServers = "",
-    group: Annotated[
-        str, typer.Option("--group", "-g", help="Go on where the group is, and keep how far it comes.")
-    ] = "",
-    tag: Annotated[str, typer.Option("--tag", "-t", metavar="EXPRESSION", help="Only these: A, or 'A || B'.")] = "",
-    begin: Annotated[
-        str,
-        typer.Option("--from", metavar="begin|end|TIME", help="Where to begin, where the group has not consumed yet."),
-    ] = "begin",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after so many messages; 0: do not.")] = 0,
-    *,
-    style: FormatOption = Format.TEXT,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for what comes, until Ctrl-C.")] = False,
-) -> None:
-    """Print the messages of a topic, queue by queue, each in order.
-
-    Reads all queues by itself: two of these with one group read everything twice. Programs that share a group out are
-    written with the client library. With --group, how far it came is kept every five seconds and at the end. With name
-    servers the queues of all brokers that have the topic are read: one broker after the other, with --follow all at
-    once.
-
-    Messages that are damaged, or deleted while they are read, are told on standard error and passed over; the exit code
-    is then 1.
-
-    Examples:
-        dledger consume orders
-        dledger consume orders --follow --tag 'paid || sent' --from end
-        dledger consume orders --group billing --limit 10
-        dledger consume orders --from 2026-11-21T09:00:00 --format jsonl
-        dledger consume orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
+    Raises:
+        ValueError: a file holds something that is no message; what comes before it was yielded.
     """
-    with targets_of(context, broker, name_servers) as targets:
-        consumptions = _consumptions(targets, topic, group, tag, begin)
-        skipped_count = _print_messages(consumptions, limit or sys.maxsize, style, is_following=follow)
-    fail_if_skipped(skipped_count)
+    with _progress(files) as bar:
+        names: list[Path | None] = [*files] or [None]
+        for name in names:
+            try:
+                stream = sys.stdin.buffer if name is None else name.open("rb")
+                size = None if name is None else name.stat().st_size
+            except OSError as error:
+                fail(f"{name} cannot be read: {error.strerror}", EXIT_USAGE)
+            label = "standard input" if name is None else str(name)
+            task = bar.add_task(label, total=size)
+            with stream:
+                count_max = 1 if stream.isatty() else BATCH_MESSAGES_MAX
+                for batch in batches_of(messages_of(stream, label, kind, defaults), count_max):
+                    yield batch
+                    bar.advance(task, sum(message.read_bytes for message in batch))
 
 
-def _consumptions(targets: Targets, topic: str, group: str, tag: str, begin: str) -> list[Consumption]:
-    """Return one reading for each broker that has the topic, at its beginning."""
-    from cluster.cli_consume import Consumption  # noqa: PLC0415  (gRPC is slow to load)
-
-    queues: dict[Target, list[int]] = defaultdict(list)
-    for target, queue in targets.queues(topic, is_write=False):
-        queues[target].append(queue)
-    consumptions = []
-    for target, of_broker in queues.items():
-        consumption = Consumption(target.calls, target.broker, topic, group, tag)
-        consumption.begin(of_broker, begin)
-        consumptions.append(consumption)
-    return consumptions
+@contextmanager
+def _progress(files: Sequence[Path]) -> Iterator[Progress]:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    # What is typed must not be drawn over.
+    is_shown = bool(files) or not sys.stdin.isatty()
+    with Progress(*columns, TimeRemainingColumn(), console=notes, transient=True, disable=not is_shown) as bar:
+        yield bar
 
 
-def _print_messages(consumptions: list[Consumption], limit: int, style: Format, *, is_following: bool) -> int:
-    """Print what comes, and keep how far that is; return how many messages are not to be had."""
-    from cluster.merged import merged  # noqa: PLC0415
+class _Sending:
+    """Puts batches to the queues of a topic.
 
-    sources = [each.steps(is_following=is_following) for each in consumptions]
-    left, skipped_count = limit, 0
-    next_commit_s = time.monotonic() + _COMMIT_INTERVAL_S
-    try:
-        for step in merged(sources) if is_following else chain.from_iterable(sources):
-            for skipped in step.skipped:
-                tell_skipped(skipped)
-                skipped_count += skipped.end - skipped.begin
-            if step.record is not None:
-                print_message(step.record, style)
-                left -= 1
-            step.consumption.done(step)
-            if not left:
-                break
-            if time.monotonic() >= next_commit_s:
-                _commit(consumptions)
-                next_commit_s = time.monotonic() + _COMMIT_INTERVAL_S
-    except KeyboardInterrupt:
-        notes.print("stopped", highlight=False)
-    finally:
-        sys.stdout.flush()
-        _commit(consumptions)
-    return skipped_count
+    Args:
+        topic: it.
+        queues: all that may be written.
+        queue_id: the queue of all messages, on each broker; None: any.
+    """
+
+    def __init__(self, topic: str, queues: Sequence[Queue], queue_id: int | None) -> None:
+        self._topic = topic
+        self._queues = queues
+        self._queue_id = queue_id
+        # Brokers that did not take messages a moment ago; they are asked last.
+        self._lost: set[str] = set()
+        self._number = 0
+
+    def put(self, messages: Sequence[Outgoing]) -> int:
+        """Put messages, those of one queue in their order; return how many.
+
+        Raises:
+            cluster.errors.RequestFailed: not all were put.
+        """
+        put_count = 0
+        for queue_id, group in self._grouped(messages).items():
+            if queue_id is None:
+                queues = self._queues
+            else:
+                queues = [(target, queue_id) for target in dict.fromkeys(target for target, _ in self._queues)]
+            put_count += self._put(group, self._in_turn(queues))
+        by_target: dict[Target, list[tuple[Outgoing, int]]] = defaultdict(list)
+        for message in messages:
+            if self._is_by_key(message):
+                target, queue_id = queue_of_text(self._queues, message.queue_key or "")
+                by_target[target].append((message, queue_id))
+        for target, chosen in by_target.items():
+            queue_ids = [queue_id for _, queue_id in chosen]
+            put_count += self._put([message for message, _ in chosen], [(target, -1)], queue_ids)
+        return put_count
+
+    def _is_by_key(self, message: Outgoing) -> bool:
+        return message.queue_key is not None and message.queue_id is None and self._queue_id is None
+
+    def _grouped(self, messages: Sequence[Outgoing]) -> dict[int | None, list[Outgoing]]:
+        """Return messages whose queue no key chooses, by the queue that they ask for; None: any."""
+        groups: dict[int | None, list[Outgoing]] = defaultdict(list)
+        for message in messages:
+            if not self._is_by_key(message):
+                groups[message.queue_id if self._queue_id is None else self._queue_id].append(message)
+        return groups
+
+    def _in_turn(self, queues: Sequence[Queue]) -> Sequence[Queue]:
+        """Return the queues in the order in which they are tried: another one first each time."""
+        begin = self._number % len(queues)
+        self._number += 1
+        return sorted([*queues[begin:], *queues[:begin]], key=lambda each: each[0].broker in self._lost)
+
+    def _put(
+        self, messages: Sequence[Outgoing], queues: Sequence[Queue], queue_ids: Sequence[int] | None = None
+    ) -> int:
+        """Put messages to the first queue; to one of the next broker when they were surely not put there.
+
+        Args:
+            messages: at least one.
+            queues: in the order in which they are tried.
+            queue_ids: the queue of each message, if they go to several queues of one broker.
+        """
+        from uuid import uuid4  # noqa: PLC0415
+
+        from cluster.errors import RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
+        from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
+        from commitlog.properties import encode_properties  # noqa: PLC0415
+
+        bodies = [message.body for message in messages]
+        properties = [
+            encode_properties({"UNIQ_KEY": uuid4().hex.upper(), **message.properties}) for message in messages
+        ]
+        tried: dict[str, RequestFailed] = {}
+        for target, queue in queues:
+            if target.broker in tried:
+                continue
+            request = pb.PutRequest(
+                topic=self._topic, queue_ids=queue_ids or [queue], bodies=bodies, properties=properties
+            )
+            try:
+                target.calls.ask(lambda stub: stub.Put, request)
+            except RequestFailed as failure:
+                if not failure.is_worth_trying:
+                    raise
+                tried[target.broker] = failure
+                self._lost.add(target.broker)
+            else:
+                self._lost.discard(target.broker)
+                return len(messages)
+        raise next(reversed(tried.values()))
 
 
-def _commit(consumptions: list[Consumption]) -> None:
-    for each in consumptions:
-        each.commit()
+def queue_of_text(queues: Sequence[Queue], text: str) -> Queue:
+    """Return the queue of all messages with this text: the same one for as long as `queues` are the same."""
+    from store.java_hash import java_hash, positive_hash  # noqa: PLC0415
+
+    return queues[positive_hash(java_hash(text)) % len(queues)]

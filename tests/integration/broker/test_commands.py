@@ -50,6 +50,43 @@ def test_lines_go_into_a_topic_and_come_out_again(dledger):
     assert "no topic 'orders'" in dledger("consume", "orders", code=1)
 
 
+def test_messages_are_produced_and_consumed_with_keys_headers_queues_and_templates(dledger, tmp_path):
+    dledger("topic", "create", "orders", "--queues", "4")
+    lines = "".join(f"k{number % 7}:{number}\n" for number in range(200))
+    dledger("produce", "orders", "-K", ":", "--by-key", "--header", "source=test", text=lines)
+    shown = dledger("consume", "orders", "--template", "{queue} {keys} {header:source} {body}").split("\n")[:-1]
+    queues = {}
+    for queue, key, source, body in map(str.split, shown):
+        assert source == "test"
+        queues.setdefault((queue, key), []).append(int(body))
+    assert len(queues) == 7
+    assert all(numbers == sorted(numbers) for numbers in queues.values())
+    assert sorted(number for numbers in queues.values() for number in numbers) == list(range(200))
+
+    queue = shown[0].split()[0]
+    of_queue = [line for line in shown if line.split()[0] == queue]
+    from_third = dledger("consume", "orders", "--queue", queue, "--offset", "3", "-T", "{queue} {keys} test {body}")
+    assert from_third.split("\n")[:-1] == of_queue[3:]
+    assert "the end of queue" in dledger("consume", "orders", "--queue", queue, "--offset", "900", code=2)
+    assert "0 to 3" in dledger("consume", "orders", "--queue", "9", code=2)
+    assert "expected with --queue" in dledger("consume", "orders", "--offset", "1", code=2)
+    assert "--template" in dledger("consume", "orders", "--template", "{x}", code=2)
+
+    copied = dledger("consume", "orders", "--format", "jsonl")
+    dledger("topic", "create", "copies")
+    dledger("produce", "copies", "--input", "jsonl", text=copied)
+    of_copies = dledger("consume", "copies", "--template", "{keys} {header:source} {body}").splitlines()
+    assert sorted(of_copies) == sorted(line.split(" ", 1)[1] for line in shown)
+
+    dledger("topic", "create", "files", "--queues", "1")
+    (tmp_path / "a").write_bytes(b"one\ntwo\n")
+    dledger("produce", "files", "--input", "file", str(tmp_path / "a"), "--queue-key", "x")
+    assert dledger("consume", "files", "--template", "{size} {body}") == "8 one\ntwo\n\n"
+    refused = dledger("produce", "files", "-i", "jsonl", text='{"body": "fits"}\nbad\n', code=2)
+    assert "standard input, line 2: expected a JSON object" in refused
+    assert "1 message put" in refused
+
+
 def test_a_group_goes_on_where_it_was_until_it_is_reset(dledger):
     dledger("topic", "create", "orders", "--queues", "2")
     dledger("produce", "orders", "--queue", "0", text="a\nb\nc\n")
