@@ -69,7 +69,7 @@ def hears_leader(state: State) -> bool:
     office = state.office
     if isinstance(office, Leader) or state.now_ms < state.quiet_until_ms:
         return True
-    if isinstance(office, Candidate) or office.leader_id is None:
+    if isinstance(office, Candidate) or state.leader_id is None:
         return False
     return state.now_ms - office.contact_ms < state.config.min_election_timeout_ms
 

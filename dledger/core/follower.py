@@ -8,7 +8,7 @@ from dledger.core.events import AppendPushed, TruncateFrom
 from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
 from dledger.core.roles import Follower
 from dledger.core.state import State
-from dledger.core.transitions import follow, reset_deadline
+from dledger.core.transitions import follow, waiting_time_ms
 from dledger.errors import InvariantBroken
 from dledger.types import NO_INDEX, NO_TERM, UNKNOWN_TERM, Role, Span
 
@@ -40,7 +40,7 @@ def on_push(state: State, sender: str, push: Push) -> None:
         return
     if push.prev_index < log.begin_index - 1:
         # It starts in what we no longer keep; that was committed, so the logs agree at least up to our commit index.
-        _acknowledge(state, sender)
+        _acknowledge(state, state.follower, sender)
         return
     if not _agrees(state, push.prev_index, push.prev_term):
         _refuse(
@@ -59,7 +59,7 @@ def on_push(state: State, sender: str, push: Push) -> None:
     learn_commit(state, push.commit_index)
     office.owes_acknowledgement = True
     if state.persisted_index >= office.matched_index:
-        _acknowledge(state, sender)
+        _acknowledge(state, office, sender)
 
 
 def _agrees(state: State, index: int, term: int) -> bool:
@@ -76,8 +76,8 @@ def _agrees(state: State, index: int, term: int) -> bool:
 def on_persisted(state: State) -> None:
     """Acknowledge what has become durable, as far as it is known to equal the leader's log."""
     office = state.office
-    if isinstance(office, Follower) and office.leader_id is not None and office.owes_acknowledgement:
-        _acknowledge(state, office.leader_id)
+    if isinstance(office, Follower) and state.leader_id is not None and office.owes_acknowledgement:
+        _acknowledge(state, office, state.leader_id)
 
 
 def on_push_not_taken(state: State, sender: str, push: Push) -> None:
@@ -94,8 +94,9 @@ def hear_leader(state: State, sender: str, *, is_founding: bool = False) -> None
     assert state.leader_id in (None, sender), (state.leader_id, sender)
     follow(state, sender)
     pasts.meet_leader(state, sender, is_founding=is_founding)
-    state.follower.contact_ms = state.now_ms
-    reset_deadline(state)
+    office = state.follower
+    office.contact_ms = state.now_ms
+    office.deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
 
 
 def _take_entries(state: State, push: Push, span: Span) -> None:
@@ -124,8 +125,7 @@ def _take_entries(state: State, push: Push, span: Span) -> None:
         state.written_index = span.last_index
 
 
-def _acknowledge(state: State, leader_id: str) -> None:
-    office = state.follower
+def _acknowledge(state: State, office: Follower, leader_id: str) -> None:
     match_index = min(state.persisted_index, office.matched_index)
     office.owes_acknowledgement = match_index < office.matched_index
     state.send(leader_id, PushAccepted(state.term, match_index, state.incarnation))

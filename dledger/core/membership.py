@@ -81,11 +81,11 @@ def agreed(state: State, own: int, value_of: Callable[[Progress], int]) -> int:
         own: our own value; it counts while we are a voter.
         value_of: a follower's.
     """
-    values = []
+    values, followers = [], state.leader.progress
     for voter in state.voters:
         if voter == state.self_id:
             values.append(own)
             continue
-        progress = state.leader.progress[voter]
+        progress = followers[voter]
         values.append(value_of(progress) if pasts.counts(state, voter, progress) else NO_INDEX)
     return majority_value(values)

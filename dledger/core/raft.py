@@ -110,7 +110,6 @@ class Raft(RaftStatus):
             term=max(hard_state.term, log.last_term),
             voted_for=hard_state.voted_for if hard_state.term >= log.last_term else None,
             office=Follower(
-                leader_id=None,
                 matched_index=log.begin_index - 1,
                 deadline_ms=now_ms + transitions.waiting_time_ms(config, draw),
                 contact_ms=now_ms,
@@ -262,7 +261,7 @@ class Raft(RaftStatus):
             reads.on_request(state, sender, message)
         elif isinstance(message, ReadIndexResponse):
             reads.on_response(state, sender, message)
-        elif state.progress_of(sender) is not None:
+        elif isinstance(state.office, Leader) and sender in state.office.progress:
             self._lead(sender, message)
 
     def _knows(self, sender: str) -> bool:

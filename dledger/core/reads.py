@@ -48,7 +48,7 @@ def on_request(state: State, sender: str, request: ReadIndexRequest) -> None:
 def on_response(state: State, sender: str, response: ReadIndexResponse) -> None:
     """Serve a read of ours as soon as what the leader named is committed here."""
     office = state.office
-    if not isinstance(office, Follower) or office.leader_id != sender or response.read_id not in office.asked_reads:
+    if not isinstance(office, Follower) or state.leader_id != sender or response.read_id not in office.asked_reads:
         return
     read = office.asked_reads[response.read_id]
     if response.index == NO_INDEX:

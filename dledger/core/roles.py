@@ -52,7 +52,6 @@ class Follower:
     """A node that follows a leader, or waits for one.
 
     Attributes:
-        leader_id: the leader of the term; None: not known.
         matched_index: the log equals the leader's up to here.
         deadline_ms: when the node becomes a candidate, unless a leader shows itself before.
         contact_ms: when the leader last showed itself.
@@ -62,7 +61,6 @@ class Follower:
     """
 
     role: ClassVar[Role] = Role.FOLLOWER
-    leader_id: str | None
     matched_index: int
     deadline_ms: int
     contact_ms: int
@@ -83,7 +81,6 @@ class Candidate:
     """
 
     role: ClassVar[Role] = Role.CANDIDATE
-    leader_id: ClassVar[None] = None
     is_pre_vote: bool
     is_asked_to_stand: bool
     deadline_ms: int
@@ -96,7 +93,6 @@ class Leader:
     """A node that leads its term.
 
     Attributes:
-        leader_id: itself.
         founders: the voters, if its election founded the group.
         term_start_index: of its no-op; what was committed before it is known once it is committed.
         preferred_due_ms: when to look for a preferred leader again.
@@ -110,7 +106,6 @@ class Leader:
     """
 
     role: ClassVar[Role] = Role.LEADER
-    leader_id: str
     founders: frozenset[str]
     term_start_index: int
     preferred_due_ms: int

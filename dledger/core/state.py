@@ -44,7 +44,8 @@ class State:
         self_id: who we are.
         memberships, voters, incarnations: see `core.membership`, which keeps them.
         term, voted_for, is_founding, incarnation: the hard state (`dledger.types.HardState`).
-        office: the role, and what is remembered in it; it, `term` and `voted_for` are written by `core.transitions`
+        role, leader_id: what this node is in its term, and the leader of it, if known.
+        office: what it remembers in its role. These three, `term` and `voted_for` are written by `core.transitions`
             alone.
         commit_index: last index known to be committed; never falls.
         written_index: last index that the store holds and that may be pushed.
@@ -78,6 +79,8 @@ class State:
     incarnation: int = 0
     voters: tuple[str, ...] = ()
     incarnations: dict[str, int] = field(default_factory=dict)
+    role: Role = Role.FOLLOWER
+    leader_id: str | None = None
     commit_index: int = NO_INDEX
     written_index: int = NO_INDEX
     persisted_index: int = NO_INDEX
@@ -92,16 +95,6 @@ class State:
     transfer: Transfer | None = None
     snapshot: SnapshotInfo | None = None
     effects: list[Effect] = field(default_factory=list)
-
-    @property
-    def role(self) -> Role:
-        """What this node is in its term."""
-        return self.office.role
-
-    @property
-    def leader_id(self) -> str | None:
-        """The leader of the term, if known."""
-        return self.office.leader_id
 
     @property
     def follower(self) -> Follower:

@@ -64,7 +64,9 @@ WAYS: Final = {
 }
 
 
-def _enter(state: State, cause: Cause, office: Office, term: int | None = None) -> None:
+def _enter(
+    state: State, cause: Cause, office: Office, leader_id: str | None = None, *, term: int | None = None
+) -> None:
     """Go the way of `cause`; `term` is given where the way leads to a higher one."""
     way = WAYS[cause]
     assert state.role in way.origins, (cause, state.role)
@@ -78,11 +80,11 @@ def _enter(state: State, cause: Cause, office: Office, term: int | None = None) 
     if way.vote != "kept":
         state.voted_for = state.self_id if way.vote == "own" else None
     _leave(state)
-    state.office = office
-    if office.leader_id is not None:
-        if office.role is Role.FOLLOWER:
+    state.office, state.role, state.leader_id = office, office.role, leader_id
+    if leader_id is not None:
+        if state.role is Role.FOLLOWER:
             state.turns_left_to_others = 0
-        settle_transfer(state, office.leader_id)
+        settle_transfer(state, leader_id)
 
 
 # ------------------------------------------------------------------------------------------------------ the causes
@@ -90,14 +92,13 @@ def _enter(state: State, cause: Cause, office: Office, term: int | None = None) 
 
 def see_term(state: State, term: int, leader_id: str | None = None) -> None:
     """Follow `leader_id` (None: nobody yet) in a higher term."""
-    _enter(state, Cause.NEWER_TERM, _new_follower(state, leader_id), term)
+    _enter(state, Cause.NEWER_TERM, _new_follower(state), leader_id, term=term)
 
 
 def follow(state: State, leader_id: str) -> None:
     """Follow the leader of the term; nothing changes if this node does so already."""
-    office = state.office
-    if not isinstance(office, Follower) or office.leader_id != leader_id:
-        _enter(state, Cause.LEADER_SEEN, _new_follower(state, leader_id))
+    if state.leader_id != leader_id:
+        _enter(state, Cause.LEADER_SEEN, _new_follower(state), leader_id)
 
 
 def lose_leader(state: State) -> None:
@@ -105,7 +106,7 @@ def lose_leader(state: State) -> None:
     if state.role is Role.FOLLOWER and state.leader_id is None:
         reset_deadline(state)
     else:
-        _enter(state, Cause.LEADER_LOST, _new_follower(state, None))
+        _enter(state, Cause.LEADER_LOST, _new_follower(state))
 
 
 def ask_pre_votes(state: State) -> None:
@@ -123,12 +124,12 @@ def ask_votes(state: State, *, is_asked_to_stand: bool) -> None:
 def take_lead(state: State, founders: frozenset[str]) -> None:
     """Lead the term: the votes are enough; `founders` are the voters, if this election founds the group."""
     due_ms = state.now_ms + state.config.preferred_leader_interval_ms
-    _enter(state, Cause.ELECTED, Leader(state.self_id, founders, state.log.last_index + 1, due_ms))
+    _enter(state, Cause.ELECTED, Leader(founders, state.log.last_index + 1, due_ms), state.self_id)
 
 
 def resign(state: State) -> None:
     """Lead, or stand, no longer; the term goes on."""
-    _enter(state, Cause.RESIGNED, _new_follower(state, None))
+    _enter(state, Cause.RESIGNED, _new_follower(state))
 
 
 def vote_for(state: State, candidate_id: str) -> None:
@@ -151,10 +152,10 @@ def reset_deadline(state: State) -> None:
     state.follower.deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
 
 
-def _new_follower(state: State, leader_id: str | None) -> Follower:
+def _new_follower(state: State) -> Follower:
     # What is committed is the same everywhere; all else must be compared with the new leader's log first.
     deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
-    return Follower(leader_id, matched_index=state.commit_index, deadline_ms=deadline_ms, contact_ms=state.now_ms)
+    return Follower(matched_index=state.commit_index, deadline_ms=deadline_ms, contact_ms=state.now_ms)
 
 
 def _leave(state: State) -> None:

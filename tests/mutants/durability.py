@@ -74,7 +74,7 @@ def follower_acknowledges_before_the_sync(patch):
     def on_push(state, sender, push):
         original(state, sender, push)
         persisted, state.persisted_index = state.persisted_index, state.log.last_index
-        dledger.core.follower._acknowledge(state, sender)
+        dledger.core.follower._acknowledge(state, state.follower, sender)
         state.persisted_index = persisted
 
     patch.setattr(dledger.core.follower, "on_push", on_push)

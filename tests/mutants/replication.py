@@ -96,8 +96,8 @@ def follower_that_forgot_is_not_probed(patch):
 def follower_keeps_what_it_compared_with_the_leader_before(patch):
     original = dledger.core.transitions._new_follower
 
-    def new_follower(state, leader_id):
-        entered = original(state, leader_id)
+    def new_follower(state):
+        entered = original(state)
         if state.role is Role.FOLLOWER:
             entered.matched_index = state.follower.matched_index
         return entered

@@ -17,7 +17,7 @@ from dledger.types import Role, Span
 THREE = {"a": [], "b": [], "c": []}
 CORE = Path(raft.__file__).parent
 # What only transitions may write, on `state` or behind it.
-GUARDED = {"term", "voted_for", "office", "leader_id"}
+GUARDED = {"term", "voted_for", "office", "role", "leader_id"}
 
 STEPS = {
     Cause.NEWER_TERM: lambda state: transitions.see_term(state, state.term + 3, "x"),
