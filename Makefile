@@ -43,7 +43,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts proto verify-proto spark computing unit scenarios sim sim-long sim-coverage crashpoints bit-flips stalls mutants chaos \
+.PHONY: help setup demo test check lint format type contracts proto verify-proto spark computing unit scenarios sim sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
 	interop bench bench-spark \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -141,6 +141,9 @@ stalls: $(READY) ## All tests but Spark's and those that compute, while processe
 
 mutants: $(READY) ## Plant every bug of tests/mutants and see that it is caught; the table goes into docs/testing.md
 	@$(BIN)/python scripts/mutants.py --jobs $(WORKERS) --write
+
+mutants-blind: $(READY) ## Judge planted bugs by rungs that were not chosen for them; goes on where it stopped (hours)
+	@$(BIN)/python scripts/mutants_blind.py --jobs $(WORKERS)
 
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes
 	@$(BIN)/python -m pytest -q tests/chaos

@@ -41,6 +41,7 @@ class Administrator:
             Chore.TRANSFER: self._transfer,
             Chore.CHANGE_MEMBERS: self._change_members,
             Chore.DELETE_HEAD: self._delete_head,
+            Chore.CONFUSE_MEMBERS: self._confuse_members,
         }
 
     def start(self) -> None:
@@ -86,13 +87,25 @@ class Administrator:
         if len(membership.voters) < _VOTERS_MAX:
             # An administrator waits for learners to be promoted, and asks again and again.
             possible += [(MembershipAction.PROMOTE, node_id) for node_id in learners for _ in range(5)]
-        # Nobody takes a voter away while others have no voice: too few might be left.
-        if len(membership.voters) > _VOTERS_MIN and not self._world.checks.damage.voiceless:
+        # Nobody takes a voter away while others lost something: too few might be left.
+        if len(membership.voters) > _VOTERS_MIN and not self._world.checks.damage.lost:
             possible += [(MembershipAction.REMOVE, node_id) for node_id in membership.voters]
         if possible:
-            action, node_id = self._random.choice(possible)
-            self._world.trace.note("chore", "%s %s", action.value, node_id)
-            process.change(self._request_id(is_transfer=False), action, node_id)
+            self._change(process, *self._random.choice(possible))
+
+    def _confuse_members(self, process: SimProcess) -> None:
+        """Ask for anything: what is so already, what makes no sense, and what takes all voters away but one.
+
+        Members have another address than the founders' none now and then, so that addresses are compared, too.
+        """
+        action = self._random.choice(tuple(MembershipAction))
+        if action is not MembershipAction.REMOVE or not self._world.checks.damage.lost:
+            address = self._random.choice(("", "", "127.0.0.1:1"))
+            self._change(process, action, self._random.choice(self._world.options.all_ids), address)
+
+    def _change(self, process: SimProcess, action: MembershipAction, node_id: str, address: str = "") -> None:
+        self._world.trace.note("chore", "%s %s", action.value, node_id)
+        process.change(self._request_id(is_transfer=False), action, node_id, address)
 
     def _delete_head(self, process: SimProcess) -> None:
         others = [machine.process for machine in self._machines.values() if machine.process is not None]

@@ -45,5 +45,5 @@ def make_checks(options: SimOptions, disks: dict[str, SimDisk]) -> Checks:
     log = LogChecks(views, is_flush_sync=options.is_flush_sync)
     elections = ElectionChecks(disks, {node_id: f"{node_directory(node_id)}/currterm" for node_id in disks})
     return Checks(
-        log, elections, ClientChecks(log.committed), MachineChecks(log.committed), Damage(disks, options.node_ids, log)
+        log, elections, ClientChecks(log.committed), MachineChecks(log.committed), Damage(disks, options.node_ids)
     )

@@ -41,6 +41,7 @@ class Client:
         self.appended_count = 0
         self._world = world
         self._machines = machines
+        self._node_ids = tuple(machines)
         self._random = Random(f"{world.options.seed}/client/{name}")
         self._think_max_us = think_max_us
         self._leader_id: str | None = None
@@ -58,11 +59,11 @@ class Client:
             return
         self._number += 1
         random, options, after = self._random, self._world.options, self._world.scheduler.after
-        target = self._leader_id or random.choice(options.all_ids)
+        target = self._leader_id or random.choice(self._node_ids)
         latency_us = int(random.random() * _LATENCY_MAX_US)
         if random.random() < options.read_share:
             if random.random() < _FOLLOWER_READ_SHARE:
-                target = random.choice(options.all_ids)
+                target = random.choice(self._node_ids)
             after(latency_us, self._read, self._number, target)
             after(options.client_time_out_us, self._time_out, self._number, None)
         else:
@@ -85,15 +86,20 @@ class Client:
         return Operation(first_id, tuple(bodies), stamp_at)
 
     def _append(self, number: int, target: str, operation: Operation) -> None:
-        process = self._machines[target].process
+        process = self._process_of(target)
         if process is None:
             self._world.checks.clients.refuse(operation)
             self._answer(number, Outcome.NOT_APPENDED, None)
         else:
             process.propose(operation, partial(self._answer, number))
 
+    def _process_of(self, node_id: str) -> SimProcess | None:
+        """Return a node that runs; None: it does not, or this client cannot reach it."""
+        machine = self._machines.get(node_id)
+        return None if machine is None else machine.process
+
     def _read(self, number: int, target: str) -> None:
-        process = self._machines[target].process
+        process = self._process_of(target)
         if process is None:
             self._answer(number, Outcome.NOT_APPENDED, None)
         else:

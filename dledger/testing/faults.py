@@ -25,12 +25,16 @@ class Fault(StrEnum):
     STUCK_SYNC = "stuck_sync"
     WRITE_ERROR = "write_error"
     SYNC_ERROR = "sync_error"
+    READ_ERROR = "read_error"
     NODE_FAILED = "node_failed"
     BIT_FLIP = "bit_flip"
+    MISDIRECTED_WRITE = "misdirected_write"
     DAMAGE_FOUND = "damage_found"
     DAMAGE_MENDED = "damage_mended"
     VOICE_GIVEN_UP = "voice_given_up"
     WIPED = "wiped"
+    HEAD_CUT = "head_cut"
+    LEFT_DEAD = "left_dead"
     PAUSE = "pause"
     CLOCK_STOPPED = "clock_stopped"
     CLOCK_SET = "clock_set"
@@ -41,6 +45,7 @@ class Fault(StrEnum):
     REPLAYED = "replayed"
     REPLAYED_AFTER_RESTART = "replayed_after_restart"
     CLOGGED = "clogged"
+    LATE = "late"
 
 
 class FaultCounts:

@@ -30,12 +30,28 @@ class Fall:
     Attributes:
         is_in_step: inside an operation, so that the last change may be there or not.
         is_lossy: unsynced writes may be gone; else everything must be there.
-        is_damaged: bits of its disk are flipped; what it lost by that, enough others hold.
+        is_damaged: bits of its disk are flipped; what it lost by that, others hold.
     """
 
     is_in_step: bool = False
     is_lossy: bool = False
     is_damaged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a node held durably before its disk lost it; others count it until the node is readmitted.
+
+    A majority that promised something goes on to bind every later one, as long as those that lost it do not vote.
+    """
+
+    begin_index: int
+    records: list[Record]
+
+    def holds(self, record: Record) -> bool:
+        """Say whether it held this entry, or had dropped it as old."""
+        offset = record.index - self.begin_index
+        return offset < 0 or (offset < len(self.records) and self.records[offset] is record)
 
 
 class LogChecks:
@@ -56,6 +72,7 @@ class LogChecks:
         self._is_flush_sync = is_flush_sync
         self._commit_index = dict.fromkeys(views, -1)
         self._promised_index = dict.fromkeys(views, -1)
+        self._lost: dict[str, Copy] = {}
 
     def after_turn(self, node_id: str, raft: Raft, last_index: int) -> None:
         """Look at a node that has just executed all effects of what it was fed; its store ends at `last_index`."""
@@ -123,29 +140,14 @@ class LogChecks:
 
     def _holders(self, record: Record, node_ids: Sequence[str]) -> list[str]:
         """Return which nodes hold an entry so that it counts: durably, if that is what is promised."""
+        return [node_id for node_id in node_ids if self._is_held(self._views[node_id], record)]
+
+    def _is_held(self, view: LogView, record: Record) -> bool:
         index = record.index
-        return [
-            view.node_id
-            for view in (self._views[node_id] for node_id in node_ids)
-            if (index < view.begin_index or view.holds(record)) and (not self._is_flush_sync or view.is_durable(index))
-        ]
-
-    def can_spare(self, node_id: str, others: list[str], voter_count: int) -> bool:
-        """Say whether all that `node_id` holds is committed, and `others` hold it so that a majority has it without.
-
-        Args:
-            node_id: whose copy may get lost.
-            others: voters whose copies are good.
-            voter_count: how many voters there are.
-        """
-        view = self._views[node_id]
-        last_index = view.last_index
-        if last_index >= len(self.committed) or self._promised_index[node_id] > last_index:
-            return False
-        if last_index < view.begin_index:
+        if (index < view.begin_index or view.holds(record)) and (not self._is_flush_sync or view.is_durable(index)):
             return True
-        record = self.committed[last_index]
-        return view.holds(record) and len(self._holders(record, others)) >= quorum_of(voter_count)
+        copy = self._lost.get(view.node_id)
+        return copy is not None and copy.holds(record)
 
     def served(self, node_id: str, entry: Entry) -> None:
         """Hear what a node's store gives for a committed index."""
@@ -179,10 +181,24 @@ class LogChecks:
             raise Violation("retention", f"{node_id} begins at {begin_index}, commit {self._commit_index[node_id]}")
         self._views[node_id].drop_head(begin_index, begin_position)
 
+    def second_file(self, node_id: str) -> Record | None:
+        """Return the first entry of a node's second data file; None: it has one file."""
+        return self._views[node_id].second_file()
+
     def wiped(self, node_id: str) -> None:
-        """Hear that a node's directory is gone; nothing is owed any more."""
-        self._views[node_id].begin(0, 0)
+        """Note that a node's directory is gone; nothing is owed any more."""
+        view = self._views[node_id]
+        self._lost[node_id] = self._copy(view.begin_index, list(view.records), self._promised_index[node_id])
+        view.begin(0, 0)
         self._promised_index[node_id] = self._commit_index[node_id] = -1
+
+    def _copy(self, begin_index: int, records: list[Record], promised: int) -> Copy:
+        count = promised + 1 - begin_index if self._is_flush_sync else len(records)
+        return Copy(begin_index, records[: max(0, count)])
+
+    def forget_loss(self, node_id: str) -> None:
+        """Note that a node lost nothing, or was readmitted: it counts for what it holds now only."""
+        self._lost.pop(node_id, None)
 
     def lead(self, node_id: str, *, term: int, last_index: int) -> None:
         """Hear that a node leads `term`: it must hold all that was committed in terms before (Raft §5.4)."""
@@ -192,8 +208,12 @@ class LogChecks:
         if needed >= view.begin_index and not view.holds(self.committed[needed]):
             raise Violation("leader completeness", f"{node_id} leads term {term} without committed entry {needed}")
 
-    def recovered(self, node_id: str, store: EntryStore, fall: Fall) -> None:
-        """Look at the log that a node found at its start, after it went down as `fall` says."""
+    def recovered(self, node_id: str, store: EntryStore, fall: Fall) -> bool:
+        """Look at the log that a node found at its start, after it went down as `fall` says.
+
+        Returns:
+            Whether damage to its disk cost it entries that it had told others to be durable.
+        """
         view = self._views[node_id]
         before, before_begin = list(view.records), view.begin_index
         last_index = store.last_index
@@ -208,11 +228,15 @@ class LogChecks:
             raise Violation("recovery", f"{node_id} begins at {store.begin_index}, began at {before_begin}")
         owed = self._owed(before, promised, fall)
         is_held = owed is None or owed.index < store.begin_index or view.holds(owed)
-        if not is_held and not fall.is_damaged:
+        if fall.is_damaged:
+            # Kept until somebody finds that nothing was lost, or that the node is readmitted.
+            self._lost.setdefault(node_id, self._copy(before_begin, before, promised))
+        elif not is_held:
             raise Violation("recovery", f"{node_id} came back with entries up to {last_index} and without {owed}")
         found = view.get(last_index)
         if not fall.is_in_step and found is not None and found not in before:
             raise Violation("recovery", f"{node_id} came back with entries that it did not hold: {last_index}")
+        return not is_held and owed is not None and owed.index <= promised
 
     def _owed(self, before: list[Record], promised: int, fall: Fall) -> Record | None:
         """Return the last entry that recovery must give back; it stands for all before it.

@@ -145,6 +145,11 @@ class LogView:
         """Say whether the log is known to hold, at this very place, this very entry."""
         return self.get(record.index) is record
 
+    def second_file(self) -> Record | None:
+        """Return the first entry that stands in another data file than the first one."""
+        first_end = self.begin_position - self.begin_position % self._file_size + self._file_size
+        return next((record for record in self.records if record.position >= first_end), None)
+
     def begin(self, begin_index: int, begin_position: int) -> None:
         """Forget everything: the log begins here, or the process is a new one, and the disk may have lost things."""
         self.begin_index, self.begin_position = begin_index, begin_position

@@ -16,6 +16,10 @@ Link = tuple[str, str]
 _CUT_MAX_US = 800_000
 _FLAPS_MAX = 12
 _SWIZZLE_STEP_US = 30_000
+_MUTE_AFTER_US = 150_000
+_MUTE_PAUSE_MAX_US = 200_000
+_MUTE_MAX_US = 400_000
+_LATE_US = (20_000, 50_000, 150_000)
 
 
 class Timer(Protocol):
@@ -101,6 +105,31 @@ class NetworkTroubles:
 
     def _clog_once(self, link: Link) -> None:
         self._world.network.clog(*link)
+
+    def mute(self, node_id: str) -> None:
+        """Let a node receive everything late; then let nobody receive anything of it, which it notices as late.
+
+        What it goes by meanwhile, answers to its heartbeats above all, is old; sometimes its process stops, too.
+        """
+        others = self._others(node_id)
+        late_us = self._random.choice(_LATE_US)
+        for other in others:
+            self._world.network.slow_down(other, node_id, late_us)
+        self._timer.at(late_us + int(self._random.random() * _MUTE_AFTER_US), self._silence, node_id, others)
+
+    def _silence(self, node_id: str, others: list[str]) -> None:
+        links = [(node_id, other) for other in others]
+        for link in links:
+            self._world.network.block(*link)
+        if self._random.random() < 0.5:
+            self._machines[node_id].pause()
+            self._timer.later(_MUTE_PAUSE_MAX_US, self._machines[node_id].resume)
+        self._timer.later(_MUTE_MAX_US, self._open, links)
+        self._timer.later(_MUTE_MAX_US, self._quicken, node_id, others)
+
+    def _quicken(self, node_id: str, others: list[str]) -> None:
+        for other in others:
+            self._world.network.slow_down(other, node_id, 0)
 
     def _others(self, node_id: str) -> list[str]:
         return [other for other in self._world.options.all_ids if other != node_id]

@@ -7,11 +7,14 @@ because nothing ever gets far. Each seed turns on some faults and draws their ra
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from random import Random
 
 from dledger.core.config import RaftConfig
+from dledger.testing.choices import LATER_CHORES, LATER_TROUBLES, Chore, Trouble
+from dledger.testing.focus import with_focus
 from dledger.testing.sim_network import NetworkOptions
+
+__all__ = ["Chore", "SimOptions", "Trouble", "draw_options", "with_short_reigns"]
 
 _INDEX_UNIT_SIZE_BYTES = 32
 # A group begins with all of its voters; where things go wrong before, many runs would never get going.
@@ -26,42 +29,6 @@ _CLOCK_RATES_PPM = (
     (950_000, 1_000_000, 1_050_000),
     (600_000, 1_000_000, 1_600_000),
 )
-
-
-class Trouble(StrEnum):
-    """What the plan of a run can order; what of it takes effect is counted as `Fault`."""
-
-    KILL = "kill"
-    STOP = "stop"
-    CUT_POWER = "cut_power"
-    CUT_POWER_OF_ALL = "cut_power_of_all"
-    DIE_IN_STEP = "die_in_step"
-    DIE_IN_START = "die_in_start"
-    ISOLATE = "isolate"
-    SPLIT = "split"
-    CUT_ONE_WAY = "cut_one_way"
-    BRIDGE = "bridge"
-    FLAP = "flap"
-    PAUSE = "pause"
-    SLOW_DISK = "slow_disk"
-    FILL_DISK = "fill_disk"
-    STICK_SYNC = "stick_sync"
-    FAIL_WRITE = "fail_write"
-    FAIL_SYNC = "fail_sync"
-    FLIP_BITS = "flip_bits"
-    STOP_CLOCK = "stop_clock"
-    CLOG = "clog"
-    SWIZZLE_CLOG = "swizzle_clog"
-    WIPE = "wipe"
-    SET_CLOCK = "set_clock"
-
-
-class Chore(StrEnum):
-    """What administrators do in a run."""
-
-    TRANSFER = "transfer"
-    CHANGE_MEMBERS = "change_members"
-    DELETE_HEAD = "delete_head"
 
 
 # What is acknowledged from the page cache does not outlive these.
@@ -98,6 +65,8 @@ class SimOptions:
         downtime_max_us: a dead node comes back within this.
         safety_us: length of the phase with faults.
         liveness_us: within this time of peace a write must be accepted and all logs be equal.
+        focus: what the run dwells on (`dledger.testing.focus`); "" when on nothing.
+        dead_max: so many voters, a minority at most, stay dead or ill for good: the others must live without them.
     """
 
     seed: int
@@ -131,6 +100,8 @@ class SimOptions:
     lease_share: float = 0.0
     is_founded_in_peace: bool = False
     is_message_log: bool = False
+    focus: str = ""
+    dead_max: int = 0
 
     @property
     def node_ids(self) -> tuple[str, ...]:
@@ -156,6 +127,7 @@ class SimOptions:
             if rate
         )
         return (
+            f"{f'focus={self.focus} ' if self.focus else ''}"
             f"nodes={self.node_count}+{self.spare_count} log={'messages' if self.is_message_log else 'raw'} "
             f"flush={'sync' if self.is_flush_sync else 'async'} "
             f"files={self.data_file_size_bytes}/{self.index_file_size_bytes} clients={self.client_count} "
@@ -165,27 +137,32 @@ class SimOptions:
             f"troubles={','.join(self.troubles) or 'none'} chores={','.join(self.chores) or 'none'} "
             f"snapshots={self.snapshot_threshold or 'none'} leases={self.lease_share:g} "
             f"founding={'calm' if self.is_founded_in_peace else 'rough'} "
-            f"preferred={','.join(self.raft.preferred_leader_ids) or 'none'}"
+            f"preferred={','.join(self.raft.preferred_leader_ids) or 'none'} dead<={self.dead_max}"
         )
 
 
-def draw_options(seed: int, node_count: int | None = None) -> SimOptions:
+def draw_options(seed: int, node_count: int | None = None, *, is_focused: bool = True) -> SimOptions:
     """Draw the shape of run `seed`.
 
     Args:
         seed: any integer.
         node_count: overrides the drawn number of founders; all else stays as drawn.
+        is_focused: the run may dwell on something rare, and some nodes may stay dead.
     """
     random = Random(f"{seed}/options")
     options = _with_chores(_draw(seed, random, node_count), Random(f"{seed}/options of chores"))
     options = replace(options, is_message_log=Random(f"{seed}/options of the log").random() < _MESSAGE_LOG_SHARE)
-    return with_short_reigns(options, random) if random.random() < 0.15 else options
+    options = with_short_reigns(options, random) if random.random() < 0.15 else options
+    if not is_focused:
+        return options
+    options = replace(options, dead_max=Random(f"{seed}/options of the dead").choice((0, 0, 1, 2)))
+    return with_focus(options, Random(f"{seed}/options of focus"))
 
 
 def _with_chores(options: SimOptions, random: Random) -> SimOptions:
     """Add what belongs to a group that changes: spare nodes, snapshots, retention, transfers, leases."""
     spare_count = random.choice((0, 0, 1, 2))
-    chores = tuple(chore for chore in Chore if random.random() < 0.4)
+    chores = tuple(chore for chore in Chore if chore not in LATER_CHORES and random.random() < 0.4)
     drift_ppm = max(abs(rate_ppm - _TRUE_PPM) for rate_ppm in options.clock_rates_ppm)
     is_bound_kept = drift_ppm <= _DRIFT_MAX_PPM and Trouble.STOP_CLOCK not in options.troubles
     lease_share = random.choice((0.0, 0.5)) if is_bound_kept else 0.0
@@ -310,5 +287,5 @@ def _draw_network(random: Random) -> NetworkOptions:
 
 
 def _draw_troubles(random: Random, *, is_flush_sync: bool) -> tuple[Trouble, ...]:
-    possible = [trouble for trouble in Trouble if is_flush_sync or trouble not in _DURABILITY_TROUBLES]
-    return tuple(trouble for trouble in possible if random.random() < 0.4)
+    excluded = LATER_TROUBLES if is_flush_sync else (*LATER_TROUBLES, *_DURABILITY_TROUBLES)
+    return tuple(trouble for trouble in Trouble if trouble not in excluded and random.random() < 0.4)

@@ -108,10 +108,19 @@ class SimDisk:
         directories: by absolute path; creating a directory is durable at once.
         capacity_bytes: creating a file fails when the sizes of all files would exceed this.
         spares: paths for whose replacement room was set aside.
-        write_trouble, sync_trouble: decide which writes and which syncs fail.
+        read_trouble, write_trouble, sync_trouble: decide which reads, writes and syncs fail.
     """
 
-    __slots__ = ("_counts", "_random", "capacity_bytes", "directories", "spares", "sync_trouble", "write_trouble")
+    __slots__ = (
+        "_counts",
+        "_random",
+        "capacity_bytes",
+        "directories",
+        "read_trouble",
+        "spares",
+        "sync_trouble",
+        "write_trouble",
+    )
 
     def __init__(self, random: Random, counts: FaultCounts) -> None:
         self._random = random
@@ -119,6 +128,7 @@ class SimDisk:
         self.directories: dict[str, Directory] = {}
         self.capacity_bytes = UNLIMITED_BYTES
         self.spares: dict[str, None] = {}
+        self.read_trouble = IoTrouble()
         self.write_trouble = IoTrouble()
         self.sync_trouble = IoTrouble()
 
@@ -147,6 +157,13 @@ class SimDisk:
         """Become a new disk with nothing on it."""
         self.directories.clear()
         self.spares.clear()
+
+    def forget(self, path: str, position: int) -> None:
+        """Lose, durably, those data files in a directory that begin before `position`: another program deletes them."""
+        directory = self.directories[path]
+        for name in [name for name in directory.cached if int(name) < position]:
+            directory.change(name, None)
+        directory.sync()
 
     def cut_power(self) -> None:
         """Settle every waiting write and directory change by the seed; the page cache becomes what survived."""

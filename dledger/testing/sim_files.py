@@ -11,6 +11,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from dledger.testing.crash_point import CrashPoint
 from dledger.testing.faults import Fault, SimulatedCrash
 from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, Directory, SimDisk
 from dledger.testing.sim_inode import Inode
@@ -25,38 +26,6 @@ if TYPE_CHECKING:
 
 # (path, file, writes it had when the sync began): what a sync under way will have made durable when it ends.
 SyncedWrites = list[tuple[str, Inode, int]]
-
-
-class CrashPoint:
-    """Counts the operations of one process and says at which one it dies.
-
-    Attributes:
-        is_dead: the process died here; every further operation raises `SimulatedCrash`.
-    """
-
-    __slots__ = ("_remaining", "is_dead")
-
-    def __init__(self) -> None:
-        self.is_dead = False
-        self._remaining = 0
-
-    def arm(self, operations: int) -> None:
-        """Die in the `operations`-th (>= 1) operation from now on."""
-        assert operations >= 1, operations
-        self._remaining = operations
-
-    def disarm(self) -> None:
-        """Plan no death any more."""
-        self._remaining = 0
-
-    def reach(self) -> bool:
-        """Count one operation; True: it is the last one, do as much of it as you like, then raise `SimulatedCrash`."""
-        if self.is_dead:
-            raise SimulatedCrash
-        if self._remaining:
-            self._remaining -= 1
-            self.is_dead = self._remaining == 0
-        return self.is_dead
 
 
 class SimFile:
@@ -91,6 +60,7 @@ class SimFile:
 
     def read(self, position: int, size: int) -> bytes:
         """Read from the page cache; fewer bytes where the file ends."""
+        self._files.refuse_read(self.path)
         return self._view[position : position + size].tobytes()
 
     def view(self) -> memoryview:
@@ -175,6 +145,16 @@ class SimFiles:
             return False
         self._counts.add(Fault.WRITE_ERROR)
         return True
+
+    def refuse_read(self, path: str) -> None:
+        """Count a read.
+
+        Raises:
+            StorageFailed: the disk refuses it.
+        """
+        if self._disk.read_trouble.strikes():
+            self._counts.add(Fault.READ_ERROR)
+            raise StorageFailed(path, "read", _io_error())
 
     def sync(self, path: str, inode: Inode, written_count: int) -> None:
         """Make the first `written_count` writes of a file durable.
@@ -263,6 +243,7 @@ class SimFiles:
 
     def read_bytes(self, path: str) -> bytes | None:
         """Return the content of a small file; None when there is no such file."""
+        self.refuse_read(path)
         inode = self._disk.lookup(path)
         return None if inode is None else bytes(inode.cache)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from dledger.testing.checks import node_directory
 from dledger.testing.faults import Fault, SimulatedCrash
 from dledger.testing.log_checks import Fall
 from dledger.testing.options import Trouble
@@ -18,6 +19,9 @@ from store.errors import DiskFull, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+# Longer than any run: the sync ends only with the process.
+STUCK_FOR_EVER_US = 1 << 40
 
 
 class SimMachine:
@@ -75,7 +79,9 @@ class SimMachine:
         self._files.crash_point.disarm()
         world.trace.note(self.node_id, "is up: last index %d, term %d", process.store.last_index, process.raft.term)
         fall = replace(self._fall_since, is_damaged=is_damaged)
-        world.checks.log.recovered(self.node_id, process.store, fall)
+        has_lost = world.checks.log.recovered(self.node_id, process.store, fall)
+        if is_damaged and not world.checks.damage.came_back(self.node_id, process.raft, has_lost=has_lost):
+            world.checks.log.forget_loss(self.node_id)
         if world.checks.damage.look_again(self.node_id):
             world.counts.add(Fault.DAMAGE_MENDED)
         self._fall_since = Fall()
@@ -128,6 +134,22 @@ class SimMachine:
         world.checks.log.wiped(self.node_id)
         world.checks.elections.wiped(self.node_id)
         self._fall_since = Fall()
+
+    def cut_head(self) -> None:
+        """Let another program delete the oldest data file, if nobody needs it; the process dies first."""
+        process, checks = self.process, self._world.checks
+        if process is None or process.is_paused or checks.damage.is_damaged(self.node_id):
+            return
+        found = checks.log.second_file(self.node_id)
+        if found is None or found.index > min(process.retention_floor, process.raft.commit_index):
+            return
+        self.kill()
+        self._world.counts.add(Fault.HEAD_CUT)
+        self._world.trace.note(
+            self.node_id, "has lost its first data file to another program; begins at %d", found.index
+        )
+        self.disk.forget(f"{node_directory(self.node_id)}/data", found.position)
+        checks.log.drop_head(self.node_id, found.index, found.position)
 
     def stop(self) -> None:
         """Stop the process in good order."""
@@ -182,10 +204,23 @@ class SimMachine:
         if self.process is not None:
             self._world.counts.add(Fault.CLOCK_SET)
 
+    def bury(self) -> None:
+        """Stay dead, or so ill that nothing more comes of it."""
+        self._world.counts.add(Fault.LEFT_DEAD)
+        self._world.trace.note(self.node_id, "stays dead or ill")
+        illness = self._random.randrange(3)
+        if illness == 0:
+            self.kill()
+        elif illness == 1:
+            self.pause()
+        else:
+            self.sync_delay_us = STUCK_FOR_EVER_US
+
     def heal(self) -> None:
         """Repair everything and start the process if it is down, or anew if its disk does not answer."""
         self.sync_delay_us = 0
         self.disk.capacity_bytes = UNLIMITED_BYTES
+        self.disk.read_trouble.heal()
         self.disk.write_trouble.heal()
         self.disk.sync_trouble.heal()
         if self._files is not None:

@@ -75,6 +75,7 @@ class SimNetwork:
         self._last_arrival_us: dict[tuple[str, str], int] = {}
         self._clogs: dict[tuple[str, str], int] = {}
         self._held: dict[tuple[str, str], list[Message]] = {}
+        self._extra_us: dict[tuple[str, str], int] = {}
         # (source, target, message, how often the two had started by then)
         self._old: list[tuple[str, str, Message, int]] = []
         self._starts: dict[str, int] = {}
@@ -118,6 +119,10 @@ class SimNetwork:
             del self._clogs[link]
             self._release(link)
 
+    def slow_down(self, source: str, target: str, extra_us: int) -> None:
+        """Let everything in one direction take so much longer; 0: no longer."""
+        self._extra_us[source, target] = extra_us
+
     def started(self, node_id: str) -> None:
         """Hear that a node begins a new life: what was sent before belongs to an old one."""
         self._starts[node_id] = self._starts.get(node_id, 0) + 1
@@ -125,6 +130,7 @@ class SimNetwork:
     def heal(self) -> None:
         """Open all links, forget the past, and lose, double and delay nothing from now on."""
         self._clogs.clear()
+        self._extra_us.clear()
         for link in list(self._held):
             self._release(link)
         self._blocks.clear()
@@ -138,8 +144,12 @@ class SimNetwork:
         latency_us = options.min_latency_us + int(random.random() * span_us)
         if options.spike_rate and random.random() < options.spike_rate:
             latency_us = int(random.random() * options.spike_latency_us)
-        arrival_us = self._scheduler.now_us + latency_us
         link = (source, target)
+        if self._extra_us:
+            extra_us = self._extra_us.get(link, 0)
+            self._counts.add(Fault.LATE, extra_us > 0)
+            latency_us += extra_us
+        arrival_us = self._scheduler.now_us + latency_us
         last_us = self._last_arrival_us.get(link, 0)
         if arrival_us < last_us:
             if options.is_ordered:

@@ -150,12 +150,8 @@ class SimObserver:
             self._applier.on_reset(begin_index, snapshot_index)
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Look who is readmitted."""
-        world = self._world
-        world.trace.note(self._node_id, "knows %s", _Memberships(memberships))
-        for node_id in world.checks.damage.settle(memberships[0].membership):
-            world.trace.note(node_id, "is readmitted")
-            world.work.add(Work.READMITTED)
+        """Tell the story."""
+        self._world.trace.note(self._node_id, "knows %s", _Memberships(memberships))
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
         """Count what administrators wanted and got."""

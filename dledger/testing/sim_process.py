@@ -185,10 +185,10 @@ class SimProcess:
         self._inbox.append(TransferLeadership(request_id, target))
         self._ask_turn()
 
-    def change(self, request_id: int, action: MembershipAction, member_id: str) -> None:
+    def change(self, request_id: int, action: MembershipAction, member_id: str, address: str = "") -> None:
         """Take an administrator's wish to change the membership."""
         self._world.checks.damage.changing.add(self.node_id)
-        self._inbox.append(ChangeMembership(request_id, action, member_id))
+        self._inbox.append(ChangeMembership(request_id, action, member_id, address))
         self._ask_turn()
 
     @property
@@ -296,7 +296,10 @@ class SimProcess:
 
     def _check(self) -> None:
         raft, store, checks = self.raft, self.store, self._world.checks
-        checks.damage.runs(self.node_id, raft)
+        for node_id in checks.damage.runs(self.node_id, raft):
+            self._world.trace.note(node_id, "is readmitted")
+            self._world.work.add(Work.READMITTED)
+            checks.log.forget_loss(node_id)
         checks.elections.after_turn(self.node_id, raft.term)
         checks.log.after_turn(self.node_id, raft, store.last_index)
         if self._world.options.is_flush_sync:

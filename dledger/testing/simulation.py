@@ -90,6 +90,8 @@ class Simulation:
         self._machines = {
             node_id: SimMachine(self._world, node_id, disk, self._went_down) for node_id, disk in disks.items()
         }
+        # Those that are healed in the end, and are needed then.
+        self._living = dict(self._machines)
         self._troublemaker = Troublemaker(self._world, self._machines)
         self._administrator = Administrator(self._world, self._machines)
         self._clients = [
@@ -135,8 +137,17 @@ class Simulation:
         self._world.network.heal()
         for client in self._clients:
             client.is_stopped = True
-        for machine in self._machines.values():
+        self._bury()
+        for machine in self._living.values():
             machine.heal()
+
+    def _bury(self) -> None:
+        """Leave some nodes dead or ill for good, a minority of the voters at most, if this run does."""
+        chosen = Random(f"{self._options.seed}/the dead")
+        dead = chosen.sample(list(self._machines), min(self._options.dead_max, len(self._machines)))
+        for node_id in dead:
+            if self._world.checks.damage.bury(node_id):
+                self._living.pop(node_id).bury()
 
     def _await_liveness(self) -> None:
         scheduler = self._world.scheduler
@@ -163,7 +174,8 @@ class Simulation:
         if any(not process.raft.last_index == last_index == process.raft.commit_index for process in members):
             return False
         voters = members[0].raft.membership.voters
-        return not any(node_id in voters for node_id in self._world.checks.damage.voiceless)
+        voiceless = self._world.checks.damage.voiceless
+        return not any(node_id in voters and node_id in self._living for node_id in voiceless)
 
     @property
     def _members(self) -> list[SimProcess]:
@@ -177,7 +189,7 @@ class Simulation:
 
     @property
     def _running(self) -> list[SimProcess]:
-        return [machine.process for machine in self._machines.values() if machine.process is not None]
+        return [machine.process for machine in self._living.values() if machine.process is not None]
 
     def _compare_files(self) -> None:
         """Compare the data files of all members from where the shortest log begins to the end."""
@@ -215,7 +227,7 @@ class Simulation:
                 machine.cut_power()
             else:
                 machine.kill()
-        for machine in self._machines.values():
+        for machine in self._living.values():
             machine.boot()
 
     # ---------------------------------------------------------------------------------------------- what nodes cause

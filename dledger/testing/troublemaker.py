@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dledger.testing.network_troubles import NetworkTroubles
 from dledger.testing.options import Trouble
 from dledger.testing.sim_disk import UNLIMITED_BYTES
+from dledger.testing.sim_machine import STUCK_FOR_EVER_US
 from dledger.types import Role
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ _START_OPERATIONS_MAX = 12
 _US_PER_HOUR = 3_600_000_000
 _SICK_MAX_US = 500_000
 _STUCK_MIN_US = 2_000_000
-# Longer than any run: the sync ends only with the process.
-_STUCK_FOR_EVER_US = 1 << 40
 _FAILING_OPERATIONS_MAX = 30
 
 
@@ -54,6 +53,7 @@ class Troublemaker:
             Trouble.BRIDGE: network.bridge,
             Trouble.FLAP: network.flap,
             Trouble.CLOG: network.clog,
+            Trouble.MUTE: lambda: network.mute(self._leader_id() or self._any_id()),
             Trouble.SWIZZLE_CLOG: network.swizzle_clog,
             Trouble.PAUSE: self._pause,
             Trouble.SLOW_DISK: self._slow_disk,
@@ -61,7 +61,10 @@ class Troublemaker:
             Trouble.STICK_SYNC: self._stick_sync,
             Trouble.FAIL_WRITE: lambda: self._fail_io(self._any().disk.write_trouble),
             Trouble.FAIL_SYNC: lambda: self._fail_io(self._any().disk.sync_trouble),
+            Trouble.FAIL_READ: lambda: self._fail_io(self._any().disk.read_trouble),
             Trouble.FLIP_BITS: self._flip_bits,
+            Trouble.MISDIRECT_WRITE: self._misdirect_write,
+            Trouble.CUT_HEAD: lambda: self._any().cut_head(),
             Trouble.STOP_CLOCK: self._stop_clock,
             Trouble.WIPE: self._wipe,
             Trouble.SET_CLOCK: self._set_clock,
@@ -102,12 +105,13 @@ class Troublemaker:
 
     def _any_id(self) -> str:
         """Choose a victim: every second time the leader, if there is one, for its troubles are everybody's."""
-        if self._random.random() < 0.5:
-            processes = [machine.process for machine in self._machines.values()]
-            leaders = [process for process in processes if process is not None and process.raft.role is Role.LEADER]
-            if leaders:
-                return max(leaders, key=lambda process: process.raft.term).node_id
-        return self._random.choice(self._world.options.all_ids)
+        leader_id = self._leader_id() if self._random.random() < 0.5 else None
+        return leader_id or self._random.choice(self._world.options.all_ids)
+
+    def _leader_id(self) -> str | None:
+        processes = [machine.process for machine in self._machines.values()]
+        leaders = [process for process in processes if process is not None and process.raft.role is Role.LEADER]
+        return max(leaders, key=lambda process: process.raft.term).node_id if leaders else None
 
     def _any(self) -> SimMachine:
         return self._machines[self._any_id()]
@@ -155,7 +159,7 @@ class Troublemaker:
     def _stick_sync(self) -> None:
         """The next sync takes seconds, or does not end; the disk is well again before or after that."""
         machine = self._any()
-        machine.sync_delay_us = self._random.choice((_STUCK_MIN_US, _STUCK_FOR_EVER_US))
+        machine.sync_delay_us = self._random.choice((_STUCK_MIN_US, STUCK_FOR_EVER_US))
         self.later(_SICK_MAX_US, self._quicken_disk, machine)
 
     def _fail_io(self, trouble: IoTrouble) -> None:
@@ -170,6 +174,14 @@ class Troublemaker:
         path = damage.flip(machine.node_id, self._random, self._world.counts, is_cached=is_cached)
         if path is not None:
             self._world.trace.note(machine.node_id, "has flipped bits in %s", path)
+            if self._random.random() < 0.5:
+                machine.kill()
+
+    def _misdirect_write(self) -> None:
+        machine = self._any()
+        path = self._world.checks.damage.misdirect(machine.node_id, self._random, self._world.counts)
+        if path is not None:
+            self._world.trace.note(machine.node_id, "has another sector written into %s", path)
             if self._random.random() < 0.5:
                 machine.kill()
 

@@ -16,7 +16,7 @@ from dledger.testing.script import script
 from dledger.testing.simulation import Simulation
 from tests.crashpoints.inspector import Inspector
 from tests.crashpoints.workload import WORKLOADS, Workload
-from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, Tests
+from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, Tests, as_drawn
 from tests.waiting import STORY_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +74,7 @@ def _seeds(rung: Seeds, known_seed: int | None, began: float) -> Catch:
     events = 0
     known = [] if known_seed is None else [known_seed]
     for seed in (*known, *range(FIRST_SEED, FIRST_SEED + rung.count_max)):
-        simulation = Simulation(rung.shape(draw_options(seed)))
+        simulation = Simulation(rung.shape(draw_options(seed, is_focused=rung.shape is as_drawn)))
         failure = ""
         try:
             simulation.run()

@@ -16,6 +16,7 @@ from tests.mutants.rungs import FIRST_SEED, run
 from tests.mutants.shapes import SOUND
 
 KNOWN_SEEDS = json.loads((Path(__file__).parent / "known_seeds.json").read_text("utf-8"))
+BLIND = json.loads((Path(__file__).parent / "blind.json").read_text("utf-8"))
 MUTANTS_MIN = 36
 
 
@@ -31,11 +32,12 @@ def test_planted_bug_is_caught(name):
 def test_names_are_different_and_seeds_are_of_mutants_that_are_there():
     assert len(MUTANTS) >= MUTANTS_MIN
     assert set(KNOWN_SEEDS) <= set(MUTANTS)
+    assert set(BLIND) <= set(MUTANTS)
 
 
 @pytest.mark.parametrize("shape", SOUND)
 def test_shapes_of_the_mutants_hold_without_them(shape):
     for seed in range(FIRST_SEED, FIRST_SEED + 5):
-        _, failure = run_options(shape(draw_options(seed)))
+        _, failure = run_options(shape(draw_options(seed, is_focused=False)))
 
         assert failure == "", f"seed {seed}: {failure}"

@@ -56,7 +56,7 @@ def test_violation_ends_with_status_1_and_how_to_replay(monkeypatch, capsys):
     from dledger.testing.runner import Result
 
     failure = Result(seed=9, node_count=5, shape="nodes=5", summary=None, failure="Violation: term: went back")
-    monkeypatch.setattr(program, "run_seeds", lambda *_: iter([failure]))
+    monkeypatch.setattr(program, "run_seeds", lambda *_, **__: iter([failure]))
 
     status = program.main(["--seed", "9"])
 

@@ -118,7 +118,7 @@ class History:
             if term < previous:
                 raise Broken(f"log: {node} appends term {term} behind term {previous}")
             known = self.before.setdefault((index, term), previous)
-            if -1 not in (known, previous) and known != previous:
+            if min(known, previous) >= 0 and known != previous:
                 raise Broken(
                     f"log matching: {index} of term {term} stands behind term {known} and, on {node}, {previous}"
                 )

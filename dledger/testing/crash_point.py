@@ -1,0 +1,37 @@
+"""Where a simulated process dies: in one of its operations on disk or network, chosen beforehand."""
+
+from __future__ import annotations
+
+from dledger.testing.faults import SimulatedCrash
+
+
+class CrashPoint:
+    """Counts the operations of one process and says at which one it dies.
+
+    Attributes:
+        is_dead: the process died here; every further operation raises `SimulatedCrash`.
+    """
+
+    __slots__ = ("_remaining", "is_dead")
+
+    def __init__(self) -> None:
+        self.is_dead = False
+        self._remaining = 0
+
+    def arm(self, operations: int) -> None:
+        """Die in the `operations`-th (>= 1) operation from now on."""
+        assert operations >= 1, operations
+        self._remaining = operations
+
+    def disarm(self) -> None:
+        """Plan no death any more."""
+        self._remaining = 0
+
+    def reach(self) -> bool:
+        """Count one operation; True: it is the last one, do as much of it as you like, then raise `SimulatedCrash`."""
+        if self.is_dead:
+            raise SimulatedCrash
+        if self._remaining:
+            self._remaining -= 1
+            self.is_dead = self._remaining == 0
+        return self.is_dead

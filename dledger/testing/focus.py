@@ -1,0 +1,205 @@
+"""Shapes of runs that dwell where few others come: half of all seeds draw one of these on top of their own.
+
+Drawn independently, the ingredients of a rare situation seldom meet: a transfer while members change, a snapshot on its
+way when the leader's log moves on, a lease while answers are late. A focus brings the ingredients of one such place
+together and often. What it leaves open stays as drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from dledger.testing.choices import Chore, Trouble
+from dledger.testing.sim_network import NetworkOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.testing.options import SimOptions
+
+_TRUE_PPM = 1_000_000
+_DRIFT_PPM = 50_000
+_FOCUS_SHARE = 0.5
+_SMALL_FILE_SIZE_BYTES = 1_024
+_SMALL_INDEX_FILE_SIZE_BYTES = 32 * 16
+
+
+def with_focus(options: SimOptions, random: Random) -> SimOptions:
+    """Return `options` with a focus, if this run draws one."""
+    if random.random() >= _FOCUS_SHARE:
+        return options
+    name = random.choice(tuple(FOCUSES))
+    return replace(FOCUSES[name](replace(options, is_flush_sync=True), random), focus=name)
+
+
+def _leases(options: SimOptions, random: Random) -> SimOptions:
+    """Trust leases, on clocks that drift as far as they may, while answers come late and processes stand still.
+
+    Clients give up soon, so that they come to the new leader, and back to the old one, while its lease may last.
+    """
+    rates_ppm = (_TRUE_PPM - _DRIFT_PPM, _TRUE_PPM, _TRUE_PPM + _DRIFT_PPM)
+    timeout_ms = random.choice((60, 100))
+    clocks = Random(f"{options.seed}/clocks of leases")
+    return replace(
+        options,
+        troubles=(*[Trouble.MUTE] * 4, Trouble.PAUSE, Trouble.ISOLATE, Trouble.SPLIT),
+        trouble_interval_us=250_000,
+        chores=(Chore.TRANSFER,),
+        chore_interval_us=200_000,
+        lease_share=1.0,
+        read_share=0.6,
+        client_count=8,
+        client_time_out_us=15_000,
+        think_max_us=4_000,
+        bodies_max=1,
+        sync_max_us=500,
+        turn_delay_max_us=0,
+        clock_rates_ppm=tuple(clocks.choice(rates_ppm) for _ in options.clock_rates_ppm),
+        raft=replace(
+            options.raft,
+            heart_beat_time_interval_ms=random.choice((10, 30)),
+            min_election_timeout_ms=timeout_ms,
+            max_election_timeout_ms=timeout_ms + random.choice((20, timeout_ms)),
+            max_push_time_out_ms=50,
+            max_clock_drift_ppm=_DRIFT_PPM,
+            preferred_leader_ids=(),
+        ),
+        tick_us=5_000,
+        network=NetworkOptions(max_latency_us=1_000, spike_rate=random.choice((0.0, 0.02)), spike_latency_us=80_000),
+        is_founded_in_peace=True,
+    )
+
+
+def _snapshots(options: SimOptions, random: Random) -> SimOptions:
+    """Save snapshots all the time and delete what is before them, so that whoever was away must begin again."""
+    return replace(
+        _with_small_files(options),
+        snapshot_threshold=random.choice((3, 8)),
+        chores=(Chore.DELETE_HEAD, Chore.TRANSFER),
+        chore_interval_us=30_000,
+        troubles=(Trouble.ISOLATE, Trouble.KILL, Trouble.DIE_IN_STEP, Trouble.WIPE, Trouble.FLIP_BITS, Trouble.CLOG),
+        trouble_interval_us=60_000,
+        downtime_max_us=400_000,
+        raft=replace(options.raft, snapshot_chunk_size_bytes=16, peer_push_quota=random.choice((3_000, 100 << 20))),
+        network=replace(options.network, replay_rate=0.05, duplicate_rate=0.1, drop_rate=0.01),
+        is_founded_in_peace=True,
+    )
+
+
+def _members(options: SimOptions, random: Random) -> SimOptions:
+    """Change the members all the time, often in ways without sense, down to one voter, while leaders come and go."""
+    rates_ppm = (*options.clock_rates_ppm[: options.node_count], _TRUE_PPM, _TRUE_PPM)
+    return replace(
+        options,
+        spare_count=2,
+        clock_rates_ppm=rates_ppm,
+        chores=(Chore.CHANGE_MEMBERS, Chore.CHANGE_MEMBERS, Chore.CONFUSE_MEMBERS, Chore.TRANSFER, Chore.DELETE_HEAD),
+        chore_interval_us=15_000,
+        troubles=(Trouble.ISOLATE, Trouble.CUT_ONE_WAY, Trouble.KILL, Trouble.SPLIT),
+        trouble_interval_us=random.choice((60_000, 150_000)),
+        downtime_max_us=200_000,
+        network=replace(options.network, replay_rate=0.05),
+        is_founded_in_peace=True,
+    )
+
+
+def _deposed(options: SimOptions, random: Random) -> SimOptions:
+    """Depose leaders with entries that nobody else holds, bring them back, and replace disks meanwhile."""
+    return replace(
+        options,
+        troubles=(Trouble.WIPE, Trouble.ISOLATE, Trouble.BRIDGE, Trouble.SPLIT, Trouble.KILL),
+        trouble_interval_us=random.choice((40_000, 80_000)),
+        downtime_max_us=100_000,
+        client_count=3,
+        client_time_out_us=50_000,
+        think_max_us=4_000,
+        safety_us=2_000_000,
+        bodies_max=4,
+        raft=replace(options.raft, max_push_size_bytes=random.choice((64, 256)), max_push_window=1),
+        is_founded_in_peace=True,
+    )
+
+
+def _foreign_heads(options: SimOptions, random: Random) -> SimOptions:
+    """Let other programs delete old files, as Java does, so that terms before the beginning are not known."""
+    return replace(
+        _with_small_files(options),
+        snapshot_threshold=random.choice((0, 0, 5)),
+        chores=(Chore.DELETE_HEAD,),
+        chore_interval_us=100_000,
+        troubles=(Trouble.CUT_HEAD, Trouble.CUT_HEAD, Trouble.ISOLATE, Trouble.ISOLATE, Trouble.KILL, Trouble.WIPE),
+        trouble_interval_us=60_000,
+        downtime_max_us=50_000,
+        client_count=4,
+        client_time_out_us=100_000,
+        think_max_us=5_000,
+        bodies_max=4,
+        is_founded_in_peace=True,
+    )
+
+
+def _full_disks(options: SimOptions, random: Random) -> SimOptions:
+    """Fill disks and slow them down, while leaders change."""
+    return replace(
+        _with_small_files(options),
+        snapshot_threshold=random.choice((0, 5, 20)),
+        troubles=(Trouble.FILL_DISK, Trouble.FILL_DISK, Trouble.SLOW_DISK, Trouble.STICK_SYNC, Trouble.ISOLATE),
+        trouble_interval_us=50_000,
+        chores=(Chore.DELETE_HEAD,),
+        chore_interval_us=100_000,
+    )
+
+
+def _handovers(options: SimOptions, random: Random) -> SimOptions:
+    """Hand the leadership on all the time, while what was said before comes once more."""
+    return replace(
+        options,
+        chores=(Chore.TRANSFER,),
+        chore_interval_us=10_000,
+        troubles=(Trouble.STICK_SYNC, Trouble.SLOW_DISK, Trouble.KILL, Trouble.WIPE, Trouble.CUT_ONE_WAY),
+        trouble_interval_us=random.choice((60_000, 150_000)),
+        raft=replace(
+            options.raft,
+            preferred_leader_ids=("n1", "s0"),
+            max_leadership_transfer_wait_index=random.choice((2, 1_000)),
+        ),
+        network=replace(options.network, replay_rate=0.05, duplicate_rate=0.1, spike_rate=0.05),
+        is_founded_in_peace=True,
+    )
+
+
+def _damage(options: SimOptions, random: Random) -> SimOptions:
+    """Flip bits, misdirect writes, fail reads and damage what is on its way, one after the other."""
+    return replace(
+        options,
+        snapshot_threshold=random.choice((0, 5, 20)),
+        troubles=(Trouble.FLIP_BITS, Trouble.MISDIRECT_WRITE, Trouble.FAIL_READ, Trouble.KILL, Trouble.CUT_POWER),
+        trouble_interval_us=60_000,
+        downtime_max_us=100_000,
+        checkpoint_interval_us=random.choice((100_000, 2_000_000)),
+        chores=(Chore.DELETE_HEAD,),
+        is_founded_in_peace=True,
+    )
+
+
+def _with_small_files(options: SimOptions) -> SimOptions:
+    return replace(
+        options,
+        data_file_size_bytes=_SMALL_FILE_SIZE_BYTES,
+        index_file_size_bytes=_SMALL_INDEX_FILE_SIZE_BYTES,
+        body_size_max_bytes=200,
+    )
+
+
+FOCUSES: dict[str, Callable[[SimOptions, Random], SimOptions]] = {
+    "leases": _leases,
+    "snapshots": _snapshots,
+    "members": _members,
+    "deposed": _deposed,
+    "foreign heads": _foreign_heads,
+    "full disks": _full_disks,
+    "handovers": _handovers,
+    "damage": _damage,
+}
