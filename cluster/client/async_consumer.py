@@ -62,7 +62,14 @@ class AsyncConsumer:
         self._handed_out: list[ReceivedMessage] = []
         self._current: ReceivedMessage | None = None
         self._rebalancer = Rebalancer(
-            group, self.client_id, subscriptions_of(topics), options, self._connection, self._on_ready, self._on_refused
+            group,
+            self.client_id,
+            subscriptions_of(topics),
+            options,
+            self._connection,
+            self._on_ready,
+            self._on_refused,
+            self._on_failure,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._lock = asyncio.Lock()
@@ -95,7 +102,8 @@ class AsyncConsumer:
 
         Raises:
             RequestFailed: CLIENT_ID_IN_USE and the like: this consumer cannot be in the group; OFFSET_BEYOND_END: one
-                queue cannot be read on, told once every 20 s; the other queues go on.
+                queue cannot be read on, told once every 20 s; the other queues go on; UNKNOWN_TOPIC, NOT_REACHED or
+                another: nothing of a topic could be read for `no_route_limit_s`; it is tried on.
         """
         self._finish()
         deadline = time.monotonic() + timeout_s
@@ -211,6 +219,10 @@ class AsyncConsumer:
             self._failures.append(reader.failure)
         elif reader.is_active and reader not in self._ready:
             self._ready.append(reader)
+        self._is_ready.set()
+
+    def _on_failure(self, failure: RequestFailed) -> None:
+        self._failures.append(failure)
         self._is_ready.set()
 
     def _on_refused(self, failure: RequestFailed) -> None:

@@ -30,6 +30,9 @@ class ConsumerOptions:
         prefetch_size_bytes: bytes of one queue that may wait in the client.
         commit_interval_s: how often offsets are committed.
         rebalance_interval_s: how often queues are shared out anew, if nothing calls for it before.
+        no_route_limit_s: when nothing of a topic can be read for so long, because nobody has it, no broker answers, or
+            none lets the consumer into its group, `poll` raises why, and again each time it has been so for as long; it
+            is tried on all the same.
         on_skipped: hears of messages that this consumer does not get: damaged ones, and those that were deleted by age
             before it read them. Called in the consumer's event loop (the blocking face has one of its own), ahead of
             the messages behind them, and again when they are read again. What it raises ends the reading of that queue,
@@ -45,6 +48,7 @@ class ConsumerOptions:
     prefetch_size_bytes: int = 8 << 20
     commit_interval_s: float = 5.0
     rebalance_interval_s: float = 20.0
+    no_route_limit_s: float = 60.0
     on_skipped: Callable[[SkippedMessages], None] | None = None
 
     def __post_init__(self) -> None:
@@ -63,5 +67,5 @@ class ConsumerOptions:
             raise ValueError("is_orderly: locks are for queues that a group shares, not for broadcast")
         if min(self.prefetch_messages, self.prefetch_size_bytes) < 1:
             raise ValueError("expected prefetch bounds of at least 1")
-        if self.commit_interval_s <= 0 or self.rebalance_interval_s <= 0:
+        if min(self.commit_interval_s, self.rebalance_interval_s, self.no_route_limit_s) <= 0:
             raise ValueError("expected intervals above 0")

@@ -36,6 +36,7 @@ class GroupMember:
         broker: its name.
         address: whom the stream is open to; empty without one.
         client_ids: the members when last heard; empty at first. Kept while the broker cannot be reached.
+        failure: why the stream ended last; None before that.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class GroupMember:
         self.address = ""
         self.broker = broker
         self.client_ids: tuple[str, ...] = ()
+        self.failure: RequestFailed | None = None
         self._call: grpc.aio.StreamStreamCall[JoinGroupRequest, JoinGroupResponse] | None = None
         self._nodes = nodes
         self._request = request
@@ -77,6 +79,7 @@ class GroupMember:
                 await self._nodes.reach(address)
                 await self._stay(address)
             except RequestFailed as failure:
+                self.failure = failure
                 if self.client_ids != before:
                     backoff.reset()
                     hops = 0

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from cluster.client.allocation import ALLOCATIONS
 from cluster.client.connection import BrokerConnection
@@ -37,6 +38,13 @@ _RETRY_S = 1.0
 SILENCE_S = 15.0
 
 
+class _Lost(NamedTuple):
+    """A topic of which nothing is read: since when it is so, on the monotonic clock, and why."""
+
+    since_s: float
+    failure: RequestFailed
+
+
 class Rebalancer:
     """The queues that one consumer reads. For use by one event loop.
 
@@ -48,6 +56,7 @@ class Rebalancer:
         connection: routes and nodes.
         on_ready: see `QueueReader`.
         on_refused: hears that the consumer cannot be in the group.
+        on_failure: hears why nothing of a topic is read, once in each `options.no_route_limit_s` in which it stays so.
 
     Attributes:
         readers: by queue.
@@ -63,6 +72,7 @@ class Rebalancer:
         connection: BrokerConnection,
         on_ready: Callable[[QueueReader], None],
         on_refused: Callable[[RequestFailed], None],
+        on_failure: Callable[[RequestFailed], None],
     ) -> None:
         self.readers: dict[BrokerQueue, QueueReader] = {}
         self.wanted = asyncio.Event()
@@ -72,6 +82,7 @@ class Rebalancer:
         self._connection = connection
         self._on_ready = on_ready
         self._on_refused = on_refused
+        self._on_failure = on_failure
         self._is_shared = options.mode == "cluster"
         self._members: dict[str, GroupMember] = {}
         self._join = JoinGroupRequest(
@@ -83,7 +94,8 @@ class Rebalancer:
         self.offsets = GroupOffsets(group, connection.nodes, options.start, is_kept=self._is_shared)
         self._locks = QueueLocks(group, client_id, connection.nodes)
         self._leaving: list[QueueReader] = []
-        self._lost_topics: set[str] = set()
+        # Topics of which nothing can be read: since when, and why.
+        self._lost: dict[str, _Lost] = {}
         self._retry: asyncio.TimerHandle | None = None
         # Locks that were asked for and not given back, whether or not they were got.
         self._asked_locks: set[BrokerQueue] = set()
@@ -115,6 +127,18 @@ class Rebalancer:
         new = [queue for queue in mine if queue not in self.readers]
         if new:
             await self._take_over(new, mine)
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        """Say of which topics nothing has been read for too long: who waits for messages must hear of it."""
+        for queue in self.readers:
+            self._lost.pop(queue.topic, None)
+        now = time.monotonic()
+        for topic, lost in self._lost.items():
+            if now - lost.since_s >= self._options.no_route_limit_s:
+                self._lost[topic] = lost._replace(since_s=now)
+                why = f"nothing of topic {topic!r} could be read for {now - lost.since_s:.0f} s: {lost.failure.message}"
+                self._on_failure(RequestFailed(lost.failure.reason or lost.failure.name, why))
 
     def _left(self, broker: str) -> None:
         """Hand out nothing of a broker's queues before their locks are held anew: they ended with the stay there."""
@@ -138,9 +162,11 @@ class Rebalancer:
             routes = await self._connection.find(topic)
         except RequestFailed as failure:
             if not held:
+                # Look again soon where that may change by itself, else in turn.
+                if failure.is_worth_trying:
+                    self._want_soon()
                 self._say_lost(topic, failure)
             return held
-        self._lost_topics.discard(topic)
         queues = readable_queues(routes)
         if not self._is_shared:
             return queues
@@ -153,7 +179,14 @@ class Rebalancer:
         for broker in brokers:
             client_ids = self._members[broker].client_ids
             if self._client_id in client_ids:
+                self._lost.pop(topic, None)
                 return ALLOCATIONS[self._options.allocation](self._client_id, client_ids, queues)
+        if not held:
+            refusals = [str(self._members[broker].failure or "no answer yet") for broker in brokers]
+            text = (
+                f"no broker has let the consumer into its group: {'; '.join(refusals) or 'none has a readable queue'}"
+            )
+            self._say_lost(topic, RequestFailed(Reason.NOT_REACHED, text), is_logged=False)
         return held
 
     def _want_soon(self) -> None:
@@ -165,13 +198,12 @@ class Rebalancer:
         self._retry = None
         self.wanted.set()
 
-    def _say_lost(self, topic: str, failure: RequestFailed) -> None:
-        """Take note that a topic was not found: look again soon where that may change by itself, else in turn."""
-        if failure.is_worth_trying:
-            self._want_soon()
-        if topic not in self._lost_topics:
-            self._lost_topics.add(topic)
+    def _say_lost(self, topic: str, failure: RequestFailed, *, is_logged: bool = True) -> None:
+        """Take note that a topic cannot be read."""
+        known = self._lost.get(topic)
+        if known is None and is_logged:
             logger.warning("no_route topic=%s: %s", topic, failure)
+        self._lost[topic] = _Lost(time.monotonic() if known is None else known.since_s, failure)
 
     async def _take_over(self, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:
         if any(len(member.client_ids) > 1 for member in self._members.values()):
@@ -191,6 +223,7 @@ class Rebalancer:
                 beginnings = await self.offsets.beginnings(broker, topic, [queue.queue_id for queue in together])
             except RequestFailed as failure:
                 logger.warning("queues_not_taken_over broker=%s topic=%s: %s", broker, topic, failure)
+                self._say_lost(topic, failure, is_logged=False)
                 self._want_soon()
                 continue
             for queue in together:
