@@ -28,6 +28,7 @@ from cluster.cli_common import (
     told_errors,
 )
 from cluster.ingest import Ingest, Source, batches, open_sources
+from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +38,13 @@ if TYPE_CHECKING:
 
 # No-ops of leaders stand between the entries that a reader sees; so many more are looked at for the last n.
 _TAIL_SLACK = 64
+
+
+# Entries that clients did not append, by their magic.
+_KINDS = {
+    ENTRY_NOOP: "the no-op (it has no body) of the leader",
+    ENTRY_CONFIG_CHANGE: "a membership entry",
+}
 
 
 class Format(StrEnum):
@@ -134,6 +142,8 @@ def get(
             fail(f"there is no entry {index} yet: `dledger status` shows how far the log goes")
         if style is Format.TEXT:
             sys.stdout.buffer.write(entries[0].body + (b"\n" if sys.stdout.isatty() else b""))
+            if (kind := _KINDS.get(entries[0].magic)) is not None:
+                notes.print(f"entry {index} is {kind} of term {entries[0].term}, not one of a client", highlight=False)
         else:
             _print(entries, style)
 

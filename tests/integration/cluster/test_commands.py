@@ -64,6 +64,9 @@ def test_get_prints_exactly_the_body(cluster: LocalCluster) -> None:
     beyond = dledger(cluster, "get", place.index + 1000)
     assert 1 == beyond.returncode
     assert b"410 INDEX_OUT_OF_RANGE" in beyond.stderr
+    first = dledger(cluster, "get", 0)
+    assert (0, b"") == (first.returncode, first.stdout)
+    assert b"entry 0 is the no-op" in first.stderr
     # A leader that was elected since has an entry of its own there.
     behind = itertools.count(place.index + 1)
     wait_until(lambda: b"there is no entry" in dledger(cluster, "get", next(behind)).stderr, "the end of the log")

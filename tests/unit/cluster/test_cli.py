@@ -49,6 +49,23 @@ def test_help_lists_all_commands_and_version_is_told() -> None:
     assert dledger("--version").stdout.startswith("dledger 0.")
 
 
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [("dledger top", "topic"), ("dledger topic cr", "create"), ("dledger produce orders --by", "--by-key")],
+)
+def test_a_shell_completes_commands_and_options(
+    typed: str, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_DLEDGER_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
+
+    with pytest.raises(SystemExit):
+        app(prog_name="dledger")
+
+    assert expected in capsys.readouterr().out.split()
+
+
 def test_help_config_prints_a_configuration() -> None:
     assert "n0" == tomllib.loads(dledger("server", "--help-config").stdout)["self_id"]
 
