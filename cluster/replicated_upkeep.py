@@ -7,15 +7,12 @@ retention has deleted is gone from queues and index a moment later, some queues 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from time import monotonic
+from collections.abc import Callable
 
 from cluster.replicated_state import ReplicatedState
-from cluster.turns import TURN_S
 from commitlog.dledger_commit_log import DLedgerCommitLog
 from commitlog.leadership import Leadership, Readiness
 from dledger.node import Node
-from store.errors import StorageFailed, StoreStopped
 from store.message_store import MessageStore
 from store.queue_ends import QueueEnds
 from store.store_config import MessageStoreConfig
@@ -59,10 +56,7 @@ class ReplicatedUpkeep(StoreUpkeep):
         self._machine = machine
         self._on_look = on_look
         self._prepared: QueueEnds | None = None
-        self._begin_offset = log.begin_offset
         self._snapshot_due_ms = 0
-        # What lets queues follow the log, while that is under way.
-        self._expiring: Iterator[None] | None = None
         node.when_changed(self.dispatch_soon)
 
     def _due(self, now_ms: int) -> None:
@@ -70,25 +64,6 @@ class ReplicatedUpkeep(StoreUpkeep):
         if now_ms >= self._snapshot_due_ms:
             self._snapshot_due_ms = now_ms + self._config.clean_resource_interval_ms
             self._bring_snapshot_forward()
-        if self._log.begin_offset != self._begin_offset:
-            self._begin_offset = self._log.begin_offset
-            is_under_way, self._expiring = self._expiring is not None, self.store.expire_in_steps()
-            if not is_under_way:
-                self._expire_some()
-
-    def _expire_some(self) -> None:
-        """Let some queues follow the log, and go on in the next turn: a leader must not be held up for all of them."""
-        if not self._is_running:
-            return
-        turn_end = monotonic() + TURN_S
-        try:
-            for _ in self._expiring or ():
-                if monotonic() >= turn_end:
-                    self._loop.call_soon(self._expire_some)
-                    return
-        except (StorageFailed, StoreStopped) as error:
-            self.fail(error)
-        self._expiring = None
 
     def _bring_snapshot_forward(self) -> None:
         """Have a snapshot saved if it is for want of one that files are kept: by itself it may come late, or never."""

@@ -1,6 +1,7 @@
 """One consume queue: for each message of a queue, in order, where it stands in the log.
 
-The unit of queue offset n stands at byte 20 * n of the queue's files. The queue is a function of the log: whatever a
+The unit of queue offset n stands at byte 20 * n of the queue's files; the newest ones may not be in files yet
+(`store.pending_units`). The queue is a function of the log: whatever a
 crash leaves of it is cut to what is certain, and dispatched again. Behind the last unit all bytes are zero.
 
 Not here: many queues (`store.consume_queues`), and what is done with a message whose queue offset is not the next one
@@ -16,16 +17,20 @@ from enum import Enum
 
 import numpy as np
 
-from store.errors import CorruptData
+from store.errors import CorruptData, DiskFull
+from store.files import Files
 from store.mapped_file import MappedFile
-from store.mapped_file_queue import MappedFileQueue
+from store.mapped_file_queue import MappedFileQueue, name_of
 from store.message import QueueKey
+from store.pending_units import PendingUnits
 from store.queue_unit import BLANK, BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_units
 
 IsMessage = Callable[[QueueKey, int, int, int], bool]
 StoreTimestampOf = Callable[[int, int], int]
 UnitTuple = tuple[int, int, int]
 
+# What stands ready in memory of one queue's blanks; more of them go into files at once.
+_BLANKS_PENDING_BYTES_MAX = 1 << 20
 # Blanks written at once; also bounds what is read at once when blanks are stepped over.
 _CHUNK_COUNT = 1 << 14
 
@@ -40,32 +45,50 @@ class Boundary(Enum):
 class ConsumeQueue:
     """One queue of one topic. Construct it with its files, then `load` it.
 
+    Args:
+        key: topic and number.
+        queue: its files.
+        pending: takes what is appended.
+        names: makes its directory, where the queue itself must write.
+
     Attributes:
         key: topic and number.
+        is_begun: it has files, or will have.
+        begin_offset: the first offset that the files have room for; what stands before `min_offset` is not in the log
+            any more.
         min_offset: the first message that the log still holds; `max_offset` when there is none.
         max_offset: behind the last unit.
         max_physical_offset: behind the last message that has a unit; 0 when there is none.
     """
 
-    __slots__ = ("_queue", "key", "max_offset", "max_physical_offset", "min_offset")
+    __slots__ = (
+        "_names",
+        "_pending",
+        "_queue",
+        "begin_offset",
+        "is_begun",
+        "key",
+        "max_offset",
+        "max_physical_offset",
+        "min_offset",
+    )
 
-    def __init__(self, key: QueueKey, queue: MappedFileQueue) -> None:
+    def __init__(self, key: QueueKey, queue: MappedFileQueue, pending: PendingUnits, names: Files) -> None:
         assert queue.file_size % UNIT_SIZE == 0, queue.file_size
         self.key = key
+        self.is_begun = False
+        self.begin_offset = 0
         self.min_offset = 0
         self.max_offset = 0
         self.max_physical_offset = 0
         self._queue = queue
+        self._pending = pending
+        self._names = names
 
     @property
     def files(self) -> MappedFileQueue:
         """The files."""
         return self._queue
-
-    @property
-    def begin_offset(self) -> int:
-        """The first offset that the files have room for; what stands before `min_offset` is not in the log any more."""
-        return self._queue.begin_offset // UNIT_SIZE
 
     # ----------------------------------------------------------------------------------------------------- loading
 
@@ -82,7 +105,8 @@ class ConsumeQueue:
             store.errors.CorruptData: units are missing in the middle; a queue can be built again from the log.
         """
         notes = self._queue.load()
-        self.max_offset = self.begin_offset
+        self.is_begun = bool(self._queue.mapped_files)
+        self.max_offset = self.begin_offset = self._queue.begin_offset // UNIT_SIZE
         files = self._queue.mapped_files
         for number, file in reversed(list(enumerate(files))):
             count = _used_count(file)
@@ -132,29 +156,49 @@ class ConsumeQueue:
 
     def place_of(self, queue_offset: int) -> tuple[str, int]:
         """Return file and position of a unit, for people."""
-        file = self._queue.find(queue_offset * UNIT_SIZE)
-        if file is None:
-            return self._queue.directory, queue_offset * UNIT_SIZE
-        return file.path, queue_offset * UNIT_SIZE - file.begin_offset
+        offset = queue_offset * UNIT_SIZE
+        position = offset % self._queue.file_size
+        return f"{self._queue.directory}/{name_of(offset - position)}", position
 
     def _ranges(self, begin: int, count_max: int) -> Iterator[tuple[memoryview, int, int]]:
         """Yield (view of a file, position, count) of the units from `begin` on."""
         end = min(begin + count_max, self.max_offset)
         if begin < self.begin_offset:
             return
-        while begin < end:
-            file = self._queue.find(begin * UNIT_SIZE)
-            assert file is not None, (self.key, begin)
-            upto = min(end, file.end_offset // UNIT_SIZE)
+        tails = self._pending.tails_of(self.key)
+        files_end = min(end, tails[0].begin_offset) if tails else end
+        while begin < files_end:
+            file = self._file_of(begin)
+            upto = min(files_end, file.end_offset // UNIT_SIZE)
             yield file.view(), begin * UNIT_SIZE - file.begin_offset, upto - begin
             begin = upto
+        for tail in tails:
+            upto = min(end, tail.end_offset)
+            if begin < upto:
+                # A copy, for what is looked at cannot grow.
+                first, last = ((offset - tail.begin_offset) * UNIT_SIZE for offset in (begin, upto))
+                yield memoryview(bytes(tail.data[first:last])), 0, upto - begin
+                begin = upto
 
     def _unit(self, queue_offset: int) -> UnitTuple:
+        unit: UnitTuple
+        for tail in self._pending.tails_of(self.key):
+            if tail.begin_offset <= queue_offset < tail.end_offset:
+                unit = UNIT.unpack_from(tail.data, (queue_offset - tail.begin_offset) * UNIT_SIZE)
+                return unit
+        file = self._file_of(queue_offset)
+        unit = UNIT.unpack_from(file.view(), queue_offset * UNIT_SIZE - file.begin_offset)
+        return unit
+
+    def _file_of(self, queue_offset: int) -> MappedFile:
+        """Return the file that holds a unit which is in no tail."""
         offset = queue_offset * UNIT_SIZE
         file = self._queue.find(offset)
+        if file is None:
+            self._queue.attach(self.begin_offset * UNIT_SIZE, offset + UNIT_SIZE)
+            file = self._queue.find(offset)
         assert file is not None, (self.key, queue_offset)
-        unit: UnitTuple = UNIT.unpack_from(file.view(), offset - file.begin_offset)
-        return unit
+        return file
 
     def _next_message(self, queue_offset: int) -> int:
         """Return the first offset from `queue_offset` on that is not blank; `max_offset` if there is none."""
@@ -180,17 +224,14 @@ class ConsumeQueue:
     # -------------------------------------------------------------------------------------------------- appending
 
     def append(self, units: bytes | memoryview, max_physical_offset: int) -> None:
-        """Write units behind the last one, into the page cache.
+        """Put units behind the last one; files are to hold them later.
 
         Args:
             units: at least one.
             max_physical_offset: behind the last message among them.
-
-        Raises:
-            store.errors.DiskFull: the queue holds what it held; the same units may be given again.
-            store.errors.StorageFailed: the node must stop.
         """
-        self._write(self.max_offset, units)
+        self.is_begun = True
+        self._pending.add(self.key, self.max_offset, units)
         self.max_offset += len(units) // UNIT_SIZE
         self.max_physical_offset = max_physical_offset
 
@@ -200,11 +241,12 @@ class ConsumeQueue:
         Raises:
             store.errors.DiskFull: as `append`.
         """
-        assert not self._queue.mapped_files, self.key
-        # Also where nothing becomes blank there is a file: it says how far the queue has come.
-        self._queue.reserve(queue_offset * UNIT_SIZE, (queue_offset + 1) * UNIT_SIZE)
+        assert not self.is_begun, self.key
+        self.is_begun = True
         units_a_file = self._queue.file_size // UNIT_SIZE
-        self.max_offset = self.min_offset = queue_offset - queue_offset % units_a_file
+        self.begin_offset = self.max_offset = self.min_offset = queue_offset - queue_offset % units_a_file
+        # Also where nothing becomes blank there is to be a file: it says how far the queue has come.
+        self._pending.add(self.key, self.max_offset, b"")
         self.fill_gap(queue_offset)
 
     def fill_gap(self, queue_offset: int) -> None:
@@ -213,19 +255,44 @@ class ConsumeQueue:
             self.min_offset = queue_offset
         while self.max_offset < queue_offset:
             count = min(_CHUNK_COUNT, queue_offset - self.max_offset)
-            self._write(self.max_offset, BLANK * count)
+            tail_bytes = self._pending.add(self.key, self.max_offset, BLANK * count)
             self.max_offset += count
+            if tail_bytes >= _BLANKS_PENDING_BYTES_MAX:
+                self._settle()
 
     def overwrite(self, queue_offset: int, unit: bytes) -> None:
         """Put another unit in the place of one that is wrong."""
         assert self.begin_offset <= queue_offset < self.max_offset, (queue_offset, self.max_offset)
+        self._settle()
         self._queue.write(queue_offset * UNIT_SIZE, unit)
         self._find_last()
+
+    def _settle(self) -> None:
+        """Have all units in files, which are then all known: for what is done seldom, here and now.
+
+        Raises:
+            store.errors.DiskFull: the queue holds what it held.
+        """
+        begin = self.begin_offset * UNIT_SIZE
+        tails = self._pending.tails_of(self.key)
+        if tails:
+            self._names.make_directory(self._queue.directory)
+            tails = self._pending.take(self.key)
+            self._queue.attach(begin, tails[-1].end_offset * UNIT_SIZE + 1)
+            try:
+                for tail in tails:
+                    self._write(tail.begin_offset, memoryview(tail.data))
+            except DiskFull:
+                for tail in tails:
+                    self._pending.add(self.key, tail.begin_offset, memoryview(tail.data))
+                raise
+        else:
+            self._queue.attach(begin, self.max_offset * UNIT_SIZE + 1)
 
     def _write(self, queue_offset: int, units: bytes | memoryview) -> None:
         queue, offset = self._queue, queue_offset * UNIT_SIZE
         size = len(units)
-        queue.reserve(offset, offset + size)
+        queue.reserve(offset, offset + (size or UNIT_SIZE))
         room = queue.file_size - offset % queue.file_size
         if size <= room:
             queue.write(offset, units)
@@ -252,6 +319,7 @@ class ConsumeQueue:
         if queue_offset == 0:
             self.remove_all()
             return
+        self._settle()
         holder = self._queue.find(queue_offset * UNIT_SIZE)
         data_end = 0 if holder is None else holder.find_data_end(queue_offset * UNIT_SIZE)
         self._queue.truncate(queue_offset * UNIT_SIZE, data_end, is_durable=is_durable)
@@ -264,7 +332,11 @@ class ConsumeQueue:
 
     def remove_all(self) -> None:
         """Remove all files; the queue is then as new."""
+        self._pending.drop(self.key, self._queue.directory)
+        self._queue.attach(self.begin_offset * UNIT_SIZE, (self.max_offset + 1) * UNIT_SIZE)
         self._queue.remove_all()
+        self.is_begun = False
+        self.begin_offset = 0
         self.min_offset = self.max_offset = self.max_physical_offset = 0
 
     def truncate(self, physical_offset: int, is_message: IsMessage | None = None, *, is_durable: bool = True) -> None:
@@ -279,6 +351,7 @@ class ConsumeQueue:
                 The last unit that is kept may be the torn half of a lost one; without this it goes unseen.
             is_durable: see `cut`.
         """
+        self._settle()
         if not self._queue.mapped_files:
             return
         end = self._sound_end(physical_offset)
@@ -314,8 +387,12 @@ class ConsumeQueue:
 
         The last file stays, so that `max_offset` is not forgotten.
         """
+        if (self.max_offset - self.begin_offset) * UNIT_SIZE > self._queue.file_size:
+            tails = self._pending.tails_of(self.key)
+            files_end = tails[0].begin_offset if tails else self.max_offset
+            self._queue.attach(self.begin_offset * UNIT_SIZE, files_end * UNIT_SIZE)
         files = self._queue.mapped_files
-        expired_end = self._queue.begin_offset
+        expired_end = self.begin_offset * UNIT_SIZE
         for file in files[:-1]:
             last = self._message_before(file.end_offset // UNIT_SIZE)
             if last is not None and self._unit(last)[0] >= log_begin:
@@ -323,6 +400,8 @@ class ConsumeQueue:
             expired_end = file.end_offset
         # All at once: `_message_before` must not look behind a file that is gone.
         self._queue.remove_before(expired_end)
+        if expired_end > self.begin_offset * UNIT_SIZE:
+            self.begin_offset = expired_end // UNIT_SIZE
         self.min_offset = self.first_offset_from(log_begin)
 
     def first_offset_from(self, log_begin: int) -> int:

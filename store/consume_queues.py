@@ -18,14 +18,16 @@ from store.dispatch_batch import DispatchBatch
 from store.errors import CorruptData, MissingFile, StoreError, WrongFileSize
 from store.file_pool import FilePool
 from store.files import Files
-from store.flush_ticket import Dispatched, FlushProgress, FlushTicket
+from store.flush_ticket import Dispatched, FlushProgress
 from store.mapped_file_queue import MappedFileQueue
 from store.message import QueueKey
+from store.pending_units import PENDING_BYTES_MAX, PendingUnits
 from store.queue_rows import Rows, rows_by_queue
 from store.queue_unit import UNIT_SIZE
 from store.sync_tickets import flush_all
 from store.topics import is_storable_topic
 from store.unit_placement import Misplaced, place
+from store.unit_writer import UnitsTicket, UnitWriter
 
 # Hears of a queue whose files are damaged.
 OnDamage = Callable[[QueueKey], None]
@@ -34,6 +36,8 @@ DIRECTORY = "consumequeue"
 FILE_SIZE_BYTES = 300_000 * UNIT_SIZE
 _QUEUE_ID_MAX = (1 << 31) - 1
 _PAGE_SIZE_BYTES = 4096
+# One of so many files that may be open is for writing.
+_WRITING_PART = 4
 
 
 class ConsumeQueues:
@@ -47,7 +51,17 @@ class ConsumeQueues:
             descriptors allows.
     """
 
-    __slots__ = ("_directory", "_dirty", "_dispatched", "_file_size", "_files", "_pool", "_progress", "_queues")
+    __slots__ = (
+        "_directory",
+        "_dispatched",
+        "_file_size",
+        "_files",
+        "_pending",
+        "_pool",
+        "_progress",
+        "_queues",
+        "_writer",
+    )
 
     def __init__(
         self, files: Files, root: str, file_size: int = FILE_SIZE_BYTES, *, open_files_max: int | None = None
@@ -55,9 +69,12 @@ class ConsumeQueues:
         self._files = files
         self._directory = f"{root}/{DIRECTORY}"
         self._file_size = -(-file_size // UNIT_SIZE) * UNIT_SIZE
-        self._pool = FilePool(files, open_files_max or queue_files_max())
+        count_max = open_files_max or queue_files_max()
+        self._pending = PendingUnits()
+        self._writer = UnitWriter(files, self._directory, self._file_size, self._pending, count_max // _WRITING_PART)
+        self._pending.when_dropped = self._writer.forget
+        self._pool = FilePool(files, count_max)
         self._queues: dict[QueueKey, ConsumeQueue] = {}
-        self._dirty: dict[QueueKey, int] = {}  # bytes since the last flush
         self._dispatched = Dispatched()
         self._progress = FlushProgress()
 
@@ -149,7 +166,7 @@ class ConsumeQueues:
 
     def _add(self, key: QueueKey) -> ConsumeQueue:
         files = MappedFileQueue(self._pool, self.path(key), self._file_size, is_sparse=True)
-        queue = self._queues[key] = ConsumeQueue(key, files)
+        queue = self._queues[key] = ConsumeQueue(key, files, self._pending, self._files)
         return queue
 
     def path(self, key: QueueKey) -> str:
@@ -169,7 +186,9 @@ class ConsumeQueues:
     # -------------------------------------------------------------------------------------------------- appending
 
     def append(self, batch: DispatchBatch) -> Sequence[Misplaced]:
-        """Bring the queues to what a stretch of the log says, in the page cache; what they hold already stays.
+        """Bring the queues to what a stretch of the log says, in memory; what they hold already stays.
+
+        What is added is written and synced by a flush; where nobody flushes, now and then here.
 
         Returns:
             Messages whose queue offset is out of line, with what was done (`store.unit_placement` has the rules), and
@@ -179,6 +198,8 @@ class ConsumeQueues:
             store.errors.DiskFull: some queues may have taken it; give the same batch again.
             store.errors.StorageFailed: the node must stop.
         """
+        if self.is_full:
+            self.flush()
         found: list[Misplaced] = []
         for key, rows, is_regular in rows_by_queue(batch):
             found += self._append_group(key, rows, is_regular=is_regular)
@@ -192,7 +213,6 @@ class ConsumeQueues:
         if queue is None:
             offsets = int(rows.queue_offsets[0]), int(rows.physical_offsets[0])
             return [Misplaced(key, *offsets, "a topic and a queue that can be", "left out: no such queue")]
-        self._dirty[key] = self._dirty.get(key, 0) + len(rows.units)
         if (
             is_regular
             and rows.queue_offsets[0] == queue.max_offset
@@ -206,8 +226,17 @@ class ConsumeQueues:
         """Make a queue; None when there can be no such queue."""
         if not is_storable_topic(key.topic) or not 0 <= key.queue_id <= _QUEUE_ID_MAX:
             return None
-        self._files.make_directory(self.path(key))
         return self._add(key)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of units that wait to be written."""
+        return self._pending.size_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many wait to be written that some must be before more are added."""
+        return self._pending.size_bytes >= PENDING_BYTES_MAX
 
     def next_offsets(self) -> dict[QueueKey, int]:
         """Return the offset behind the last unit of each queue."""
@@ -245,7 +274,6 @@ class ConsumeQueues:
                 queue.begin_at(next_offset)
             else:
                 queue.fill_gap(next_offset)
-            self._dirty[key] = self._dirty.get(key, 0) + UNIT_SIZE
 
     # ---------------------------------------------------------------------------------------------------- cutting
 
@@ -278,7 +306,7 @@ class ConsumeQueues:
         for queue in self._queues.values():
             queue.remove_all()
         self._queues.clear()
-        self._dirty.clear()
+        self._pending.settled.clear()
         self._dispatched = Dispatched()
         self._progress.cut(self._dispatched)
 
@@ -294,42 +322,57 @@ class ConsumeQueues:
         """All of the log up to here was appended since `load`."""
         return self._dispatched
 
-    def begin_flush(self, pages_min: int = 0) -> FlushTicket | None:
-        """Return a ticket for what was appended since the last one; None when that is nothing, or on its way.
+    def begin_flush(self, pages_min: int = 0) -> UnitsTicket | None:
+        """Return a ticket for what was appended since the last one; None when that is nothing, or one is out.
 
         Args:
             pages_min: leave out queues that were given less than so many pages; then `flushed` does not move on.
         """
-        chosen = [key for key, size in self._dirty.items() if size >= pages_min * _PAGE_SIZE_BYTES]
-        if not chosen and (self._dirty or self._progress.is_waiting or self._dispatched == self.flushed):
+        pending = self._pending
+        if pending.is_writing:
             return None
-        dispatched = self._dispatched if len(chosen) == len(self._dirty) else None
+        tails = pending.begin_writing(pages_min * _PAGE_SIZE_BYTES)
+        settled, pending.settled = pending.settled, set()
+        if not tails and not settled and (not pending.is_empty or self._dispatched == self.flushed):
+            pending.end_writing(is_written=True)
+            return None
         files, directories = [], []
-        for key in chosen:
-            del self._dirty[key]
+        for key in settled:
             queue = self._queues[key].files
             files += queue.take_dirty()
             if queue.take_new_name():
                 directories.append(queue.directory)
-        return self._progress.begin(FlushTicket(dispatched, self._pool, files, directories))
+        dispatched = self._dispatched if pending.is_empty else None
+        return self._progress.begin(UnitsTicket(dispatched, self._pool, files, directories, self._writer, tails))
 
-    def end_flush(self, ticket: FlushTicket) -> None:
-        """Take a ticket back that was synced."""
+    def end_flush(self, ticket: UnitsTicket) -> None:
+        """Take a ticket back that was synced.
+
+        Raises:
+            store.errors.DiskFull: there was no room for all of it; nothing is lost, and a later ticket covers it again.
+        """
+        self._pending.end_writing(is_written=ticket.no_room is None)
+        if self._pending.is_disturbed or ticket.no_room is not None:
+            ticket.dispatched = None
         self._progress.end(ticket)
+        if ticket.no_room is not None:
+            raise ticket.no_room
 
     def flush(self) -> None:
         """Make everything durable here and now, as before closing.
 
         Raises:
+            store.errors.DiskFull: there was no room for all of it; nothing is lost, try again.
             store.errors.StorageFailed: the node must stop.
         """
         flush_all(self)
 
     def close(self) -> None:
-        """Close all files without syncing them."""
+        """Close all files; what was not flushed is not in them."""
         for queue in self._queues.values():
             queue.files.close()
         self._queues.clear()
+        self._writer.close()
 
 
 def _fault_of(error: StoreError) -> str:

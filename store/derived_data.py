@@ -36,6 +36,7 @@ from store.message_waiters import MessageWaiters
 from store.queue_ends import QueueEnds
 from store.store_config import MessageStoreConfig
 from store.sync_tickets import flush_all
+from store.unit_writer import UnitsTicket
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class DerivedTicket:
 
     __slots__ = ("index", "queues")
 
-    def __init__(self, queues: FlushTicket | None, index: FlushTicket | None) -> None:
+    def __init__(self, queues: UnitsTicket | None, index: FlushTicket | None) -> None:
         self.queues = queues
         self.index = index
 
@@ -151,12 +152,17 @@ class DerivedData:
         return None if index is None else DerivedTicket(None, index)
 
     def end_flush(self, ticket: DerivedTicket) -> None:
-        """Take a synced ticket back."""
-        if ticket.queues is not None:
-            self.queues.end_flush(ticket.queues)
+        """Take a synced ticket back.
+
+        Raises:
+            store.errors.DiskFull: there was no room for all units of queues; nothing is lost, and a later ticket covers
+                them again.
+        """
         if ticket.index is not None:
             assert self.index is not None
             self.index.end_flush(ticket.index)
+        if ticket.queues is not None:
+            self.queues.end_flush(ticket.queues)
 
     def flush(self) -> None:
         """Make everything durable, here and now.

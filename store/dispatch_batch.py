@@ -7,7 +7,7 @@ neither loops over messages one by one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,3 +78,46 @@ class DispatchBatch:
     def __len__(self) -> int:
         """Return the number of messages."""
         return len(self.physical_offsets)
+
+
+def rows_from(batch: DispatchBatch, offset: int) -> DispatchBatch:
+    """Return what a batch says of the records at `offset` and behind it."""
+    if offset <= batch.begin_offset:
+        return batch
+    first = int(np.searchsorted(batch.physical_offsets, offset))
+    keys_from = int(np.searchsorted(batch.key_rows, first))
+    return replace(
+        batch,
+        begin_offset=offset,
+        physical_offsets=batch.physical_offsets[first:],
+        sizes=batch.sizes[first:],
+        queue_offsets=batch.queue_offsets[first:],
+        tags_codes=batch.tags_codes[first:],
+        store_timestamps=batch.store_timestamps[first:],
+        queue_numbers=batch.queue_numbers[first:],
+        is_queued=batch.is_queued[first:],
+        key_hashes=batch.key_hashes[keys_from:],
+        key_rows=batch.key_rows[keys_from:] - first,
+    )
+
+
+def first_rows(batch: DispatchBatch, count: int) -> DispatchBatch:
+    """Return the first `count` messages of a batch that has more, with the queues that occur in them."""
+    end = int(batch.physical_offsets[count])
+    numbers, places = np.unique(batch.queue_numbers[:count], return_inverse=True)
+    keys_end = int(np.searchsorted(batch.key_rows, count))
+    return replace(
+        batch,
+        next_offset=end,
+        physical_offsets=batch.physical_offsets[:count],
+        sizes=batch.sizes[:count],
+        queue_offsets=batch.queue_offsets[:count],
+        tags_codes=batch.tags_codes[:count],
+        store_timestamps=batch.store_timestamps[:count],
+        queues=[batch.queues[number] for number in numbers.tolist()],
+        queue_numbers=places.astype(np.int32),
+        is_queued=batch.is_queued[:count],
+        key_hashes=batch.key_hashes[:keys_end],
+        key_rows=batch.key_rows[:keys_end],
+        skipped=[skipped for skipped in batch.skipped if skipped.offset < end],
+    )

@@ -13,13 +13,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-
-import numpy as np
+from time import monotonic
 
 from store.commit_log import CommitLog
 from store.consume_queues import ConsumeQueues
-from store.dispatch_batch import DispatchBatch, Skipped
+from store.dispatch_batch import DispatchBatch, Skipped, first_rows, rows_from
 from store.key_index import KeyIndex
 from store.message_waiters import MessageWaiters
 from store.unit_placement import Misplaced
@@ -28,6 +26,13 @@ logger = logging.getLogger(__name__)
 
 # How many unreadable stretches are remembered to be shown; all of them are counted and logged.
 _SKIPPED_MAX = 100
+# A turn is to take about so long: more of the log at a time when it takes half of that, less when it takes twice.
+_TURN_S = 0.004
+_TURN_BYTES_MIN = 64 << 10
+_TURN_BYTES_FIRST = 256 << 10
+# A queue costs as much as a dozen messages; of a stretch with many queues so many messages are a turn.
+_MANY_QUEUES = 256
+_TURN_MESSAGES_MAX = 512
 
 
 class Dispatcher:
@@ -64,6 +69,8 @@ class Dispatcher:
         self._index = index
         self._waiters = waiters
         self.size_bytes_max = size_bytes_max
+        self._turn_bytes = min(_TURN_BYTES_FIRST, size_bytes_max)
+        self._rest: DispatchBatch | None = None
         self.queues_offset = self.index_offset = log.begin_offset
         self.dispatched_count = 0
         self.skipped_count = 0
@@ -88,24 +95,47 @@ class Dispatcher:
         self.index_offset = queues_offset if self._index is None else index_offset
 
     def turn(self) -> bool:
-        """Dispatch what comes next, about `size_bytes_max`; return whether more may wait.
+        """Dispatch what comes next, for some milliseconds; return whether more may wait.
+
+        How much that is follows from how long the turn before has taken, and is bounded by `size_bytes_max`.
 
         Raises:
             store.errors.DiskFull: a file of a queue or of the index finds no room; nothing is lost, try again.
             store.errors.StorageFailed: the store must stop.
         """
-        batch = self.next_batch()
+        began_s = monotonic()
+        rest, self._rest = self._rest, None
+        batch = rest if rest is not None and rest.begin_offset == self._next_begin() else self._scan(self._turn_bytes)
         if batch is None:
             return False
-        self.take(batch)
+        if len(batch.queues) > _MANY_QUEUES and len(batch) > _TURN_MESSAGES_MAX:
+            piece = first_rows(batch, _TURN_MESSAGES_MAX)
+            self.take(piece)
+            self._rest = rows_from(batch, piece.next_offset)
+        else:
+            self.take(batch)
+            self._pace(monotonic() - began_s)
         return self.behind_bytes > 0
 
+    def _pace(self, took_s: float) -> None:
+        """Settle how much the next turn takes."""
+        if took_s > 2 * _TURN_S:
+            self._turn_bytes = max(self._turn_bytes // 2, min(_TURN_BYTES_MIN, self.size_bytes_max))
+        elif took_s < _TURN_S / 2 and self.behind_bytes >= self._turn_bytes:
+            self._turn_bytes = min(2 * self._turn_bytes, self.size_bytes_max)
+
     def next_batch(self) -> DispatchBatch | None:
-        """Return what comes next; None at the end."""
-        # What was deleted meanwhile had been dispatched, or expired before this process.
-        begin = max(self.offset, self._log.begin_offset)
+        """Return what comes next, about `size_bytes_max`; None at the end."""
+        return self._scan(self.size_bytes_max)
+
+    def _scan(self, size_bytes: int) -> DispatchBatch | None:
+        begin = self._next_begin()
         self.begin_at(max(self.queues_offset, begin), max(self.index_offset, begin))
-        return self._log.scan(begin, self.size_bytes_max)
+        return self._log.scan(begin, size_bytes)
+
+    def _next_begin(self) -> int:
+        # What was deleted meanwhile had been dispatched, or expired before this process.
+        return max(self.offset, self._log.begin_offset)
 
     def take(self, batch: DispatchBatch) -> None:
         """Dispatch what `next_batch` returned.
@@ -157,24 +187,3 @@ class Dispatcher:
                 "skipped path=%s position=%d size=%d expected=%r found=%r",
                 *(skipped.path, skipped.position, skipped.size, skipped.expected, skipped.found),
             )
-
-
-def rows_from(batch: DispatchBatch, offset: int) -> DispatchBatch:
-    """Return what a batch says of the records at `offset` and behind it."""
-    if offset <= batch.begin_offset:
-        return batch
-    first = int(np.searchsorted(batch.physical_offsets, offset))
-    keys_from = int(np.searchsorted(batch.key_rows, first))
-    return replace(
-        batch,
-        begin_offset=offset,
-        physical_offsets=batch.physical_offsets[first:],
-        sizes=batch.sizes[first:],
-        queue_offsets=batch.queue_offsets[first:],
-        tags_codes=batch.tags_codes[first:],
-        store_timestamps=batch.store_timestamps[first:],
-        queue_numbers=batch.queue_numbers[first:],
-        is_queued=batch.is_queued[first:],
-        key_hashes=batch.key_hashes[keys_from:],
-        key_rows=batch.key_rows[keys_from:] - first,
-    )

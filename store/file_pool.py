@@ -122,6 +122,10 @@ class FilePool:
         """Files that are open now."""
         return len(self._open)
 
+    def exists(self, path: str) -> bool:
+        """See `Files.exists`."""
+        return self._files.exists(path)
+
     def list_directory(self, path: str) -> list[str]:
         """See `Files.list_directory`."""
         return self._files.list_directory(path)

@@ -97,6 +97,10 @@ class DirectoryLock(Protocol):
 class QueueFiles(Protocol):
     """What a queue of files needs of a file system: the part of `Files` that `store.file_pool` gives, too."""
 
+    def exists(self, path: str) -> bool:
+        """See `Files.exists`."""
+        ...
+
     def list_directory(self, path: str) -> list[str]:
         """See `Files.list_directory`."""
         ...
@@ -125,8 +129,13 @@ class QueueFiles(Protocol):
 class Files(Protocol):
     """A file system. Every method that is not stated to raise otherwise raises `StorageFailed`."""
 
-    def make_directory(self, path: str) -> None:
-        """Create `path` and its missing parents, durably; one that exists is fine."""
+    def make_directory(self, path: str, *, is_durable: bool = True) -> None:
+        """Create `path` and its missing parents, durably; one that exists is fine.
+
+        Args:
+            path: where.
+            is_durable: False: whoever calls syncs the directories above those that were missing.
+        """
         ...
 
     def list_directory(self, path: str) -> list[str]:

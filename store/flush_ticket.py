@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from store.files import File, QueueFiles
 from store.sync_tickets import OpenTickets, SyncTicket
@@ -52,6 +52,9 @@ class FlushTicket(SyncTicket):
         self.is_synced = True
 
 
+TicketT = TypeVar("TicketT", bound=FlushTicket)
+
+
 class FlushProgress:
     """How far derived files are durable. Owner's thread only.
 
@@ -70,9 +73,10 @@ class FlushProgress:
         """Whether tickets are out: what they cover is on its way."""
         return bool(self._open)
 
-    def begin(self, ticket: FlushTicket) -> FlushTicket:
+    def begin(self, ticket: TicketT) -> TicketT:
         """Hand out a ticket."""
-        return self._open.add(ticket)
+        self._open.add(ticket)
+        return ticket
 
     def end(self, ticket: FlushTicket) -> None:
         """Take a synced ticket back, which counts once all older ones are back."""

@@ -126,6 +126,18 @@ class MappedFileQueue:
             notes.append(f"{file.path}: removed; a crash cut its creation short at {file.file.size} bytes")
         return notes
 
+    def attach(self, begin: int, end: int) -> None:
+        """Open the files of `[begin, end)` that somebody else has made behind those that are known, as far as they are.
+
+        Args:
+            begin: where the first file begins, if none is known.
+            end: nothing at or behind it is looked for.
+        """
+        at = self.end_offset if self._mapped_files else begin
+        while at < end and self._files.exists(self._path(at)):
+            self._mapped_files.append(MappedFile(self._files.open(self._path(at)), at, is_allocated=False))
+            at += self._file_size
+
     def find(self, offset: int) -> MappedFile | None:
         """Return the file that holds the byte at `offset`, if there is one."""
         mapped_files = self._mapped_files
@@ -333,4 +345,9 @@ class MappedFileQueue:
         file.file.discard()
 
     def _path(self, offset: int) -> str:
-        return f"{self._directory}/{offset:0{_NAME_DIGITS}d}"
+        return f"{self._directory}/{name_of(offset)}"
+
+
+def name_of(offset: int) -> str:
+    """Return the name of the file that begins at an offset."""
+    return f"{offset:0{_NAME_DIGITS}d}"

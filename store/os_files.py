@@ -117,18 +117,19 @@ class OsFiles(OsReading):
 
     __slots__ = ()
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, is_durable: bool = True) -> None:
         """See `Files.make_directory`."""
         directory = Path(path).absolute()
         if directory.is_dir():
             return
-        self.make_directory(str(directory.parent))
+        self.make_directory(str(directory.parent), is_durable=is_durable)
         try:
             # Another process may make it at this moment.
             directory.mkdir(_DIRECTORY_MODE, exist_ok=True)
         except OSError as error:
             raise StorageFailed(path, "make directory", error) from error
-        self.sync_directory(str(directory.parent))
+        if is_durable:
+            self.sync_directory(str(directory.parent))
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> OsFile:
         """See `Files.create`."""

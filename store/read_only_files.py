@@ -73,7 +73,7 @@ class ReadOnlyFiles(OsReading):
         except OSError as error:
             raise StorageFailed(path, "open", error) from error
 
-    def make_directory(self, path: str) -> NoReturn:
+    def make_directory(self, path: str, *, is_durable: bool = True) -> NoReturn:  # noqa: ARG002
         """Refuse."""
         raise AssertionError(f"only for looking: no directory {path}")
 

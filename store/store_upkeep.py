@@ -5,10 +5,12 @@
 | dispatch             | when the log may be read further: at once for a read  | loop                   |
 |                      | that must see it, within 2 ms while a reader waits,   |                        |
 |                      | else after 100 ms, or 1 MiB; a part a turn            |                        |
-| flush of queues      | every second from 2 pages on                          | other thread           |
+| flush of queues      | every second from 2 pages on: their units are written | other thread           |
+|                      | and synced, their files and directories are made      |                        |
 | thorough flush       | of queues and index: after 60 s, or 256 MiB of log    | other thread           |
 | checkpoint           | behind each thorough flush; every second, if news     | other thread           |
 | retention            | every 10 s, a file a turn                             | loop                   |
+| queues follow it     | when files are gone, 5 ms a turn                      | loop                   |
 
 The numbers are settings (`store.store_config`). A failed write or sync ends the store for good: `failure` tells.
 Who has the log runs the log: `store.store_service` a plain one, a node of a Raft group the replicated one.
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from time import monotonic
 
 from store.derived_data import DerivedTicket
@@ -27,6 +30,7 @@ from store.errors import DiskFull, StorageFailed, StoreStopped
 from store.flush_policy import FlushPolicy, FlushSettings
 from store.message_store import MessageStore
 from store.paced_turn import PacedTurn
+from store.pending_units import FLUSH_ABOVE_BYTES
 from store.storage_thread import StorageThread
 from store.store_config import MessageStoreConfig
 from store.store_keeper import DerivedKeeper
@@ -34,6 +38,8 @@ from store.store_keeper import DerivedKeeper
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.05
+# After so long others of the loop get their turn.
+_TURN_S = 0.005
 # So long, and so much of it, what nobody waits for is left to gather: a turn of dispatch costs a millisecond, and in
 # small pieces it would take as long as all else. Reads that confirm what they see have it dispatched themselves.
 _DISPATCH_PACE_S = 0.1
@@ -67,10 +73,16 @@ class StoreUpkeep:
         self._is_flushing_derived = False
         # Dispatch finds no room on the disk.
         self._is_held_up = False
+        # A flush of queues found none.
+        self._is_short_of_room = False
         self._dispatching = PacedTurn(self._dispatch, _DISPATCH_PACE_S, _DISPATCH_GAP_S)
         # Who waits, and until so much of the log is dispatched.
         self._awaited: dict[asyncio.Future[None], int] = {}
         store.when_awaited(self._reader_waits)
+        # What lets queues follow the log, while that is under way, and up to where they were last told to.
+        self._expiring: Iterator[None] | None = None
+        self._begin_offset = store.log.begin_offset
+        keeper.retention.leave_expiry()
         now_ms = monotonic_ms()
         self._queue_policy = FlushPolicy(
             FlushSettings(
@@ -212,6 +224,7 @@ class StoreUpkeep:
         now_ms = monotonic_ms()
         try:
             self._due(now_ms)
+            self._follow_log_begin()
             self._flush_derived_if_due(now_ms)
             self._save_checkpoint_if_due(now_ms)
             if now_ms >= self._retention_due_ms:
@@ -241,7 +254,7 @@ class StoreUpkeep:
 
     def _dispatch(self) -> None:
         """Dispatch a bounded part, and go on in the next turn if there is more."""
-        if not self._is_running:
+        if not self._is_running or self.store.derived.queues.is_full:
             return
         try:
             self.prepare()
@@ -271,6 +284,29 @@ class StoreUpkeep:
         except (StorageFailed, StoreStopped) as error:
             self.fail(error)
 
+    def _follow_log_begin(self) -> None:
+        """Let queues and index follow the log's begin, if it has moved: some of them now, and the others in turns."""
+        if self.store.log.begin_offset == self._begin_offset:
+            return
+        self._begin_offset = self.store.log.begin_offset
+        is_under_way, self._expiring = self._expiring is not None, self.store.expire_in_steps()
+        if not is_under_way:
+            self._expire_some()
+
+    def _expire_some(self) -> None:
+        """Let some queues follow the log, and go on in the next turn: a leader must not be held up for all of them."""
+        if not self._is_running:
+            return
+        turn_end_s = monotonic() + _TURN_S
+        try:
+            for _ in self._expiring or ():
+                if monotonic() >= turn_end_s:
+                    self._loop.call_soon(self._expire_some)
+                    return
+        except (StorageFailed, StoreStopped) as error:
+            self.fail(error)
+        self._expiring = None
+
     # ---------------------------------------------------------------------------------------------- in other threads
 
     def _flush_derived_if_due(self, now_ms: int) -> None:
@@ -280,8 +316,12 @@ class StoreUpkeep:
         if pages_min is None:
             return
         derived = self.store.derived
-        if derived.dispatcher.offset - derived.durable_offset >= self._config.redispatch_max_bytes:
+        if (
+            derived.dispatcher.offset - derived.durable_offset >= self._config.redispatch_max_bytes
+            or derived.queues.pending_bytes >= FLUSH_ABOVE_BYTES
+        ):
             # A single unit that is not synced keeps the checkpoint where it is: else it tells nothing for a minute.
+            # And what many queues have gathered, each a little, is in memory until it is written.
             pages_min = 0
         # The slots of an index file are spread all over it: they are written with a thorough flush only.
         ticket = derived.begin_flush(pages_min, is_index_due=pages_min == 0)
@@ -296,7 +336,8 @@ class StoreUpkeep:
             if error is not None:
                 self.fail(error)
                 return
-            self.store.end_flush(ticket)
+            if not self._end_flush(ticket):
+                return
             if is_index_due and ticket.index is not None and self._is_running:
                 # The headers of the index follow its items: they are synced by a second ticket.
                 following = self.store.derived.begin_headers_flush()
@@ -308,6 +349,23 @@ class StoreUpkeep:
                 self._checkpoint_due_ms = 0
 
         self._other_thread.run(ticket.sync, finished)
+
+    def _end_flush(self, ticket: DerivedTicket) -> bool:
+        """Take a ticket back; return whether there was room for all that it covers."""
+        try:
+            self.store.end_flush(ticket)
+        except DiskFull as error:
+            # A later flush tries again. What waits is in memory, and can be read.
+            if not self._is_short_of_room:
+                self._is_short_of_room = True
+                logger.warning("cannot_flush_queues error=%r", str(error))
+            return False
+        if self._is_short_of_room:
+            self._is_short_of_room = False
+            logger.info("flushing_queues_again")
+        # Units may have waited for memory.
+        self.dispatch_soon()
+        return True
 
     def _save_checkpoint_if_due(self, now_ms: int) -> None:
         if now_ms < self._checkpoint_due_ms:

@@ -77,7 +77,7 @@ def place(queue: ConsumeQueue, rows: Rows) -> list[Misplaced]:
 def _refusal(queue: ConsumeQueue, queue_offset: int, count: int, follower: int | None) -> str | None:
     """Say why a run of messages gets no units; None: it does."""
     expected = queue.max_offset
-    is_new = not queue.files.mapped_files
+    is_new = not queue.is_begun
     if not 0 <= queue_offset <= _QUEUE_OFFSET_MAX:
         return "left out: no such queue offset"
     if not is_new and count == 1 and queue_offset != expected and follower == expected + 1:
@@ -89,13 +89,13 @@ def _refusal(queue: ConsumeQueue, queue_offset: int, count: int, follower: int |
 
 def _move_to(queue: ConsumeQueue, queue_offset: int) -> None:
     """Let the queue end at `queue_offset`."""
-    if queue.files.mapped_files and queue_offset < queue.begin_offset:
+    if queue.is_begun and queue_offset < queue.begin_offset:
         queue.remove_all()
-    if not queue.files.mapped_files:
+    if not queue.is_begun:
         queue.begin_at(queue_offset)
     elif queue_offset < queue.max_offset:
         queue.cut(queue_offset)
-    if not queue.files.mapped_files:  # cut to nothing
+    if not queue.is_begun:  # cut to nothing
         queue.begin_at(queue_offset)
     queue.fill_gap(queue_offset)
 

@@ -170,7 +170,7 @@ class SimFiles:
         if self.after_sync is not None:
             self.after_sync()
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, is_durable: bool = True) -> None:  # noqa: ARG002  (this disk keeps them all)
         """Create `path` and its parents, durably."""
         is_dying = self.crash_point.reach()
         directories = self._disk.directories

@@ -44,9 +44,9 @@ class StoppingFiles(OsFiles):
             raise Stopped
         self.operations_left -= 1
 
-    def make_directory(self, path):
+    def make_directory(self, path, *, is_durable=True):
         self._count()
-        super().make_directory(path)
+        super().make_directory(path, is_durable=is_durable)
 
     def create(self, path, size, *, is_sparse=False):
         self._count()

@@ -21,6 +21,7 @@ def open_queues(tmp_path):
 
     def open_again(file_size=FILE_SIZE, **options):
         while opened:
+            opened[-1].flush()
             opened.pop().close()
         queues = ConsumeQueues(OsFiles(), str(tmp_path), file_size, **options)
         opened.append(queues)
@@ -42,7 +43,9 @@ def physical_offsets(queue):
 
 
 def test_file_size_is_rounded_up_to_whole_units_and_files_are_named_by_their_first_byte(tmp_path, open_queues):
-    open_queues().append(batch_of(messages(0, 53)))
+    queues = open_queues()
+    queues.append(batch_of(messages(0, 53)))
+    queues.flush()
 
     files = sorted((tmp_path / "consumequeue" / "orders" / "0").iterdir())
     assert [(file.name, file.stat().st_size) for file in files] == [
@@ -90,6 +93,7 @@ def test_queue_that_begins_within_a_file_has_blanks_before_and_its_first_message
 def test_minimum_follows_the_logs_begin_and_files_without_messages_go(tmp_path, open_queues):
     queues = open_queues()
     queues.append(batch_of(messages(0, 120)))
+    queues.flush()
     queue = queues.get(KEY)
 
     queues.expire(2000)

@@ -1,10 +1,11 @@
 """Dispatch: what is lacking is built, once; what cannot be read is passed over, told, and shifts nothing."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
-from store.dispatcher import rows_from
+from store.dispatch_batch import first_rows, rows_from
 from store.errors import CorruptData
 from store.queue_unit import BLANK_SIZE
 from tests.message_stores import SMALL, Clock, derived_files, numbered, numbers, open_small, rebuilt_files, with_store
@@ -130,3 +131,38 @@ def test_work_of_a_turn_is_bounded(tmp_path):
     assert turns >= 50 // 7
     assert store.messages.derived.dispatcher.behind_bytes == 0
     store.close()
+
+
+def test_first_rows_are_what_the_log_says_up_to_there(tmp_path):
+    store = open_small(tmp_path, clock=Clock())
+    places = store.messages.put_many(
+        [numbered(number, sys_flag=4 * (number == 5)) for number in range(9)]
+    ).outcome.places
+    batch = store.log.scan(0, 1 << 20)
+
+    for count in range(1, 9):
+        part, expected = first_rows(batch, count), _until(batch, places[count].physical_offset)
+        keys = [part.queues[number] for number in part.queue_numbers]
+        assert keys == [expected.queues[number] for number in expected.queue_numbers]
+        assert set(part.queues) == set(keys)
+        for name in ("physical_offsets", "sizes", "queue_offsets", "tags_codes", "is_queued", "key_hashes", "key_rows"):
+            assert getattr(part, name).tolist() == getattr(expected, name).tolist(), name
+        assert (part.begin_offset, part.next_offset) == (batch.begin_offset, places[count].physical_offset)
+    store.close()
+
+
+def test_stretch_with_many_queues_is_dispatched_in_pieces(tmp_path):
+    root = tmp_path / "store"
+    config = replace(SMALL, log=replace(SMALL.log, mapped_file_size=1 << 20))
+    store = open_small(root, config, clock=Clock())
+    queues = 1100
+    for _ in range(3):
+        store.messages.put_many([numbered(number, queues=queues) for number in range(queues)])
+    counts = [0]
+    while store.messages.dispatch_turn():
+        counts.append(store.messages.derived.dispatcher.dispatched_count)
+
+    assert store.messages.derived.dispatcher.dispatched_count == 3 * queues
+    assert max(after - before for before, after in pairwise(counts)) <= 512
+    store.close()
+    assert derived_files(root) == rebuilt_files(root, tmp_path / "again", config)
