@@ -12,18 +12,17 @@ Source: RocketMQ `ConsumeQueue`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from enum import Enum
 
 import numpy as np
 
-from store.errors import CorruptData, DiskFull
 from store.files import Files
-from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue, name_of
 from store.message import QueueKey
 from store.pending_units import PendingUnits
 from store.queue_unit import BLANK, BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_units
+from store.unit_parts import UnitParts, check_full, used_count
 
 IsMessage = Callable[[QueueKey, int, int, int], bool]
 StoreTimestampOf = Callable[[int, int], int]
@@ -54,18 +53,15 @@ class ConsumeQueue:
     Attributes:
         key: topic and number.
         is_begun: it has files, or will have.
-        begin_offset: the first offset that the files have room for; what stands before `min_offset` is not in the log
-            any more.
         min_offset: the first message that the log still holds; `max_offset` when there is none.
         max_offset: behind the last unit.
         max_physical_offset: behind the last message that has a unit; 0 when there is none.
     """
 
     __slots__ = (
-        "_names",
+        "_parts",
         "_pending",
         "_queue",
-        "begin_offset",
         "is_begun",
         "key",
         "max_offset",
@@ -77,18 +73,22 @@ class ConsumeQueue:
         assert queue.file_size % UNIT_SIZE == 0, queue.file_size
         self.key = key
         self.is_begun = False
-        self.begin_offset = 0
         self.min_offset = 0
         self.max_offset = 0
         self.max_physical_offset = 0
         self._queue = queue
         self._pending = pending
-        self._names = names
+        self._parts = UnitParts(key, queue, pending, names)
 
     @property
     def files(self) -> MappedFileQueue:
         """The files."""
         return self._queue
+
+    @property
+    def begin_offset(self) -> int:
+        """The first offset that the files have room for; what stands before `min_offset` is not in the log any more."""
+        return self._parts.begin_offset
 
     # ----------------------------------------------------------------------------------------------------- loading
 
@@ -106,13 +106,13 @@ class ConsumeQueue:
         """
         notes = self._queue.load()
         self.is_begun = bool(self._queue.mapped_files)
-        self.max_offset = self.begin_offset = self._queue.begin_offset // UNIT_SIZE
+        self.max_offset = self._parts.begin_offset = self._queue.begin_offset // UNIT_SIZE
         files = self._queue.mapped_files
         for number, file in reversed(list(enumerate(files))):
-            count = _used_count(file)
+            count = used_count(file)
             if count:
                 self.max_offset = file.begin_offset // UNIT_SIZE + count
-                _check_full(files[:number])
+                check_full(files[:number])
                 break
         self._find_last()
         self.min_offset = self._next_message(self.begin_offset)
@@ -122,7 +122,7 @@ class ConsumeQueue:
         last = self._message_before(self.max_offset)
         self.max_physical_offset = 0
         if last is not None:
-            physical_offset, size, _ = self._unit(last)
+            physical_offset, size, _ = self._parts.unit(last)
             self.max_physical_offset = physical_offset + size
 
     # ----------------------------------------------------------------------------------------------------- reading
@@ -161,48 +161,11 @@ class ConsumeQueue:
         return f"{self._queue.directory}/{name_of(offset - position)}", position
 
     def _ranges(self, begin: int, count_max: int) -> Iterator[tuple[memoryview, int, int]]:
-        """Yield (view of a file, position, count) of the units from `begin` on."""
-        end = min(begin + count_max, self.max_offset)
-        if begin < self.begin_offset:
-            return
-        tails = self._pending.tails_of(self.key)
-        files_end = min(end, tails[0].begin_offset) if tails else end
-        while begin < files_end:
-            file = self._file_of(begin)
-            upto = min(files_end, file.end_offset // UNIT_SIZE)
-            yield file.view(), begin * UNIT_SIZE - file.begin_offset, upto - begin
-            begin = upto
-        for tail in tails:
-            upto = min(end, tail.end_offset)
-            if begin < upto:
-                # A copy, for what is looked at cannot grow.
-                first, last = ((offset - tail.begin_offset) * UNIT_SIZE for offset in (begin, upto))
-                yield memoryview(bytes(tail.data[first:last])), 0, upto - begin
-                begin = upto
-
-    def _unit(self, queue_offset: int) -> UnitTuple:
-        unit: UnitTuple
-        for tail in self._pending.tails_of(self.key):
-            if tail.begin_offset <= queue_offset < tail.end_offset:
-                unit = UNIT.unpack_from(tail.data, (queue_offset - tail.begin_offset) * UNIT_SIZE)
-                return unit
-        file = self._file_of(queue_offset)
-        unit = UNIT.unpack_from(file.view(), queue_offset * UNIT_SIZE - file.begin_offset)
-        return unit
-
-    def _file_of(self, queue_offset: int) -> MappedFile:
-        """Return the file that holds a unit which is in no tail."""
-        offset = queue_offset * UNIT_SIZE
-        file = self._queue.find(offset)
-        if file is None:
-            self._queue.attach(self.begin_offset * UNIT_SIZE, offset + UNIT_SIZE)
-            file = self._queue.find(offset)
-        assert file is not None, (self.key, queue_offset)
-        return file
+        return self._parts.ranges(begin, min(begin + count_max, self.max_offset))
 
     def _next_message(self, queue_offset: int) -> int:
         """Return the first offset from `queue_offset` on that is not blank; `max_offset` if there is none."""
-        while queue_offset < self.max_offset and self._unit(queue_offset)[1] == BLANK_SIZE:
+        while queue_offset < self.max_offset and self._parts.unit(queue_offset)[1] == BLANK_SIZE:
             is_blank = self.units(queue_offset, _CHUNK_COUNT).is_blank
             if not is_blank.all():
                 return queue_offset + int(is_blank.argmin())
@@ -212,7 +175,7 @@ class ConsumeQueue:
     def _message_before(self, queue_offset: int) -> int | None:
         """Return the last offset before `queue_offset` that is not blank."""
         while queue_offset > self.begin_offset:
-            if self._unit(queue_offset - 1)[1] != BLANK_SIZE:
+            if self._parts.unit(queue_offset - 1)[1] != BLANK_SIZE:
                 return queue_offset - 1
             begin = max(self.begin_offset, queue_offset - _CHUNK_COUNT)
             real = np.flatnonzero(~self.units(begin, queue_offset - begin).is_blank)
@@ -244,7 +207,7 @@ class ConsumeQueue:
         assert not self.is_begun, self.key
         self.is_begun = True
         units_a_file = self._queue.file_size // UNIT_SIZE
-        self.begin_offset = self.max_offset = self.min_offset = queue_offset - queue_offset % units_a_file
+        self._parts.begin_offset = self.max_offset = self.min_offset = queue_offset - queue_offset % units_a_file
         # Also where nothing becomes blank there is to be a file: it says how far the queue has come.
         self._pending.add(self.key, self.max_offset, b"")
         self.fill_gap(queue_offset)
@@ -258,50 +221,14 @@ class ConsumeQueue:
             tail_bytes = self._pending.add(self.key, self.max_offset, BLANK * count)
             self.max_offset += count
             if tail_bytes >= _BLANKS_PENDING_BYTES_MAX:
-                self._settle()
+                self._parts.settle(self.max_offset)
 
     def overwrite(self, queue_offset: int, unit: bytes) -> None:
         """Put another unit in the place of one that is wrong."""
         assert self.begin_offset <= queue_offset < self.max_offset, (queue_offset, self.max_offset)
-        self._settle()
+        self._parts.settle(self.max_offset)
         self._queue.write(queue_offset * UNIT_SIZE, unit)
         self._find_last()
-
-    def _settle(self) -> None:
-        """Have all units in files, which are then all known: for what is done seldom, here and now.
-
-        Raises:
-            store.errors.DiskFull: the queue holds what it held.
-        """
-        begin = self.begin_offset * UNIT_SIZE
-        tails = self._pending.tails_of(self.key)
-        if tails:
-            self._names.make_directory(self._queue.directory)
-            tails = self._pending.take(self.key)
-            self._queue.attach(begin, tails[-1].end_offset * UNIT_SIZE + 1)
-            try:
-                for tail in tails:
-                    self._write(tail.begin_offset, memoryview(tail.data))
-            except DiskFull:
-                for tail in tails:
-                    self._pending.add(self.key, tail.begin_offset, memoryview(tail.data))
-                raise
-        else:
-            self._queue.attach(begin, self.max_offset * UNIT_SIZE + 1)
-
-    def _write(self, queue_offset: int, units: bytes | memoryview) -> None:
-        queue, offset = self._queue, queue_offset * UNIT_SIZE
-        size = len(units)
-        queue.reserve(offset, offset + (size or UNIT_SIZE))
-        room = queue.file_size - offset % queue.file_size
-        if size <= room:
-            queue.write(offset, units)
-            return
-        done = 0
-        while done < size:
-            part = units[done : done + queue.file_size - (offset + done) % queue.file_size]
-            queue.write(offset + done, part)
-            done += len(part)
 
     # ---------------------------------------------------------------------------------------------------- cutting
 
@@ -319,7 +246,7 @@ class ConsumeQueue:
         if queue_offset == 0:
             self.remove_all()
             return
-        self._settle()
+        self._parts.settle(self.max_offset)
         holder = self._queue.find(queue_offset * UNIT_SIZE)
         data_end = 0 if holder is None else holder.find_data_end(queue_offset * UNIT_SIZE)
         self._queue.truncate(queue_offset * UNIT_SIZE, data_end, is_durable=is_durable)
@@ -336,7 +263,6 @@ class ConsumeQueue:
         self._queue.attach(self.begin_offset * UNIT_SIZE, (self.max_offset + 1) * UNIT_SIZE)
         self._queue.remove_all()
         self.is_begun = False
-        self.begin_offset = 0
         self.min_offset = self.max_offset = self.max_physical_offset = 0
 
     def truncate(self, physical_offset: int, is_message: IsMessage | None = None, *, is_durable: bool = True) -> None:
@@ -351,13 +277,13 @@ class ConsumeQueue:
                 The last unit that is kept may be the torn half of a lost one; without this it goes unseen.
             is_durable: see `cut`.
         """
-        self._settle()
+        self._parts.settle(self.max_offset)
         if not self._queue.mapped_files:
             return
         end = self._sound_end(physical_offset)
         self.max_offset = end
         last = self._message_before(end)
-        if is_message is not None and last is not None and not is_message(self.key, last, *self._unit(last)[:2]):
+        if is_message is not None and last is not None and not is_message(self.key, last, *self._parts.unit(last)[:2]):
             last = self._message_before(last)
         # Blanks behind the last message belong to one that is given up; those before the first one stay, for they say
         # how far the queue had come.
@@ -366,7 +292,7 @@ class ConsumeQueue:
     def is_last_unit(self, is_message: IsMessage) -> bool:
         """Return whether the log has the message of the last unit (`truncate` says how it is asked)."""
         last = self._message_before(self.max_offset)
-        return last is None or is_message(self.key, last, *self._unit(last)[:2])
+        return last is None or is_message(self.key, last, *self._parts.unit(last)[:2])
 
     def _sound_end(self, physical_offset: int) -> int:
         """Return the offset behind the units that are sound and point below `physical_offset`."""
@@ -395,13 +321,13 @@ class ConsumeQueue:
         expired_end = self.begin_offset * UNIT_SIZE
         for file in files[:-1]:
             last = self._message_before(file.end_offset // UNIT_SIZE)
-            if last is not None and self._unit(last)[0] >= log_begin:
+            if last is not None and self._parts.unit(last)[0] >= log_begin:
                 break
             expired_end = file.end_offset
         # All at once: `_message_before` must not look behind a file that is gone.
         self._queue.remove_before(expired_end)
         if expired_end > self.begin_offset * UNIT_SIZE:
-            self.begin_offset = expired_end // UNIT_SIZE
+            self._parts.begin_offset = expired_end // UNIT_SIZE
         self.min_offset = self.first_offset_from(log_begin)
 
     def first_offset_from(self, log_begin: int) -> int:
@@ -417,7 +343,7 @@ class ConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             at = self._next_message(middle)
-            if at >= high or is_behind(*self._unit(at)[:2]):
+            if at >= high or is_behind(*self._parts.unit(at)[:2]):
                 high = middle
             else:
                 low = at + 1
@@ -441,31 +367,3 @@ class ConsumeQueue:
         newer = self._search(lambda *place: store_timestamp_of(*place) > timestamp, self.min_offset)
         older = self._message_before(newer)
         return self.min_offset if older is None else max(older, self.min_offset)
-
-
-def _check_full(files: Sequence[MappedFile]) -> None:
-    """Refuse files that are not full although a later one has units: a disk, or somebody, emptied them.
-
-    Raises:
-        CorruptData: one has no unit at its begin or at its end.
-    """
-    for file in files:
-        for position in (0, file.file.size - UNIT_SIZE):
-            if UNIT.unpack_from(file.view(), position)[1] <= 0:
-                raise CorruptData(file.path, position, "a unit, for a later file has some", "none")
-
-
-def _used_count(file: MappedFile) -> int:
-    """Return how many units a file holds that is zero behind the last one."""
-    view = file.view()
-    # Looking into a hole costs more than anything else here, and a queue's file is mostly holes.
-    ranges = file.file.data_ranges(0)
-    low, high = 0, -(-ranges[-1][1] // UNIT_SIZE) if ranges else 0
-    high = min(high, file.file.size // UNIT_SIZE)
-    while low < high:
-        middle = (low + high) // 2
-        if UNIT.unpack_from(view, middle * UNIT_SIZE)[1] > 0:
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -1,0 +1,148 @@
+"""Where the units of one queue stand: in its files, in the tail that is written now, in the tail that is filled.
+
+Files that the writer has made are opened when they are read. Not here: what units mean (`store.consume_queue`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from store.errors import CorruptData, DiskFull
+from store.files import Files
+from store.mapped_file import MappedFile
+from store.mapped_file_queue import MappedFileQueue
+from store.message import QueueKey
+from store.pending_units import PendingUnits
+from store.queue_unit import UNIT, UNIT_SIZE
+
+UnitTuple = tuple[int, int, int]
+
+
+class UnitParts:
+    """The units of one queue, by their places.
+
+    Args:
+        key: the queue.
+        queue: its files, as far as they are known.
+        pending: holds its tails.
+        names: makes its directory, where tails must be written at once.
+
+    Attributes:
+        begin_offset: the queue offset at which its first file begins.
+    """
+
+    __slots__ = ("_key", "_names", "_pending", "_queue", "begin_offset")
+
+    def __init__(self, key: QueueKey, queue: MappedFileQueue, pending: PendingUnits, names: Files) -> None:
+        self.begin_offset = 0
+        self._key = key
+        self._queue = queue
+        self._pending = pending
+        self._names = names
+
+    def ranges(self, begin: int, end: int) -> Iterator[tuple[memoryview, int, int]]:
+        """Yield (view, position, count) of the units `[begin, end)` of the queue; none before its files."""
+        if begin < self.begin_offset:
+            return
+        tails = self._pending.tails_of(self._key)
+        files_end = min(end, tails[0].begin_offset) if tails else end
+        while begin < files_end:
+            file = self._file_of(begin)
+            upto = min(files_end, file.end_offset // UNIT_SIZE)
+            yield file.view(), begin * UNIT_SIZE - file.begin_offset, upto - begin
+            begin = upto
+        for tail in tails:
+            upto = min(end, tail.end_offset)
+            if begin < upto:
+                # A copy, for what is looked at cannot grow.
+                first, last = ((offset - tail.begin_offset) * UNIT_SIZE for offset in (begin, upto))
+                yield memoryview(bytes(tail.data[first:last])), 0, upto - begin
+                begin = upto
+
+    def unit(self, queue_offset: int) -> UnitTuple:
+        """Return one unit."""
+        unit: UnitTuple
+        for tail in self._pending.tails_of(self._key):
+            if tail.begin_offset <= queue_offset < tail.end_offset:
+                unit = UNIT.unpack_from(tail.data, (queue_offset - tail.begin_offset) * UNIT_SIZE)
+                return unit
+        file = self._file_of(queue_offset)
+        unit = UNIT.unpack_from(file.view(), queue_offset * UNIT_SIZE - file.begin_offset)
+        return unit
+
+    def _file_of(self, queue_offset: int) -> MappedFile:
+        """Return the file that holds a unit which is in no tail."""
+        offset = queue_offset * UNIT_SIZE
+        file = self._queue.find(offset)
+        if file is None:
+            self._queue.attach(self.begin_offset * UNIT_SIZE, offset + UNIT_SIZE)
+            file = self._queue.find(offset)
+        assert file is not None, (self._key, queue_offset)
+        return file
+
+    def settle(self, max_offset: int) -> None:
+        """Have all units in files, which are then all known: for what is done seldom, here and now.
+
+        Args:
+            max_offset: where the queue ends.
+
+        Raises:
+            store.errors.DiskFull: the queue holds what it held.
+        """
+        begin = self.begin_offset * UNIT_SIZE
+        tails = self._pending.tails_of(self._key)
+        if tails:
+            self._names.make_directory(self._queue.directory)
+            tails = self._pending.take(self._key)
+            self._queue.attach(begin, tails[-1].end_offset * UNIT_SIZE + 1)
+            try:
+                for tail in tails:
+                    self._write(tail.begin_offset, memoryview(tail.data))
+            except DiskFull:
+                for tail in tails:
+                    self._pending.add(self._key, tail.begin_offset, memoryview(tail.data))
+                raise
+        else:
+            self._queue.attach(begin, max_offset * UNIT_SIZE + 1)
+
+    def _write(self, queue_offset: int, units: bytes | memoryview) -> None:
+        queue, offset = self._queue, queue_offset * UNIT_SIZE
+        size = len(units)
+        queue.reserve(offset, offset + (size or UNIT_SIZE))
+        room = queue.file_size - offset % queue.file_size
+        if size <= room:
+            queue.write(offset, units)
+            return
+        done = 0
+        while done < size:
+            part = units[done : done + queue.file_size - (offset + done) % queue.file_size]
+            queue.write(offset + done, part)
+            done += len(part)
+
+
+def check_full(files: Sequence[MappedFile]) -> None:
+    """Refuse files that are not full although a later one has units: a disk, or somebody, emptied them.
+
+    Raises:
+        CorruptData: one has no unit at its begin or at its end.
+    """
+    for file in files:
+        for position in (0, file.file.size - UNIT_SIZE):
+            if UNIT.unpack_from(file.view(), position)[1] <= 0:
+                raise CorruptData(file.path, position, "a unit, for a later file has some", "none")
+
+
+def used_count(file: MappedFile) -> int:
+    """Return how many units a file holds that is zero behind the last one."""
+    view = file.view()
+    # Looking into a hole costs more than anything else here, and a queue's file is mostly holes.
+    ranges = file.file.data_ranges(0)
+    low, high = 0, -(-ranges[-1][1] // UNIT_SIZE) if ranges else 0
+    high = min(high, file.file.size // UNIT_SIZE)
+    while low < high:
+        middle = (low + high) // 2
+        if UNIT.unpack_from(view, middle * UNIT_SIZE)[1] > 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low
