@@ -10,13 +10,12 @@ import typer
 
 from cluster.cli_common import EXIT_FAILED, EXIT_USAGE, fail, help_of, output
 from cluster.cli_messages import messages
-from cluster.cli_store import Format, FormatOption
+from cluster.cli_store import Format, FormatOption, told_store_errors
 from cluster.cli_store import LimitOption as Limit
 from cluster.cli_store_files import advice_for_messages, checkpoint, has_key_index, print_key_index, queue
 from cluster.inspection import Fault, NotAStore, Unit, entries_of, find_store, hard_state_of, units_of
 from commitlog.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL, STATE_CHANNEL
 from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL, Entry
-from dledger.hard_state import HardStateUnreadable
 
 T = TypeVar("T")
 
@@ -56,13 +55,14 @@ def entries(
         dledger inspect entries data/dledger-n0 --from 1000 --limit 20
         dledger inspect entries data --format jsonl | jq .bodySha256
     """
-    found = entries_of(_store(directory))
-    shown = (item for item in found if isinstance(item, Fault) or item.index >= begin)
-    if style is Format.TABLE:
-        typer.echo(_ENTRY_COLUMNS)
-        _print(shown, limit, _entry_line)
-    else:
-        _print(shown, limit, _entry_json)
+    with told_store_errors():
+        found = entries_of(_store(directory))
+        shown = (item for item in found if isinstance(item, Fault) or item.index >= begin)
+        if style is Format.TABLE:
+            typer.echo(_ENTRY_COLUMNS)
+            _print(shown, limit, _entry_line)
+        else:
+            _print(shown, limit, _entry_json)
 
 
 def index(
@@ -85,13 +85,14 @@ def index(
     if has_key_index(directory):
         print_key_index(directory, style, begin, limit, is_by_item=items)
         return
-    found = units_of(_store(directory))
-    shown = (item for item in found if isinstance(item, Fault) or item.slot >= begin)
-    if style is Format.TABLE:
-        typer.echo(_UNIT_COLUMNS)
-        _print(shown, limit, _unit_line)
-    else:
-        _print(shown, limit, _unit_json)
+    with told_store_errors():
+        found = units_of(_store(directory))
+        shown = (item for item in found if isinstance(item, Fault) or item.slot >= begin)
+        if style is Format.TABLE:
+            typer.echo(_UNIT_COLUMNS)
+            _print(shown, limit, _unit_line)
+        else:
+            _print(shown, limit, _unit_json)
 
 
 def term(directory: Directory) -> None:
@@ -100,10 +101,8 @@ def term(directory: Directory) -> None:
     Examples:
         dledger inspect term data/dledger-n0
     """
-    try:
+    with told_store_errors():
         state = hard_state_of(_store(directory))
-    except HardStateUnreadable as error:
-        fail(str(error))
     if state is None:
         fail(f"{directory} has no term yet: the node never took part in an election")
     typer.echo(json.dumps({"currTerm": state.term, "voteLeader": state.voted_for}))

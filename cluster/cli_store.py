@@ -70,6 +70,8 @@ def told_store_errors() -> Iterator[None]:
         fail(f"{error.path}: {error.operation} failed: {error.reason.strerror}; {_SYSTEM_ADVICE}")
     except StoreError as error:
         fail(str(error))
+    except OSError as error:  # a directory that an ordinary user may not look into, for one
+        fail(f"{error.filename}: {error.strerror}; {_SYSTEM_ADVICE}")
 
 
 def find(directory: Path) -> StoreDirectory:

@@ -40,6 +40,7 @@ from store.read_only_files import ReadOnlyFiles
 
 Row = dict[str, Any]
 _CHUNK_UNITS = 4096
+_NODE_CHECKPOINT = "it promises nothing, and the next start of the node writes it again"
 
 
 def queue(
@@ -91,7 +92,10 @@ def checkpoint(directory: StoreArgument, style: FormatOption = Format.TABLE) -> 
         if found.node_directory is not None:
             path = f"{found.node_directory}/{NODE_CHECKPOINT_NAME}"
             text = files.read_bytes(path)
-            pairs = {} if text is None else parse_properties(text)
+            try:
+                pairs = {} if text is None else parse_properties(text)
+            except ValueError as error:
+                fail(f"{path}: expected lines committedIndex=... and endIndex=..., found {error}; {_NODE_CHECKPOINT}")
             rows += [{"file": path, "field": name, "value": value, "time": None} for name, value in pairs.items()]
         if not rows:
             fail(f"{found.root} has no checkpoint (or too little of one): looked for {found.checkpoint_path}")

@@ -31,6 +31,8 @@ def verify(
 ) -> None:
     """Check a store: every record, checksum, queue unit, index item and chain, and the checkpoint, against the log.
 
+    Of a node of a group also: entries, their index, term and vote, memberships, where the log begins, snapshots.
+
     Nothing is changed. Each finding names the file, the position, what was expected and found, what it means and what
     to do. The exit code is 1 if there was any. Damage needs you; what is unfinished (after a crash, say) the next
     start of the store mends by itself.
@@ -44,15 +46,16 @@ def verify(
         dledger verify /data/store --limit 0 2> findings.txt
         dledger verify /data/store --force-read-only     while a broker has it open
     """
+    # Opening looks into every queue: that is a part of the work, and of the time that is told.
+    started = time.monotonic()
     with told_store_errors():
         parts = open_parts(directory, is_forced=force_read_only, needs_messages=False)
         tell_mode(parts.directory)
         totals: Counter[tuple[Area, bool]] = Counter()
-        started = time.monotonic()
         with progress_bar() as bar:
             task = bar.add_task("checking", total=parts.directory.size)
             verification = Verification(parts, lambda size: bar.advance(task, size))
-            entries = EntryCheck(parts.directory)
+            entries = EntryCheck(parts.directory, is_live=parts.is_live)
             told = 0
             for finding in _all(verification, entries):
                 totals[finding.area, finding.is_unfinished] += 1

@@ -6,42 +6,54 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from cluster.inspection import Fault, Unit, entries_of, units_of
-from commitlog.store_directory import StoreDirectory
-from dledger.entry import Entry
+from cluster.inspection import Fault, Unit, entries_of, file_faults, units_of
+from cluster.node_files_check import NodeFilesCheck
+from commitlog.store_directory import StoreDirectory, StoreMode
+from dledger.entry import INDEX_UNIT, Entry
+from dledger.types import NO_INDEX
 from store.finding import Area, Finding
+from store.read_only_files import ReadOnlyFiles
 
 _NODE_REMEDY = "Another node of the group has the entry: see `a lost disk` in docs/operations.md, or restore a backup"
+_NO_INDEX = "the node makes its index again, or does not start"
 _INDEX_REMEDY = "Delete the node's index/ while it is stopped: it is made anew from the data"
 
 
 class EntryCheck:
-    """One check of a node's entries.
+    """One check of a node's files: entries, index units, and the small files.
 
     Args:
         directory: the store; without entries there is nothing to check.
+        is_live: a process has it open: its newest units may not be written yet.
 
     Attributes:
         entry_count: good entries that were seen.
         unit_count: index units that were seen.
     """
 
-    def __init__(self, directory: StoreDirectory) -> None:
+    def __init__(self, directory: StoreDirectory, *, is_live: bool = False) -> None:
         self._node = None if directory.node_directory is None else Path(directory.node_directory)
+        self._has_messages = directory.mode is not StoreMode.RAW
+        self._is_live = is_live
+        self._missing: list[int] = []  # [first, last] entry of a run that has no unit
         self.entry_count = 0
         self.unit_count = 0
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is wrong with entries and index units."""
+        """Yield what is wrong with entries, index units, and the node's small files."""
         if self._node is None:
             return
+        for fault in file_faults(self._node / "index"):
+            yield Finding(Area.FILES, fault.path, 0, *_halves(fault.text), _NO_INDEX, _INDEX_REMEDY)
         units = units_of(self._node)
         unit = next(units, None)
+        last_index, last_term = NO_INDEX, 0
         for entry in entries_of(self._node):
             if isinstance(entry, Fault):
                 yield _of_entry(entry)
                 continue
             self.entry_count += 1
+            last_index, last_term = entry.index, entry.term
             while isinstance(unit, Fault) or (unit is not None and unit.slot < entry.index):
                 yield from self._passed(unit)
                 unit = next(units, None)
@@ -49,8 +61,39 @@ class EntryCheck:
                 self.unit_count += 1
                 yield from self._compared(unit, entry)
                 unit = next(units, None)
+            else:
+                yield from self._without_unit(entry.index)
+        yield from self._end_missing()
         for rest in chain([] if unit is None else [unit], units):
             yield from self._passed(rest)
+        if not self._is_live:
+            names = [int(path.name) for path in self._node.glob("data/*") if path.name.isdecimal()]
+            check = NodeFilesCheck(ReadOnlyFiles(), str(self._node), has_messages=self._has_messages)
+            yield from check.findings(last_index, last_term, min(names, default=0))
+
+    def _without_unit(self, index: int) -> Iterator[Finding]:
+        """Take note of an entry that has no unit; yield the run that it does not continue."""
+        if self._missing and self._missing[1] == index - 1:
+            self._missing[1] = index
+        else:
+            yield from self._end_missing()
+            self._missing = [index, index]
+
+    def _end_missing(self) -> Iterator[Finding]:
+        if self._missing and not self._is_live:
+            first, last = self._missing
+            yield Finding(
+                Area.ENTRIES,
+                f"{self._node}/index",
+                first * INDEX_UNIT.size,
+                f"the units of entries {first} to {last}",
+                "none",
+                "the entries cannot be found through the index",
+                "The next start of the node makes them again from the data",
+                is_unfinished=True,
+                count=last - first + 1,
+            )
+        self._missing = []
 
     def _passed(self, unit: Unit | Fault) -> Iterator[Finding]:
         """Yield what a unit that was not compared means: one of an entry that cannot be read means nothing."""
@@ -67,7 +110,7 @@ class EntryCheck:
             yield Finding(
                 Area.ENTRIES,
                 f"{self._node}/index",
-                unit.slot * 32,
+                unit.slot * INDEX_UNIT.size,
                 "entry {} at position {}, of {} bytes, term {}".format(entry.index, *expected),
                 "position {}, {} bytes, term {}".format(*found),
                 "the entry cannot be found through its index unit",

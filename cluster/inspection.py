@@ -10,8 +10,9 @@ the next good entry.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from commitlog.system_records import MessageEntryCodec
@@ -43,14 +44,17 @@ from dledger.hard_state import HardStateFile
 from dledger.log_head import LogHeadFile, LogHeadUnreadable
 from dledger.properties import parse_properties
 from dledger.types import HardState
+from store.errors import StorageFailed
 from store.mapped_file import MappedFile
 from store.os_files import OsFiles
-from store.read_only_files import ReadOnlyFile
+from store.read_only_files import ReadOnlyFile, ReadOnlyFiles
 
 _NAME_DIGITS = 20
 # An entry that is being written is whole a moment later.
 _LOOKS_MAX = 4
 _LOOK_PAUSE_S = 0.02
+# After so many units in a row that cannot be right, the rest of the file is not looked at: it is no index.
+_FAULTS_MAX = 1000
 
 
 class _AnyCodec(MessageEntryCodec):
@@ -205,7 +209,7 @@ def _durable_index(directory: Path) -> int:
     """Return up to where entries were durable, says the checkpoint; -1 when it says nothing."""
     try:
         return int(parse_properties((directory / CHECKPOINT_NAME).read_bytes()).get("endIndex", "-1"))
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):  # it promises nothing; `dledger verify` says what is wrong with it
         return -1
 
 
@@ -220,21 +224,24 @@ def units_of(directory: Path) -> Iterator[Unit | Fault]:
     """
     try:
         head = LogHeadFile(OsFiles(), str(directory)).load()
-    except LogHeadUnreadable as error:
-        head = None
-        yield Fault(error.path, 0, error.found)
+    except (LogHeadUnreadable, StorageFailed):
+        head = None  # `dledger verify` says what is wrong with it
     begin_offset = 0 if head is None else head.begin_index * INDEX_UNIT.size
     for file in _queue(directory / "index"):
         view, offset = file.view(), max(0, begin_offset - file.begin_offset)
         magic, blank_size = BLANK.unpack_from(view, 0)
         if magic == BLANK_MAGIC:
             offset = max(offset, blank_size)
+        fault_count = 0
         for position in range(offset, len(view) - INDEX_UNIT.size + 1, INDEX_UNIT.size):
             unit = Unit((file.begin_offset + position) // INDEX_UNIT.size, *INDEX_UNIT.unpack_from(view, position))
             if unit.magic == 0:
                 return
             text = _unit_fault(unit)
             yield Fault(file.path, position, text) if text else unit
+            fault_count = fault_count + 1 if text else 0
+            if fault_count == _FAULTS_MAX:
+                break
 
 
 def _unit_fault(unit: Unit) -> str:
@@ -257,11 +264,64 @@ def hard_state_of(directory: Path) -> HardState | None:
     return HardStateFile(OsFiles(), str(path)).load() if path.exists() else None
 
 
+class _ClippedFile(ReadOnlyFile):
+    """A file of which no more is looked at than its row of files has room for."""
+
+    __slots__ = ()
+
+    def __init__(self, path: str, size: int) -> None:
+        super().__init__(path)
+        self.size = min(size, self.size)
+        self._view = self.view()[: self.size]
+
+
 def _queue(directory: Path) -> list[MappedFile]:
-    """Open the files of a queue in order, for looking only; foreign names and empty files are left out."""
-    names = sorted(
-        file.name for file in directory.glob("*") if len(file.name) == _NAME_DIGITS and file.name.isdecimal()
-    )
-    files = [MappedFile(ReadOnlyFile(str(directory / name)), int(name), is_allocated=True) for name in names]
-    # A file that is being made has no size yet.
-    return [file for file in files if file.file.size]
+    """Open the files of a queue in order, for looking only; foreign names and empty files are left out.
+
+    Bytes after a file's size would be read as those of the next file, too; `file_faults` tells of them.
+
+    Raises:
+        store.errors.StorageFailed: a file cannot be read.
+    """
+    sizes = _sizes(directory)
+    size = _row_size(sizes)
+    try:
+        return [
+            MappedFile(_ClippedFile(f"{directory}/{name}", size), int(name), is_allocated=True)
+            for name, found in sizes.items()
+            if found
+        ]
+    except OSError as error:
+        raise StorageFailed(str(error.filename or directory), "open", error) from error
+
+
+def _sizes(directory: Path) -> dict[str, int]:
+    """Return the size of each file of a queue, by name; a file that is being made has none yet."""
+    files = ReadOnlyFiles()
+    names = [name for name in files.list_directory(str(directory)) if len(name) == _NAME_DIGITS and name.isdecimal()]
+    return {name: files.size_of(f"{directory}/{name}") for name in names if not (directory / name).is_dir()}
+
+
+def _row_size(sizes: Mapping[str, int]) -> int:
+    """Return the size that the files were made with: the distance of two names, else the commonest."""
+    begins = sorted(map(int, sizes))
+    likely = [*sizes.values(), *(later - earlier for earlier, later in pairwise(begins))]
+    return max(sorted(set(likely)), key=likely.count, default=0)
+
+
+def file_faults(directory: Path) -> Iterator[Fault]:
+    """Yield what is wrong with names and sizes in a directory of index files."""
+    sizes = _sizes(directory)
+    size = _row_size(sizes)
+    for name in ReadOnlyFiles().list_directory(str(directory)):
+        path = f"{directory}/{name}"
+        if name not in sizes:
+            kind = "a directory" if Path(path).is_dir() else "this name"
+            yield Fault(path, 0, f"expected a file with a name of {_NAME_DIGITS} digits, found {kind}")
+        elif sizes[name] != size or not size or size % INDEX_UNIT.size:
+            expected = f"{size - size % INDEX_UNIT.size or INDEX_UNIT.size} bytes"
+            yield Fault(path, 0, f"expected {expected}, found {sizes[name]}")
+    for earlier, later in pairwise(sorted(map(int, sizes))):
+        if earlier + size < later:
+            path = f"{directory}/{earlier + size:0{_NAME_DIGITS}d}"
+            yield Fault(path, 0, f"expected this file before {later:0{_NAME_DIGITS}d}, found none")

@@ -109,6 +109,11 @@ class CheckpointCheck:
             if expected:
                 meaning = "a recovery that goes by it would begin at the wrong place"
                 yield self._finding(number * 8, f"{name} {expected}", f"{value}", meaning)
+        if not any(self._content) and self._first_timestamp >= 0 and not self._is_unfinished:
+            meaning = "the next start recovers from the beginning of the log"
+            yield self._finding(
+                0, f"{_NAMES[0]} {self._last_timestamp}, when the last message was stored", "zeros", meaning
+            )
         yield from self._check_seal(log_end, self._content)
 
     def _check_seal(self, log_end: int, content: bytes) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from commitlog.old_files import Manifest, end_fetch, manifest_from_json, manifest_to_json
-from dledger.properties import format_checked, parse_checked
+from dledger.properties import format_checked, parse_checked, what_is_wrong
 from store.errors import CorruptData, StoreError
 from store.files import Files
 
@@ -62,7 +62,7 @@ def load_manifest(files: Files, node_directory: str) -> SavedManifest | None:
             raise ValueError(f"state {state!r}")  # noqa: TRY301  (one place says what to do)
         return SavedManifest(manifest_from_json(properties["manifest"]), state == _SETTLED)
     except (ValueError, KeyError) as error:
-        raise CorruptData(path, 0, "the manifest of the old files, with a checksum", repr(error)) from error
+        raise CorruptData(path, 0, "the manifest of the old files, with a checksum", what_is_wrong(error)) from error
 
 
 def save_manifest(files: Files, node_directory: str, manifest: Manifest, *, is_settled: bool) -> None:

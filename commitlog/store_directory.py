@@ -217,6 +217,10 @@ def _log_files(files: ReadOnlyFiles, directory: str, header_size: int, findings:
                 Finding(Area.FILES, path, 0, "a name of 20 digits", "this name", "it is no file of the log", remedy)
             )
             continue
+        if files.is_directory(path):
+            meaning, remedy = "what the log holds there is missing", "Restore it from a backup or from another replica"
+            findings.append(Finding(Area.FILES, path, 0, "a file of the log", "a directory", meaning, remedy))
+            continue
         found.append(LogFile(path, int(name), files.size_of(path), header_size))
     size = _file_size_of(found)
     findings += [_wrong_size(file, size, is_last=file is found[-1]) for file in found if file.size != size]

@@ -19,6 +19,7 @@ from commitlog.store_directory import LogFile, StoreDirectory, StoreMode
 from store.dispatch_batch import Skipped
 from store.finding import Area, Finding
 from store.index_check import check_structure
+from store.index_file import HEADER
 from store.index_match import IndexMatch
 from store.index_view import NAME_DIGITS, IndexView, find_slot_count
 from store.message import QueueKey
@@ -127,9 +128,10 @@ class StoreParts:
             path = f"{directory}/{name}"
             if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
                 view = self.files.open(path).view()
-                # An empty one of a store in use is being made.
-                if view or not self.is_live:
+                if len(view) >= HEADER.size:
                     found[path] = view
+                elif not self.is_live:  # one of a store in use is being made
+                    self._note_unreadable(path, len(view))
             else:
                 self._note_foreign(path)
         slot_counts = list(filter(None, map(find_slot_count, found.values())))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from dledger.properties import format_checked, parse_checked
+from dledger.properties import format_checked, parse_checked, what_is_wrong
 from dledger.types import TERM_MAX, HardState
 from store.errors import StoreError
 
@@ -92,7 +92,9 @@ class HardStateFile:
             term = int(properties[_TERM_KEY])
             incarnation = int(properties.get(_INCARNATION_KEY, "0"))
         except (ValueError, KeyError) as error:
-            raise HardStateUnreadable(self._path, f"lines {_TERM_KEY}=... and {_VOTE_KEY}=...", repr(error)) from error
+            raise HardStateUnreadable(
+                self._path, f"lines {_TERM_KEY}=... and {_VOTE_KEY}=...", what_is_wrong(error)
+            ) from error
         if not 0 <= term <= TERM_MAX:
             raise HardStateUnreadable(self._path, f"a term from 0 to {TERM_MAX}", str(term))
         is_founding = properties.get(_FOUNDING_KEY) == "true"

@@ -20,7 +20,7 @@ from typing import Self
 
 from dledger.entry import BLANK_SIZE_MIN, INDEX_UNIT_SIZE, encode_blank
 from dledger.entry_walk import UNKNOWN, chain_before
-from dledger.properties import format_checked, parse_checked
+from dledger.properties import format_checked, parse_checked, what_is_wrong
 from dledger.types import NO_TERM, stored_term, told_term
 from store.errors import CorruptData, StoreError
 from store.files import Files
@@ -103,7 +103,7 @@ class LogHeadFile:
                 prev_chain_crc=int(properties.get(_CHAIN_KEY, UNKNOWN)),
             )
         except (ValueError, KeyError) as error:
-            raise LogHeadUnreadable(self._path, repr(error)) from error
+            raise LogHeadUnreadable(self._path, what_is_wrong(error)) from error
         if (
             content != _content_of(head)
             or min(head.begin_index, head.begin_position, stored_term(head.prev_term) - NO_TERM) < 0

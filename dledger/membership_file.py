@@ -26,6 +26,7 @@ from dledger.membership_codec import (
     membership_to_object,
     to_json,
 )
+from dledger.properties import what_is_wrong
 from dledger.types import MembershipEntry
 from store.files import Files
 
@@ -76,11 +77,11 @@ class MembershipFile:
         try:
             title, text, _ = content.split(b"\n", 2)
             if title != b"%s %08x" % (_TITLE, crc32c(text)):
-                raise ValueError(f"the first line {title[:80]!r}")  # noqa: TRY301  (one place says what to do)
+                raise ValueError(f"the first line {title[:80].decode(errors='replace')!a}")  # noqa: TRY301  (one place says what to do)
             return _entries_from(json.loads(text))
         except (ValueError, KeyError, TypeError) as error:
             expected = f"'{_TITLE.decode()}' with the checksum of the next line, and memberships in JSON"
-            raise MembershipUnreadable(self._path, expected, repr(error)) from error
+            raise MembershipUnreadable(self._path, expected, what_is_wrong(error)) from error
 
     def save(self, entries: Sequence[MembershipEntry]) -> None:
         """Make `entries` (ascending in index, at least one) durable before returning; it works on a full disk, too.

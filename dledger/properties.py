@@ -71,3 +71,8 @@ def parse_properties(content: bytes) -> dict[str, str]:
             raise ValueError(f"line {line!r} is no new key=value")
         properties[key] = value.strip()
     return properties
+
+
+def what_is_wrong(error: Exception) -> str:
+    """Return in words what the reading of such a file found: a ValueError of this module, or a key that is missing."""
+    return f"no line {error.args[0]}=..." if isinstance(error, KeyError) else str(error)

@@ -30,6 +30,15 @@ class ReadOnlyFile(OsFileMap):
         with Path(self.path).open("rb") as stream:
             return data_ranges(stream.fileno(), position, self.size)
 
+    def read(self, position: int, size: int) -> bytes:
+        """See `File.read`; the map is not touched."""
+        try:
+            with Path(self.path).open("rb") as stream:
+                stream.seek(position)
+                return stream.read(size)
+        except OSError as error:
+            raise StorageFailed(self.path, "read", error) from error
+
     def close(self) -> None:
         """See `File.close`."""
         self._let_go_of_map()

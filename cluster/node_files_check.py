@@ -1,0 +1,188 @@
+"""Checks the small files of a node: term and vote, checkpoint, memberships, where the log begins, snapshots.
+
+What no entry can tell is read as the node would read it at its start, and compared with the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from commitlog.settled_files import FILE_NAME as MANIFEST_NAME
+from commitlog.settled_files import load_manifest
+from dledger.checkpoint import FILE_NAME as CHECKPOINT_NAME
+from dledger.hard_state import FILE_NAME as TERM_NAME
+from dledger.hard_state import HardStateFile
+from dledger.log_head import FILE_NAME as HEAD_NAME
+from dledger.log_head import LogHeadFile
+from dledger.membership_codec import MembershipUnreadable
+from dledger.membership_file import FILE_NAME as MEMBERSHIP_NAME
+from dledger.membership_file import FILE_SIZE_BYTES as MEMBERSHIP_SIZE
+from dledger.membership_file import MembershipFile
+from dledger.properties import parse_checked, what_is_wrong
+from dledger.snapshot_file import check, read_header
+from dledger.types import NO_INDEX
+from store.errors import StorageFailed, StoreError
+from store.finding import Area, Finding
+from store.read_only_files import ReadOnlyFiles
+
+SNAPSHOT_NAME: Final = "snapshot"
+_NAME_DIGITS: Final = 20
+_LOST_DISK: Final = "See `a lost disk` in docs/operations.md, or restore the file from a backup of this node"
+_CHECKPOINT_REMEDY: Final = "The next start of the node checks more entries, and writes it again"
+_ENTRY_REMEDY: Final = (
+    "Another node of the group has the entries: see `a lost disk` in docs/operations.md, or restore a backup"
+)
+
+
+class NodeFilesCheck:
+    """One check of a node's small files.
+
+    Args:
+        files: the file system.
+        directory: the node's own.
+        has_messages: its log is one of messages, of a broker.
+    """
+
+    def __init__(self, files: ReadOnlyFiles, directory: str, *, has_messages: bool) -> None:
+        self._files = files
+        self._directory = directory
+        self._has_messages = has_messages
+        # RocketMQ's programs never write this file; ours do before the first entry.
+        self._is_ours = files.exists(self._path(MEMBERSHIP_NAME))
+
+    def findings(self, last_index: int, last_term: int, begin_offset: int) -> Iterator[Finding]:
+        """Yield what is wrong.
+
+        Args:
+            last_index: of the last good entry; -1: there is none.
+            last_term: of that entry.
+            begin_offset: of the first data file; 0 without files.
+        """
+        yield from self._check_term(last_index, last_term)
+        yield from self._check_checkpoint(last_index)
+        yield from self._check_memberships()
+        yield from self._check_head(begin_offset)
+        yield from self._check_old_files()
+        yield from self._check_snapshots()
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    def _check_term(self, last_index: int, last_term: int) -> Iterator[Finding]:
+        path = self._path(TERM_NAME)
+        meaning = "the node does not start, or could vote twice in a term"
+        fault = self._fault(HardStateFile(self._files, path).load)
+        if fault is not None:
+            yield _damage(path, "term and vote, with a checksum that fits", fault, meaning, _LOST_DISK)
+        elif not self._files.exists(path):
+            if last_index != NO_INDEX or self._is_ours:
+                yield _damage(path, "this file, for the node has taken part", "none", meaning, _LOST_DISK)
+        else:
+            term = HardStateFile(self._files, path).load().term
+            if "voteLeader" not in parse_checked(self._files.read_bytes(path) or b""):
+                yield _damage(path, "a line voteLeader=...", "none", meaning, _LOST_DISK)
+            if term < last_term:
+                yield _damage(path, f"term {last_term} or later, of the last entry", str(term), meaning, _LOST_DISK)
+
+    def _check_checkpoint(self, last_index: int) -> Iterator[Finding]:
+        path = self._path(CHECKPOINT_NAME)
+        expected = "lines committedIndex=... and endIndex=..., with a checksum that fits"
+        meaning = "nothing tells up to where entries were durable"
+        content = None
+        try:
+            content = self._files.read_bytes(path)
+            pairs = parse_checked(content or b"")
+            end_index, committed_index = (int(pairs[name]) for name in ("endIndex", "committedIndex"))
+        except StorageFailed as error:
+            yield _damage(path, expected, _reason(error), meaning, _CHECKPOINT_REMEDY)
+            return
+        except (ValueError, KeyError) as error:
+            if content is not None:
+                yield _damage(path, expected, what_is_wrong(error), meaning, _CHECKPOINT_REMEDY)
+            elif self._is_ours or self._files.exists(f"{path}.bak"):
+                yield Finding(Area.FILES, path, 0, "this file", "none", meaning, _CHECKPOINT_REMEDY, is_unfinished=True)
+            return
+        if not NO_INDEX <= committed_index <= end_index:
+            expected = f"a committed index from -1 to the end index {end_index}"
+            yield _damage(path, expected, str(committed_index), meaning, _CHECKPOINT_REMEDY)
+        if end_index > last_index:
+            expected = f"entries up to index {end_index}, which the checkpoint says were durable"
+            found = f"{last_index} as the last one" if last_index != NO_INDEX else "no entry"
+            lost = "entries are lost: their files were removed, or damaged"
+            yield Finding(Area.ENTRIES, path, 0, expected, found, lost, _ENTRY_REMEDY)
+
+    def _check_memberships(self) -> Iterator[Finding]:
+        path = self._path(MEMBERSHIP_NAME)
+        meaning = "the node does not know who belongs to its group, and does not start"
+        fault = self._fault(MembershipFile(self._files, path).load)
+        if fault is not None:
+            yield _damage(path, "memberships, with a checksum that fits", fault, meaning, _LOST_DISK)
+        elif self._is_ours and self._files.size_of(path) != MEMBERSHIP_SIZE:
+            found = f"{self._files.size_of(path)} bytes"
+            padding = "only its padding is concerned; a full disk could keep it from being saved"
+            yield _damage(path, f"{MEMBERSHIP_SIZE} bytes", found, padding, "The next change of members mends it")
+        elif not self._is_ours and self._is_sealed_term():
+            yield _damage(path, "this file, for a node of this program has run here", "none", meaning, _LOST_DISK)
+
+    def _is_sealed_term(self) -> bool:
+        try:
+            return (self._files.read_bytes(self._path(TERM_NAME)) or b"").startswith(b"#checked")
+        except StorageFailed:
+            return False
+
+    def _check_head(self, begin_offset: int) -> Iterator[Finding]:
+        path = self._path(HEAD_NAME)
+        meaning = "where the log begins is not known"
+        fault = self._fault(LogHeadFile(self._files, self._directory).load)
+        if fault is not None:
+            yield _damage(path, "where the log begins, with a checksum that fits", fault, meaning, _LOST_DISK)
+        elif self._is_ours and begin_offset and not self._files.exists(path):
+            expected = f"this file, for the first data file begins at {begin_offset}"
+            yield _damage(path, expected, "none", meaning, _LOST_DISK)
+
+    def _check_old_files(self) -> Iterator[Finding]:
+        path = self._path(MANIFEST_NAME)
+        meaning = "the node does not know which old files its group has"
+        fault = self._fault(lambda: load_manifest(self._files, self._directory))
+        if fault is not None:
+            yield _damage(path, "the old files of the group, with a checksum that fits", fault, meaning, _LOST_DISK)
+        elif self._is_ours and self._has_messages and not self._files.exists(path):
+            yield _damage(path, "this file, for a broker has run here", "none", meaning, _LOST_DISK)
+
+    def _check_snapshots(self) -> Iterator[Finding]:
+        directory = self._path(SNAPSHOT_NAME)
+        for name in self._files.list_directory(directory):
+            if not (len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()):
+                continue
+            path = f"{directory}/{name}"
+            fault = self._snapshot_fault(path)
+            if fault is not None:
+                meaning = "the state machine starts from an older snapshot, or the node does not start"
+                yield _damage(path, "a snapshot whose checksums fit", fault, meaning, "A new one is saved in time")
+
+    def _snapshot_fault(self, path: str) -> str | None:
+        try:
+            content = self._files.open(path).view()
+        except StorageFailed as error:
+            return _reason(error)
+        info = read_header(content)
+        return info if isinstance(info, str) else check(content, info)
+
+    def _fault(self, load: Callable[[], object]) -> str | None:
+        """Return what is wrong with a file that a node could not load; None when it can."""
+        try:
+            load()
+        except (StoreError, MembershipUnreadable) as error:
+            return _reason(error)
+        return None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, StorageFailed):
+        return f"a file that cannot be read: {error.reason.strerror or error.reason}"
+    return str(getattr(error, "found", error))
+
+
+def _damage(path: str, expected: str, found: str, meaning: str, remedy: str) -> Finding:
+    return Finding(Area.FILES, path, 0, expected, found, meaning, remedy)

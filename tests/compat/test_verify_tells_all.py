@@ -1,0 +1,202 @@
+"""Each file of each kind of store, damaged in each way: `dledger verify` says so, ends, and names what is wrong."""
+
+import asyncio
+import os
+import random
+import shutil
+import tarfile
+
+import pytest
+from typer.testing import CliRunner
+
+from cluster.cli import app
+from tests.compat.conftest import FIXTURES
+from tests.message_stores import Clock, numbered, open_small
+from tests.replicated_brokers import configs_in, running_group
+from tests.replicated_brokers import numbered as of_broker
+
+SEED = 20261122
+NOBODY = 65534
+JAVA = ("plain-clean", "mixed", "raw-dledger")
+# A sparse index file with DLedger's default size takes too long to be written again and again.
+SIZE_MAX_BYTES = 4 << 20
+# Files in which nothing is promised: locks, notes of processes, what is set aside for the next save.
+SILENT = ("lock", "abort", "checkpoint.bak", "currterm.bak", "abort.bak", "group", ".spare", ".kept")
+
+
+def directory_in_place(path):
+    path.unlink()
+    path.mkdir()
+
+
+def flip(path):
+    """Change a bit of what every reader must look at: the first byte that is not zero."""
+    content = bytearray(path.read_bytes())
+    position = next((at for at, byte in enumerate(content) if byte), 0)
+    content[position : position + 1] = bytes([content[position] ^ 0x40]) if content else b"\1"
+    path.write_bytes(content)
+
+
+def garbage(path):
+    path.write_bytes(random.Random(SEED).randbytes(path.stat().st_size))
+
+
+def append(path):
+    with path.open("ab") as file:
+        file.write(b"\xa5" * 100)
+
+
+DAMAGES = {
+    "missing": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "zeroed": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "foreign": lambda path: path.write_bytes(b"\x7fELF\2\1\1\0" * (path.stat().st_size // 8 + 1)),
+    "one bit flipped": flip,
+    "garbage": garbage,
+    "a directory": directory_in_place,
+    "bytes after its size": append,
+}
+
+
+def make_plain(root):
+    clock = Clock()
+    store = open_small(root, clock=clock)
+    for number in range(0, 300, 3):
+        clock.pass_s(6)
+        store.messages.put_many([numbered(number + at) for at in range(3)])
+    store.close()
+
+
+def make_replicated(root):
+    async def story():
+        async with running_group(configs_in(root, count=1)) as group:
+            await group.start()
+            await group.put(*of_broker(range(150)))
+            await group.level()
+            await group.stop()
+
+    asyncio.run(story())
+    (node,) = root.iterdir()
+    for path in list(node.iterdir()):
+        path.rename(root / path.name)
+    node.rmdir()
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """Return a folder with a store of each kind that is all well."""
+    root = tmp_path_factory.mktemp("stores")
+    for name in JAVA:
+        with tarfile.open(FIXTURES / f"{name}.tar.xz") as archive:
+            archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+            archive.extractall(root)
+    (root / "ours").mkdir()
+    make_plain(root / "ours")
+    (root / "replicated").mkdir()
+    make_replicated(root / "replicated")
+    return root
+
+
+def verify(folder):
+    return CliRunner().invoke(app, ["verify", str(folder)])
+
+
+def kinds_of(folder):
+    """Return one or two files of each kind: the first and the last one of each row, one queue of all."""
+    rows = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.name.endswith(SILENT) and path.stat().st_size <= SIZE_MAX_BYTES:
+            name = path.relative_to(folder)
+            row = "consumequeue" if name.parts[0] == "consumequeue" else str(name.parent)
+            rows.setdefault(row if path.name.isdecimal() else str(name), []).append(name)
+    return sorted({name for files in rows.values() for name in (files[0], files[-1])})
+
+
+def is_excused(store, name, damage):
+    """Return whether nothing can tell: what was there is not known any more."""
+    first, is_alone = f"{0:020d}", str(name.parent).endswith("index")
+    if damage == "missing" and name.name == first:
+        # Without its first file a log looks as one whose oldest messages have expired; ours say where they begin.
+        return name.parent.name == "commitlog" or (name.parent.name == "data" and store in JAVA)
+    # The only file of a row, cut where it holds nothing: its size is a setting that is written nowhere.
+    return damage == "truncated" and is_alone
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("store", [*JAVA, "ours", "replicated"])
+def test_damage_of_any_file_is_told(stores, tmp_path, store, damage):
+    assert verify(stores / store).exit_code == 0
+    silent = []
+    copy = shutil.copytree(stores / store, tmp_path / store)
+    for name in kinds_of(copy):
+        path = copy / name
+        before = path.read_bytes()
+        DAMAGES[damage](path)
+        if not path.is_dir() and path.exists() and path.read_bytes() == before:
+            continue
+
+        result = verify(copy)
+
+        assert result.exception is None or isinstance(result.exception, SystemExit), (name, damage, result.exc_info)
+        if result.exit_code != 1 and not is_excused(store, name, damage):
+            silent.append(f"{name}: {damage}")
+        if path.is_dir():
+            path.rmdir()
+        path.write_bytes(before)
+    assert silent == []
+
+
+COMMANDS = (
+    ("verify",),
+    ("inspect", "checkpoint"),
+    ("inspect", "term"),
+    ("inspect", "entries"),
+    ("inspect", "index"),
+    ("inspect", "queue"),
+    ("inspect", "messages"),
+)
+
+
+def results_as_nobody(folder):
+    """Run all commands as an ordinary user, in a child; return what ended otherwise than by an answer."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            if not os.geteuid():
+                os.setgroups([])
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            for command in COMMANDS:
+                result = CliRunner().invoke(app, [*command, str(folder)])
+                if result.exception is not None and not isinstance(result.exception, SystemExit):
+                    os.write(writing, f"{command}: {result.exception!r}\n".encode())
+            os.write(writing, b"end")
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        told = stream.read().decode()
+    os.waitpid(child, 0)
+    return told
+
+
+@pytest.mark.parametrize("damage", ["unreadable", "a directory", "garbage", "empty"])
+@pytest.mark.parametrize("store", ["raw-dledger", "ours", "replicated"])
+def test_commands_answer_whatever_stands_in_place_of_a_file(stores, tmp_path_factory, store, damage):
+    """An ordinary user may not read every file; no command ends with a traceback."""
+    root = tmp_path_factory.mktemp("readable")
+    for parent in (root, *root.parents[:2]):
+        parent.chmod(0o755)
+    copy = shutil.copytree(stores / store, root / store)
+    for command in COMMANDS:  # whatever is imported late: a child of another user may not be able to
+        CliRunner().invoke(app, [*command, str(copy)])
+    for name in kinds_of(copy):
+        path = copy / name
+        if damage == "unreadable":
+            path.chmod(0)
+        else:
+            DAMAGES[damage](path)
+
+    assert results_as_nobody(copy) == "end"
