@@ -211,6 +211,8 @@ def state_of(peer: PeerStatus | None) -> str:
         return "silent"
     if peer.match_index < 0:
         return "not heard of yet"
+    if peer.is_refusing_corrupt:
+        return "cannot verify pushes"
     if peer.is_sick:
         return "disk stalls or is full"
     return "ok" if peer.is_counted or not peer.is_voter else "wiped, not counted"

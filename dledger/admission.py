@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dledger.core.events import ChangeMembership, Event, PushNotTaken, Received
-from dledger.core.messages import HeartbeatResponse, Push, PushAccepted, SnapshotChunk, TimeoutNow, VoteResponse
+from dledger.core.messages import (
+    HeartbeatResponse,
+    Push,
+    PushAccepted,
+    PushRefused,
+    SnapshotChunk,
+    TimeoutNow,
+    VoteResponse,
+)
 from dledger.core.raft import Raft
 from dledger.disk_watch import RoomWatch
 from dledger.driver_ports import Observer
@@ -64,6 +72,8 @@ class Admission:
                 return event if not is_wiped or self._has_room_for_membership() else None
             case VoteResponse() | TimeoutNow():
                 return event if self.can_lead() else None
+            case PushRefused(is_corrupt=True):
+                self._observer.on_corrupt_push_refused(event.sender, message.rejected_prev_index + 1)
             case SnapshotChunk():
                 return event if self._has_snapshots else None
         return event
@@ -96,7 +106,7 @@ class Admission:
                 self._store.reserve_span(span)
         except CorruptPush as error:
             self._observer.on_corrupt_push(event.sender, error)
-            return None
+            return PushNotTaken(event.sender, push, is_corrupt=True)
         except DiskFull:
             self._room.lacked((min(span.length, self._store.max_body_bytes),), self._raft.now_ms)
             return PushNotTaken(event.sender, push)

@@ -118,3 +118,6 @@ class Observer(Protocol):
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
         """Hear that a peer sent entries whose bytes do not fit what it said of them; they were dropped."""
+
+    def on_corrupt_push_refused(self, peer: str, index: int) -> None:
+        """Hear that a peer could not verify the entries from `index` on that this node sent; they go again, later."""

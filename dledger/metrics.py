@@ -67,6 +67,12 @@ TABLE = (
     Row("dledger_leader_changes", Kind.COUNTER, "Times that this node learned of another leader than before."),
     Row("dledger_dropped_messages", Kind.COUNTER, "Messages to peers dropped: not connected, or buffer full."),
     Row("dledger_distrusted_messages", Kind.COUNTER, "Messages of peers not believed, by reason.", "reason"),
+    Row(
+        "dledger_corrupt_pushes",
+        Kind.COUNTER,
+        "Pushes that did not verify: received here, or refused by a peer.",
+        "where",
+    ),
     Row("dledger_syncs", Kind.COUNTER, "Syncs of the log by where they ran.", "where"),
     Row("dledger_refusals", Kind.COUNTER, "Requests refused, by response code.", "code"),
     Row("dledger_append_latency_seconds", Kind.HISTOGRAM, "From taking a request in to its commit."),
@@ -163,6 +169,7 @@ class NodeMetrics:
         self.elections = 0
         self.leader_changes = 0
         self.distrusted = dict.fromkeys(Distrust, 0)
+        self.corrupt_pushes = {"received": 0, "refused_by_peer": 0}
         self.append_latency_s = Histogram(_LATENCY_BOUNDS_S)
         self.fsync_latency_s = Histogram(_LATENCY_BOUNDS_S)
         self.append_batch_entries = Histogram(_COUNT_BOUNDS)
@@ -193,6 +200,7 @@ class NodeMetrics:
             "dledger_elections": {"": self.elections},
             "dledger_leader_changes": {"": self.leader_changes},
             "dledger_distrusted_messages": {reason.value: count for reason, count in self.distrusted.items()},
+            "dledger_corrupt_pushes": dict(self.corrupt_pushes),
             "dledger_refusals": {_code_name(code): count for code, count in dict(self._refusals).items()},
         }
 

@@ -71,7 +71,7 @@ class NodeObserver:
         self._leader = leader
         self._now_s = now_s
         self._last_leader_id: str | None = None
-        self._distrusted: set[tuple[str, Distrust]] = set()
+        self._distrusted: set[tuple[str, str]] = set()
 
     def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
         """Remember where the append stands until it is committed."""
@@ -153,9 +153,7 @@ class NodeObserver:
     def on_distrusted(self, message: Distrusted) -> None:
         """Count it, and log the first of its kind since the leader changed."""
         self._metrics.distrusted[message.reason] += 1
-        complaint = (message.peer, message.reason)
-        if complaint not in self._distrusted and len(self._distrusted) < _DISTRUSTED_MAX:
-            self._distrusted.add(complaint)
+        if self._is_first_complaint(message.peer, message.reason):
             logger.error(
                 "distrusted self_id=%s peer=%r reason=%s message=%s term=%d text=%r",
                 self._self_id,
@@ -167,8 +165,24 @@ class NodeObserver:
             )
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
-        """Log what a peer sent."""
-        logger.error("corrupt_push self_id=%s peer=%s error=%r", self._self_id, peer, str(error))
+        """Count it, and log the first from this peer since the leader changed."""
+        self._metrics.corrupt_pushes["received"] += 1
+        if self._is_first_complaint(peer, "corrupt_push"):
+            logger.error("corrupt_push self_id=%s peer=%s error=%r", self._self_id, peer, str(error))
+
+    def on_corrupt_push_refused(self, peer: str, index: int) -> None:
+        """Count it, and log the first of this peer since the leader changed."""
+        self._metrics.corrupt_pushes["refused_by_peer"] += 1
+        if self._is_first_complaint(peer, "corrupt_push_refused"):
+            text = "what arrives there is not what this disk holds: run `dledger verify` here, and look at the network"
+            logger.error("corrupt_push_refused self_id=%s peer=%s index=%d text=%r", self._self_id, peer, index, text)
+
+    def _is_first_complaint(self, peer: str, what: str) -> bool:
+        complaint = (peer, what)
+        if complaint in self._distrusted or len(self._distrusted) >= _DISTRUSTED_MAX:
+            return False
+        self._distrusted.add(complaint)
+        return True
 
 
 def not_leader_message(leader: Leader, *, is_member: bool) -> str:

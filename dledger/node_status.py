@@ -38,6 +38,7 @@ class PeerStatus:
         is_voter: it votes and counts, if it is counted.
         is_healthy: its disk does its work, as it says.
         is_counted: it is the one that the members name, not one that was wiped since.
+        is_refusing_corrupt: it could not verify the last entries that it was sent.
     """
 
     id: str
@@ -50,6 +51,7 @@ class PeerStatus:
     is_voter: bool
     is_healthy: bool
     is_counted: bool
+    is_refusing_corrupt: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ def _peers_of(
                 is_voter=member.is_voter,
                 is_healthy=raft.is_healthy(member.id),
                 is_counted=raft.is_counted(member.id),
+                is_refusing_corrupt=raft.is_refusing_corrupt(member.id),
             )
         )
     return tuple(peers)

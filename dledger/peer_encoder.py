@@ -118,9 +118,15 @@ def _push_refused(message: PushRefused) -> peer_pb2.PeerMessage:
         last_index=message.last_index,
         conflict_term=message.conflict_term,
         conflict_first_index=message.conflict_first_index,
-        code=ResponseCode.DISK_FULL if message.is_disk_full else ResponseCode.INCONSISTENT_STATE,
+        code=_refusal_code(message),
     )
     return peer_pb2.PeerMessage(term=message.term, push_response=response)
+
+
+def _refusal_code(message: PushRefused) -> ResponseCode:
+    if message.is_corrupt:
+        return ResponseCode.DISK_ERROR
+    return ResponseCode.DISK_FULL if message.is_disk_full else ResponseCode.INCONSISTENT_STATE
 
 
 def _timeout_now(message: TimeoutNow) -> peer_pb2.PeerMessage:

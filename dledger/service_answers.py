@@ -39,6 +39,7 @@ def peers_of(status: NodeStatus) -> list[log_pb2.PeerStatus]:
             is_voter=peer.is_voter,
             is_sick=not peer.is_healthy,
             is_counted=peer.is_counted,
+            is_refusing_corrupt=peer.is_refusing_corrupt,
         )
         for peer in status.peers
     ]

@@ -56,10 +56,11 @@ class Persisted:
 
 @dataclass(frozen=True, slots=True)
 class PushNotTaken:
-    """The driver could not offer `push` of `sender` to the core because the disk has no room for it."""
+    """The driver could not offer `push` of `sender` to the core: no room on the disk, or (`is_corrupt`) bad bytes."""
 
     sender: str
     push: Push
+    is_corrupt: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,12 +80,21 @@ def on_persisted(state: State) -> None:
         _acknowledge(state, office, state.leader_id)
 
 
-def on_push_not_taken(state: State, sender: str, push: Push) -> None:
-    """Tell the leader that the disk is full; it will offer the entries again."""
+def on_push_not_taken(state: State, sender: str, push: Push, *, is_corrupt: bool) -> None:
+    """Refuse entries for which there is no room, or whose bytes do not verify; the leader sends them again later."""
     if push.term != state.term or state.role is Role.LEADER or state.leader_id not in (None, sender):
         return
     hear_leader(state, sender, is_founding=push.is_founding)
-    _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX, is_disk_full=True)
+    refusal = PushRefused(
+        term=state.term,
+        rejected_prev_index=push.prev_index,
+        last_index=state.log.last_index,
+        conflict_term=NO_TERM,
+        conflict_first_index=NO_INDEX,
+        is_disk_full=not is_corrupt,
+        is_corrupt=is_corrupt,
+    )
+    state.send(sender, refusal)
 
 
 def hear_leader(state: State, sender: str, *, is_founding: bool = False) -> None:
@@ -138,7 +147,6 @@ def _refuse(
     *,
     conflict_term: int,
     conflict_first_index: int,
-    is_disk_full: bool = False,
 ) -> None:
     state.send(
         sender,
@@ -148,6 +156,5 @@ def _refuse(
             last_index=state.log.last_index,
             conflict_term=conflict_term,
             conflict_first_index=conflict_first_index,
-            is_disk_full=is_disk_full,
         ),
     )

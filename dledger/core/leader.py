@@ -14,6 +14,9 @@ from dledger.core.transitions import resign, take_lead
 from dledger.errors import ResponseCode
 from dledger.types import NO_INDEX, NO_TERM, Role
 
+# The pause after pushes that a follower cannot verify: up to so many times twice a heartbeat interval (6.4 s).
+_CORRUPT_DOUBLINGS_MAX = 6
+
 # ------------------------------------------------------------------------------------------- taking and leaving office
 
 
@@ -124,6 +127,13 @@ def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
     if response.is_disk_full:
         progress.retry()
         progress.paused_until_ms = state.now_ms + state.config.heart_beat_time_interval_ms
+        return
+    if response.is_corrupt:
+        # Sent again at once, the same bytes would most likely fail again, as fast as they travel.
+        progress.retry()
+        progress.corrupt_count += 1
+        pause_ms = state.config.heart_beat_time_interval_ms << min(progress.corrupt_count, _CORRUPT_DOUBLINGS_MAX)
+        progress.paused_until_ms = state.now_ms + pause_ms
         return
     if progress.is_probing:
         if response.rejected_prev_index != progress.next_index - 1:

@@ -124,6 +124,7 @@ class PushRefused:
         conflict_term: the follower's term at `rejected_prev_index`; -1 when it has no entry there.
         conflict_first_index: the first index that the follower holds of `conflict_term`; -1 without one.
         is_disk_full: the entries would fit, but there is no room for them now.
+        is_corrupt: the bytes of the entries are not what their headers, or the push, say.
     """
 
     term: int
@@ -132,6 +133,7 @@ class PushRefused:
     conflict_term: int
     conflict_first_index: int
     is_disk_full: bool = False
+    is_corrupt: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ class Raft(RaftStatus):
                 if state.role is Role.LEADER:
                     leader.on_peer_unreachable(state, event.peer)
             case PushNotTaken():
-                follower.on_push_not_taken(state, event.sender, event.push)
+                follower.on_push_not_taken(state, event.sender, event.push, is_corrupt=event.is_corrupt)
             case _:
                 self._happen_seldom(event)
         return self._finish()

@@ -77,6 +77,11 @@ class RaftStatus:
         progress = self.state.progress_of(peer)
         return progress is not None and progress.is_healthy
 
+    def is_refusing_corrupt(self, peer: str) -> bool:
+        """On a leader: whether `peer` could not verify the last entries that it was sent."""
+        progress = self.state.progress_of(peer)
+        return progress is not None and progress.corrupt_count > 0
+
     def is_counted(self, peer: str) -> bool:
         """On a leader: whether what the voter `peer` says counts: it is not one that was wiped (ADR 7)."""
         progress = self.state.progress_of(peer)

@@ -199,6 +199,9 @@ class SimObserver:
         """Every message of this world comes from a node of the group: none may be dropped so."""
         raise Violation("trust", f"{self._node_id} does not believe {message}")
 
+    def on_corrupt_push_refused(self, peer: str, index: int) -> None:
+        """Whether that may be is judged where it arrived."""
+
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
         """Nothing in this world changes bytes on their way: one of the two disks is damaged, or the sender is wrong."""
         damage = self._world.checks.damage

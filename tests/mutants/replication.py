@@ -10,8 +10,9 @@ import dledger.core.reads
 import dledger.core.transitions
 import dledger.entry_push
 import dledger.entry_walk
+from dledger.admission import Admission
 from dledger.core.commits import advance_commit
-from dledger.core.events import TruncateFrom
+from dledger.core.events import PushNotTaken, TruncateFrom
 from dledger.core.log_tail import LogTail
 from dledger.types import NO_INDEX, UNKNOWN_TERM, Role
 from tests.mutants.durability import EqualToAll
@@ -141,6 +142,20 @@ def conflict_is_looked_for_entry_by_entry(patch):
     )
 
 
+def pauses_after_pushes_that_do_not_verify_do_not_grow(patch):
+    patch.setattr(dledger.core.leader, "_CORRUPT_DOUBLINGS_MAX", 0)
+
+
+def push_that_does_not_verify_is_not_refused(patch):
+    original = Admission._admit_push
+
+    def admit(self, event, push, span):
+        admitted = original(self, event, push, span)
+        return None if isinstance(admitted, PushNotTaken) and admitted.is_corrupt else admitted
+
+    patch.setattr(Admission, "_admit_push", admit)
+
+
 MUTANTS = (
     Mutant(
         entries_of_old_terms_are_committed_by_counting,
@@ -210,5 +225,19 @@ MUTANTS = (
         conflict_is_looked_for_entry_by_entry,
         "logs meet in a few steps",
         Tests("tests/unit/core/test_replication.py::test_conflicts_are_found_by_term_not_entry_by_entry"),
+    ),
+    Mutant(
+        pauses_after_pushes_that_do_not_verify_do_not_grow,
+        "one bad copy slows nobody",
+        Tests(
+            "tests/unit/core/test_corrupt_pushes.py::test_pushes_that_do_not_verify_are_sent_again_with_growing_pauses"
+        ),
+    ),
+    Mutant(
+        push_that_does_not_verify_is_not_refused,
+        "one bad copy slows nobody",
+        Tests(
+            "tests/unit/test_admission.py::test_push_that_does_not_verify_is_refused_as_such_and_both_sides_are_told"
+        ),
     ),
 )

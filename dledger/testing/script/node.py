@@ -261,6 +261,10 @@ class ScriptNode:
         """Tell that a message was dropped which no node of this group can have sent."""
         self._say(f"does not believe {message.peer}: {message.kind}, term {message.term} ({message.reason})")
 
+    def on_corrupt_push_refused(self, peer: str, index: int) -> None:
+        """Tell that a peer could not verify what this node sent."""
+        self._say(f"hears that {peer} cannot verify entries from {index} on")
+
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
         """Tell that a push was dropped because its bytes do not verify."""
         self._say(f"drops a push of {peer}: {error}")

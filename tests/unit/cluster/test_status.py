@@ -43,6 +43,7 @@ def row(answers: dict[str, StatusResponse | str], name: str) -> str:
         (peer(is_live=False, is_sick=True), "silent"),
         (peer(match_index=-1), "not heard of yet"),
         (peer(is_sick=True), "disk stalls or is full"),
+        (peer(is_refusing_corrupt=True), "cannot verify pushes"),
         (peer(is_counted=False), "wiped, not counted"),
         (peer(is_counted=False, is_voter=False), "ok"),
     ],

@@ -1,0 +1,41 @@
+"""What is kept from the core, and what it is told instead: whole nodes on simulated disks, and a wire that lies."""
+
+from dataclasses import replace
+
+from dledger.core.messages import Push, PushRefused
+from dledger.testing.script.cluster import Cluster
+from dledger.testing.script.machine import Settings
+
+NODES = ("n1", "n2", "n3")
+
+
+def test_push_that_does_not_verify_is_refused_as_such_and_both_sides_are_told():
+    cluster = Cluster(Settings(NODES))
+    cluster.begin()
+    leader, follower = cluster.machines["n1"], cluster.machines["n2"]
+    cluster.pass_time([leader], 700, lambda: cluster.settle(NODES))
+    cluster.settle(NODES)
+    assert leader.node.raft.commit_index == 0
+    sent, told = [], []
+    send = cluster.links.send
+
+    def garble(sender, peer, message):
+        if isinstance(message, Push) and message.payload and peer == "n2":
+            message = replace(message, payload=message.payload[:-1] + b"?")
+        sent.append((sender, peer, message))
+        send(sender, peer, message)
+
+    cluster.links.send = garble
+    for machine, name in ((follower, "on_corrupt_push"), (leader, "on_corrupt_push_refused")):
+        setattr(machine.node, name, lambda peer, what, name=name: told.append((name, peer, what)))
+
+    leader.guard(lambda node: node.append([("a", b"body")]))
+    cluster.settle(NODES)
+
+    (refusal,) = [message for sender, _, message in sent if sender == "n2" and isinstance(message, PushRefused)]
+    assert refusal.is_corrupt
+    assert [(name, peer) for name, peer, _ in told] == [("on_corrupt_push", "n1"), ("on_corrupt_push_refused", "n2")]
+    assert told[0][2].index == told[1][2] == 1
+    assert leader.node.raft.is_refusing_corrupt("n2")
+    assert leader.node.raft.commit_index == 1
+    assert follower.node.store.last_index == 0
