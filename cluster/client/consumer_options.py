@@ -28,7 +28,8 @@ class ConsumerOptions:
             does.
         prefetch_messages: no more is asked for while so many of one queue wait in the client.
         prefetch_size_bytes: bytes of one queue that may wait in the client.
-        commit_interval_s: how often offsets are committed.
+        commit_interval_s: how often offsets are committed: of a consumer that dies, what it was done with since then
+            comes again.
         rebalance_interval_s: how often queues are shared out anew, if nothing calls for it before.
         no_route_limit_s: when nothing of a topic can be read for so long, because nobody has it, no broker answers, or
             none lets the consumer into its group, `poll` raises why, and again each time it has been so for as long; it
@@ -46,7 +47,7 @@ class ConsumerOptions:
     is_auto_acknowledged: bool = True
     prefetch_messages: int = 1_000
     prefetch_size_bytes: int = 8 << 20
-    commit_interval_s: float = 5.0
+    commit_interval_s: float = 1.0
     rebalance_interval_s: float = 20.0
     no_route_limit_s: float = 60.0
     on_skipped: Callable[[SkippedMessages], None] | None = None
