@@ -73,7 +73,8 @@ class Dialer:
         try:
             async with asyncio.timeout(_DIAL_TIMEOUT_S):
                 await loop.create_connection(self._connect, self._address.host, self._address.port)
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, ValueError) as error:
+            # ValueError: a name that is none (a label too long, a zero byte); some such names pass `Address.parse`.
             self._on_failed(ConnectionLost(f"cannot connect to {self._address}: {str(error) or 'timeout'}"))
             return
         await self._ended.wait()
