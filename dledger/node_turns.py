@@ -23,6 +23,7 @@ from dledger.node_group import NodeGroup
 from dledger.node_status import position_behind
 from dledger.node_waiters import Waiters
 from dledger.proposal_queue import ProposalQueue
+from dledger.turn import take_turn
 from store.storage_thread import Worker
 
 logger = logging.getLogger(__name__)
@@ -165,14 +166,18 @@ class NodeTurns:
         self._run(self._give_all)
 
     def _give_all(self, driver: Driver) -> None:
-        """Give the driver what has come in: events first, for they may free what a proposal needs."""
+        """Give the driver what has come in."""
         self._inbox += self._reads.next_questions(self._now_s())
-        if self._inbox:
-            events, self._inbox = self._inbox, []
-            driver.process(events, core_ms())
-        batch, size_bytes = self._proposals.take(driver.raft.commit_index)
+        events, self._inbox = self._inbox, []
+        size_bytes = 0
+
+        def next_batch(commit_index: int) -> list[Proposal]:
+            nonlocal size_bytes
+            batch, size_bytes = self._proposals.take(commit_index)
+            return batch
+
+        batch = take_turn(driver, events, next_batch, core_ms())
         if batch:
-            driver.propose(batch)
             self._proposals.proposed(driver.raft.last_index)
             self._metrics.append_batch_entries.observe(sum(len(proposal.bodies) for proposal in batch))
             self._metrics.append_batch_bytes.observe(size_bytes)

@@ -34,6 +34,7 @@ from dledger.testing.sim_retention import SimRetention
 from dledger.testing.sim_state_machine import SimStateMachine
 from dledger.testing.sim_syncer import SimSyncer
 from dledger.testing.work import Work
+from dledger.turn import take_turn
 from dledger.types import Member, Membership
 from dledger.voice import VoiceGivenUp
 from store.errors import StoreError
@@ -276,11 +277,8 @@ class SimProcess:
         for ticket in tickets:
             driver.synced(ticket, now_ms)
         events, self._inbox = [*self._inbox, *self._observer.next_questions()], []
-        if events:
-            driver.process(events, now_ms)
         proposals, self._proposals = self._proposals, []
-        if proposals:
-            driver.propose(proposals)
+        take_turn(driver, events, lambda _: proposals, now_ms)
         if self._applier is not None:
             self._apply(self._applier)
 
