@@ -73,7 +73,13 @@ def write(mutants: dict[str, Any], catches: dict[str, Any], summary: str) -> Non
     SEEDS.write_text(json.dumps(seeds, indent=2) + "\n", "utf-8")
 
 
-RUNGS = {"Seeds": "simulation", "Scenario": "scenario", "CrashPoints": "crash points", "Tests": "unit"}
+RUNGS = {
+    "Seeds": "simulation",
+    "ShellSeeds": "shell",
+    "Scenario": "scenario",
+    "CrashPoints": "crash points",
+    "Tests": "unit",
+}
 
 
 def _caught_by(catch: Any) -> str:

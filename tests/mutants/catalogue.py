@@ -10,6 +10,7 @@ from tests.mutants import (
     reads,
     replicated,
     replication,
+    shell,
     store_damage,
     transfer,
 )
@@ -25,6 +26,7 @@ GROUPS = (
     message_store,
     replicated,
     identity,
+    shell,
     store_damage,
 )
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from dledger.testing.options import SimOptions
+from dledger.testing.shell.options import ShellOptions
 
 Plant = Callable[[pytest.MonkeyPatch], object]
 
@@ -34,6 +35,26 @@ class Seeds:
     count_max: int = 150
 
 
+def shell_as_drawn(options):
+    """Take a run of the shell as its seed draws it."""
+    return options
+
+
+@dataclass(frozen=True)
+class ShellSeeds:
+    """Simulated runs of the shell: clients, services, connections and nodes.
+
+    Attributes:
+        expected: beginnings of what a run may end with.
+        shape: makes a run in which the bug can bite.
+        count_max: it must be found within so many seeds.
+    """
+
+    expected: tuple[str, ...]
+    shape: Callable[[ShellOptions], ShellOptions] = shell_as_drawn
+    count_max: int = 30
+
+
 @dataclass(frozen=True)
 class Scenario:
     """A script in tests/scenarios, by the name of its file: its story must come out differently, or not at all."""
@@ -55,7 +76,7 @@ class Tests:
     node_id: str
 
 
-Rung = Seeds | Scenario | CrashPoints | Tests
+Rung = Seeds | ShellSeeds | Scenario | CrashPoints | Tests
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,12 @@ import pytest
 
 from dledger.testing.options import draw_options
 from dledger.testing.script import script
+from dledger.testing.shell.options import draw_shell_options
+from dledger.testing.shell.simulation import ShellSimulation
 from dledger.testing.simulation import Simulation
 from tests.crashpoints.inspector import Inspector
 from tests.crashpoints.workload import WORKLOADS, Workload
-from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, Tests, as_drawn
+from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, ShellSeeds, Tests, as_drawn
 from tests.waiting import STORY_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +67,8 @@ def run(mutant: Mutant, known_seed: int | None = None) -> Catch:
         mutant.plant(patch)
         if isinstance(rung, Seeds):
             return _seeds(rung, known_seed, began)
+        if isinstance(rung, ShellSeeds):
+            return _shell_seeds(rung, known_seed, began)
         if isinstance(rung, Scenario):
             return _scenario(rung, began)
         return _crash_points(rung, began)
@@ -81,6 +85,24 @@ def _seeds(rung: Seeds, known_seed: int | None, began: float) -> Catch:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what caught the bug
             failure = f"{type(error).__name__}: {error}"
         events += simulation._world.scheduler.event_count
+        if failure:
+            is_caught = failure.startswith(rung.expected)
+            return Catch(is_caught, f"seed {seed}", _first_line(failure), events, time.perf_counter() - began)
+    found = f"not found within {rung.count_max} seeds"
+    return Catch(False, "", found, events, time.perf_counter() - began)
+
+
+def _shell_seeds(rung: ShellSeeds, known_seed: int | None, began: float) -> Catch:
+    events = 0
+    known = [] if known_seed is None else [known_seed]
+    for seed in (*known, *range(FIRST_SEED, FIRST_SEED + rung.count_max)):
+        simulation = ShellSimulation(rung.shape(draw_shell_options(seed)))
+        failure = ""
+        try:
+            simulation.run()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what caught the bug
+            failure = f"{type(error).__name__}: {error}"
+        events += simulation.event_count
         if failure:
             is_caught = failure.startswith(rung.expected)
             return Catch(is_caught, f"seed {seed}", _first_line(failure), events, time.perf_counter() - began)

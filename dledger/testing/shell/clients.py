@@ -12,6 +12,7 @@ from dledger.client.async_admin import AsyncAdminClient
 from dledger.client.async_client import AsyncLogClient
 from dledger.client.host import ClientHost
 from dledger.client.outcomes import AppendUnknown, NotAppended, ReadFailed
+from dledger.errors import ResponseCode
 from dledger.testing.faults import Violation
 from dledger.testing.shell.options import ShellFault
 from dledger.testing.shell.rpc_client import RpcChannel
@@ -34,7 +35,7 @@ _ANSWER_TIMEOUT_S = 1.5
 _GIVE_UP_MAX_S = 0.2
 _READ_BACK_MAX = 30
 _FOLLOWED_MAX = 20
-_FOLLOW_MAX_S = 0.7
+_FOLLOW_MAX_S = 1.5
 
 
 class ClientProcess:
@@ -149,7 +150,12 @@ class ClientProcess:
                 async for entry in entries:
                     history.delivered(entry, next_index)
                     next_index += 1
-        except (ReadFailed, TimeoutError):
+        except ReadFailed as error:
+            # A node whose disk failed says so under the same code.
+            if error.code == ResponseCode.DISK_ERROR and "sent damaged bytes" in str(error):
+                raise Violation("no groundless complaint", f"{self.client_id}: {error}") from error
+            return
+        except TimeoutError:
             return
         if not is_local and not is_follow:
             history.read(next_index, floor)

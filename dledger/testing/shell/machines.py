@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from dledger.testing.shell.world import ShellWorld
 
 _MAX_WAIT_ACK_MS = 1_000
-_NIGHT_HOUR = 12
+_NOON_HOUR = 12
+# Shorter than in production, as all is here.
+_GRACE_S = 0.1
 
 
 class NodeProcess:
@@ -79,6 +81,7 @@ class NodeProcess:
         metrics = NodeMetrics(CollectorRegistry(), machine.config.group, self.node_id)
         self.node = Node(machine.config, metrics, self.files, host=host)
         self.life: Life | None = None
+        self._is_leaving = False
         self._stopping: asyncio.Future[None] = self.loop.create_future()
         self._main = self.loop.run(self._serve())
 
@@ -93,7 +96,9 @@ class NodeProcess:
         self._world.trace.note(self.node_id, "is up: last index %d", self.life.store.last_index)
         ends: list[asyncio.Future[Any]] = [node.failed, self._stopping]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        await server.stop()
+        await server.stop(_GRACE_S)
+        # From here on its store may be closed, and no answer goes out any more.
+        self._is_leaving = True
         await node.stop()
         if node.failed.done():
             raise node.failed.result()
@@ -107,7 +112,7 @@ class NodeProcess:
             self._stopping.set_result(None)
 
     def _read_clocks(self) -> ClockReading:
-        return ClockReading(self._machine.clock.wall_us() / 1e6, self.loop.now_s(), _NIGHT_HOUR)
+        return ClockReading(self._machine.clock.wall_us() / 1e6, self.loop.now_s(), _NOON_HOUR)
 
     def _is_crashed(self) -> bool:
         return self.files.crash_point.is_dead
@@ -120,7 +125,7 @@ class NodeProcess:
             self._machine.crashed()
         elif self._main.done():
             self._machine.ended(None if self._main.cancelled() else self._main.exception())
-        elif self.life is not None and self.node.is_running:
+        elif self.life is not None and not self._is_leaving:
             try:
                 self._world.history.look(self.life)
             except Violation as violation:

@@ -47,10 +47,13 @@ class RpcServer:
         """Listen."""
         self._server = await self.loop.create_server(self._accept, host, port)
 
-    async def stop(self) -> None:
-        """End all calls and connections."""
+    async def stop(self, grace_s: float) -> None:
+        """Listen no more, give calls `grace_s` to end by themselves, then end them and all connections."""
         if self._server is not None:
             self._server.close()
+        running = [task for connection in self._connections for task in connection.tasks()]
+        if running:
+            await asyncio.wait(running, timeout=grace_s)
         tasks = [task for connection in list(self._connections) for task in connection.end()]
         if tasks:
             await asyncio.wait(tasks)
@@ -86,6 +89,10 @@ class _ServerConnection(asyncio.Protocol):
         self._transport = None
         self._server.closed(self)
         self.end()
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Return what runs the calls of this connection."""
+        return [call.task for call in self._calls.values()]
 
     def end(self) -> list[asyncio.Task[None]]:
         """End the connection; return the tasks of its calls, which are cancelled."""
@@ -131,7 +138,7 @@ class _ServerCall:
         self._credit = CREDIT
         self._changed: asyncio.Future[None] | None = None
         self._deadline = loop.call_later(begun.number / 1e6, self.cancel) if begun.number else None
-        self._task = loop.create_task(self._run())
+        self.task = loop.create_task(self._run())
 
     def heard(self, frame: Frame) -> None:
         """Take a frame of the client."""
@@ -148,8 +155,8 @@ class _ServerCall:
 
     def cancel(self) -> asyncio.Task[None]:
         """Cancel the method, as gRPC does when the client has gone, or its time is over."""
-        self._task.cancel()
-        return self._task
+        self.task.cancel()
+        return self.task
 
     async def _run(self) -> None:
         code, details = grpc.StatusCode.OK, b""

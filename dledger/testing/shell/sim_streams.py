@@ -147,14 +147,23 @@ class SimTransport(asyncio.Transport):
             if not self.is_lost:
                 self.lose(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
             return
-        arrived = [data for _, data in self._in_flight]
-        self._in_flight.clear()
-        self._unread_size_bytes += self._in_flight_size_bytes
-        self._in_flight_size_bytes = 0
+        arrived = [self._in_flight.popleft()[1] for _ in range(self._count_arriving())]
+        size_bytes = sum(map(len, arrived))
+        self._unread_size_bytes += size_bytes
+        self._in_flight_size_bytes -= size_bytes
         self.heard_us = network.scheduler.now_us
         peer.arrived(arrived)
         if self._buffer or self._is_closing:
             self._fill_window()
+        if self._in_flight:
+            self._arrive_later()
+
+    def _count_arriving(self) -> int:
+        """Draw how many of the pieces in flight arrive together."""
+        count, network = len(self._in_flight), self._network
+        if count > 1 and network.random.random() < network.options.cut_rate:
+            return network.random.randrange(1, count)
+        return count
 
     # ---------------------------------------------------------------------------------------------- asyncio: reading
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from dledger.testing.shell.options import ShellOptions
 
 _LOGGER = logging.getLogger("dledger")
+# Nothing changes bytes on their way here, all nodes have the same settings, and nobody is at another's address.
+_GROUNDLESS = ("BadFrame", "corrupt_push", "refused (we dialled): 4", "refused (it dialled): 4", "distrust")
 _FOUNDING_US = 10_000_000
 # Each node dials every other one twice, and is dialled as often.
 _CONNECTIONS_PER_PEER = 4
@@ -73,7 +75,7 @@ class ShellSimulation:
             Violation: a promise was broken.
             Exception: whatever the code under test raised where it must not.
         """
-        with _logged_to(self.trace):
+        with _logged_to(self._world):
             try:
                 self._run()
             finally:
@@ -93,6 +95,11 @@ class ShellSimulation:
         self._world.history.check_appends()
         self._compare_stores()
         self._cut_power_once_more()
+
+    @property
+    def event_count(self) -> int:
+        """Actions of the scheduler so far."""
+        return self._world.scheduler.event_count
 
     # ---------------------------------------------------------------------------------------------- phases
 
@@ -268,23 +275,26 @@ def _ignore(_error: object) -> None:
     """Let an error of a process that is over go."""
 
 
-class _TraceHandler(logging.Handler):
-    """Puts what the program logs into the story."""
+class _LogReader(logging.Handler):
+    """Puts what the program logs into the story, and finds complaints for which there is no cause in this world."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, world: ShellWorld) -> None:
         super().__init__()
-        self._trace = trace
+        self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._trace.note("log", "%s", record.getMessage())
+        text = record.getMessage()
+        self._world.trace.note("log", "%s", text)
+        if any(complaint in text for complaint in _GROUNDLESS):
+            self._world.violate(Violation("no groundless complaint", text))
 
 
 @contextmanager
-def _logged_to(trace: Trace) -> Iterator[None]:
-    """Have the program's log lines in the story if somebody reads it as it happens; else they cost nothing."""
+def _logged_to(world: ShellWorld) -> Iterator[None]:
+    """Read what the program logs; what is not worth a warning only if somebody reads the story as it happens."""
     level, propagate = _LOGGER.level, _LOGGER.propagate
-    handler = _TraceHandler(trace)
-    _LOGGER.setLevel(logging.INFO if trace.is_told else logging.CRITICAL + 1)
+    handler = _LogReader(world)
+    _LOGGER.setLevel(logging.INFO if world.trace.is_told else logging.WARNING)
     _LOGGER.propagate = False
     _LOGGER.addHandler(handler)
     try:

@@ -1,0 +1,312 @@
+"""Planted bugs of the shell: turns, pending appends and reads, syncs, frames, connections, the service, the client."""
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import dledger.client.append_pump
+from dledger.client.append_pump import AppendPump
+from dledger.client.outcomes import NotAppended, Refused
+from dledger.client.reading import ReadSession
+from dledger.errors import ResponseCode
+from dledger.node import Node
+from dledger.node_observer import NodeObserver
+from dledger.node_turns import NodeTurns
+from dledger.peer_buffer import FrameBuffer
+from dledger.peer_handshake import Handshake
+from dledger.peer_link import PeerLink
+from dledger.pending_appends import AppendResult, PendingAppends, _success
+from dledger.pending_reads import PendingReads
+from dledger.pipelined_call import PipelinedCall
+from dledger.syncer import GroupSyncer
+from dledger.testing.shell.options import ShellTrouble
+from store.errors import StorageFailed
+from tests.mutants.mutant import Mutant, ShellSeeds
+
+OUTCOME = ("Violation: outcome", "Violation: acknowledged is committed", "Violation: log content")
+LOST = (*OUTCOME, "Violation: durable", "Violation: equal logs", "Violation: state machine safety")
+READ = ("Violation: linearizable read", "Violation: read")
+STUCK = ("Violation: liveness", "Violation: connections", "Violation: no groundless complaint")
+FAILED = ("Violation: a node runs on a good disk", "Violation: no error gets lost")
+
+
+def with_troubles(*troubles):
+    def shape(options):
+        return replace(options, troubles=troubles, trouble_interval_us=150_000)
+
+    return shape
+
+
+with_elections = with_troubles(ShellTrouble.KILL, ShellTrouble.ISOLATE, ShellTrouble.RESET_CONNECTIONS)
+with_cuts = with_troubles(ShellTrouble.ISOLATE, ShellTrouble.SPLIT, ShellTrouble.PAUSE)
+
+
+def with_broken_streams(options):
+    shaped = with_troubles(ShellTrouble.RESET_CONNECTIONS)(options)
+    return replace(shaped, trouble_interval_us=60_000, read_share=0.5, cancel_rate=0.0, tasks_count=8)
+
+
+def with_power_cuts(options):
+    shaped = with_troubles(ShellTrouble.CUT_POWER_OF_ALL, ShellTrouble.SLOW_DISK)(options)
+    return replace(shaped, is_flush_sync=True, sync_max_us=8_000, read_share=0.1)
+
+
+def with_failing_disks(options):
+    return replace(with_troubles(ShellTrouble.FAIL_SYNC, ShellTrouble.CUT_POWER)(options), is_flush_sync=True)
+
+
+def with_stale_leaders(options):
+    return replace(with_cuts(options), read_share=0.5, lease_share=0.0)
+
+
+# ------------------------------------------------------------------------------------------------ pending appends
+
+
+def append_whose_place_another_took_is_answered_with_success(patch):
+    def is_settled(_, pending, commit_index, term_at):
+        del term_at
+        if pending.last_index > commit_index:
+            return False
+        pending.answer(_success(pending, []))
+        return True
+
+    patch.setattr(PendingAppends, "_is_settled", is_settled)
+
+
+def append_that_waits_too_long_is_called_refused(patch):
+    def expire(self, now_s):
+        by_age = self._by_age
+        while by_age and (by_age[0].future.done() or now_s - by_age[0].taken_s >= self._timeout_s):
+            by_age.popleft().answer(AppendResult(ResponseCode.LEADER_NOT_READY))
+
+    patch.setattr(PendingAppends, "expire", expire)
+
+
+def append_that_is_cut_off_is_called_refused(patch):
+    """What was cut off here may have been committed by another leader that held it."""
+
+    def truncated(self, first_index):
+        while self._waiting and self._waiting[-1].last_index >= first_index:
+            pending = self._waiting.pop()
+            self._release(pending)
+            pending.answer(AppendResult(ResponseCode.TERM_CHANGED))
+
+    patch.setattr(PendingAppends, "truncated", truncated)
+
+
+def appends_of_a_node_that_stops_are_called_refused(patch):
+    original = PendingAppends.end
+    patch.setattr(PendingAppends, "end", lambda self, _: original(self, AppendResult(ResponseCode.NOT_LEADER)))
+
+
+def appends_do_not_hear_of_truncations(patch):
+    patch.setattr(NodeObserver, "on_truncated", lambda *_: None)
+
+
+# ------------------------------------------------------------------------------------------------ pending reads
+
+
+def service_reads_what_the_node_knows(patch):
+    async def read_index(self, *, is_lease_allowed=False):
+        del is_lease_allowed
+        return self.commit_index
+
+    patch.setattr(Node, "read_index", read_index)
+
+
+def read_joins_a_question_that_is_under_way(patch):
+    original = PendingReads.ask
+
+    def ask(self, future, *, is_lease_allowed=False):
+        if self._asked:
+            next(iter(self._asked.values()))[1].append(future)
+        else:
+            original(self, future, is_lease_allowed=is_lease_allowed)
+
+    patch.setattr(PendingReads, "ask", ask)
+
+
+# ------------------------------------------------------------------------------------------------ turns and syncs
+
+
+def failed_sync_is_reported_as_done(patch):
+    def sync_inline(self, ticket):
+        with suppress(StorageFailed):
+            ticket.sync()
+        self._ended(ticket, 0.0001)
+
+    patch.setattr(GroupSyncer, "_sync_inline", sync_inline)
+    patch.setattr(GroupSyncer, "_sync_in_thread", sync_inline_later(sync_inline))
+
+
+def sync_inline_later(sync_inline):
+    return lambda self, ticket: self._loop.call_soon(partial(sync_inline, self), ticket)
+
+
+def sync_is_reported_before_its_thread_has_done_it(patch):
+    def sync_in_thread(self, ticket):
+        self._worker.run(ticket.sync, lambda _: None)
+        self._loop.call_soon(self._ended, ticket, 0.0001)
+
+    patch.setattr(GroupSyncer, "_sync_in_thread", sync_in_thread)
+
+
+def turn_loses_what_came_while_the_driver_worked(patch):
+    """The inbox is emptied behind the driver's work instead of before it; messages are lost, and so are syncs."""
+    original = NodeTurns.on_synced
+    counts = {"synced": 0}
+
+    def on_synced(self, ticket, duration_s):
+        counts["synced"] += 1
+        # Every hundredth is forgotten: a sync under way for ever.
+        if counts["synced"] % 100:
+            original(self, ticket, duration_s)
+
+    patch.setattr(NodeTurns, "on_synced", on_synced)
+
+
+# ------------------------------------------------------------------------------------------------ frames, connections
+
+
+def begin_of_a_frame_is_lost_between_two_reads(patch):
+    original = FrameBuffer._make_room
+
+    def make_room(self, wanted):
+        if not wanted:
+            # A head that has not come whole.
+            self._begin = self._end
+        original(self, wanted)
+
+    patch.setattr(FrameBuffer, "_make_room", make_room)
+
+
+def handshake_takes_who_dials_for_whom_it_is_dialled(patch):
+    original = Handshake.answer
+
+    def answer(self, asked):
+        return replace(original(self, asked), self_id=asked.self_id)
+
+    patch.setattr(Handshake, "answer", answer)
+
+
+def lost_connection_is_not_dialled_again(patch):
+    original = PeerLink.dial_again
+
+    def dial_again(self, connection):
+        if connection.is_bulk:
+            original(self, connection)
+
+    patch.setattr(PeerLink, "dial_again", dial_again)
+
+
+# ------------------------------------------------------------------------------------------------ service, client
+
+
+def answers_of_a_stream_are_given_to_the_first_that_waits(patch):
+    """As if they came in the order of the requests; the request is taken from a queue instead of its own answer."""
+    original = PipelinedCall.__init__
+    original_take = PipelinedCall._decided
+
+    def init(self, begin, answer):
+        original(self, begin, answer)
+        self._ids = []
+
+        def numbered(request):
+            self._ids.append(request.request_id)
+            return begin(request)
+
+        self._begin = numbered
+
+    def decided(self, request_id, future):
+        del request_id
+        original_take(self, self._ids.pop(0), future)
+
+    patch.setattr(PipelinedCall, "__init__", init)
+    patch.setattr(PipelinedCall, "_decided", decided)
+
+
+def client_tries_again_what_may_have_been_appended(patch):
+    def failure_of_append(address, code, details):
+        return Refused(ResponseCode.NETWORK_ERROR, f"{address}: {code} {details}")
+
+    patch.setattr(dledger.client.append_pump, "failure_of_append", failure_of_append)
+
+
+def client_calls_what_its_deadline_passed_over_refused(patch):
+    def sweep_stream(self, stream, now):
+        for batch in stream.in_flight.values():
+            for item in batch.items:
+                if batch.sent_at + self._answer_timeout_s <= now and not item.future.done():
+                    item.future.set_exception(NotAppended(ResponseCode.NETWORK_ERROR, "too late"))
+
+    patch.setattr(AppendPump, "_sweep_stream", sweep_stream)
+
+
+def client_gives_every_caller_of_a_batch_the_first_places(patch):
+    from dledger.client.outcomes import places_of
+
+    def resolve(batch, response):
+        places = places_of(response.first_index, response.term, response.positions)
+        for item in batch.items:
+            if not item.future.done():
+                item.future.set_result(places[: len(item.bodies)])
+
+    patch.setattr(dledger.client.append_pump, "_resolve", resolve)
+
+
+def read_that_goes_on_elsewhere_begins_with_the_last_entry_again(patch):
+    original = ReadSession.broke
+
+    def broke(self, address, code, details):
+        if self._next_index:
+            self._next_index -= 1
+            self._walk = type(self._walk)(index=-1, term=0, chain_crc=-1)
+        original(self, address, code, details)
+
+    patch.setattr(ReadSession, "broke", broke)
+
+
+def read_that_goes_on_elsewhere_leaves_an_entry_out(patch):
+    original = ReadSession.request
+
+    def request(self):
+        is_again = self._stream_begin is not None
+        asked = original(self)
+        if is_again and asked.WhichOneof("begin") == "index":
+            asked.index += 1
+        return asked
+
+    patch.setattr(ReadSession, "request", request)
+
+
+MUTANTS = (
+    Mutant(
+        append_whose_place_another_took_is_answered_with_success, "outcomes are so", ShellSeeds(LOST, with_elections)
+    ),
+    Mutant(append_that_waits_too_long_is_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_cuts)),
+    Mutant(append_that_is_cut_off_is_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_elections, 60)),
+    Mutant(appends_of_a_node_that_stops_are_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_failing_disks)),
+    Mutant(appends_do_not_hear_of_truncations, "outcomes are so", ShellSeeds(FAILED + LOST, with_elections)),
+    Mutant(service_reads_what_the_node_knows, "reads are linearizable", ShellSeeds(READ, with_stale_leaders)),
+    Mutant(read_joins_a_question_that_is_under_way, "reads are linearizable", ShellSeeds(READ)),
+    Mutant(failed_sync_is_reported_as_done, "acknowledged is durable", ShellSeeds(FAILED + LOST, with_failing_disks)),
+    Mutant(
+        sync_is_reported_before_its_thread_has_done_it,
+        "acknowledged is durable",
+        ShellSeeds(FAILED + LOST, with_power_cuts),
+    ),
+    Mutant(turn_loses_what_came_while_the_driver_worked, "liveness", ShellSeeds(STUCK)),
+    Mutant(begin_of_a_frame_is_lost_between_two_reads, "frames are whole", ShellSeeds(STUCK)),
+    Mutant(handshake_takes_who_dials_for_whom_it_is_dialled, "peers know each other", ShellSeeds(STUCK)),
+    Mutant(lost_connection_is_not_dialled_again, "liveness", ShellSeeds(STUCK, with_elections)),
+    Mutant(answers_of_a_stream_are_given_to_the_first_that_waits, "outcomes are so", ShellSeeds(OUTCOME)),
+    Mutant(client_tries_again_what_may_have_been_appended, "nothing twice", ShellSeeds(OUTCOME, with_elections)),
+    Mutant(client_calls_what_its_deadline_passed_over_refused, "outcomes are so", ShellSeeds(OUTCOME, with_cuts)),
+    Mutant(client_gives_every_caller_of_a_batch_the_first_places, "outcomes are so", ShellSeeds(OUTCOME)),
+    Mutant(
+        read_that_goes_on_elsewhere_begins_with_the_last_entry_again,
+        "reads",
+        ShellSeeds(READ + STUCK, with_broken_streams),
+    ),
+    Mutant(read_that_goes_on_elsewhere_leaves_an_entry_out, "reads", ShellSeeds(READ + STUCK, with_broken_streams)),
+)
