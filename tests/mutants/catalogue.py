@@ -7,6 +7,7 @@ from tests.mutants import (
     elections,
     identity,
     message_store,
+    rare_places,
     reads,
     replicated,
     replication,
@@ -27,6 +28,7 @@ GROUPS = (
     replicated,
     identity,
     shell,
+    rare_places,
     store_damage,
 )
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}

@@ -1,0 +1,218 @@
+"""Planted bugs of places where few runs come: leases, snapshots and resets, members and cuts, unknown terms, caches.
+
+They are judged by runs as seeds draw them, and by nothing that was made for one of them: that is how the simulator is
+known to find bugs which nobody has thought of.
+"""
+
+from dataclasses import replace
+
+import dledger.core.catch_up
+import dledger.core.follower
+import dledger.core.leader
+import dledger.core.membership
+import dledger.core.reads
+import dledger.core.replication
+import dledger.core.transfer
+import dledger.driver
+import dledger.standing
+from dledger.core import membership
+from dledger.core.events import HeadDeleted
+from dledger.core.raft import Raft
+from dledger.entry_store import EntryStore
+from dledger.state_machine import Applier
+from dledger.types import NO_INDEX, Role
+from tests.mutants.mutant import Mutant, Seeds
+
+SEEDS = 1_000
+
+# ------------------------------------------------------------------------------------------- leases
+
+
+def _lease(begun_ms_of, *, factor=0.9):
+    def has_lease(state):
+        if state.leader.is_lease_void or state.commit_index < state.leader.term_start_index:
+            return False
+        begun_ms = begun_ms_of(state)
+        return begun_ms is not None and state.now_ms - begun_ms < factor * state.config.min_election_timeout_ms
+
+    return has_lease
+
+
+def _begun_ms(state, confirmed):
+    return next((ms for number, ms in reversed(state.leader.round_times) if number <= confirmed), None)
+
+
+def lease_counts_from_the_answers_and_not_from_the_question(patch):
+    """Right as long as answers come at once."""
+    patch.setattr(
+        dledger.core.reads,
+        "has_lease",
+        _lease(lambda state: membership.agreed(state, state.now_ms, lambda progress: progress.contact_ms)),
+    )
+
+
+def lease_lasts_as_long_as_the_longest_timeout(patch):
+    def has_lease(state):
+        begun_ms = _begun_ms(state, membership.agreed(state, state.leader.round, lambda progress: progress.round))
+        is_open = not state.leader.is_lease_void and state.commit_index >= state.leader.term_start_index
+        return is_open and begun_ms is not None and state.now_ms - begun_ms < state.config.max_election_timeout_ms
+
+    patch.setattr(dledger.core.reads, "has_lease", has_lease)
+
+
+def lease_is_not_void_once_the_target_is_asked_to_stand(patch):
+    original = dledger.core.transfer.ask_target
+
+    def ask_target(state):
+        original(state)
+        if state.role is Role.LEADER:
+            state.leader.is_lease_void = False
+
+    patch.setattr(dledger.core.transfer, "ask_target", ask_target)
+
+
+# ------------------------------------------------------------------------------------------- snapshots and resets
+
+
+def reset_does_not_ask_for_the_snapshot_that_it_names(patch):
+    original = dledger.core.catch_up.on_reset
+
+    def on_reset(state, sender, message):
+        original(state, sender, replace(message, snapshot_index=NO_INDEX))
+
+    patch.setattr(dledger.core.catch_up, "on_reset", on_reset)
+
+
+def snapshot_that_is_behind_the_state_is_loaded(patch):
+    def on_reset(self, begin_index, snapshot_index):
+        self._applied_index = begin_index - 1
+        original(self, begin_index, snapshot_index)
+
+    original = Applier.on_reset
+    patch.setattr(Applier, "on_reset", on_reset)
+
+
+# ------------------------------------------------------------------------------------------- members and cuts
+
+
+def followers_do_not_learn_of_memberships(patch):
+    original = dledger.core.follower._take_entries
+
+    def take_entries(state, push, span):
+        original(state, replace(push, memberships=()), span)
+
+    patch.setattr(dledger.core.follower, "_take_entries", take_entries)
+
+
+# ------------------------------------------------------------------------------------------- unknown terms
+
+
+def unknown_term_is_taken_for_the_leaders_own(patch):
+    patch.setattr(dledger.core.catch_up, "prev_term_of", lambda state: state.term)
+
+
+# ------------------------------------------------------------------------------------------- remembered over a cut
+
+
+def _over(method, *names):
+    """Call a method of the store and give what it should have changed its old value back."""
+
+    def plant(patch):
+        original = getattr(EntryStore, method)
+
+        def call(self, *arguments, **others):
+            before = {name: getattr(self, name) for name in names}
+            original(self, *arguments, **others)
+            for name, value in before.items():
+                setattr(self, name, value)
+
+        patch.setattr(EntryStore, method, call)
+
+    return plant
+
+
+def chain_goes_on_from_what_was_cut(patch):
+    _over("truncate", "_chain_crc")(patch)
+
+
+def checkpoint_outlives_a_cut(patch):
+    patch.setattr("dledger.checkpoint.CheckpointFile.withdraw", lambda self, first_index: None)
+
+
+def core_is_not_told_of_deleted_entries(patch):
+    original = Raft.step
+
+    def step(self, event):
+        return [] if isinstance(event, HeadDeleted) else original(self, event)
+
+    patch.setattr(Raft, "step", step)
+
+
+def state_machine_hears_nothing_of_a_reset(patch):
+    patch.setattr(Applier, "on_reset", lambda self, begin_index, snapshot_index: None)
+
+
+def commits_are_counted_by_the_settled_membership(patch):
+    original = dledger.core.membership.refresh
+
+    def refresh(state):
+        original(state)
+        state.voters = state.memberships[0].membership.voters
+
+    patch.setattr(dledger.core.membership, "refresh", refresh)
+
+
+def learners_are_counted_as_soon_as_they_are_added(patch):
+    original = dledger.core.membership.refresh
+
+    def refresh(state):
+        original(state)
+        members = state.memberships[-1].membership.members
+        state.voters = tuple(member.id for member in members)
+        state.incarnations |= {member.id: 0 for member in members if member.id not in state.incarnations}
+
+    patch.setattr(dledger.core.membership, "refresh", refresh)
+
+
+# ------------------------------------------------------------------------------------------- standing still
+
+
+def follower_whose_disk_was_full_is_left_alone(patch):
+    original = dledger.core.leader.on_push_refused
+
+    def on_push_refused(state, sender, response):
+        original(state, sender, response)
+        if response.is_disk_full:
+            state.leader.progress[sender].paused_until_ms = 1 << 40
+
+    patch.setattr(dledger.core.leader, "on_push_refused", on_push_refused)
+
+
+def installation_that_was_lost_on_its_way_is_not_begun_again(patch):
+    original = dledger.core.replication.retry
+
+    def retry(state, peer, progress):
+        if progress.installation is None:
+            original(state, peer, progress)
+
+    patch.setattr(dledger.core.replication, "retry", retry)
+
+
+ALL = (
+    (lease_counts_from_the_answers_and_not_from_the_question, "linearizable reads"),
+    (lease_lasts_as_long_as_the_longest_timeout, "linearizable reads"),
+    (lease_is_not_void_once_the_target_is_asked_to_stand, "linearizable reads"),
+    (reset_does_not_ask_for_the_snapshot_that_it_names, "the state machine sees every entry"),
+    (snapshot_that_is_behind_the_state_is_loaded, "each entry is applied once"),
+    (followers_do_not_learn_of_memberships, "a quorum in common"),
+    (unknown_term_is_taken_for_the_leaders_own, "leader completeness"),
+    (chain_goes_on_from_what_was_cut, "log matching"),
+    (checkpoint_outlives_a_cut, "a store opens after a crash"),
+    (core_is_not_told_of_deleted_entries, "pushes begin where the log does"),
+    (state_machine_hears_nothing_of_a_reset, "the state machine sees every entry"),
+    (commits_are_counted_by_the_settled_membership, "a quorum in common"),
+    (learners_are_counted_as_soon_as_they_are_added, "a quorum of voters"),
+    (follower_whose_disk_was_full_is_left_alone, "liveness"),
+    (installation_that_was_lost_on_its_way_is_not_begun_again, "liveness"),
+)
+MUTANTS = tuple(Mutant(plant, breaks, Seeds(("",), count_max=SEEDS)) for plant, breaks in ALL)
