@@ -62,9 +62,8 @@ def pushes(draw: st.DrawFn) -> Push:
     if payload:
         last_index = prev_index + draw(st.integers(1, 1000))
         span = Span(prev_index + 1, last_index, draw(st.integers(0, term)), draw(counts), len(payload))
-    return Push(
-        term, prev_index, draw(st.integers(-1, term)), draw(indexes), span, payload or None, draw(st.booleans())
-    )
+    prev_term = draw(st.integers(-1 if prev_index < 0 else 0, term))
+    return Push(term, prev_index, prev_term, draw(indexes), span, payload or None, draw(st.booleans()))
 
 
 @st.composite
@@ -85,7 +84,7 @@ def resets(draw: st.DrawFn) -> ResetLog:
         term,
         begin_index,
         draw(counts),
-        draw(st.integers(-1, term)),
+        draw(st.integers(0 if begin_index else -1, term)),
         MembershipEntry(draw(indexes), Membership(members)),
         draw(indexes),
         draw(st.integers(-1, 2**32 - 1)),
