@@ -61,6 +61,13 @@ def broker(
     auto_create_topics: Annotated[
         bool, typer.Option("--auto-create-topics", help="Create a topic when a message is put to it.")
     ] = False,
+    skip_damaged: Annotated[
+        bool,
+        typer.Option(
+            "--skip-damaged",
+            help="Start although records that were durable are damaged or missing; the log names them.",
+        ),
+    ] = False,
 ) -> None:
     """Run a broker on the store of one machine, until it is told to stop (Ctrl-C or SIGTERM).
 
@@ -86,8 +93,7 @@ def broker(
         metrics_address = parse_address(metrics) if metrics else None
     except ValueError as error:
         fail(f"--listen or --metrics: {error}", EXIT_USAGE)
-    plain = _plain_config(set_options or [], address, is_flush_sync=flush == "sync")
-    plain = dataclasses.replace(plain, store=dataclasses.replace(plain.store, archive_log=name))
+    plain = _plain_config(set_options or [], address, name, is_flush_sync=flush == "sync", is_skipping=skip_damaged)
     config: BrokerConfig = BrokerConfig(
         store=StandaloneConfig(str(standalone), name, str(address), plain),
         options=BrokerOptions(name, self_id=name, auto_create_topic_enable=auto_create_topics),
@@ -98,26 +104,29 @@ def broker(
     raise typer.Exit(run_broker(config))
 
 
-def _plain_config(texts: list[str], address: Address, *, is_flush_sync: bool) -> PlainStoreConfig:
+def _plain_config(
+    texts: list[str], address: Address, name: str, *, is_flush_sync: bool, is_skipping: bool
+) -> PlainStoreConfig:
     from commitlog.commit_log import CommitLogConfig  # noqa: PLC0415
     from commitlog.plain_store import PlainStoreConfig  # noqa: PLC0415
     from store.store_config import MessageStoreConfig  # noqa: PLC0415
 
     log = CommitLogConfig(is_flush_sync=is_flush_sync, store_host=store_host_of(address))
-    store = MessageStoreConfig(**_DEFAULTS)  # type: ignore[arg-type]
+    store = MessageStoreConfig(**_DEFAULTS, archive_log=name)  # type: ignore[arg-type]
     given: dict[str, Any] = {}
     for text in texts:
-        name, _, value = (part.strip() for part in text.partition("="))
-        if name in _options(log) | _options(store):
-            given[name] = _parse(name, value, getattr(log if name in _options(log) else store, name))
+        option, _, value = (part.strip() for part in text.partition("="))
+        if option in _options(log) | _options(store):
+            given[option] = _parse(option, value, getattr(log if option in _options(log) else store, option))
         else:
             known = sorted(_options(log) | _options(store))
-            close = difflib.get_close_matches(name, known, n=1)
+            close = difflib.get_close_matches(option, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
             fail(f"--set {text}: unknown option; {hint}", EXIT_USAGE)
     return PlainStoreConfig(
         dataclasses.replace(log, **{name: value for name, value in given.items() if name in _options(log)}),
         dataclasses.replace(store, **{name: value for name, value in given.items() if name in _options(store)}),
+        is_corruption_skipped=is_skipping,
     )
 
 

@@ -11,6 +11,7 @@ Not here: the metrics page (`cluster.metrics_page`), what is served (`cluster.se
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
 import logging
 import signal
@@ -53,6 +54,7 @@ def run_process(command: str, serve: Serve) -> int:
         )
         return EXIT_REFUSED
     _log_to_standard_error()
+    _tell_fatal_signals()
     raise_limit()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
@@ -83,6 +85,16 @@ def _log_to_standard_error() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def _tell_fatal_signals() -> None:
+    """Have a signal that ends the process at once (SIGBUS, SIGSEGV) leave a traceback on standard error.
+
+    Files are read through maps: where a disk cannot deliver a page, or a file was cut short, a read ends in SIGBUS.
+    """
+    if sys.__stderr__ is not None:
+        faulthandler.enable(sys.__stderr__)
+        logger.info("fatal_signals_traced after_a_bus_error=%r", "see dmesg, then run `dledger verify` on the store")
 
 
 async def _run(serve: Serve) -> None:
