@@ -49,9 +49,13 @@ class Waiters:
         return cls(appends, PendingReads(timeout_s), CommitWaiters(), CommitWaiters())
 
     def end(self, code: ResponseCode, message: str) -> None:
-        """Answer all: the node ends."""
+        """Answer all: the node ends.
+
+        Readers are told that the node has stopped, whatever the cause: another node may serve them, while the code of a
+        failed disk (414) says that the entry itself cannot be read.
+        """
         self.appends.end(AppendResult(code, message))
-        refused = RequestRefused(code, message)
+        refused = RequestRefused(ResponseCode.INTERNAL_ERROR, message)
         self.reads.end(refused)
         self.commits.end(refused)
         self.applies.end(refused)
