@@ -22,6 +22,14 @@ def server(
         typer.Option("--set", metavar="NAME=VALUE", help="Override one option; may be given several times."),
     ] = None,
     *,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="The node's directory, which does not say whose it is, is this node's: a Java program or an older "
+            "version left it. For one start.",
+        ),
+    ] = False,
     help_config: Annotated[
         bool,
         typer.Option("--help-config", help="Print a TOML file with every option, its default and its meaning."),
@@ -35,13 +43,17 @@ def server(
     Examples:
         dledger server --help-config > n0.toml        a file to start from
         dledger server --config n0.toml
+        dledger server --config n0.toml --adopt       once, on a directory of Java's or of an older version
         dledger server --config n0.toml --set self_id=n1 --set client_address=127.0.0.1:20922
     """
     if help_config:
         typer.echo(config_template(), nl=False)
         return
+    overrides = _parse_overrides(set_options or [])
+    if adopt:
+        overrides["is_adopting"] = "true"
     try:
-        loaded = load_config(config, os.environ, _parse_overrides(set_options or []))
+        loaded = load_config(config, os.environ, overrides)
     except ConfigError as error:
         fail(str(error), EXIT_USAGE)
     # Only now: everything that a node needs takes a while to load.

@@ -47,6 +47,12 @@ class NodeOptions(BaseModel):
         "takes part once `dledger members add` has made it known. Without effect once the log has said who the "
         "members are.",
     )
+    is_adopting: bool = Field(
+        default=_NODE.is_adopting,
+        description="true, or `dledger server --adopt`, for one start: a directory that holds a log and does not say "
+        "whose it is (it comes from a Java program or an older version) is this node's. Without effect on a directory "
+        "that says it.",
+    )
     store_base_dir: str = Field(
         min_length=1,
         examples=["data"],

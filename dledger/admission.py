@@ -23,7 +23,7 @@ from dledger.disk_watch import RoomWatch
 from dledger.driver_ports import Observer
 from dledger.entry_store import CorruptPush, EntryStore
 from dledger.errors import ResponseCode
-from dledger.types import Role, Span
+from dledger.types import NO_GROUP, Role, Span
 from store.errors import DiskFull
 
 # What one more member can add to the entry of a membership: two names of at most 255 characters, and their frame.
@@ -80,7 +80,11 @@ class Admission:
 
     def can_lead(self) -> bool:
         """Say whether a leader's no-op has room; a vote that would elect a node with a full disk is not counted."""
-        return self._raft.role is Role.LEADER or self._has_room(len(self._store.codec.no_op().body))
+        if self._raft.role is Role.LEADER:
+            return True
+        if self._raft.state.group_id == NO_GROUP:
+            return self._has_room_for_membership()
+        return self._has_room(len(self._store.codec.no_op().body))
 
     def _has_room_for_membership(self) -> bool:
         entry = self._store.codec.membership(self._raft.membership)

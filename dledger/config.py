@@ -86,6 +86,8 @@ class NodeConfig:
         max_wait_ack_time_ms: an append not committed by then is answered with 502, outcome unknown.
         checkpoint_interval_ms: how often the checkpoint file is written; bounds the work of a recovery.
         is_joining: this node joins a group that exists: it is no member until the log says so.
+        is_adopting: a directory with a log and without the file `identity` (Java's, or an older version's) is this
+            node's, the operator says; once started, the directory says so itself.
         read_mode: how a leader makes sure that it leads before it serves a linearizable read: by asking around, or by
             its lease (dissertation §6.4, §6.4.1).
         snapshot_threshold: with a state machine, entries applied since the last snapshot until the next is saved.
@@ -112,6 +114,7 @@ class NodeConfig:
     max_wait_ack_time_ms: int = 2_500
     checkpoint_interval_ms: int = 3_000
     is_joining: bool = False
+    is_adopting: bool = False
     read_mode: Literal["read_index", "lease"] = "read_index"
     snapshot_threshold: int = 100_000
     file_reserved_hours: int = 72

@@ -316,6 +316,7 @@ class Driver:
                 message.span,
                 self._read(message.span),
                 message.is_founding,
+                group_id=message.group_id,
             )
         elif isinstance(message, SnapshotChunk):
             assert self._snapshots is not None

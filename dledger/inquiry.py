@@ -30,6 +30,7 @@ from dledger.peer_frames import (
     parse_control,
 )
 from dledger.peer_handshake import Handshake
+from dledger.strangers import Strangers
 from dledger.v1 import peer_pb2
 from store.errors import StoreError
 
@@ -202,7 +203,7 @@ class InquiryServer:
         self._address = config.self_address
         self._answerer = answerer
         self._inquiries: set[InquiryAnswers] = set()
-        self._strangers: set[PeerConnection] = set()
+        self._strangers = Strangers()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -221,17 +222,11 @@ class InquiryServer:
         self._server.close()
         for inquiry in list(self._inquiries):
             inquiry.end()
-        for stranger in list(self._strangers):
-            stranger.close(DLedgerError("this node stops to listen for inquiries"))
+        self._strangers.close(DLedgerError("this node stops to listen for inquiries"))
         await self._server.wait_closed()
 
     def _accept(self) -> PeerConnection:
-        connection = PeerConnection(self.handshake, self, buffer_size_bytes_max=_STREAM_LIMIT_BYTES)
-        self._strangers.add(connection)
-        if len(self._strangers) > INQUIRIES_MAX:
-            full = DLedgerError(f"more than {INQUIRIES_MAX} connections that have not greeted")
-            asyncio.get_running_loop().call_soon(connection.close, full)
-        return connection
+        return PeerConnection(self.handshake, self, buffer_size_bytes_max=_STREAM_LIMIT_BYTES)
 
     # ------------------------------------------------------------------------------------------ from the connections
 
@@ -247,6 +242,14 @@ class InquiryServer:
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """See `ConnectionOwner.on_messages`: as `on_open`."""
         raise AssertionError(f"{connection.peer_id} sent {messages}, and this node does not take part")
+
+    def on_accepted(self, connection: PeerConnection, host: str) -> None:
+        """See `ConnectionOwner.on_accepted`."""
+        self._strangers.add(connection, host)
+
+    def on_failed(self, error: Exception) -> None:
+        """See `ConnectionOwner.on_failed`: nothing is saved here."""
+        raise AssertionError("an inquiry saves nothing") from error
 
     def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:  # noqa: ARG002  (they dial again)
         """See `ConnectionOwner.on_closed`."""

@@ -1,6 +1,8 @@
 """A membership as JSON: a text with sorted keys and no spaces, in entries and in the file `membership`.
 
-    {"members":[{"address":"h:1","id":"n1","incarnation":0,"isVoter":true}],"version":1}
+    {"groupId":"6b1c…","members":[{"address":"h:1","id":"n1","incarnation":0,"isVoter":true}],"version":1}
+
+Without `groupId` it comes from a version that knew none, or no leader has drawn one yet.
 
 Not here: which entry holds one (`dledger.entry_codec`).
 """
@@ -8,12 +10,14 @@ Not here: which entry holds one (`dledger.entry_codec`).
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
-from dledger.types import Member, Membership
+from dledger.types import NO_GROUP, Member, Membership
 from store.errors import StoreError
 
 _VERSION = 1
+_GROUP_ID = re.compile("(?!0{16})[0-7][0-9a-f]{15}")
 _FIELDS = {"id": str, "address": str, "isVoter": bool, "incarnation": int}
 
 
@@ -49,7 +53,8 @@ def membership_to_object(membership: Membership) -> dict[str, Any]:
         {"id": member.id, "address": member.address, "isVoter": member.is_voter, "incarnation": member.incarnation}
         for member in membership.members
     ]
-    return {"version": _VERSION, "members": members}
+    known = {} if membership.group_id == NO_GROUP else {"groupId": f"{membership.group_id:016x}"}
+    return {"version": _VERSION, "members": members, **known}
 
 
 def membership_from_object(value: Any) -> Membership:
@@ -58,14 +63,21 @@ def membership_from_object(value: Any) -> Membership:
     Raises:
         ValueError: it stands for none, or for one of another version.
     """
-    if not isinstance(value, dict) or value.keys() != {"version", "members"} or not isinstance(value["members"], list):
+    has_members = isinstance(value, dict) and isinstance(value.get("members"), list)
+    if not has_members or value.keys() - {"groupId"} != {"version", "members"}:
         raise ValueError(f"no object with version and members, but {value!r}")
     if value["version"] != _VERSION:
         raise ValueError(f"version {value['version']!r}, not {_VERSION}")
     members = tuple(_member_from(member) for member in value["members"])
     if len({member.id for member in members}) < len(members):
         raise ValueError(f"a member comes twice in {value!r}")
-    return Membership(members)
+    return Membership(members, _group_id_from(value["groupId"]) if "groupId" in value else NO_GROUP)
+
+
+def _group_id_from(value: Any) -> int:
+    if not isinstance(value, str) or not _GROUP_ID.fullmatch(value):
+        raise ValueError(f"expected a group id of 16 hexadecimal digits from 1 to 2^63 - 1, found {value!r}")
+    return int(value, 16)
 
 
 def _member_from(value: Any) -> Member:

@@ -7,13 +7,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
 
+from dledger.acquaintances import Acquaintances
 from dledger.config import NodeConfig
 from dledger.entry_codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.hard_state import HardStateFile
+from dledger.identity import IdentityFile
 from dledger.membership_file import MembershipFile
 from dledger.snapshot_store import SnapshotStore
-from dledger.standing import MembershipKeeper, Standing
+from dledger.standing import MembershipKeeper, Standing, has_past
 from dledger.types import NO_INDEX
 from dledger.voice import VoiceGivenUp
 from store.files import Files
@@ -30,6 +32,7 @@ class NodeFiles:
         keeper: memberships.
         standing: what the last two said.
         snapshots: of the state machine; None without one.
+        acquaintances: whose directory it is, and what is remembered of those of the peers.
     """
 
     directory: str
@@ -38,6 +41,7 @@ class NodeFiles:
     keeper: MembershipKeeper
     standing: Standing
     snapshots: SnapshotStore | None
+    acquaintances: Acquaintances
 
     @classmethod
     def open(
@@ -49,14 +53,23 @@ class NodeFiles:
         has_state_machine: bool,
         codec: EntryCodec = RAW_ENTRY_CODEC,
     ) -> Self:
-        """Lock, recover and read everything; `draw` gives the incarnation that a damaged tail costs (`dledger.voice`).
+        """Lock, recover and read everything.
+
+        Args:
+            files: the file system.
+            config: identity, sizes, and who belongs to the group.
+            draw: gives the numbers of directory and life, and the incarnation that a damaged tail costs.
+            has_state_machine: it has snapshots.
+            codec: of the entries.
 
         Raises:
+            dledger.identity.WrongDirectory: the directory is another node's, or it is not known whose.
             store.errors.StoreError: the directory is locked, damaged or full.
             dledger.membership_codec.MembershipUnreadable: who belongs to the group cannot be read.
         """
         directory = f"{config.store_base_dir}/dledger-{config.self_id}"
         sizes = EntryStoreConfig(config.mapped_file_size_for_entry_data, config.mapped_file_size_for_entry_index)
+        identity_file = IdentityFile.check(files, directory, config.self_id, config.group)
         with ExitStack() as on_failure:
             give_up = VoiceGivenUp(
                 files,
@@ -68,11 +81,21 @@ class NodeFiles:
             store = EntryStore.open(files, directory, sizes, codec, give_up)
             on_failure.callback(store.abandon)
             hard_state = HardStateFile.open(files, directory)
-            keeper = MembershipKeeper(MembershipFile.open(files, directory))
+            membership_file = MembershipFile.open(files, directory)
+            identity = identity_file.begin(
+                config.self_id,
+                config.group,
+                has_past=has_past(store, hard_state, membership_file),
+                is_adopting=config.is_adopting,
+                draw=draw,
+            )
+            keeper = MembershipKeeper(membership_file)
             standing = keeper.load(store, hard_state, config.membership())
             snapshots = SnapshotStore.open(files, directory) if has_state_machine else None
+            acquaintances = Acquaintances.open(files, directory, identity)
             on_failure.pop_all()
-        return cls(directory, store, hard_state, keeper, standing, snapshots)
+        acquaintances.learn(standing.memberships)
+        return cls(directory, store, hard_state, keeper, standing, snapshots, acquaintances)
 
     def close(self, *, is_clean: bool, committed_index: int = NO_INDEX) -> None:
         """Give everything back.

@@ -27,6 +27,7 @@ class NodeGroup:
         set_members: hears where all members listen, whenever that changes.
         ask: gives an event to the core in the next turn.
         now_s: the clock of deadlines.
+        learn: hears of the memberships of the log, whenever they change.
     """
 
     def __init__(
@@ -36,7 +37,9 @@ class NodeGroup:
         set_members: Callable[[Mapping[str, Address]], None],
         ask: Callable[[Event], None],
         now_s: Callable[[], float],
+        learn: Callable[[Sequence[MembershipEntry]], None] = lambda _: None,
     ) -> None:
+        self._learn = learn
         self._self_id = config.self_id
         self._settings = {peer.id: peer.address for peer in config.peers}
         self._set_members = set_members
@@ -63,6 +66,7 @@ class NodeGroup:
         """Talk to all members of all memberships that may be in force: one that leaves must hear of it."""
         was_member = self.is_member
         self._memberships = tuple(memberships)
+        self._learn(memberships)
         shown = "; ".join(f"{entry.index}: {_shown(entry.membership)}" for entry in memberships)
         logger.info("membership self_id=%s members=%r", self._self_id, shown)
         if was_member and not self.is_member:

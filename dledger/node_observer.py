@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 _DISTRUSTED_MAX = 256
 DISTRUST_TEXTS: Final = {
     Distrust.TERM: "its term is out of bounds, or further above ours than elections can have brought it: see who sends",
+    Distrust.NO_GROUP: "it stands for election and knows no group: it is new, was wiped or has yet to be adopted",
+    Distrust.GROUP: "it leads, or wants to, in another group: it was given a directory of that group, or this node was",
+    Distrust.STRANGER: "it is no member as far as this node knows; if it should be, give this node an empty directory",
     Distrust.SECOND_LEADER: "it claims to lead a term in which another node was elected: see who sends",
 }
 
@@ -154,7 +157,9 @@ class NodeObserver:
         """Count it, and log the first of its kind since the leader changed."""
         self._metrics.distrusted[message.reason] += 1
         if self._is_first_complaint(message.peer, message.reason):
-            logger.error(
+            level = logging.INFO if message.reason is Distrust.NO_GROUP else logging.ERROR
+            logger.log(
+                level,
                 "distrusted self_id=%s peer=%r reason=%s message=%s term=%d text=%r",
                 self._self_id,
                 message.peer,

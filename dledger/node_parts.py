@@ -123,14 +123,14 @@ def compose(
     def ask(event: Event) -> None:
         turns.ask(event)
 
-    group = NodeGroup(config, set_members=set_members, ask=ask, now_s=host.now_s)
+    group = NodeGroup(config, set_members=set_members, ask=ask, now_s=host.now_s, learn=opened.acquaintances.learn)
     observer = NodeObserver(
         config.self_id, metrics, waiters, group, term_at=store.term_at, leader=leader, now_s=host.now_s
     )
     turns = NodeTurns(
         config, metrics, waiters, group, store=store, worker=worker, now_s=host.now_s, on_failed=on_failed
     )
-    transport = PeerTransport(config, turns, origin, random=host.random)
+    transport = PeerTransport(config, turns, origin, opened.acquaintances, random=host.random)
     machine = _machine_of(opened, config, host, state_machine, turns, observer)
     if machine is not None:
         observer.machine, waiters.appends.take_results = machine, machine.take

@@ -141,6 +141,10 @@ class NodeTurns:
         """Take a broken connection into the next turn."""
         self.ask(PeerUnreachable(peer))
 
+    def on_failed(self, error: Exception) -> None:
+        """Stop."""
+        self._fail(error)
+
     def is_lightly_loaded(self) -> bool:
         """Return whether few appends wait and little is unsynced."""
         store = self._store

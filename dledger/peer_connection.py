@@ -21,6 +21,7 @@ from dledger.peer_decoder import decode
 from dledger.peer_encoder import encode
 from dledger.peer_frames import BadFrame, Hello, decode_hello, encode_hello
 from dledger.peer_handshake import Handshake, PeerRefused
+from store.errors import StoreError
 
 # A connection whose bytes the other side does not take, or on which nothing at all is heard, ends after so long:
 # several election timeouts, so that a busy peer keeps it, and a few redials, so that a healed network is used soon.
@@ -47,6 +48,12 @@ class ConnectionOwner(Protocol):
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Hear all messages of one read; there is at least one."""
+
+    def on_accepted(self, connection: PeerConnection, host: str) -> None:
+        """Hear that somebody at `host` connected, who has not greeted yet."""
+
+    def on_failed(self, error: Exception) -> None:
+        """Hear that the node must stop."""
 
     def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:
         """Hear that the connection ended, and why; once, also when it never opened."""
@@ -75,6 +82,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.client_address = ""
         self.peer_address = ""
         self.is_open = False
+        self.is_proven = False
         self.is_full = False
         self._handshake = handshake
         self._owner = owner
@@ -112,7 +120,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         _watch_for_silence(self._transport.get_extra_info("socket"))
         timeout = PeerRefused(ResponseCode.NETWORK_ERROR, f"no greeting within {HELLO_TIMEOUT_S} s")
         self._hello_timer = asyncio.get_running_loop().call_later(HELLO_TIMEOUT_S, self.close, timeout)
-        if self.is_dialled:
+        if not self.is_dialled:
+            self._owner.on_accepted(self, str((self._transport.get_extra_info("peername") or ("",))[0]))
+        else:
             self._transport.write(encode_hello(self._handshake.hello(self.peer_id, is_bulk=self.is_bulk)))
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  (asyncio's signature; the buffer knows better)
@@ -130,6 +140,10 @@ class PeerConnection(asyncio.BufferedProtocol):
             messages = [decode(control, payload) for control, payload in frames]
         except (BadFrame, PeerRefused) as error:
             self.close(error)
+            return
+        except StoreError as error:
+            self.close(ConnectionLost("what the other side told could not be saved"))
+            self._owner.on_failed(error)
             return
         if messages and self.is_open:
             self._owner.on_messages(self, messages)
@@ -160,6 +174,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             return
         if self._hello_timer is not None:
             self._hello_timer.cancel()
+        self.is_proven = self._handshake.proves_group(hello)
         self.client_address, self.peer_address = hello.client_address, hello.peer_address
         if hello.is_inquiry:
             self._hand_over()
@@ -178,12 +193,12 @@ class PeerConnection(asyncio.BufferedProtocol):
     def _answer(self, hello: Hello) -> bool:
         """Answer the dialling end; return False if it is refused: it hears why before the connection ends."""
         assert self._transport is not None
-        answer = self._handshake.answer(hello)
+        answer, refused = self._handshake.answer(hello)
         self._transport.write(encode_hello(answer))
         self.peer_id, self.is_bulk = hello.self_id, hello.is_bulk
-        if answer.code == ResponseCode.SUCCESS:
+        if refused is None:
             return True
-        self._error = PeerRefused(answer.code, answer.message)
+        self._error = refused
         self._transport.close()
         return False
 

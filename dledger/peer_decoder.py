@@ -28,6 +28,7 @@ from dledger.core.messages import (
 from dledger.errors import ResponseCode
 from dledger.peer_frames import NAME_LENGTH_MAX, BadFrame, parse_control
 from dledger.types import (
+    GROUP_ID_END,
     INDEX_MAX,
     POSITION_MAX,
     TERM_MAX,
@@ -52,10 +53,12 @@ def decode(control: bytes, payload: bytes) -> Message:
     term = message.term
     if not 0 <= term <= TERM_MAX:
         raise BadFrame(f"{kind}: expected a term from 0 to {TERM_MAX}, found {term}")
+    if message.group_id >= GROUP_ID_END:
+        raise BadFrame(f"{kind}: expected a group id below 2^63, found {message.group_id:#x}")
     if kind == "push":
-        return _push(term, message.push, payload)
+        return _push(message, payload)
     if kind == "snapshot_chunk":
-        return _snapshot_chunk(term, message.snapshot_chunk, payload)
+        return _snapshot_chunk(message, payload)
     if payload:
         raise BadFrame(f"{kind}: expected no payload, found {len(payload)} bytes")
     decoder = _DECODERS.get(kind or "")
@@ -69,7 +72,8 @@ def _are_indexes(*values: int) -> bool:
     return min(values) >= -1 and max(values) <= INDEX_MAX
 
 
-def _push(term: int, push: peer_pb2.Push, payload: bytes) -> Push:
+def _push(message: peer_pb2.PeerMessage, payload: bytes) -> Push:
+    term, push = message.term, message.push
     prev_index, first_index, last_index = push.prev_index, push.first_index, push.last_index
     if not (_are_indexes(prev_index, last_index, push.commit_index) and -1 <= push.prev_term <= term):
         raise BadFrame(f"push: index or term out of range in {push}")
@@ -89,6 +93,7 @@ def _push(term: int, push: peer_pb2.Push, payload: bytes) -> Push:
         span=span,
         payload=payload if span else None,
         is_founding=push.is_founding,
+        group_id=message.group_id,
     )
 
 
@@ -104,6 +109,7 @@ def _vote_request(term: int, message: peer_pb2.PeerMessage) -> VoteRequest:
         is_transfer=vote.is_transfer,
         voter_incarnation=vote.voter_incarnation,
         life=vote.life,
+        group_id=message.group_id,
     )
 
 
@@ -127,6 +133,7 @@ def _heartbeat(term: int, message: peer_pb2.PeerMessage) -> Heartbeat:
         commit_index=heartbeat.commit_index,
         round=heartbeat.round,
         is_founding=heartbeat.is_founding,
+        group_id=message.group_id,
     )
 
 
@@ -164,8 +171,7 @@ def _push_response(term: int, message: peer_pb2.PeerMessage) -> PushAccepted | P
 
 
 def _timeout_now(term: int, message: peer_pb2.PeerMessage) -> TimeoutNow:
-    del message  # it says no more than its term
-    return TimeoutNow(term=term)
+    return TimeoutNow(term=term, group_id=message.group_id)
 
 
 def _read_index_request(term: int, message: peer_pb2.PeerMessage) -> ReadIndexRequest:
@@ -182,14 +188,17 @@ def _read_index_response(term: int, message: peer_pb2.PeerMessage) -> ReadIndexR
     return ReadIndexResponse(term=term, read_id=response.read_id, index=response.index)
 
 
-def _snapshot_chunk(term: int, chunk: peer_pb2.SnapshotChunk, payload: bytes) -> SnapshotChunk:
+def _snapshot_chunk(message: peer_pb2.PeerMessage, payload: bytes) -> SnapshotChunk:
+    term, chunk = message.term, message.snapshot_chunk
     snapshot = chunk.snapshot
     if not 0 <= snapshot.index <= INDEX_MAX or not 0 <= snapshot.term <= term:
         raise BadFrame(f"snapshot_chunk: index or term out of range in {chunk}")
     if chunk.offset < 0 or chunk.offset + len(payload) > snapshot.size_bytes:
         raise BadFrame(f"snapshot_chunk: {len(payload)} bytes do not lie within the snapshot in {chunk}")
     info = SnapshotInfo(snapshot.index, snapshot.term, snapshot.size_bytes, snapshot.checksum)
-    return SnapshotChunk(term=term, snapshot=info, offset=chunk.offset, length=len(payload), payload=payload)
+    return SnapshotChunk(
+        term=term, snapshot=info, offset=chunk.offset, length=len(payload), payload=payload, group_id=message.group_id
+    )
 
 
 def _snapshot_progress(term: int, message: peer_pb2.PeerMessage) -> SnapshotProgress:
@@ -217,10 +226,13 @@ def _reset_log(term: int, message: peer_pb2.PeerMessage) -> ResetLog:
         membership=MembershipEntry(reset.membership_index, _membership(reset)),
         snapshot_index=snapshot_index,
         prev_chain_crc=reset.prev_chain_crc if reset.HasField("prev_chain_crc") else -1,
+        group_id=message.group_id,
     )
 
 
 def _membership(reset: peer_pb2.ResetLog) -> Membership:
+    if reset.membership_group_id >= GROUP_ID_END:
+        raise BadFrame(f"reset_log: expected a group id below 2^63, found {reset.membership_group_id:#x}")
     members = tuple(Member(item.id, item.address, item.is_voter, item.incarnation) for item in reset.members)
     ids = [member.id for member in members]
     if not 0 < len(members) <= MEMBERS_MAX or ids != sorted(set(ids)):
@@ -228,7 +240,7 @@ def _membership(reset: peer_pb2.ResetLog) -> Membership:
     names = [name for member in members for name in (member.id, member.address)]
     if not all(ids) or max(map(len, names)) > NAME_LENGTH_MAX:
         raise BadFrame(f"reset_log: a name is empty or longer than {NAME_LENGTH_MAX} characters")
-    return Membership(members)
+    return Membership(members, reset.membership_group_id)
 
 
 _DECODERS: dict[str, Callable[[int, peer_pb2.PeerMessage], Message]] = {

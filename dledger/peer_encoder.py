@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dledger.core.messages import (
+    GROUPED,
     Heartbeat,
     HeartbeatResponse,
     Message,
@@ -33,6 +34,8 @@ def encode(message: Message) -> tuple[bytes, bytes | None]:
     """Return (head and control part, payload); the payload is the message's own bytes, not a copy."""
     payload = message.payload if isinstance(message, (Push, SnapshotChunk)) else None
     control = _ENCODERS[type(message)](message)
+    if isinstance(message, GROUPED):
+        control.group_id = message.group_id
     return head_and_control(control, len(payload) if payload else 0), payload or None
 
 
@@ -173,6 +176,7 @@ def _reset_log(message: ResetLog) -> peer_pb2.PeerMessage:
         membership_index=message.membership.index,
         snapshot_index=None if message.snapshot_index < 0 else message.snapshot_index,
         prev_chain_crc=None if message.prev_chain_crc < 0 else message.prev_chain_crc,
+        membership_group_id=message.membership.membership.group_id,
     )
     return peer_pb2.PeerMessage(term=message.term, reset_log=reset)
 

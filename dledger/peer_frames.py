@@ -28,6 +28,8 @@ from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
 from dledger.errors import DLedgerError, ResponseCode
+from dledger.identity import LIVES_MAX, NUMBER_END
+from dledger.types import NO_GROUP
 from dledger.v1 import peer_pb2
 
 FRAME_HEAD = struct.Struct(
@@ -80,6 +82,8 @@ class Hello:
         peer_address: host:port of the speaker's peer transport.
         is_inquiry: the connection is for questions about the origin (`dledger.inquiry`); the speaker may not take part.
         origin: what the speaker's log goes on from (`dledger.origin`).
+        group_id: of the speaker's group; 0 where it is not told, or not known yet.
+        directory_id, starts, lives: of the speaker's directory (`dledger.identity`); told with `group_id`.
     """
 
     group: str
@@ -94,6 +98,10 @@ class Hello:
     peer_address: str = ""
     is_inquiry: bool = False
     origin: bytes = b""
+    group_id: int = NO_GROUP
+    directory_id: int = 0
+    starts: int = 0
+    lives: tuple[int, ...] = ()
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -113,6 +121,10 @@ def encode_hello(hello: Hello) -> bytes:
                 peer_address=hello.peer_address,
                 is_inquiry=hello.is_inquiry,
                 origin=hello.origin,
+                group_id=hello.group_id,
+                directory_id=hello.directory_id,
+                starts=hello.starts,
+                lives=hello.lives,
             )
         ),
         payload_size=0,
@@ -146,6 +158,8 @@ def decode_hello(control: bytes, payload: bytes) -> Hello:
         raise BadFrame(f"hello: a name is longer than {NAME_LENGTH_MAX} characters")
     if len(hello.origin) > ORIGIN_SIZE_BYTES_MAX:
         raise BadFrame(f"hello: an origin of {len(hello.origin)} bytes; at most {ORIGIN_SIZE_BYTES_MAX} are allowed")
+    if len(hello.lives) > LIVES_MAX or max(hello.group_id, hello.directory_id, *hello.lives) >= NUMBER_END:
+        raise BadFrame(f"hello: more than {LIVES_MAX} lives, or an id that is out of range")
     return Hello(
         protocol_version=hello.protocol_version,
         group=hello.group,
@@ -159,6 +173,10 @@ def decode_hello(control: bytes, payload: bytes) -> Hello:
         peer_address=hello.peer_address,
         is_inquiry=hello.is_inquiry,
         origin=hello.origin,
+        group_id=hello.group_id,
+        directory_id=hello.directory_id,
+        starts=hello.starts,
+        lives=tuple(hello.lives),
     )
 
 

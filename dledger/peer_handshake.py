@@ -11,10 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from dledger.acquaintances import Acquaintances
 from dledger.config import Address, NodeConfig, check_id
 from dledger.errors import DLedgerError, ResponseCode
 from dledger.origin import Origin
 from dledger.peer_frames import PROTOCOL_VERSION, Hello
+from dledger.types import NO_GROUP
+
+_SEE_LOG = "refused; the log of the node that refuses says why"
 
 
 class PeerRefused(DLedgerError):
@@ -30,6 +34,13 @@ class PeerRefused(DLedgerError):
         self.message = message
 
 
+class OldDirectory(PeerRefused):
+    """A member of the group says that this node runs on an old copy of its directory: stop the node."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ResponseCode.OLD_DIRECTORY, message)
+
+
 class Handshake:
     """This node's side of the greeting.
 
@@ -37,9 +48,17 @@ class Handshake:
         config: says who this node is and what the cluster agrees on.
         has_place_for: whether a node of this id may come in: a peer, or a guest while there are few.
         origin: what this node's log goes on from; None: the node does not take part yet, and only inquiries are let in.
+        acquaintances: this node's group and directory, and those of its peers; None: none is told or compared.
     """
 
-    def __init__(self, config: NodeConfig, has_place_for: Callable[[str], bool], origin: Origin | None) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        has_place_for: Callable[[str], bool],
+        origin: Origin | None,
+        acquaintances: Acquaintances | None = None,
+    ) -> None:
+        self._acquaintances = acquaintances
         self._origin = origin
         self._self_id = config.self_id
         self._group = config.group
@@ -49,8 +68,16 @@ class Handshake:
         self._peer_address = str(config.self_address)
 
     def hello(self, peer_id: str, *, is_bulk: bool, is_inquiry: bool = False) -> Hello:
-        """Return the greeting to `peer_id`."""
-        return Hello(
+        """Return the greeting to `peer_id`, which is dialled."""
+        is_told = self._acquaintances is not None and self._acquaintances.is_told(peer_id)
+        return self._hello(peer_id, is_bulk=is_bulk, is_inquiry=is_inquiry, is_told=is_told)
+
+    def proves_group(self, hello: Hello) -> bool:
+        """Say whether who sent `hello` belongs to this very group, and not only to one of its name."""
+        return self._acquaintances is not None and self._acquaintances.proves(hello.group_id)
+
+    def _hello(self, peer_id: str, *, is_bulk: bool, is_inquiry: bool, is_told: bool) -> Hello:
+        hello = Hello(
             group=self._group,
             self_id=self._self_id,
             peer_id=peer_id,
@@ -61,24 +88,47 @@ class Handshake:
             is_inquiry=is_inquiry,
             origin=b"" if self._origin is None else self._origin.told,
         )
+        if self._acquaintances is None or not is_told:
+            return hello
+        own = self._acquaintances.own
+        return replace(
+            hello,
+            group_id=self._acquaintances.group_id,
+            directory_id=own.directory_id,
+            starts=own.starts,
+            lives=own.lives,
+        )
 
-    def answer(self, asked: Hello) -> Hello:
-        """Return the greeting that answers `asked`: it says 200, or why the connection is refused."""
-        hello = self.hello(asked.self_id, is_bulk=asked.is_bulk, is_inquiry=asked.is_inquiry)
+    def answer(self, asked: Hello) -> tuple[Hello, PeerRefused | None]:
+        """Return the greeting that answers `asked`, and why the connection is refused; None: it is not.
+
+        Who does not belong to the group, once that has an id, is refused without a reason, and told nothing of it.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        proves = self.proves_group(asked)
+        hello = self._hello(asked.self_id, is_bulk=asked.is_bulk, is_inquiry=asked.is_inquiry, is_told=proves)
         try:
             self._judge(asked)
         except PeerRefused as refused:
-            return replace(hello, code=refused.code, message=refused.message)
-        return hello
+            if self._acquaintances is not None and self._acquaintances.group_id != NO_GROUP and not proves:
+                return Hello("", "", asked.self_id, 0, "", asked.is_bulk, code=refused.code, message=_SEE_LOG), refused
+            return replace(hello, code=refused.code, message=refused.message), refused
+        return hello, None
 
     def check_answer(self, answer: Hello, peer_id: str) -> None:
         """Check what the node that was dialled as `peer_id` answered.
 
         Raises:
+            OldDirectory: it belongs to our group and says that our directory is an old copy: stop the node.
+            store.errors.StorageFailed: stop the node.
             PeerRefused: it refuses us, or it is not whom we dialled; try again later, the configuration may be mended.
         """
         if answer.code != ResponseCode.SUCCESS:
-            raise PeerRefused(answer.code, f"{answer.self_id or peer_id} says: {answer.message}")
+            text = f"{answer.self_id or peer_id} says: {answer.message}"
+            is_own = self.proves_group(answer) and answer.code == ResponseCode.OLD_DIRECTORY
+            raise OldDirectory(text) if is_own else PeerRefused(answer.code, text)
         self._judge(answer)
         if answer.self_id != peer_id:
             raise PeerRefused(
@@ -120,6 +170,7 @@ class Handshake:
                 ResponseCode.LEADER_NOT_READY,
                 f"{self._self_id!r} does not take part yet: it asks what the log goes on from",
             )
+        self._judge_directory(hello)
         difference = self._origin.difference(hello.self_id, hello.origin)
         if difference is not None:
             raise PeerRefused(ResponseCode.INCONSISTENT_STATE, difference)
@@ -128,3 +179,19 @@ class Handshake:
                 ResponseCode.UNKNOWN_MEMBER,
                 f"{hello.self_id!r} is none of the group's members, and too many such nodes are here; stop them",
             )
+
+    def _judge_directory(self, hello: Hello) -> None:
+        """Judge whose directory the other side runs on."""
+        known = self._acquaintances
+        if known is None or NO_GROUP in (known.group_id, hello.group_id):
+            return
+        if hello.group_id != known.group_id:
+            raise PeerRefused(
+                ResponseCode.UNKNOWN_GROUP,
+                f"group id: this node's directory belongs to group {known.group_id:016x} called {self._group!r}, that "
+                f"of {hello.self_id} to another of this name, {hello.group_id:016x}. One of the two nodes was given "
+                "a directory of another group: give it its own, or an empty one, which is filled again",
+            )
+        fault = known.fault_of(hello.self_id, hello.directory_id, hello.starts, hello.lives)
+        if fault is not None:
+            raise PeerRefused(ResponseCode.OLD_DIRECTORY, fault)

@@ -64,6 +64,11 @@ class PeerLink:
         """Return whether `connection` is the one in use of its kind."""
         return self._slots[slot_of(connection)] is connection
 
+    def is_proven_at(self, connection: PeerConnection) -> bool:
+        """Return whether a connection of its kind is open whose other side proved that it is of our group."""
+        older = self._slots[slot_of(connection)]
+        return older is not None and older.is_proven
+
     def put(self, connection: PeerConnection) -> None:
         """Use `connection` from now on; it replaces an older one of its kind."""
         slot = slot_of(connection)

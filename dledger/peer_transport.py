@@ -30,6 +30,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Protocol
 
+from dledger.acquaintances import Acquaintances
 from dledger.config import Address, NodeConfig
 from dledger.core.messages import (
     Heartbeat,
@@ -52,8 +53,10 @@ from dledger.inquiry import InquiryAnswers, take_over
 from dledger.origin import Origin
 from dledger.peer_connection import PeerConnection
 from dledger.peer_dialer import Dialer
-from dledger.peer_handshake import Handshake, PeerRefused
-from dledger.peer_link import ACCEPTED_BULK, ACCEPTED_CONTROL, DIALLED_BULK, DIALLED_CONTROL, PeerLink
+from dledger.peer_frames import BadFrame
+from dledger.peer_handshake import Handshake, OldDirectory, PeerRefused
+from dledger.peer_link import ACCEPTED_BULK, ACCEPTED_CONTROL, DIALLED_BULK, DIALLED_CONTROL, PeerLink, slot_of
+from dledger.strangers import Strangers
 
 logger = logging.getLogger(__name__)
 
@@ -73,11 +76,17 @@ _SLOT_OF: dict[type[Message], int] = {
     SnapshotProgress: ACCEPTED_BULK,
 }
 
+# Where the receiver finds what a sender put on one of its connections.
+_ARRIVES_IN = {
+    DIALLED_CONTROL: ACCEPTED_CONTROL,
+    DIALLED_BULK: ACCEPTED_BULK,
+    ACCEPTED_CONTROL: DIALLED_CONTROL,
+    ACCEPTED_BULK: DIALLED_BULK,
+}
+
 # Heartbeats are a few dozen bytes; so many unsent ones mean that the peer has stopped.
 _CONTROL_BUFFER_SIZE_BYTES_MAX = 64 * 1024
 _BULK_BUFFER_SIZE_BYTES_MIN = 8 * 1024 * 1024
-# Connections that have not greeted yet, from anywhere; more are closed at once.
-_STRANGERS_MAX = 64
 # Nodes of the group that are no members, as far as this node knows: a change of members concerns one node at a time.
 GUESTS_MAX = 16
 # A guest that says nothing for so long is forgotten; whoever leads shows itself far more often.
@@ -96,6 +105,9 @@ class PeerListener(Protocol):
     def on_unreachable(self, peer: str) -> None:
         """Hear that pushes under way to `peer` may be lost."""
 
+    def on_failed(self, error: Exception) -> None:
+        """Hear that the node must stop: the disk failed, or its directory is an old copy."""
+
 
 class PeerTransport:
     """Framed TCP to all peers.
@@ -105,23 +117,31 @@ class PeerTransport:
         listener: hears of messages and of broken connections.
         origin: what the log goes on from; peers with another are refused, and nodes that do not take part yet may ask.
         random: seeds the jitter of dialers.
+        acquaintances: this node's group and directory, and those of its peers; None: none is told or compared.
 
     Attributes:
         dropped_messages_count: messages that were not sent because their peer could not be reached, or took too little.
     """
 
-    def __init__(self, config: NodeConfig, listener: PeerListener, origin: Origin, *, random: Random) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        listener: PeerListener,
+        origin: Origin,
+        acquaintances: Acquaintances | None = None,
+        *,
+        random: Random,
+    ) -> None:
         self.dropped_messages_count = 0
         self._config = config
         self._listener = listener
-        self._handshake = Handshake(config, self._has_place_for, origin)
+        self._handshake = Handshake(config, self._has_place_for, origin, acquaintances)
         self._origin = origin
         self._random = random
         self._inquiries: set[InquiryAnswers] = set()
         self._links: dict[str, PeerLink] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        # Ordered, as is all that is walked through here: what follows must not depend on addresses of objects.
-        self._strangers: dict[PeerConnection, None] = {}
+        self._strangers = Strangers()
         self._complaints: set[tuple[str, str]] = set()
         self._server: asyncio.Server | None = None
         self._guest_timer: asyncio.TimerHandle | None = None
@@ -175,8 +195,7 @@ class PeerTransport:
         ended = DLedgerError("this node stops")
         for peer_id in list(self._links):
             self._forget(peer_id, ended)
-        for connection in list(self._strangers):
-            connection.close(ended)
+        self._strangers.close(ended)
         for inquiry in list(self._inquiries):
             inquiry.end()
         if self._server is not None:
@@ -226,7 +245,7 @@ class PeerTransport:
 
     def on_open(self, connection: PeerConnection) -> None:
         """Use a connection whose two ends agreed; it replaces an older one of the same kind."""
-        self._strangers.pop(connection, None)
+        self._strangers.discard(connection)
         peer_id = connection.peer_id
         if peer_id not in self._links:
             if connection.is_dialled:
@@ -235,6 +254,9 @@ class PeerTransport:
             # The handshake let it in: it has an address, and there is a place for it.
             self._begin(peer_id, Address.parse(connection.peer_address), is_member=False)
         link = self._links[peer_id]
+        if not connection.is_proven and link.is_proven_at(connection):
+            connection.close(DLedgerError(f"{peer_id}, which proved that it is of this group, is connected already"))
+            return
         link.heard_at = self._loop.time()
         link.client_address = connection.client_address
         link.put(connection)
@@ -243,24 +265,43 @@ class PeerTransport:
 
     def on_inquiry(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
         """Answer a node that does not take part yet."""
-        self._strangers.pop(connection, None)
+        self._strangers.discard(connection)
         take_over(transport, connection.peer_id, self._origin, self._inquiries)
 
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
-        """Hand on what a peer sent."""
+        """Hand on what a peer sent; what does not belong on this connection ends it.
+
+        Answers come only on connections that this node dialled: nobody else can answer in the name of a member.
+        """
         link = self._links.get(connection.peer_id)
         if link is None or not link.holds(connection):
+            return
+        slot = slot_of(connection)
+        stray = next((each for each in messages if _ARRIVES_IN[_SLOT_OF[type(each)]] != slot), None)
+        if stray is not None:
+            connection.close(BadFrame(f"a {type(stray).__name__} on a connection that carries none"))
             return
         link.heard_at = self._loop.time()
         self._listener.on_messages(connection.peer_id, messages)
 
+    def on_accepted(self, connection: PeerConnection, host: str) -> None:
+        """Bound those that have not greeted."""
+        self._strangers.add(connection, host)
+
+    def on_failed(self, error: Exception) -> None:
+        """Stop the node."""
+        self._listener.on_failed(error)
+
     def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:
         """Forget a connection; its pushes, or the answers to them, may be lost."""
-        self._strangers.pop(connection, None)
+        self._strangers.discard(connection)
         if self._is_stopped:
             return
         peer_id = connection.peer_id
         self._complain(peer_id, connection, error)
+        if isinstance(error, OldDirectory):
+            self._listener.on_failed(error)
+            return
         link = self._links.get(peer_id)
         if link is None:
             return
@@ -274,12 +315,7 @@ class PeerTransport:
     # -------------------------------------------------------------------------------------------------------- parts
 
     def _accept(self) -> PeerConnection:
-        connection = PeerConnection(self._handshake, self, buffer_size_bytes_max=self._bulk_buffer_size_bytes_max)
-        self._strangers[connection] = None
-        if len(self._strangers) > _STRANGERS_MAX:
-            full = DLedgerError(f"more than {_STRANGERS_MAX} connections that have not greeted")
-            self._loop.call_soon(connection.close, full)
-        return connection
+        return PeerConnection(self._handshake, self, buffer_size_bytes_max=self._bulk_buffer_size_bytes_max)
 
     def _has_place_for(self, peer_id: str) -> bool:
         return peer_id in self._links or len(self.guests) < GUESTS_MAX

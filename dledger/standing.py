@@ -22,6 +22,11 @@ class Standing:
     memberships: tuple[MembershipEntry, ...]
 
 
+def has_past(store: EntryStore, hard_state: HardStateFile, memberships: MembershipFile) -> bool:
+    """Say whether a node ran in this directory, ours or another program's: it may have made promises there."""
+    return hard_state.exists or memberships.exists or store.last_index >= store.begin_index
+
+
 class MembershipKeeper:
     """The driver's port `Memberships`: the file."""
 

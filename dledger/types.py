@@ -10,7 +10,7 @@ begin there are two things to say besides its term: there is none (`NO_TERM`), o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 NO_INDEX = -1
@@ -18,6 +18,8 @@ NO_INDEX = -1
 NO_TERM = -1
 # There was an entry, and nobody here knows its term: somebody deleted the file that held it.
 UNKNOWN_TERM = -2
+NO_GROUP = 0
+GROUP_ID_END = 1 << 63
 # No term is above it, so that what is saved can be sent: fields on disk and on the wire are signed, of 64 bits.
 TERM_MAX = 1 << 62
 # A message's term is believed when it is so much above ours at most: elections of a whole century.
@@ -108,9 +110,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who belongs to the group, in a fixed order (by id)."""
+    """Who belongs to the group, in a fixed order (by id).
+
+    Attributes:
+        members: ascending by id.
+        group_id: which group: the number that its first leader drew, in [1, 2^63), the same in all its memberships;
+            0 while no leader has: in settings, in logs of Java and of versions that knew none.
+    """
 
     members: tuple[Member, ...] = ()
+    group_id: int = NO_GROUP
 
     @property
     def voters(self) -> tuple[str, ...]:
@@ -124,11 +133,11 @@ class Membership:
     def with_member(self, changed: Member) -> Membership:
         """Return the membership with `changed` added, or in place of the member with its id."""
         others = [member for member in self.members if member.id != changed.id]
-        return Membership(tuple(sorted([*others, changed], key=lambda member: member.id)))
+        return replace(self, members=tuple(sorted([*others, changed], key=lambda member: member.id)))
 
     def without(self, member_id: str) -> Membership:
         """Return the membership without a member."""
-        return Membership(tuple(member for member in self.members if member.id != member_id))
+        return replace(self, members=tuple(member for member in self.members if member.id != member_id))
 
 
 @dataclass(frozen=True, slots=True)

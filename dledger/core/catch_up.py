@@ -48,7 +48,7 @@ def go_on(state: State, peer: str, progress: Progress) -> None:
     progress.is_throttled = not progress.has_quota(state.config.peer_push_quota, state.now_ms)
     if not progress.is_throttled:
         progress.quota_bytes -= length
-        state.send(peer, SnapshotChunk(state.term, snapshot, installation.sent_bytes, length))
+        state.send(peer, SnapshotChunk(state.term, snapshot, installation.sent_bytes, length, group_id=state.group_id))
         progress.asked(state.now_ms)
 
 
@@ -63,6 +63,7 @@ def _send_reset(state: State, peer: str, progress: Progress, snapshot_index: int
             prev_term=prev_term_of(state),
             membership=state.memberships[0],
             snapshot_index=snapshot_index,
+            group_id=state.group_id,
         ),
     )
     progress.asked(state.now_ms)

@@ -55,6 +55,7 @@ def _ask(state: State, *, request_term: int) -> None:
                 is_transfer=candidate.is_asked_to_stand,
                 voter_incarnation=state.incarnations[voter],
                 life=state.life,
+                group_id=state.group_id,
             )
             state.send(voter, request)
     if state.self_id in state.voters:

@@ -290,6 +290,9 @@ class Distrust(StrEnum):
     """Why a message was not believed (`core.trust`)."""
 
     TERM = "term"
+    NO_GROUP = "no_group"
+    GROUP = "group"
+    STRANGER = "stranger"
     SECOND_LEADER = "second_leader"
 
 

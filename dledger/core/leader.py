@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dledger.core import catch_up, changes, membership, pasts, reads, replication, transfer
 from dledger.core.commits import advance_commit
-from dledger.core.events import AppendProposal, Refuse
+from dledger.core.events import AppendMembership, AppendProposal, Refuse
 from dledger.core.messages import HeartbeatResponse, PushAccepted, PushRefused, SnapshotProgress
 from dledger.core.progress import Progress
 from dledger.core.state import State
 from dledger.core.transitions import resign, take_lead
 from dledger.errors import ResponseCode
-from dledger.types import NO_INDEX, NO_TERM, Role
+from dledger.types import GROUP_ID_END, NO_GROUP, NO_INDEX, NO_TERM, MembershipEntry, Role
 
 # The pause after pushes that a follower cannot verify: up to so many times twice a heartbeat interval (6.4 s).
 _CORRUPT_DOUBLINGS_MAX = 6
@@ -21,17 +22,32 @@ _CORRUPT_DOUBLINGS_MAX = 6
 
 
 def take_office(state: State, *, is_founding: bool) -> None:
-    """Lead: append a no-op, for only an entry of our own term can be committed by counting (Raft §5.4.2, §8).
+    """Lead: append an entry, for only one of our own term can be committed by counting (Raft §5.4.2, §8).
 
     `is_founding`: the group begins with this election; voters that have no past yet are told (ADR 7).
     """
     take_lead(state, frozenset(state.voters) if is_founding else frozenset())
     state.is_founding = False
     changes.refresh_followers(state)
-    _append(state, None, 1)
+    if state.group_id == NO_GROUP:
+        _found(state)
+    else:
+        _append(state, None, 1)
     replication.broadcast_heartbeat(state)
     for peer in state.leader.progress:
         replication.push(state, peer)
+
+
+def _found(state: State) -> None:
+    """Draw the id of the group, and begin the term with the membership that says it, in place of a no-op.
+
+    The group is new, or comes from a program that knew no ids. Who is elected before this is committed draws another.
+    """
+    founded = replace(state.memberships[-1].membership, group_id=state.draw(1, GROUP_ID_END))
+    entry = MembershipEntry(state.log.last_index + 1, founded)
+    membership.add(state, [entry])
+    state.emit(AppendMembership(entry, state.term))
+    state.log.append(entry.index, state.term)
 
 
 def tick(state: State) -> None:

@@ -23,6 +23,7 @@ def refresh(state: State) -> None:
     """Reckon anew what follows from `state.memberships`."""
     settled = state.memberships[0].membership
     current = state.memberships[-1].membership
+    state.group_id, state.settled_group_id = current.group_id, settled.group_id
     state.voters = current.voters
     state.incarnations = {}
     for member in current.members:

@@ -2,14 +2,16 @@
 
 Sender and receiver are not part of a message: they come with the event (`Received`) or the effect (`Send`).
 Terms: a message always carries its sender's current term, except a pre-vote request, which carries the term that
-the sender would have if it stood for election (dissertation §9.6).
+the sender would have if it stood for election (dissertation §9.6). `group_id`, in what a leader or candidate sends: the
+group as the sender's log says it (`Membership.group_id`); who knows of another one does not believe it (`core.trust`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from dledger.types import MembershipEntry, SnapshotInfo, Span
+from dledger.types import NO_GROUP, MembershipEntry, SnapshotInfo, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class VoteRequest:
     is_transfer: bool = False
     voter_incarnation: int = 0
     life: int = 0
+    group_id: int = NO_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Heartbeat:
     commit_index: int
     round: int
     is_founding: bool = False
+    group_id: int = NO_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,7 @@ class Push:
     payload: bytes | None = None
     is_founding: bool = False
     memberships: tuple[MembershipEntry, ...] = ()
+    group_id: int = NO_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,7 @@ class TimeoutNow:
     """Ask the receiver, which has caught up, to stand for election at once (dissertation §3.10)."""
 
     term: int
+    group_id: int = NO_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +179,7 @@ class SnapshotChunk:
     offset: int
     length: int
     payload: bytes | None = None
+    group_id: int = NO_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +215,7 @@ class ResetLog:
     membership: MembershipEntry
     snapshot_index: int = -1
     prev_chain_crc: int = -1
+    group_id: int = NO_GROUP
 
 
 Message = (
@@ -225,3 +233,8 @@ Message = (
     | SnapshotProgress
     | ResetLog
 )
+# Only a leader sends these.
+LEADERS_MESSAGES: Final = (Heartbeat, Push, TimeoutNow, SnapshotChunk, ResetLog)
+# These say which group they are of.
+Grouped = VoteRequest | Heartbeat | Push | TimeoutNow | SnapshotChunk | ResetLog
+GROUPED: Final = (VoteRequest, *LEADERS_MESSAGES)

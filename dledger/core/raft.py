@@ -46,6 +46,7 @@ from dledger.core.events import (
 )
 from dledger.core.log_tail import LogTail
 from dledger.core.messages import (
+    LEADERS_MESSAGES,
     Heartbeat,
     HeartbeatResponse,
     Message,
@@ -247,7 +248,7 @@ class Raft(RaftStatus):
         state = self.state
         is_pre_vote_grant = isinstance(message, VoteResponse) and message.is_pre_vote and message.is_granted
         if message.term > state.term and not is_pre_vote_grant:
-            is_leader = isinstance(message, trust.LEADERS_MESSAGES)
+            is_leader = isinstance(message, LEADERS_MESSAGES)
             if not is_leader and not self._knows(sender):
                 return
             transitions.see_term(state, message.term, sender if is_leader else None)
@@ -255,7 +256,7 @@ class Raft(RaftStatus):
             self._answer_old_term(sender, message)
         elif isinstance(message, VoteResponse):
             election.on_vote_response(state, sender, message)
-        elif isinstance(message, trust.LEADERS_MESSAGES):
+        elif isinstance(message, LEADERS_MESSAGES):
             self._follow(sender, message)
         elif isinstance(message, ReadIndexRequest):
             reads.on_request(state, sender, message)

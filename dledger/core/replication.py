@@ -79,6 +79,7 @@ def _send_push(state: State, peer: str, progress: Progress) -> None:
             commit_index=min(state.commit_index, span.last_index),
             span=span,
             is_founding=pasts.is_founding_for(state, peer, progress),
+            group_id=state.group_id,
         ),
     )
     progress.commit_sent = min(state.commit_index, span.last_index)
@@ -99,6 +100,7 @@ def _send_probe(state: State, peer: str, progress: Progress) -> None:
             commit_index=min(state.commit_index, prev_index),
             span=None,
             is_founding=pasts.is_founding_for(state, peer, progress),
+            group_id=state.group_id,
         ),
     )
     progress.asked(state.now_ms)
@@ -130,4 +132,4 @@ def send_heartbeat(state: State, peer: str, progress: Progress) -> None:
     commit_index = min(progress.match_index, state.commit_index)
     progress.commit_sent = commit_index
     is_founding = pasts.is_founding_for(state, peer, progress)
-    state.send(peer, Heartbeat(state.term, commit_index, state.leader.round, is_founding))
+    state.send(peer, Heartbeat(state.term, commit_index, state.leader.round, is_founding, state.group_id))

@@ -17,7 +17,7 @@ from dledger.core.messages import Message
 from dledger.core.progress import Progress
 from dledger.core.quorum import quorum_of
 from dledger.core.roles import Candidate, Follower, Leader, Office
-from dledger.types import NO_INDEX, MembershipEntry, Role, SnapshotInfo, Span
+from dledger.types import NO_GROUP, NO_INDEX, MembershipEntry, Role, SnapshotInfo, Span
 
 # (first_index, last_index_max, size_bytes_max) -> the longest span from first_index that one push can carry.
 Fit = Callable[[int, int, int], Span]
@@ -43,6 +43,8 @@ class State:
     Attributes:
         self_id: who we are.
         memberships, voters, incarnations: see `core.membership`, which keeps them.
+        group_id: of the membership in force; what we send carries it.
+        settled_group_id: of the membership that is known to be committed: nothing of another group is believed.
         term, voted_for, is_founding, incarnation: the hard state (`dledger.types.HardState`).
         role, leader_id: what this node is in its term, and the leader of it, if known.
         office: what it remembers in its role. These three, `term` and `voted_for` are written by `core.transitions`
@@ -81,6 +83,8 @@ class State:
     incarnations: dict[str, int] = field(default_factory=dict)
     role: Role = Role.FOLLOWER
     leader_id: str | None = None
+    group_id: int = NO_GROUP
+    settled_group_id: int = NO_GROUP
     commit_index: int = NO_INDEX
     written_index: int = NO_INDEX
     persisted_index: int = NO_INDEX

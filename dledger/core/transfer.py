@@ -73,7 +73,7 @@ def ask_target(state: State) -> None:
     progress = state.leader.progress.get(transfer.target)
     if progress is not None and progress.match_index == state.log.last_index:
         state.leader.is_lease_void = True
-        state.send(transfer.target, TimeoutNow(state.term))
+        state.send(transfer.target, TimeoutNow(state.term, state.group_id))
 
 
 def tick(state: State) -> None:
@@ -142,4 +142,4 @@ def hand_over(state: State) -> None:
         office = state.leader
         best = max(fit, key=lambda peer: office.progress[peer].match_index)
         office.is_lease_void = True
-        state.send(best, TimeoutNow(state.term))
+        state.send(best, TimeoutNow(state.term, state.group_id))

@@ -9,15 +9,11 @@ Not here: who may connect (`dledger.peer_handshake`).
 
 from __future__ import annotations
 
-from typing import Final
-
+from dledger.core import pasts
 from dledger.core.events import Distrust
-from dledger.core.messages import Heartbeat, Message, Push, ResetLog, SnapshotChunk, TimeoutNow
+from dledger.core.messages import GROUPED, LEADERS_MESSAGES, Grouped, Message, ResetLog, VoteRequest
 from dledger.core.state import State
-from dledger.types import TERM_JUMP_MAX, TERM_MAX
-
-# Only a leader sends these.
-LEADERS_MESSAGES: Final = (Heartbeat, Push, TimeoutNow, SnapshotChunk, ResetLog)
+from dledger.types import NO_GROUP, TERM_JUMP_MAX, TERM_MAX
 
 
 def fault_of(state: State, sender: str, message: Message) -> Distrust | None:
@@ -25,12 +21,38 @@ def fault_of(state: State, sender: str, message: Message) -> Distrust | None:
 
     - A term that is out of bounds, or too far above ours, is the work of no election. Saved, it could never be taken
       back, and in the end no higher one could be sent: the group would have no leader ever again.
+    - Who leads or wants to must name the group that our log names, once that is committed. It need not be a member as
+      far as we know: its membership may be newer (dissertation §4.1); the id proves it, for no stranger is told it.
+    - While we know of no group, any member may speak to us; others only if we hold nothing, or have no voice: a node
+      that is new or was wiped may not know who joined meanwhile.
     - A term has one leader. Who else claims to be it is believed in nothing; the one that was elected is followed on.
     """
     term = message.term
     if term > TERM_MAX or term - state.term > TERM_JUMP_MAX:
         return Distrust.TERM
+    if not isinstance(message, GROUPED):
+        return None
+    fault = _fault_of_group(state, sender, message)
     is_leaders = isinstance(message, LEADERS_MESSAGES)
-    if is_leaders and term == state.term and state.leader_id is not None and state.leader_id != sender:
+    if fault is None and is_leaders and term == state.term and state.leader_id not in (None, sender):
         return Distrust.SECOND_LEADER
+    return fault
+
+
+def _fault_of_group(state: State, sender: str, message: Grouped) -> Distrust | None:
+    known = state.settled_group_id
+    if known == NO_GROUP:
+        if not _may_be_of_our_group(state, sender):
+            return Distrust.STRANGER
+    elif message.group_id != known:
+        is_new = message.group_id == NO_GROUP and isinstance(message, VoteRequest)
+        return Distrust.NO_GROUP if is_new else Distrust.GROUP
+    elif isinstance(message, ResetLog) and message.membership.membership.group_id != known:
+        return Distrust.GROUP
     return None
+
+
+def _may_be_of_our_group(state: State, sender: str) -> bool:
+    if any(entry.membership.get(sender) is not None for entry in state.memberships):
+        return True
+    return state.log.last_index < state.log.begin_index or pasts.past_of(state) is not pasts.Past.NAMED

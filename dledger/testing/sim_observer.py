@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from dledger.core.events import Distrust
 from dledger.core.reads import has_lease
 from dledger.errors import ResponseCode
 from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
@@ -196,8 +197,13 @@ class SimObserver:
         self.reads.refused(read_id)
 
     def on_distrusted(self, message: Distrusted) -> None:
-        """Every message of this world comes from a node of the group: none may be dropped so."""
-        raise Violation("trust", f"{self._node_id} does not believe {message}")
+        """Every message of this world comes from a node of the group: only what it says of the group may differ.
+
+        Who knew of a group that was never committed, or knows of none, is not believed by those who know of one.
+        """
+        if message.reason not in (Distrust.NO_GROUP, Distrust.GROUP):
+            raise Violation("trust", f"{self._node_id} does not believe {message}")
+        self._world.work.add(Work.DISTRUSTED)
 
     def on_corrupt_push_refused(self, peer: str, index: int) -> None:
         """Whether that may be is judged where it arrived."""

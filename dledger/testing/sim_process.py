@@ -22,10 +22,11 @@ from dledger.core.messages import PushAccepted
 from dledger.driver import Proposal
 from dledger.entry_codec import RAW_ENTRY_CODEC
 from dledger.entry_store import CheckpointTicket, EntryStoreConfig, FlushTicket
+from dledger.identity import IdentityFile
 from dledger.membership_codec import MembershipUnreadable
 from dledger.membership_file import MembershipFile
 from dledger.snapshot_store import SnapshotStore
-from dledger.standing import MembershipKeeper
+from dledger.standing import MembershipKeeper, has_past
 from dledger.state_machine import Applier, StateLost
 from dledger.testing.checks import node_directory
 from dledger.testing.faults import Fault, SimulatedCrash, Violation
@@ -33,6 +34,7 @@ from dledger.testing.sim_observer import SimObserver
 from dledger.testing.sim_retention import SimRetention
 from dledger.testing.sim_state_machine import SimStateMachine
 from dledger.testing.sim_syncer import SimSyncer
+from dledger.testing.strange_directories import GROUP_NAME
 from dledger.testing.work import Work
 from dledger.turn import take_turn
 from dledger.types import Member, Membership
@@ -103,9 +105,18 @@ class SimProcess:
             world.counts.add(Fault.VOICE_GIVEN_UP)
             return outcome
 
+        identity_file = IdentityFile.check(self._files, directory, self.node_id, GROUP_NAME)
         self.store = parts.open_store(self._files, directory, config, codec, give_up_and_tell)
         hard_state = parts.open_hard_state(self._files, directory)
-        keeper = MembershipKeeper(MembershipFile.open(self._files, directory))
+        membership_file = MembershipFile.open(self._files, directory)
+        identity_file.begin(
+            self.node_id,
+            GROUP_NAME,
+            has_past=has_past(self.store, hard_state, membership_file),
+            is_adopting=False,
+            draw=self._random.randrange,
+        )
+        keeper = MembershipKeeper(membership_file)
         standing = keeper.load(self.store, hard_state, self._settings())
         self._snapshots = SnapshotStore.open(self._files, directory)
         self._state_machine = SimStateMachine()

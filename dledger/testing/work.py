@@ -21,6 +21,7 @@ class Work(StrEnum):
     READMITTED = "readmissions"
     HEAD_DELETED = "heads_deleted"
     FILE_FORCED_OUT = "files_forced_out"
+    DISTRUSTED = "messages_not_believed"
     LOG_RESET = "logs_begun_anew"
     SNAPSHOT_SAVED = "snapshots_saved"
     SNAPSHOT_INSTALLED = "snapshots_installed"

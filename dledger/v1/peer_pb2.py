@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from dledger.v1 import member_pb2 as dledger_dot_v1_dot_member__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ledger/v1/peer.proto\x12\ndledger.v1\x1a\x17\x64ledger/v1/member.proto\"\xfd\x05\n\x0bPeerMessage\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\"\n\x05hello\x18\x02 \x01(\x0b\x32\x11.dledger.v1.HelloH\x00\x12/\n\x0cvote_request\x18\x03 \x01(\x0b\x32\x17.dledger.v1.VoteRequestH\x00\x12\x31\n\rvote_response\x18\x04 \x01(\x0b\x32\x18.dledger.v1.VoteResponseH\x00\x12*\n\theartbeat\x18\x05 \x01(\x0b\x32\x15.dledger.v1.HeartbeatH\x00\x12;\n\x12heartbeat_response\x18\x06 \x01(\x0b\x32\x1d.dledger.v1.HeartbeatResponseH\x00\x12 \n\x04push\x18\x07 \x01(\x0b\x32\x10.dledger.v1.PushH\x00\x12\x31\n\rpush_response\x18\x08 \x01(\x0b\x32\x18.dledger.v1.PushResponseH\x00\x12-\n\x0btimeout_now\x18\t \x01(\x0b\x32\x16.dledger.v1.TimeoutNowH\x00\x12:\n\x12read_index_request\x18\n \x01(\x0b\x32\x1c.dledger.v1.ReadIndexRequestH\x00\x12<\n\x13read_index_response\x18\x0b \x01(\x0b\x32\x1d.dledger.v1.ReadIndexResponseH\x00\x12\x33\n\x0esnapshot_chunk\x18\x0c \x01(\x0b\x32\x19.dledger.v1.SnapshotChunkH\x00\x12\x39\n\x11snapshot_progress\x18\r \x01(\x0b\x32\x1c.dledger.v1.SnapshotProgressH\x00\x12)\n\treset_log\x18\x0e \x01(\x0b\x32\x14.dledger.v1.ResetLogH\x00\x12(\n\x08question\x18\x0f \x01(\x0b\x32\x14.dledger.v1.QuestionH\x00\x12$\n\x06\x61nswer\x18\x10 \x01(\x0b\x32\x12.dledger.v1.AnswerH\x00\x42\x06\n\x04kind\"\xec\x01\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0f\n\x07self_id\x18\x03 \x01(\t\x12\x0f\n\x07peer_id\x18\x04 \x01(\t\x12\x16\n\x0e\x63luster_digest\x18\x05 \x01(\r\x12\x16\n\x0e\x63lient_address\x18\x06 \x01(\t\x12\x0c\n\x04\x63ode\x18\x07 \x01(\x05\x12\x0f\n\x07message\x18\x08 \x01(\t\x12\x0f\n\x07is_bulk\x18\t \x01(\x08\x12\x14\n\x0cpeer_address\x18\n \x01(\t\x12\x12\n\nis_inquiry\x18\x0b \x01(\x08\x12\x0e\n\x06origin\x18\x0c \x01(\x0c\"\x18\n\x08Question\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"\x16\n\x06\x41nswer\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"\x87\x01\n\x0bVoteRequest\x12\x13\n\x0bis_pre_vote\x18\x01 \x01(\x08\x12\x12\n\nlast_index\x18\x02 \x01(\x03\x12\x11\n\tlast_term\x18\x03 \x01(\x03\x12\x13\n\x0bis_transfer\x18\x04 \x01(\x08\x12\x19\n\x11voter_incarnation\x18\x05 \x01(\x04\x12\x0c\n\x04life\x18\x06 \x01(\x03\"Z\n\x0cVoteResponse\x12\x13\n\x0bis_pre_vote\x18\x01 \x01(\x08\x12\x12\n\nis_granted\x18\x02 \x01(\x08\x12\x13\n\x0bis_founding\x18\x03 \x01(\x08\x12\x0c\n\x04life\x18\x04 \x01(\x03\"E\n\tHeartbeat\x12\x14\n\x0c\x63ommit_index\x18\x01 \x01(\x03\x12\r\n\x05round\x18\x02 \x01(\x03\x12\x13\n\x0bis_founding\x18\x03 \x01(\x08\"^\n\x11HeartbeatResponse\x12\r\n\x05round\x18\x01 \x01(\x03\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0f\n\x07is_sick\x18\x03 \x01(\x08\x12\x14\n\x0cis_unmatched\x18\x04 \x01(\x08\"\xa9\x01\n\x04Push\x12\x12\n\nprev_index\x18\x01 \x01(\x03\x12\x11\n\tprev_term\x18\x02 \x01(\x03\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x03\x12\x13\n\x0b\x66irst_index\x18\x04 \x01(\x03\x12\x12\n\nlast_index\x18\x05 \x01(\x03\x12\x14\n\x0c\x65ntries_term\x18\x06 \x01(\x03\x12\x10\n\x08position\x18\x07 \x01(\x03\x12\x13\n\x0bis_founding\x18\x08 \x01(\x08\"\xc0\x01\n\x0cPushResponse\x12\x12\n\nis_success\x18\x01 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x02 \x01(\x03\x12\x1b\n\x13rejected_prev_index\x18\x03 \x01(\x03\x12\x12\n\nlast_index\x18\x04 \x01(\x03\x12\x15\n\rconflict_term\x18\x05 \x01(\x03\x12\x1c\n\x14\x63onflict_first_index\x18\x06 \x01(\x03\x12\x0c\n\x04\x63ode\x18\x07 \x01(\x05\x12\x13\n\x0bincarnation\x18\x08 \x01(\x04\"\x0c\n\nTimeoutNow\"#\n\x10ReadIndexRequest\x12\x0f\n\x07read_id\x18\x01 \x01(\x03\"3\n\x11ReadIndexResponse\x12\x0f\n\x07read_id\x18\x01 \x01(\x03\x12\r\n\x05index\x18\x02 \x01(\x03\"M\n\x08Snapshot\x12\r\n\x05index\x18\x01 \x01(\x03\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\r\"G\n\rSnapshotChunk\x12&\n\x08snapshot\x18\x01 \x01(\x0b\x32\x14.dledger.v1.Snapshot\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"9\n\x10SnapshotProgress\x12\r\n\x05index\x18\x01 \x01(\x03\x12\x16\n\x0ereceived_bytes\x18\x02 \x01(\x03\"\xe9\x01\n\x08ResetLog\x12\x13\n\x0b\x62\x65gin_index\x18\x01 \x01(\x03\x12\x16\n\x0e\x62\x65gin_position\x18\x02 \x01(\x03\x12\x11\n\tprev_term\x18\x03 \x01(\x03\x12#\n\x07members\x18\x04 \x03(\x0b\x32\x12.dledger.v1.Member\x12\x18\n\x10membership_index\x18\x05 \x01(\x03\x12\x1b\n\x0esnapshot_index\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x1b\n\x0eprev_chain_crc\x18\x07 \x01(\rH\x01\x88\x01\x01\x42\x11\n\x0f_snapshot_indexB\x11\n\x0f_prev_chain_crcb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64ledger/v1/peer.proto\x12\ndledger.v1\x1a\x17\x64ledger/v1/member.proto\"\x8f\x06\n\x0bPeerMessage\x12\x0c\n\x04term\x18\x01 \x01(\x03\x12\"\n\x05hello\x18\x02 \x01(\x0b\x32\x11.dledger.v1.HelloH\x00\x12/\n\x0cvote_request\x18\x03 \x01(\x0b\x32\x17.dledger.v1.VoteRequestH\x00\x12\x31\n\rvote_response\x18\x04 \x01(\x0b\x32\x18.dledger.v1.VoteResponseH\x00\x12*\n\theartbeat\x18\x05 \x01(\x0b\x32\x15.dledger.v1.HeartbeatH\x00\x12;\n\x12heartbeat_response\x18\x06 \x01(\x0b\x32\x1d.dledger.v1.HeartbeatResponseH\x00\x12 \n\x04push\x18\x07 \x01(\x0b\x32\x10.dledger.v1.PushH\x00\x12\x31\n\rpush_response\x18\x08 \x01(\x0b\x32\x18.dledger.v1.PushResponseH\x00\x12-\n\x0btimeout_now\x18\t \x01(\x0b\x32\x16.dledger.v1.TimeoutNowH\x00\x12:\n\x12read_index_request\x18\n \x01(\x0b\x32\x1c.dledger.v1.ReadIndexRequestH\x00\x12<\n\x13read_index_response\x18\x0b \x01(\x0b\x32\x1d.dledger.v1.ReadIndexResponseH\x00\x12\x33\n\x0esnapshot_chunk\x18\x0c \x01(\x0b\x32\x19.dledger.v1.SnapshotChunkH\x00\x12\x39\n\x11snapshot_progress\x18\r \x01(\x0b\x32\x1c.dledger.v1.SnapshotProgressH\x00\x12)\n\treset_log\x18\x0e \x01(\x0b\x32\x14.dledger.v1.ResetLogH\x00\x12(\n\x08question\x18\x0f \x01(\x0b\x32\x14.dledger.v1.QuestionH\x00\x12$\n\x06\x61nswer\x18\x10 \x01(\x0b\x32\x12.dledger.v1.AnswerH\x00\x12\x10\n\x08group_id\x18\x11 \x01(\x06\x42\x06\n\x04kind\"\xb3\x02\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0f\n\x07self_id\x18\x03 \x01(\t\x12\x0f\n\x07peer_id\x18\x04 \x01(\t\x12\x16\n\x0e\x63luster_digest\x18\x05 \x01(\r\x12\x16\n\x0e\x63lient_address\x18\x06 \x01(\t\x12\x0c\n\x04\x63ode\x18\x07 \x01(\x05\x12\x0f\n\x07message\x18\x08 \x01(\t\x12\x0f\n\x07is_bulk\x18\t \x01(\x08\x12\x14\n\x0cpeer_address\x18\n \x01(\t\x12\x12\n\nis_inquiry\x18\x0b \x01(\x08\x12\x0e\n\x06origin\x18\x0c \x01(\x0c\x12\x10\n\x08group_id\x18\r \x01(\x06\x12\x14\n\x0c\x64irectory_id\x18\x0e \x01(\x06\x12\x0e\n\x06starts\x18\x0f \x01(\x04\x12\r\n\x05lives\x18\x10 \x03(\x06\"\x18\n\x08Question\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"\x16\n\x06\x41nswer\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"\x87\x01\n\x0bVoteRequest\x12\x13\n\x0bis_pre_vote\x18\x01 \x01(\x08\x12\x12\n\nlast_index\x18\x02 \x01(\x03\x12\x11\n\tlast_term\x18\x03 \x01(\x03\x12\x13\n\x0bis_transfer\x18\x04 \x01(\x08\x12\x19\n\x11voter_incarnation\x18\x05 \x01(\x04\x12\x0c\n\x04life\x18\x06 \x01(\x03\"Z\n\x0cVoteResponse\x12\x13\n\x0bis_pre_vote\x18\x01 \x01(\x08\x12\x12\n\nis_granted\x18\x02 \x01(\x08\x12\x13\n\x0bis_founding\x18\x03 \x01(\x08\x12\x0c\n\x04life\x18\x04 \x01(\x03\"E\n\tHeartbeat\x12\x14\n\x0c\x63ommit_index\x18\x01 \x01(\x03\x12\r\n\x05round\x18\x02 \x01(\x03\x12\x13\n\x0bis_founding\x18\x03 \x01(\x08\"^\n\x11HeartbeatResponse\x12\r\n\x05round\x18\x01 \x01(\x03\x12\x13\n\x0bincarnation\x18\x02 \x01(\x04\x12\x0f\n\x07is_sick\x18\x03 \x01(\x08\x12\x14\n\x0cis_unmatched\x18\x04 \x01(\x08\"\xa9\x01\n\x04Push\x12\x12\n\nprev_index\x18\x01 \x01(\x03\x12\x11\n\tprev_term\x18\x02 \x01(\x03\x12\x14\n\x0c\x63ommit_index\x18\x03 \x01(\x03\x12\x13\n\x0b\x66irst_index\x18\x04 \x01(\x03\x12\x12\n\nlast_index\x18\x05 \x01(\x03\x12\x14\n\x0c\x65ntries_term\x18\x06 \x01(\x03\x12\x10\n\x08position\x18\x07 \x01(\x03\x12\x13\n\x0bis_founding\x18\x08 \x01(\x08\"\xc0\x01\n\x0cPushResponse\x12\x12\n\nis_success\x18\x01 \x01(\x08\x12\x13\n\x0bmatch_index\x18\x02 \x01(\x03\x12\x1b\n\x13rejected_prev_index\x18\x03 \x01(\x03\x12\x12\n\nlast_index\x18\x04 \x01(\x03\x12\x15\n\rconflict_term\x18\x05 \x01(\x03\x12\x1c\n\x14\x63onflict_first_index\x18\x06 \x01(\x03\x12\x0c\n\x04\x63ode\x18\x07 \x01(\x05\x12\x13\n\x0bincarnation\x18\x08 \x01(\x04\"\x0c\n\nTimeoutNow\"#\n\x10ReadIndexRequest\x12\x0f\n\x07read_id\x18\x01 \x01(\x03\"3\n\x11ReadIndexResponse\x12\x0f\n\x07read_id\x18\x01 \x01(\x03\x12\r\n\x05index\x18\x02 \x01(\x03\"M\n\x08Snapshot\x12\r\n\x05index\x18\x01 \x01(\x03\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x04 \x01(\r\"G\n\rSnapshotChunk\x12&\n\x08snapshot\x18\x01 \x01(\x0b\x32\x14.dledger.v1.Snapshot\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"9\n\x10SnapshotProgress\x12\r\n\x05index\x18\x01 \x01(\x03\x12\x16\n\x0ereceived_bytes\x18\x02 \x01(\x03\"\x86\x02\n\x08ResetLog\x12\x13\n\x0b\x62\x65gin_index\x18\x01 \x01(\x03\x12\x16\n\x0e\x62\x65gin_position\x18\x02 \x01(\x03\x12\x11\n\tprev_term\x18\x03 \x01(\x03\x12#\n\x07members\x18\x04 \x03(\x0b\x32\x12.dledger.v1.Member\x12\x18\n\x10membership_index\x18\x05 \x01(\x03\x12\x1b\n\x0esnapshot_index\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x1b\n\x0eprev_chain_crc\x18\x07 \x01(\rH\x01\x88\x01\x01\x12\x1b\n\x13membership_group_id\x18\x08 \x01(\x06\x42\x11\n\x0f_snapshot_indexB\x11\n\x0f_prev_chain_crcb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,37 +33,37 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dledger.v1.peer_pb2', _glob
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PEERMESSAGE']._serialized_start=63
-  _globals['_PEERMESSAGE']._serialized_end=828
-  _globals['_HELLO']._serialized_start=831
-  _globals['_HELLO']._serialized_end=1067
-  _globals['_QUESTION']._serialized_start=1069
-  _globals['_QUESTION']._serialized_end=1093
-  _globals['_ANSWER']._serialized_start=1095
-  _globals['_ANSWER']._serialized_end=1117
-  _globals['_VOTEREQUEST']._serialized_start=1120
-  _globals['_VOTEREQUEST']._serialized_end=1255
-  _globals['_VOTERESPONSE']._serialized_start=1257
-  _globals['_VOTERESPONSE']._serialized_end=1347
-  _globals['_HEARTBEAT']._serialized_start=1349
-  _globals['_HEARTBEAT']._serialized_end=1418
-  _globals['_HEARTBEATRESPONSE']._serialized_start=1420
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1514
-  _globals['_PUSH']._serialized_start=1517
-  _globals['_PUSH']._serialized_end=1686
-  _globals['_PUSHRESPONSE']._serialized_start=1689
-  _globals['_PUSHRESPONSE']._serialized_end=1881
-  _globals['_TIMEOUTNOW']._serialized_start=1883
-  _globals['_TIMEOUTNOW']._serialized_end=1895
-  _globals['_READINDEXREQUEST']._serialized_start=1897
-  _globals['_READINDEXREQUEST']._serialized_end=1932
-  _globals['_READINDEXRESPONSE']._serialized_start=1934
-  _globals['_READINDEXRESPONSE']._serialized_end=1985
-  _globals['_SNAPSHOT']._serialized_start=1987
-  _globals['_SNAPSHOT']._serialized_end=2064
-  _globals['_SNAPSHOTCHUNK']._serialized_start=2066
-  _globals['_SNAPSHOTCHUNK']._serialized_end=2137
-  _globals['_SNAPSHOTPROGRESS']._serialized_start=2139
-  _globals['_SNAPSHOTPROGRESS']._serialized_end=2196
-  _globals['_RESETLOG']._serialized_start=2199
-  _globals['_RESETLOG']._serialized_end=2432
+  _globals['_PEERMESSAGE']._serialized_end=846
+  _globals['_HELLO']._serialized_start=849
+  _globals['_HELLO']._serialized_end=1156
+  _globals['_QUESTION']._serialized_start=1158
+  _globals['_QUESTION']._serialized_end=1182
+  _globals['_ANSWER']._serialized_start=1184
+  _globals['_ANSWER']._serialized_end=1206
+  _globals['_VOTEREQUEST']._serialized_start=1209
+  _globals['_VOTEREQUEST']._serialized_end=1344
+  _globals['_VOTERESPONSE']._serialized_start=1346
+  _globals['_VOTERESPONSE']._serialized_end=1436
+  _globals['_HEARTBEAT']._serialized_start=1438
+  _globals['_HEARTBEAT']._serialized_end=1507
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1509
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1603
+  _globals['_PUSH']._serialized_start=1606
+  _globals['_PUSH']._serialized_end=1775
+  _globals['_PUSHRESPONSE']._serialized_start=1778
+  _globals['_PUSHRESPONSE']._serialized_end=1970
+  _globals['_TIMEOUTNOW']._serialized_start=1972
+  _globals['_TIMEOUTNOW']._serialized_end=1984
+  _globals['_READINDEXREQUEST']._serialized_start=1986
+  _globals['_READINDEXREQUEST']._serialized_end=2021
+  _globals['_READINDEXRESPONSE']._serialized_start=2023
+  _globals['_READINDEXRESPONSE']._serialized_end=2074
+  _globals['_SNAPSHOT']._serialized_start=2076
+  _globals['_SNAPSHOT']._serialized_end=2153
+  _globals['_SNAPSHOTCHUNK']._serialized_start=2155
+  _globals['_SNAPSHOTCHUNK']._serialized_end=2226
+  _globals['_SNAPSHOTPROGRESS']._serialized_start=2228
+  _globals['_SNAPSHOTPROGRESS']._serialized_end=2285
+  _globals['_RESETLOG']._serialized_start=2288
+  _globals['_RESETLOG']._serialized_end=2550
 # @@protoc_insertion_point(module_scope)

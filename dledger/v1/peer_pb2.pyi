@@ -42,8 +42,11 @@ class PeerMessage(_message.Message):
     RESET_LOG_FIELD_NUMBER: _builtins.int
     QUESTION_FIELD_NUMBER: _builtins.int
     ANSWER_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """The sender's current term (a pre-vote's is the term that it would have); not used by Hello."""
+    group_id: _builtins.int
+    """In what a leader or candidate sends: the group as the sender's log says it; 0: its log does not."""
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -93,10 +96,11 @@ class PeerMessage(_message.Message):
         reset_log: Global___ResetLog | None = ...,
         question: Global___Question | None = ...,
         answer: Global___Answer | None = ...,
+        group_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "heartbeat", b"heartbeat", "heartbeat_response", b"heartbeat_response", "hello", b"hello", "kind", b"kind", "push", b"push", "push_response", b"push_response", "question", b"question", "read_index_request", b"read_index_request", "read_index_response", b"read_index_response", "reset_log", b"reset_log", "snapshot_chunk", b"snapshot_chunk", "snapshot_progress", b"snapshot_progress", "timeout_now", b"timeout_now", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "heartbeat", b"heartbeat", "heartbeat_response", b"heartbeat_response", "hello", b"hello", "kind", b"kind", "push", b"push", "push_response", b"push_response", "question", b"question", "read_index_request", b"read_index_request", "read_index_response", b"read_index_response", "reset_log", b"reset_log", "snapshot_chunk", b"snapshot_chunk", "snapshot_progress", b"snapshot_progress", "term", b"term", "timeout_now", b"timeout_now", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "group_id", b"group_id", "heartbeat", b"heartbeat", "heartbeat_response", b"heartbeat_response", "hello", b"hello", "kind", b"kind", "push", b"push", "push_response", b"push_response", "question", b"question", "read_index_request", b"read_index_request", "read_index_response", b"read_index_response", "reset_log", b"reset_log", "snapshot_chunk", b"snapshot_chunk", "snapshot_progress", b"snapshot_progress", "term", b"term", "timeout_now", b"timeout_now", "vote_request", b"vote_request", "vote_response", b"vote_response"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["hello", "vote_request", "vote_response", "heartbeat", "heartbeat_response", "push", "push_response", "timeout_now", "read_index_request", "read_index_response", "snapshot_chunk", "snapshot_progress", "reset_log", "question", "answer"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
@@ -122,6 +126,10 @@ class Hello(_message.Message):
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     IS_INQUIRY_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    STARTS_FIELD_NUMBER: _builtins.int
+    LIVES_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     group: _builtins.str
     self_id: _builtins.str
@@ -144,6 +152,15 @@ class Hello(_message.Message):
     """
     origin: _builtins.bytes
     """What the speaker's log goes on from; opaque here. Both sides refuse a connection when it differs; not of an inquiry."""
+    group_id: _builtins.int
+    """Which group, beyond its name; told to members, and to those who named it; 0: not told, or not known yet."""
+    directory_id: _builtins.int
+    """The speaker's directory, how often it was started, and a random number of each of the last starts, the newest last;
+    told with group_id.
+    """
+    starts: _builtins.int
+    @_builtins.property
+    def lives(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -159,10 +176,14 @@ class Hello(_message.Message):
         peer_address: _builtins.str = ...,
         is_inquiry: _builtins.bool = ...,
         origin: _builtins.bytes = ...,
+        group_id: _builtins.int = ...,
+        directory_id: _builtins.int = ...,
+        starts: _builtins.int = ...,
+        lives: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "cluster_digest", b"cluster_digest", "code", b"code", "group", b"group", "is_bulk", b"is_bulk", "is_inquiry", b"is_inquiry", "message", b"message", "origin", b"origin", "peer_address", b"peer_address", "peer_id", b"peer_id", "protocol_version", b"protocol_version", "self_id", b"self_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "cluster_digest", b"cluster_digest", "code", b"code", "directory_id", b"directory_id", "group", b"group", "group_id", b"group_id", "is_bulk", b"is_bulk", "is_inquiry", b"is_inquiry", "lives", b"lives", "message", b"message", "origin", b"origin", "peer_address", b"peer_address", "peer_id", b"peer_id", "protocol_version", b"protocol_version", "self_id", b"self_id", "starts", b"starts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -578,6 +599,7 @@ class ResetLog(_message.Message):
     MEMBERSHIP_INDEX_FIELD_NUMBER: _builtins.int
     SNAPSHOT_INDEX_FIELD_NUMBER: _builtins.int
     PREV_CHAIN_CRC_FIELD_NUMBER: _builtins.int
+    MEMBERSHIP_GROUP_ID_FIELD_NUMBER: _builtins.int
     begin_index: _builtins.int
     begin_position: _builtins.int
     prev_term: _builtins.int
@@ -587,6 +609,8 @@ class ResetLog(_message.Message):
     """Last entry in the snapshot that was sent before; absent without one."""
     prev_chain_crc: _builtins.int
     """Chain checksum of the entry before begin_index; absent when it is not known."""
+    membership_group_id: _builtins.int
+    """Of that membership; 0: it says none."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[_member_pb2.Member]:
         """The newest membership that is known to be committed, and the index of its entry (-1: the settings gave it); the
@@ -603,10 +627,11 @@ class ResetLog(_message.Message):
         membership_index: _builtins.int = ...,
         snapshot_index: _builtins.int | None = ...,
         prev_chain_crc: _builtins.int | None = ...,
+        membership_group_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_prev_chain_crc", b"_prev_chain_crc", "_snapshot_index", b"_snapshot_index", "prev_chain_crc", b"prev_chain_crc", "snapshot_index", b"snapshot_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_prev_chain_crc", b"_prev_chain_crc", "_snapshot_index", b"_snapshot_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "members", b"members", "membership_index", b"membership_index", "prev_chain_crc", b"prev_chain_crc", "prev_term", b"prev_term", "snapshot_index", b"snapshot_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_prev_chain_crc", b"_prev_chain_crc", "_snapshot_index", b"_snapshot_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "members", b"members", "membership_group_id", b"membership_group_id", "membership_index", b"membership_index", "prev_chain_crc", b"prev_chain_crc", "prev_term", b"prev_term", "snapshot_index", b"snapshot_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__prev_chain_crc: _TypeAlias = _typing.Literal["prev_chain_crc"]  # noqa: Y015
     _WhichOneofArgType__prev_chain_crc: _TypeAlias = _typing.Literal["_prev_chain_crc", b"_prev_chain_crc"]  # noqa: Y015

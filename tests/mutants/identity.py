@@ -1,6 +1,9 @@
 """Planted bugs of whom and what a node believes: terms, second leaders, groups, directories."""
 
+import dledger.core.leader
 import dledger.core.trust
+from dledger.core.events import Distrust
+from dledger.core.messages import Heartbeat
 from tests.mutants.mutant import Mutant, Tests
 
 TRUST = "tests/unit/core/test_trust.py::"
@@ -15,7 +18,56 @@ def node_stands_in_the_last_term(patch):
     patch.setattr("dledger.core.election.TERM_MAX", 1 << 64)
 
 
+def messages_of_other_groups_are_believed(patch):
+    original = dledger.core.trust.fault_of
+
+    def fault_of(state, sender, message):
+        fault = original(state, sender, message)
+        return None if fault is Distrust.GROUP else fault
+
+    patch.setattr(dledger.core.trust, "fault_of", fault_of)
+
+
+def reset_may_bring_another_group(patch):
+    patch.setattr(dledger.core.trust, "ResetLog", Heartbeat)
+
+
+def strangers_lead_an_old_directory(patch):
+    patch.setattr(dledger.core.trust, "_may_be_of_our_group", lambda state, sender: True)
+
+
+def each_leader_draws_a_group(patch):
+    original = dledger.core.leader.take_office
+
+    def take_office(state, *, is_founding):
+        known, state.group_id = state.group_id, 0
+        original(state, is_founding=is_founding)
+        state.group_id = state.group_id or known
+
+    patch.setattr(dledger.core.leader, "take_office", take_office)
+
+
 MUTANTS = (
+    Mutant(
+        messages_of_other_groups_are_believed,
+        "a foreign directory erases nothing",
+        Tests(TRUST + "test_nothing_of_another_group_is_believed_whoever_sends_it"),
+    ),
+    Mutant(
+        reset_may_bring_another_group,
+        "a group keeps its id",
+        Tests(TRUST + "test_reset_to_a_membership_of_another_group_is_not_believed"),
+    ),
+    Mutant(
+        strangers_lead_an_old_directory,
+        "leaders' messages come from members",
+        Tests(TRUST + "test_old_directory_without_a_group_believes_members_only"),
+    ),
+    Mutant(
+        each_leader_draws_a_group,
+        "a group keeps its id",
+        Tests(TRUST + "test_first_leader_draws_the_group_and_all_know_it_once_it_is_committed"),
+    ),
     Mutant(
         any_term_is_believed,
         "a message cannot end all elections",

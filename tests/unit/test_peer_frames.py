@@ -40,17 +40,27 @@ from dledger.peer_frames import (
     NAME_LENGTH_MAX,
     PROTOCOL_VERSION,
     BadFrame,
-    Hello,
     decode_hello,
-    encode_hello,
     head_and_control,
     parse_control,
 )
-from dledger.types import INDEX_MAX, POSITION_MAX, TERM_MAX, Member, Membership, MembershipEntry, SnapshotInfo, Span
+from dledger.types import (
+    GROUP_ID_END,
+    INDEX_MAX,
+    POSITION_MAX,
+    TERM_MAX,
+    Member,
+    Membership,
+    MembershipEntry,
+    SnapshotInfo,
+    Span,
+    told_term,
+)
 from dledger.v1 import peer_pb2
 
 counts = st.integers(0, INDEX_MAX)
 indexes = st.integers(-1, INDEX_MAX)
+groups = st.integers(0, GROUP_ID_END - 1)
 incarnations = st.integers(0, 2**64 - 1)
 
 
@@ -62,7 +72,7 @@ def pushes(draw: st.DrawFn) -> Push:
     if payload:
         last_index = prev_index + draw(st.integers(1, 1000))
         span = Span(prev_index + 1, last_index, draw(st.integers(0, term)), draw(counts), len(payload))
-    prev_term = draw(st.integers(-1 if prev_index < 0 else 0, term))
+    prev_term = told_term(prev_index, draw(st.integers(-1, term)))
     return Push(term, prev_index, prev_term, draw(indexes), span, payload or None, draw(st.booleans()))
 
 
@@ -85,26 +95,27 @@ def resets(draw: st.DrawFn) -> ResetLog:
         begin_index,
         draw(counts),
         draw(st.integers(0 if begin_index else -1, term)),
-        MembershipEntry(draw(indexes), Membership(members)),
+        MembershipEntry(draw(indexes), Membership(members, draw(groups))),
         draw(indexes),
         draw(st.integers(-1, 2**32 - 1)),
+        draw(groups),
     )
 
 
 vote_requests = counts.flatmap(
     lambda term: st.builds(
-        VoteRequest, st.just(term), st.booleans(), indexes, st.integers(-1, term), st.booleans(), incarnations
+        VoteRequest, st.just(term), st.booleans(), indexes, st.integers(-1, term), st.booleans(), incarnations, groups
     )
 )
 messages = st.one_of(
     vote_requests,
     st.builds(VoteResponse, counts, st.booleans(), st.booleans(), st.booleans()),
-    st.builds(Heartbeat, counts, indexes, counts, st.booleans()),
+    st.builds(Heartbeat, counts, indexes, counts, st.booleans(), groups),
     st.builds(HeartbeatResponse, counts, counts, incarnations, st.booleans()),
     pushes(),
     st.builds(PushAccepted, counts, indexes, incarnations),
     st.builds(PushRefused, counts, indexes, indexes, indexes, indexes, st.booleans()),
-    st.builds(TimeoutNow, counts),
+    st.builds(TimeoutNow, counts, groups),
     st.builds(ReadIndexRequest, counts, counts),
     st.builds(ReadIndexResponse, counts, counts, indexes),
     snapshot_chunks(),
@@ -247,21 +258,6 @@ def test_a_stranger_cannot_announce_more_than_a_hello() -> None:
         feed(FrameBuffer(), FRAME_HEAD.pack(HELLO_FRAME_SIZE_BYTES_MAX, 20), random.Random(0))
 
 
-def test_hello_comes_out_as_it_went_in() -> None:
-    hello = Hello(
-        "group", "n0", "n1", 0xDEADBEEF, "127.0.0.1:1", is_bulk=True, code=400, message="no", peer_address="h:2"
-    )
-    frames = feed(FrameBuffer(), encode_hello(hello), random.Random(0))
-    assert [decode_hello(*frame) for frame in frames] == [hello]
-
-
-def test_hello_with_an_endless_name_is_refused() -> None:
-    hello = Hello("g" * 300, "n0", "n1", 1, "127.0.0.1:1", is_bulk=True)
-    frames = feed(FrameBuffer(), encode_hello(hello), random.Random(0))
-    with pytest.raises(BadFrame, match="longer than"):
-        decode_hello(*frames[0])
-
-
 def test_what_is_not_said_costs_no_bytes() -> None:
     for quiet, loud in (
         (VoteResponse(1, False, True), VoteResponse(1, False, True, is_founding=True)),
@@ -282,7 +278,7 @@ def test_memberships_of_a_push_do_not_travel() -> None:
 
 PUSH = Push(3, 9, 2, 9, Span(10, 12, 3, 0, 5), b"12345")
 CHUNK = SnapshotChunk(3, SnapshotInfo(9, 2, 100, 7), 95, 5, b"12345")
-MEMBERS = Membership((Member("n0", "h:1"), Member("n1", "h:2")))
+MEMBERS = Membership((Member("n0", "h:1"), Member("n1", "h:2")), 5)
 RESET = ResetLog(3, 10, 4096, 2, MembershipEntry(-1, MEMBERS), 9, 7)
 
 
@@ -291,19 +287,19 @@ def with_members(*members: Member) -> ResetLog:
 
 
 FULL: list[Message] = [
-    VoteRequest(4, True, 2, 3, is_transfer=True, voter_incarnation=4, life=5),
+    VoteRequest(4, True, 2, 3, is_transfer=True, voter_incarnation=4, life=5, group_id=6),
     VoteResponse(1, True, True, is_founding=True, life=5),
-    Heartbeat(1, 2, 3, is_founding=True),
+    Heartbeat(1, 2, 3, is_founding=True, group_id=5),
     HeartbeatResponse(1, 2, incarnation=3, is_healthy=False, is_unmatched=True),
-    replace(PUSH, is_founding=True),
+    replace(PUSH, is_founding=True, group_id=5),
     PushAccepted(1, 2, incarnation=3),
     *(PushRefused(1, 2, 3, 4, 5, **{why: True}) for why in ("is_disk_full", "is_corrupt")),
-    TimeoutNow(1),
+    TimeoutNow(1, group_id=5),
     ReadIndexRequest(1, 2),
     ReadIndexResponse(1, 2, 3),
-    CHUNK,
+    replace(CHUNK, group_id=5),
     SnapshotProgress(1, 2, 3),
-    RESET,
+    replace(RESET, group_id=5),
 ]
 
 
@@ -328,6 +324,8 @@ def test_there_is_a_frame_for_every_message_of_the_core() -> None:
         VoteRequest(TERM_MAX + 1, False, 0, 0),
         VoteRequest(1, False, INDEX_MAX + 1, 0),
         VoteRequest(1, False, 0, 2),
+        Heartbeat(1, 0, 0, group_id=GROUP_ID_END),
+        replace(RESET, membership=MembershipEntry(-1, replace(MEMBERS, group_id=GROUP_ID_END))),
         Heartbeat(1, INDEX_MAX + 1, 0),
         PushAccepted(1, INDEX_MAX + 1),
         PushRefused(1, 0, INDEX_MAX + 1, 0, 0),

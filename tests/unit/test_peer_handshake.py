@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import random
+import re
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dledger.acquaintances import Acquaintances
 from dledger.config import Address, NodeConfig, Peer
 from dledger.errors import ResponseCode
+from dledger.identity import IdentityFile
 from dledger.origin import RawOrigin
 from dledger.peer_frames import Hello
-from dledger.peer_handshake import Handshake, PeerRefused
+from dledger.peer_handshake import Handshake, OldDirectory, PeerRefused
+from dledger.types import MembershipEntry
+from store.os_files import OsFiles
 
 
 def config(self_id: str, *, group: str = "g", ids: str = "n0 n1 n2") -> NodeConfig:
@@ -45,25 +53,25 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_wrong_peer_is_told_why(case: str) -> None:
     hello, code = CASES[case]
-    answer = handshake(config("n0"), is_full=True).answer(hello)
+    answer = handshake(config("n0"), is_full=True).answer(hello)[0]
     assert answer.code == code
     assert answer.message
 
 
 def test_node_that_is_no_member_is_let_in_while_there_is_a_place() -> None:
     asked = hello_of(config("n9", ids="n9 n0"))
-    assert handshake(config("n0")).answer(asked).code == ResponseCode.SUCCESS
+    assert handshake(config("n0")).answer(asked)[0].code == ResponseCode.SUCCESS
 
 
 def test_right_peer_is_accepted_by_both_sides() -> None:
     asked = hello_of(config("n1"))
-    answer = handshake(config("n0")).answer(asked)
+    answer, _ = handshake(config("n0")).answer(asked)
     assert answer.code == ResponseCode.SUCCESS
     handshake(config("n1")).check_answer(answer, "n0")
 
 
 def test_dialling_side_raises_the_refusal_that_it_got() -> None:
-    answer = handshake(config("n0")).answer(hello_of(config("n1", group="other")))
+    answer, _ = handshake(config("n0")).answer(hello_of(config("n1", group="other")))
     with pytest.raises(PeerRefused, match="expected 'g', found 'other'") as refused:
         handshake(config("n1", group="other")).check_answer(answer, "n0")
     assert refused.value.code == ResponseCode.UNKNOWN_GROUP
@@ -73,3 +81,88 @@ def test_dialling_side_refuses_another_node_at_the_address() -> None:
     answer = handshake(config("n2")).hello("n1", is_bulk=True)
     with pytest.raises(PeerRefused, match="dialled n0, found n2"):
         handshake(config("n1")).check_answer(answer, "n0")
+
+
+GROUP = 4711
+
+
+def knowing(node: NodeConfig, directory: Path, group_id: int = GROUP, starts: int = 1) -> Handshake:
+    """Return the greeting of a node that has its group's id, and a directory of its own."""
+    directory = directory / node.self_id
+    directory.mkdir(exist_ok=True)
+    for _ in range(starts):
+        file = IdentityFile.check(OsFiles(), str(directory), node.self_id, node.group)
+        identity = file.begin(node.self_id, node.group, has_past=False, is_adopting=False, draw=random.randrange)
+    acquaintances = Acquaintances.open(OsFiles(), str(directory), identity)
+    acquaintances.learn([MembershipEntry(0, replace(node.membership(), group_id=group_id))])
+    return Handshake(node, lambda _: True, RawOrigin(), acquaintances)
+
+
+def test_members_tell_one_another_the_group_and_their_lives(tmp_path: Path) -> None:
+    n0, n1 = knowing(config("n0"), tmp_path), knowing(config("n1"), tmp_path, starts=3)
+    asked = n1.hello("n0", is_bulk=False)
+
+    answer, refused = n0.answer(asked)
+
+    assert refused is None
+    n1.check_answer(answer, "n0")
+    assert (asked.group_id, asked.starts, len(asked.lives)) == (GROUP, 3, 3)
+    assert (answer.group_id, answer.starts, len(answer.lives)) == (GROUP, 1, 1)
+    assert n0.proves_group(asked)
+
+
+def test_node_of_another_group_is_refused_without_a_reason_which_is_logged(tmp_path: Path) -> None:
+    n0, n1 = knowing(config("n0"), tmp_path), knowing(config("n1"), tmp_path, group_id=GROUP + 1)
+
+    answer, refused = n0.answer(n1.hello("n0", is_bulk=False))
+
+    assert refused is not None
+    assert re.search(f"belongs to group {GROUP:016x} .* that of n1 to another .* {GROUP + 1:016x}", refused.message)
+    assert answer == Hello("", "", "n1", 0, "", False, code=ResponseCode.UNKNOWN_GROUP, message=answer.message)
+    assert "log" in answer.message
+    # What the other dials it finds out by itself.
+    with pytest.raises(PeerRefused, match="another of this name"):
+        n1.check_answer(replace(n0.hello("n1", is_bulk=False)), "n0")
+
+
+@pytest.mark.parametrize(
+    "change", [{"group": "x"}, {"peer_id": "n7"}, {"cluster_digest": 1}, {"protocol_version": 1}, {"self_id": "n0"}]
+)
+def test_stranger_learns_nothing_from_a_refusal(tmp_path: Path, change: dict[str, Any]) -> None:
+    n0 = knowing(config("n0"), tmp_path)
+
+    answer, refused = n0.answer(replace(hello_of(config("n1")), **change))
+
+    assert refused is not None
+    told = {answer.group, answer.self_id, answer.client_address, answer.peer_address}
+    assert (told, answer.cluster_digest, answer.group_id, answer.origin, answer.lives) == ({""}, 0, 0, b"", ())
+    assert not any(word in answer.message for word in ("n0", "'g'", "digest"))
+
+
+def test_stranger_that_is_let_in_as_a_guest_is_not_told_the_group(tmp_path: Path) -> None:
+    n0 = knowing(config("n0"), tmp_path)
+
+    answer, refused = n0.answer(hello_of(config("n9", ids="n9 n0")))
+
+    assert refused is None
+    assert (answer.group_id, answer.lives) == (0, ())
+    assert n0.hello("n9", is_bulk=False).group_id == 0
+
+
+def test_node_on_an_old_copy_is_told_so_and_nobody_else_can_stop_it(tmp_path: Path) -> None:
+    n0, n1 = knowing(config("n0"), tmp_path), knowing(config("n1"), tmp_path)
+    copy = (tmp_path / "n1" / "identity").read_bytes()
+    assert n0.answer(knowing(config("n1"), tmp_path).hello("n0", is_bulk=False))[1] is None
+    (tmp_path / "n1" / "identity").write_bytes(copy)
+    n1 = knowing(config("n1"), tmp_path)
+
+    answer, refused = n0.answer(n1.hello("n0", is_bulk=False))
+
+    assert refused is not None
+    assert "move its directory away" in refused.message
+    with pytest.raises(OldDirectory, match="old copy"):
+        n1.check_answer(answer, "n0")
+    # Who does not prove that it is of the group is not believed.
+    with pytest.raises(PeerRefused) as doubted:
+        n1.check_answer(replace(answer, group_id=0), "n0")
+    assert not isinstance(doubted.value, OldDirectory)

@@ -31,13 +31,17 @@ _TIMES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a script chose in its first line; `snapshot_threshold` 0: the nodes have no state machine."""
+    """What a script chose in its first line; `snapshot_threshold` 0: the nodes have no state machine.
+
+    `group_id` 0: the first leader draws it.
+    """
 
     node_ids: tuple[str, ...]
     raft: RaftConfig = field(default_factory=RaftConfig)
     data_file_size_bytes: int = 4096
     index_file_size_bytes: int = 1024
     snapshot_threshold: int = 0
+    group_id: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class Machine:
         id: its name, and that of the node on it.
         node: the running node; None while it is down.
         now_ms: its clock.
+        is_adopting: the operator says, for the next start, that a directory which does not say it is this node's.
         is_sync_held: syncs begin, and do not end.
         is_sync_failing: syncs end with an error of the disk.
         disk: what is stored here.
@@ -66,6 +71,8 @@ class Machine:
         self.id = node_id
         self.node: ScriptNode | None = None
         self.now_ms = 0
+        # What a script lays down before the nodes begin says nothing of the kind.
+        self.is_adopting = True
         self.is_sync_held = False
         self.is_sync_failing = False
         self._around = surroundings
@@ -96,6 +103,7 @@ class Machine:
         """Start a node; the story tells when it refuses."""
         try:
             self.node = ScriptNode(self._around, self, self.files)
+            self.is_adopting = False
         except (DLedgerError, StoreError) as error:
             self._around.story.say(self.id, f"does not start: {_short(error)}")
 

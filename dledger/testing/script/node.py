@@ -7,6 +7,7 @@ it events, what it sends waits on links, and its syncs end at once unless the sc
 from __future__ import annotations
 
 import errno
+from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.core.events import Event, ReadIndex, Tick
@@ -14,13 +15,15 @@ from dledger.core.raft import Raft
 from dledger.driver import Driver, Proposal
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.hard_state import HardStateFile
+from dledger.identity import IdentityFile
 from dledger.membership_file import MembershipFile
 from dledger.snapshot_store import SnapshotStore
-from dledger.standing import MembershipKeeper
+from dledger.standing import MembershipKeeper, has_past
 from dledger.state_machine import Applier
 from dledger.testing.checks import node_directory
 from dledger.testing.script.applied import Bodies
 from dledger.testing.script.words import members, run
+from dledger.testing.strange_directories import GROUP_NAME
 from dledger.types import Member, Membership, Role
 from dledger.voice import VoiceGivenUp
 from store.errors import StorageFailed
@@ -59,6 +62,7 @@ class ScriptNode:
         self._appends: list[tuple[str, int, int]] = []
         self._reads: dict[int, int] = {}
         self._reads_count = 0
+        self._distrusted: list[Distrusted] = []
         self._role = Role.FOLLOWER
         self._checkpoint_due_ms = machine.now_ms + _CHECKPOINT_INTERVAL_MS
         self._applier: Applier | None = None
@@ -69,11 +73,20 @@ class ScriptNode:
         settings, machine = self._around.settings, self._machine
         directory = node_directory(machine.id)
         sizes = EntryStoreConfig(settings.data_file_size_bytes, settings.index_file_size_bytes)
-        founders = Membership(tuple(Member(node_id) for node_id in sorted(settings.node_ids)))
+        founders = Membership(tuple(Member(node_id) for node_id in sorted(settings.node_ids)), settings.group_id)
         give_up = VoiceGivenUp(self._files, directory, self_id=machine.id, settings=founders, draw=machine.draw)
+        identity_file = IdentityFile.check(self._files, directory, machine.id, GROUP_NAME)
         self.store = EntryStore.open(self._files, directory, sizes, give_up=give_up)
         hard_state = HardStateFile.open(self._files, directory)
-        keeper = MembershipKeeper(MembershipFile.open(self._files, directory))
+        membership_file = MembershipFile.open(self._files, directory)
+        identity_file.begin(
+            machine.id,
+            GROUP_NAME,
+            has_past=has_past(self.store, hard_state, membership_file),
+            is_adopting=machine.is_adopting,
+            draw=Random(machine.id).randrange,
+        )
+        keeper = MembershipKeeper(membership_file)
         standing = keeper.load(self.store, hard_state, founders)
         self._membership = standing.memberships[-1]
         snapshots = SnapshotStore.open(self._files, directory)
@@ -258,8 +271,10 @@ class ScriptNode:
         self._say(f"refuses read {read_id}")
 
     def on_distrusted(self, message: Distrusted) -> None:
-        """Tell that a message was dropped which no node of this group can have sent."""
-        self._say(f"does not believe {message.peer}: {message.kind}, term {message.term} ({message.reason})")
+        """Tell once that such messages are dropped, which no node of this group can have sent."""
+        if message not in self._distrusted:
+            self._distrusted.append(message)
+            self._say(f"does not believe {message.peer}: {message.kind}, term {message.term} ({message.reason})")
 
     def on_corrupt_push_refused(self, peer: str, index: int) -> None:
         """Tell that a peer could not verify what this node sent."""

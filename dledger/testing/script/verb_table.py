@@ -53,6 +53,14 @@ def running(cluster: Cluster, word: str) -> tuple[Machine, ScriptNode]:
     return machine, machine.node
 
 
+def down(cluster: Cluster, word: str) -> Machine:
+    """Return a machine on which no node runs."""
+    machine = machine_of(cluster, word)
+    if machine.node is not None:
+        raise ScriptError(f"{machine.id} runs: crash it first")
+    return machine
+
+
 def parse_link(word: str) -> tuple[str, str, str]:
     """Return the two ends of a link, and the sign between them."""
     match = _LINK.fullmatch(word)

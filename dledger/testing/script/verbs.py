@@ -43,7 +43,7 @@ def make_cluster(words: list[str]) -> Cluster:
         name, _, value = word.partition("=")
         if name in known:
             raft[name] = tuple(map(node_id, value.split(","))) if name == "preferred_leader_ids" else int(value)
-        elif name in {"data_file_size_bytes", "index_file_size_bytes", "snapshot_threshold"}:
+        elif name in {"data_file_size_bytes", "index_file_size_bytes", "snapshot_threshold", "group_id"}:
             sizes[name] = int(value)
         else:
             raise ScriptError(f"no setting {name}")

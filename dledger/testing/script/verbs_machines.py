@@ -6,14 +6,19 @@ The first line of a verb's documentation is its help.
 from __future__ import annotations
 
 from dledger.entry import ENTRY_NOOP, HEADER_SIZE, Entry
+from dledger.entry_store import EntryStoreConfig
+from dledger.testing import strange_directories
 from dledger.testing.checks import node_directory
 from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.story import ScriptError
-from dledger.testing.script.verb_table import action, machine_of, machines_of, running
+from dledger.testing.script.verb_table import action, down, machine_of, machines_of, running
 from dledger.testing.script.words import standing, terms_of
 from dledger.testing.sim_disk import UNLIMITED_BYTES
+from dledger.types import NO_GROUP, Member
 
 _SHOWN_MAX = 12
+# Not the one that scripts have unless they say otherwise.
+_FOREIGN_GROUP = 0xF0
 
 # ------------------------------------------------------------------------------------------------ machines and disks
 
@@ -50,6 +55,38 @@ def wipe(cluster: Cluster, words: list[str]) -> None:
     machine = machine_of(cluster, words[0])
     machine.wipe()
     cluster.break_connections(machine.id)
+
+
+@action("exchange")
+def exchange(cluster: Cluster, words: list[str]) -> None:
+    """`exchange 1 2`: the directories of nodes 1 and 2, which are down, are exchanged."""
+    one, other = down(cluster, words[0]), down(cluster, words[1])
+    strange_directories.exchange(one.disk, one.id, other.disk, other.id)
+
+
+@action("foreign")
+def foreign(cluster: Cluster, words: list[str]) -> None:
+    """`foreign 3 7 a b`: node 3, which is down, gets a directory of another group, in term 7, with entries a and b."""
+    machine = down(cluster, words[0])
+    machine.wipe()
+    members = tuple(Member(node_id) for node_id in cluster.settings.node_ids)
+    sizes = EntryStoreConfig(cluster.settings.data_file_size_bytes, cluster.settings.index_file_size_bytes)
+    other = strange_directories.Foreign(members, _FOREIGN_GROUP, int(words[1]), [word.encode() for word in words[2:]])
+    strange_directories.put_foreign(machine.files, machine.id, sizes, other)
+
+
+@action("nameless")
+def nameless(cluster: Cluster, words: list[str]) -> None:
+    """`nameless 3`: the directory of node 3, which is down, says no longer whose it is, nor of which group."""
+    machine = down(cluster, words[0])
+    strange_directories.make_nameless(machine.files, machine.id)
+
+
+@action("adopt")
+def adopt(cluster: Cluster, words: list[str]) -> None:
+    """`adopt 3`: node 3 starts, and its operator says that its directory, which does not say it, is its own."""
+    machine_of(cluster, words[0]).is_adopting = True
+    restart(cluster, words)
 
 
 @action("hold-sync")
@@ -113,6 +150,19 @@ def progress(cluster: Cluster, words: list[str]) -> None:
     machine, node = running(cluster, words[0])
     peers = [other for other in cluster.machines if other != machine.id]
     cluster.story.row(f"{machine.id}  {'  '.join(f'{peer}: {node.raft.match_index_of(peer)}' for peer in peers)}")
+
+
+@action("group-of")
+def group_of(cluster: Cluster, words: list[str]) -> None:
+    """`group-of all`: the group as the log of each node says it, and whether that is known to be committed."""
+    drawn: list[int] = []
+    for machine in machines_of(cluster, words):
+        if machine.node is not None:
+            state = machine.node.raft.state
+            drawn += [] if state.group_id in drawn else [state.group_id]
+            shown = "none" if state.group_id == NO_GROUP else f"group {drawn.index(state.group_id) + 1}"
+            known = "" if state.settled_group_id == state.group_id else ", not committed"
+            cluster.story.row(f"{machine.id}  {shown}{known}")
 
 
 @action("log-of")

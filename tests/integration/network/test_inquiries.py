@@ -122,7 +122,7 @@ def test_node_that_does_not_take_part_yet_lets_nobody_in_who_speaks_raft(run, co
     async def main():
         asked = Handshake(configs["n0"], lambda _: True, Echo()).hello("n1", is_bulk=True)
         async with asking_node(configs["n1"], Echo()) as server:
-            answer = server.handshake.answer(asked)
+            answer, _ = server.handshake.answer(asked)
             assert answer.code == ResponseCode.LEADER_NOT_READY
             async with running_node(configs["n0"], Echo()) as n0:
                 n0.set_members({"n1": configs["n1"].self_address})
@@ -149,7 +149,7 @@ def test_nodes_with_different_origins_never_connect_and_both_say_why(run, config
 
 def test_raw_log_and_log_of_messages_are_never_in_one_group(configs):
     raw = Handshake(configs["n0"], lambda _: True, RawOrigin())
-    answer = raw.answer(Handshake(configs["n1"], lambda _: True, Echo()).hello("n0", is_bulk=False))
+    answer, _ = raw.answer(Handshake(configs["n1"], lambda _: True, Echo()).hello("n0", is_bulk=False))
     assert (answer.code, "log of messages" in answer.message) == (ResponseCode.INCONSISTENT_STATE, True)
 
 

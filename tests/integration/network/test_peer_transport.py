@@ -54,6 +54,9 @@ class Recorder:
     def on_unreachable(self, peer: str) -> None:
         self.unreachable.append(peer)
 
+    def on_failed(self, error: Exception) -> None:
+        raise AssertionError("nothing here stops a node") from error
+
     @property
     def messages(self) -> list[tuple[str, Message]]:
         return [(sender, message) for sender, read in self.reads for message in read]

@@ -29,11 +29,12 @@ from dledger.core.events import (
     WriteSnapshotChunk,
     Written,
 )
-from dledger.core.messages import Message, Push
+from dledger.core.messages import GROUPED, Message, Push
 from dledger.core.raft import Raft
-from dledger.types import HardState, LogState, Member, Membership, MembershipEntry, Role, Span, TermRun
+from dledger.types import NO_GROUP, HardState, LogState, Member, Membership, MembershipEntry, Role, Span, TermRun
 
 ENTRY_SIZE = 100
+GROUP = 4711
 CONFIG = RaftConfig(max_push_size_bytes=10 * ENTRY_SIZE, max_push_window=3)
 
 
@@ -46,7 +47,7 @@ def log_of(terms: list[int]) -> LogState:
 def membership_of(voters: Iterable[str], learners: Iterable[str] = (), index: int = -1) -> MembershipEntry:
     """Return the membership that entry `index` brings."""
     members = [Member(voter) for voter in voters] + [Member(learner, is_voter=False) for learner in learners]
-    return MembershipEntry(index, Membership(tuple(sorted(members, key=lambda member: member.id))))
+    return MembershipEntry(index, Membership(tuple(sorted(members, key=lambda member: member.id)), GROUP))
 
 
 class Node:
@@ -107,6 +108,9 @@ class Node:
         self.step(HeadDeleted(index, prev_term))
 
     def step(self, event: Event) -> list[Effect]:
+        if isinstance(event, Received) and isinstance(event.message, GROUPED) and event.message.group_id == NO_GROUP:
+            # What a test made up is of this group, unless it names another one.
+            event = replace(event, message=replace(event.message, group_id=GROUP))
         effects = self.raft.step(event)
         self.effects.extend(effects)
         for effect in effects:

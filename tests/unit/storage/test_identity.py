@@ -1,0 +1,155 @@
+"""Whose a directory is: made once, compared at each start, taken without a word from nobody."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from dledger.acquaintances import Acquaintances
+from dledger.identity import LIVES_MAX, NUMBER_END, IdentityFile, WrongDirectory
+from dledger.types import Member, Membership, MembershipEntry
+from store.os_files import OsFiles
+
+MEMBERSHIP = MembershipEntry(0, Membership((Member("n1"), Member("n2")), 4711))
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return str(tmp_path)
+
+
+def begin(directory, node_id="n1", group="g", *, has_past=False, is_adopting=False):
+    file = IdentityFile.check(OsFiles(), directory, node_id, group)
+    draw = random.SystemRandom().randrange
+    return file.begin(node_id, group, has_past=has_past, is_adopting=is_adopting, draw=draw)
+
+
+def test_each_start_is_another_life_of_the_same_directory(directory):
+    lives = [begin(directory, has_past=number > 0) for number in range(3)]
+
+    assert [each.starts for each in lives] == [1, 2, 3]
+    assert len({each.directory_id for each in lives}) == 1
+    assert lives[2].lives[:2] == lives[1].lives
+    assert len(set(lives[2].lives)) == 3
+    assert all(0 < life < NUMBER_END for life in lives[2].lives)
+
+
+def test_the_lives_that_are_kept_are_bounded(directory):
+    for _ in range(LIVES_MAX + 5):
+        last = begin(directory)
+
+    assert (last.starts, len(last.lives)) == (LIVES_MAX + 5, LIVES_MAX)
+
+
+@pytest.mark.parametrize(("node_id", "group"), [("n2", "g"), ("n1", "h")])
+def test_directory_of_another_node_or_group_is_refused_with_both_names(directory, node_id, group):
+    begin(directory)
+
+    with pytest.raises(WrongDirectory, match=f"node '{node_id}' of group '{group}', found that of node 'n1' of group"):
+        IdentityFile.check(OsFiles(), directory, node_id, group)
+
+
+def test_log_without_a_name_is_refused_until_the_operator_adopts_it_once(directory):
+    with pytest.raises(WrongDirectory, match="--adopt"):
+        begin(directory, has_past=True)
+
+    assert begin(directory, has_past=True, is_adopting=True).starts == 1
+    assert begin(directory, has_past=True).starts == 2
+
+
+def test_adopting_takes_no_directory_of_another_node(directory):
+    begin(directory, "n2")
+
+    with pytest.raises(WrongDirectory, match="exchanged"):
+        begin(directory, "n1", has_past=True, is_adopting=True)
+
+
+@pytest.mark.parametrize("flip", range(0, 100, 7))
+def test_damage_of_the_file_is_found(directory, tmp_path, flip):
+    begin(directory)
+    path = tmp_path / "identity"
+    content = bytearray(path.read_bytes())
+    content[flip] ^= 4
+    path.write_bytes(content)
+
+    with pytest.raises(WrongDirectory, match="identity: expected"):
+        begin(directory)
+
+
+class Peer:
+    """A node that remembers others, in a directory of its own."""
+
+    def __init__(self, path):
+        path.mkdir(exist_ok=True)
+        self.path = str(path)
+        self.again()
+
+    def again(self):
+        self.met = Acquaintances.open(OsFiles(), self.path, begin(self.path, "n2"))
+        self.met.learn([MEMBERSHIP])
+
+    def meet(self, identity, node_id="n1"):
+        return self.met.fault_of(node_id, identity.directory_id, identity.starts, identity.lives)
+
+
+@pytest.fixture
+def peer(tmp_path):
+    return Peer(tmp_path / "n2")
+
+
+def copy_of(tmp_path):
+    return (tmp_path / "identity").read_bytes()
+
+
+def test_node_that_starts_again_and_again_is_welcome_also_after_many_starts_that_nobody_saw(directory, peer):
+    for starts in (1, 1, 5, LIVES_MAX, LIVES_MAX + 9):
+        for _ in range(starts):
+            identity = begin(directory)
+        assert peer.meet(identity) is None
+        assert peer.meet(identity) is None
+
+
+def test_old_copy_of_a_directory_is_told_from_what_it_was(directory, tmp_path, peer):
+    begin(directory)
+    copy = copy_of(tmp_path)
+    for _ in range(3):
+        peer.meet(begin(directory))
+    peer.again()
+    (tmp_path / "identity").write_bytes(copy)
+
+    assert "old copy" in peer.meet(begin(directory))
+    # However often it is started: its lives are not those that were met.
+    for _ in range(8):
+        assert "old copy" in peer.meet(begin(directory))
+
+
+def test_copy_that_another_process_uses_is_told_from_the_first(directory, tmp_path, peer):
+    begin(directory)
+    copy = copy_of(tmp_path)
+    peer.meet(begin(directory))
+    (tmp_path / "identity").write_bytes(copy)
+
+    assert "another process" in peer.meet(begin(directory))
+
+
+def test_emptied_directory_is_another_one(directory, tmp_path, peer):
+    for _ in range(3):
+        peer.meet(begin(directory))
+    (tmp_path / "identity").unlink()
+
+    assert peer.meet(begin(directory)) is None
+
+
+def test_of_strangers_nothing_is_remembered(directory, peer, tmp_path):
+    peer.meet(begin(directory), "n9")
+
+    assert not (tmp_path / "n2" / "peers").exists()
+
+
+def test_damaged_memory_is_forgotten_and_not_believed(directory, peer, tmp_path):
+    peer.meet(begin(directory))
+    (tmp_path / "n2" / "peers").write_bytes(b"#checked\nn1=1,9,2\n#crc32c=00000000\n")
+    peer.again()
+
+    assert peer.meet(begin(directory)) is None
