@@ -17,7 +17,7 @@ from store.checkpoint import (
 )
 from store.errors import WrongFileSize
 from store.os_files import OsFiles
-from tests.crashpoints.images import crash_images
+from tests.crashpoints.images import TORN_IN_A_SECTOR, crash_images
 from tests.crashpoints.workload import files_on
 
 FULL = StoreCheckpoint(0xAABB, 0xCCDD, 3, 4, 5, 6, 7)
@@ -87,7 +87,7 @@ def test_power_cut_leaves_one_whole_checkpoint_and_none_older_than_the_synced_on
 
     def look(_):
         for image in crash_images(disk, is_every_byte=False):
-            if "torn at byte" not in image.label:  # a disk writes a sector whole
+            if TORN_IN_A_SECTOR not in image.label:  # a disk writes a sector whole
                 found = CheckpointFile.open(files_on(image.disk), "/store").checkpoint
                 assert found in allowed, image.label
                 assert found.is_sealed or found == StoreCheckpoint(), image.label
