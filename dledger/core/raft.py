@@ -243,13 +243,15 @@ class Raft(RaftStatus):
         """Compare terms (Raft §5.1), then let the message's own rule decide.
 
         Who leads or wants to need not be a member as far as we know: its membership may be newer (dissertation §4.1).
-        Whatever else comes from a stranger, such as a node that was removed, raises no term.
+        Whatever else comes from a stranger, such as a node that was removed, raises no term. Nor does a request for a
+        read index: it names no group, so anybody could depose a leader with it. An old leader learns of the newer term
+        from the next leader's messages, and answers no read before a quorum follows it.
         """
         state = self.state
         is_pre_vote_grant = isinstance(message, VoteResponse) and message.is_pre_vote and message.is_granted
         if message.term > state.term and not is_pre_vote_grant:
             is_leader = isinstance(message, LEADERS_MESSAGES)
-            if not is_leader and not self._knows(sender):
+            if isinstance(message, ReadIndexRequest) or (not is_leader and not self._knows(sender)):
                 return
             transitions.see_term(state, message.term, sender if is_leader else None)
         if message.term < state.term:

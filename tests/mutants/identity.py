@@ -1,6 +1,7 @@
 """Planted bugs of whom and what a node believes: terms, second leaders, groups, directories."""
 
 import dledger.core.leader
+import dledger.core.raft
 import dledger.core.trust
 from dledger.core.events import Distrust
 from dledger.core.messages import Heartbeat
@@ -36,6 +37,13 @@ def strangers_lead_an_old_directory(patch):
     patch.setattr(dledger.core.trust, "_may_be_of_our_group", lambda state, sender: True)
 
 
+def request_for_a_read_raises_the_term(patch):
+    class Nothing:
+        """Is no message."""
+
+    patch.setattr(dledger.core.raft, "ReadIndexRequest", Nothing)
+
+
 def each_leader_draws_a_group(patch):
     original = dledger.core.leader.take_office
 
@@ -62,6 +70,11 @@ MUTANTS = (
         strangers_lead_an_old_directory,
         "leaders' messages come from members",
         Tests(TRUST + "test_old_directory_without_a_group_believes_members_only"),
+    ),
+    Mutant(
+        request_for_a_read_raises_the_term,
+        "a stranger deposes nobody",
+        Tests("tests/unit/core/test_reads.py::test_a_request_for_a_read_index_deposes_nobody"),
     ),
     Mutant(
         each_leader_draws_a_group,

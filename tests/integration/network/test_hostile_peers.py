@@ -83,7 +83,7 @@ def made_up(term: int, group_id: int) -> list:
     ]
 
 
-@pytest.mark.parametrize("name", ["stranger"])
+@pytest.mark.parametrize("name", ["stranger", "n1"])
 def test_whoever_reaches_the_port_neither_stops_a_node_nor_changes_it(cluster, run, name):
     """It knows the group's name and its settings, not its id."""
 

@@ -18,9 +18,17 @@ from dledger.core.events import (
     Tick,
     TransferLeadership,
 )
-from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, ReadIndexResponse, VoteRequest
+from dledger.core.messages import (
+    Heartbeat,
+    HeartbeatResponse,
+    Push,
+    PushAccepted,
+    ReadIndexRequest,
+    ReadIndexResponse,
+    VoteRequest,
+)
 from dledger.core.reads import lease_ms_of
-from dledger.types import NO_INDEX
+from dledger.types import NO_INDEX, Role
 from tests.unit.core.conftest import Node
 
 THREE = {"a": [], "b": [], "c": []}
@@ -35,6 +43,17 @@ def test_a_read_waits_for_a_quorum_of_the_next_heartbeat_round(group):
     assert leader.seen(ReadReady) == []
     cluster.deliver()
     assert leader.seen(ReadReady) == [ReadReady(1, 0)]
+
+
+def test_a_request_for_a_read_index_deposes_nobody(group):
+    """It names no group, and the peer port takes it from whoever calls itself a member."""
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    term = leader.raft.term
+
+    assert leader.step(Received("b", ReadIndexRequest(term + 1, 1))) == []
+
+    assert (leader.raft.role, leader.raft.term) == (Role.LEADER, term)
 
 
 def test_many_reads_share_one_round(group):
