@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from store.derived_recovery import UNKNOWN_DIGESTS, DerivedDigests
 from store.errors import StoreError
 from store.files import Files
 from store.local_log import LocalLog
@@ -56,11 +55,8 @@ class DerivedKeeper:
         flush_all(self._store)
         self.save_checkpoint()
 
-    def write_checkpoint(self, digests: DerivedDigests = UNKNOWN_DIGESTS) -> bool:
+    def write_checkpoint(self) -> bool:
         """Write what is durable into the page cache; return whether that is news, and `sync_checkpoint` due.
-
-        Args:
-            digests: of queues and index, if they do not change any more.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -71,7 +67,6 @@ class DerivedKeeper:
             derived.queues_timestamp,
             derived.index_timestamp,
             log_end=self._durable_log_end(),
-            digests=digests,
         )
 
     def _durable_log_end(self) -> int:
@@ -115,7 +110,7 @@ class DerivedKeeper:
 
     def _save_last_checkpoint(self) -> None:
         """Note where queues and index end: the next process can tell if their files were lost meanwhile."""
-        if self.write_checkpoint(self._store.derived.digests()):
+        if self._root.write_digests(self._store.derived.digests()):
             self.sync_checkpoint()
 
     def _close(self, *, is_in_order: bool) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from store.checkpoint import CheckpointFile, StoreCheckpoint
-from store.derived_recovery import UNKNOWN_DIGESTS, DerivedDigests, LastState
+from store.derived_recovery import DerivedDigests, LastState
 from store.files import DirectoryLock, Files
 from store.store_lock import lock_store, mark_closed, mark_open, was_closed_in_order
 
@@ -74,7 +74,6 @@ class StoreRoot:
         index_timestamp: int,
         *,
         log_end: int = 0,
-        digests: DerivedDigests = UNKNOWN_DIGESTS,
     ) -> bool:
         """Write how far log, queues and index are durable, into the page cache; return whether that is news.
 
@@ -83,7 +82,6 @@ class StoreRoot:
             queues_timestamp: the same of the last message whose unit is synced.
             index_timestamp: the same of the last message whose items are synced.
             log_end: every record of the log below this offset is synced; 0: not known, or the log may lose its end.
-            digests: of queues and index as they are closed; not known while they may still change.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
@@ -96,10 +94,23 @@ class StoreRoot:
             before.master_flushed_offset,
             before.confirm_physical_offset,
             log_end,
-            digests.queues,
-            digests.index,
             is_sealed=True,
         )
+        if checkpoint == before:
+            return False
+        self._checkpoint.write(checkpoint)
+        return True
+
+    def write_digests(self, digests: DerivedDigests) -> bool:
+        """Add the digests of closed queues and index to the last checkpoint; return whether that is news.
+
+        Nothing else is asked for again: the files of a replicated log are closed before queues and index are.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        before = self._checkpoint.checkpoint
+        checkpoint = before._replace(queues_digest=digests.queues, index_digest=digests.index, is_sealed=True)
         if checkpoint == before:
             return False
         self._checkpoint.write(checkpoint)

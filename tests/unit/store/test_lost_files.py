@@ -8,6 +8,7 @@ import pytest
 from store.checkpoint import read_checkpoint
 from store.dispatcher import Dispatcher
 from store.errors import CorruptData, ForeignFile, WrongFileSize
+from store.message import Message
 from store.os_files import OsFiles
 from store.queue_unit import UNIT, UNIT_SIZE
 from tests.message_stores import SMALL, change_checkpoint, derived_files, open_small, queued, rebuilt_files
@@ -215,3 +216,18 @@ def test_missing_last_file_of_a_java_store_that_was_closed_is_refused(root):
         open_small(root)
 
     assert derived_files(root, ["consumequeue", "index", "commitlog"]) == before
+
+
+def test_closing_asks_nothing_of_a_log_that_is_closed_already(tmp_path, monkeypatch):
+    """A node closes the files of a replicated log before queues and index are closed."""
+    store = open_small(tmp_path)
+    store.messages.put(Message("orders", b"x"))
+    store.keeper.flush()
+
+    def closed(_):
+        raise AssertionError("the log is closed")
+
+    monkeypatch.setattr(type(store.log), "flushed_store_timestamp", property(closed))
+    store.keeper.abandon(is_in_order=True)
+
+    assert read_checkpoint(OsFiles(), str(tmp_path)).queues_digest >= 0
