@@ -111,7 +111,7 @@ def on_written(state: State) -> None:
 def _heard(state: State, sender: str, incarnation: int | None = None) -> Progress | None:
     """Take note of an answer; None: it comes from an earlier life of a node that was wiped since."""
     progress = state.leader.progress[sender]
-    if incarnation is not None and not pasts.recognise(progress, incarnation):
+    if incarnation is not None and not pasts.recognise(state, sender, progress, incarnation):
         return None
     progress.heard(state.now_ms, state.config.max_election_timeout_ms)
     if progress.incarnation is not None and progress.incarnation != state.incarnations.get(sender):

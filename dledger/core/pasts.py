@@ -131,13 +131,21 @@ def counts(state: State, peer: str, progress: Progress) -> bool:
     return progress.incarnation is not None and state.incarnations.get(peer) == progress.incarnation
 
 
-def recognise(progress: Progress, incarnation: int) -> bool:
-    """Take note of the name by which a peer answers; False: the answer is of its life before the disk was lost."""
-    if incarnation == progress.incarnation:
+def recognise(state: State, peer: str, progress: Progress, incarnation: int) -> bool:
+    """Take note of the name by which a peer answers; False: the answer is of a life before its disk was lost.
+
+    An answer may come after those of a later life: what it acknowledges is gone. It is told by its name, which is one
+    that this leader has met before the present one, or the one that the membership counts while another one answers: a
+    name that counts is older than any that does not count yet.
+    """
+    known = progress.incarnation
+    if incarnation == known:
         return True
-    if progress.incarnation is not None:
-        if incarnation == 0:
+    if known is not None:
+        counted = state.incarnations.get(peer, 0)
+        if incarnation in (0, counted) or incarnation in progress.earlier_incarnations:
             return False
+        progress.earlier_incarnations.append(known)
         # What it acknowledged before is gone.
         progress.match_index = NO_INDEX
         progress.retry()

@@ -16,6 +16,8 @@ from dledger.types import NO_INDEX, SnapshotInfo
 _MS_PER_S = 1_000
 # Unused quota is kept for so long, so that a turn that comes late does not lose it.
 _QUOTA_KEPT_MS = 100
+# Lives of a follower that are remembered: it would have to lose its disk more often than this within one late answer.
+_LIVES_KEPT_MAX = 32
 
 
 @dataclass(slots=True)
@@ -40,6 +42,7 @@ class Progress:
         contact_ms: when it last answered in this term.
         match_index: last index known to be equal, and durable, there; -1 when nothing is known.
         incarnation: what it last said of itself (`HardState.incarnation`); None while it has not answered.
+        earlier_incarnations: the last ones that it said before; each was ended by the loss of its disk.
         is_healthy: its disk does its work and has room, as it says.
         steady_since_ms: since when it has answered without a gap, and said that it is healthy.
         is_probing: the follower's log has not been matched yet.
@@ -62,6 +65,7 @@ class Progress:
     contact_ms: int
     match_index: int = NO_INDEX
     incarnation: int | None = None
+    earlier_incarnations: deque[int] = field(default_factory=lambda: deque(maxlen=_LIVES_KEPT_MAX))
     is_healthy: bool = True
     steady_since_ms: int = 0
     is_probing: bool = True

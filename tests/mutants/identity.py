@@ -1,6 +1,7 @@
 """Planted bugs of whom and what a node believes: terms, second leaders, groups, directories."""
 
 import dledger.core.leader
+import dledger.core.pasts
 import dledger.core.raft
 import dledger.core.trust
 from dledger.core.events import Distrust
@@ -44,6 +45,18 @@ def request_for_a_read_raises_the_term(patch):
     patch.setattr(dledger.core.raft, "ReadIndexRequest", Nothing)
 
 
+def late_answer_of_an_earlier_life_is_believed(patch):
+    original = dledger.core.pasts.recognise
+
+    def recognise(state, peer, progress, incarnation):
+        if original(state, peer, progress, incarnation):
+            return True
+        progress.incarnation = incarnation
+        return incarnation != 0
+
+    patch.setattr(dledger.core.pasts, "recognise", recognise)
+
+
 def each_leader_draws_a_group(patch):
     original = dledger.core.leader.take_office
 
@@ -75,6 +88,11 @@ MUTANTS = (
         request_for_a_read_raises_the_term,
         "a stranger deposes nobody",
         Tests("tests/unit/core/test_reads.py::test_a_request_for_a_read_index_deposes_nobody"),
+    ),
+    Mutant(
+        late_answer_of_an_earlier_life_is_believed,
+        "acknowledged is durable",
+        Tests("tests/unit/core/test_wiped_nodes.py::test_late_acknowledgements_of_earlier_lives_count_for_nothing"),
     ),
     Mutant(
         each_leader_draws_a_group,

@@ -161,6 +161,27 @@ def test_what_a_wiped_node_acknowledged_in_its_earlier_life_is_forgotten(group):
     assert leader.raft.match_index_of("c") == -1
 
 
+def test_late_acknowledgements_of_earlier_lives_count_for_nothing(group):
+    cluster = group({"a": [], "b": [], "c": []})
+    leader = cluster.campaign("a")
+    cluster.tick(200)
+    cluster.begin("c", tuple(THREE))
+    cluster.tick(1_500)
+    counted = cluster["c"].saved.incarnation
+    assert leader.raft.membership.get("c").incarnation == counted != 0
+    cluster.isolate("b")
+    cluster.isolate("c")
+    term, last_index = leader.raft.term, leader.raft.last_index
+
+    # Its disk is lost twice more; what it acknowledged in each life comes in any order.
+    leader.step(Received("c", PushAccepted(term, -1, incarnation=5)))
+    leader.step(Received("c", PushAccepted(term, -1, incarnation=6)))
+    for earlier in (counted, 5, 0):
+        leader.step(Received("c", PushAccepted(term, last_index, incarnation=earlier)))
+        assert leader.raft.match_index_of("c") == -1
+        assert not leader.raft.is_counted("c")
+
+
 def test_a_wiped_node_that_was_readmitted_and_wiped_again_must_be_readmitted_again(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
