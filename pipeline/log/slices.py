@@ -89,7 +89,8 @@ class _Plan:
     def slices(self) -> list[Slice]:
         lost: list[LostRange] = []
         begin, end = self._bounds(lost)
-        if self._selection.is_by_topic and self._store.queue_views:
+        # A program that runs may have queues of which no file is written yet.
+        if self._selection.is_by_topic and (self._store.queue_views or self._store.is_live):
             found = self._by_queue(begin, end, lost)
         else:
             found = list(self._of_log(begin, end, lost))

@@ -14,11 +14,11 @@ was not closed in order) the log is scanned instead. The rule is that of recover
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
@@ -30,10 +30,14 @@ from pipeline.common.errors import LostRange
 from pipeline.log.entry_places import EntryPlaces
 from pipeline.log.places import NO_INDEX, LogPlaces
 from pipeline.log.queue_search import first_at, first_where
+from store.dispatch_batch import Int64s
 from store.message import QueueKey
 from store.queue_view import QueueView
 from store.read_only_files import OpenFiles
 from store.topics import LMQ_PREFIX
+
+# Bytes of the log behind `certain_offset` of which single messages are looked for: a program that runs leaves less.
+_UNQUEUED_SIZE_MAX: Final = 1 << 30
 
 
 class Tail(StrEnum):
@@ -45,6 +49,14 @@ class Tail(StrEnum):
     AUTO = "auto"
     COMMITTED = "committed"
     ALL = "all"
+
+
+class _Columns(NamedTuple):
+    """Some messages of one queue; one value for each, in all columns."""
+
+    queue_offsets: Int64s
+    physical_offsets: Int64s
+    store_timestamps: Int64s
 
 
 class QueueRange(NamedTuple):
@@ -167,7 +179,16 @@ class StoreView:
             found = self.log.store_timestamp(offset)
             return found is not None and found >= store_timestamp_ms
 
-        return end if queue is None else min(first_where(queue, begin, min(end, queue.end), is_later), end)
+        queued_end = begin if queue is None else max(begin, min(end, queue.end))
+        found = begin if queue is None else first_where(queue, begin, queued_end, is_later)
+        if found < queued_end:
+            return found
+        # A program that runs writes units some time after their messages.
+        late = [
+            columns.queue_offsets[columns.store_timestamps >= store_timestamp_ms]
+            for columns in self._unqueued.get(key, ())
+        ]
+        return min((int(offsets.min()) for offsets in late if len(offsets)), default=end)
 
     def term_at(self, index: int) -> int | None:
         """Return the term of an entry; None where the index files do not tell."""
@@ -185,7 +206,7 @@ class StoreView:
             # What is missing after the new end was never known to be committed.
             self.lost = None
         self.certain_offset = min(self.certain_offset, self.end_offset)
-        for name in ("queues", "_uncertain"):
+        for name in ("queues", "_uncertain", "_unqueued"):
             self.__dict__.pop(name, None)
 
     def terms(self) -> list[TermRun]:
@@ -221,20 +242,44 @@ class StoreView:
     def _uncertain(self) -> dict[QueueKey, QueueRange]:
         """The queue offsets of messages behind `certain_offset`."""
         found: dict[QueueKey, QueueRange] = {}
+        for key, columns in self._walk_uncertain():
+            begin, end = int(columns.queue_offsets.min()), int(columns.queue_offsets.max()) + 1
+            before = found.get(key, QueueRange(begin, 0))
+            found[key] = QueueRange(min(before.begin, begin), max(before.end, end))
+        return found
+
+    @cached_property
+    def _unqueued(self) -> dict[QueueKey, list[_Columns]]:
+        """The messages behind `certain_offset`, queue by queue; none where there are too many to hold."""
+        found: dict[QueueKey, list[_Columns]] = {}
+        if self.end_offset - self.certain_offset <= _UNQUEUED_SIZE_MAX:
+            for key, columns in self._walk_uncertain():
+                found.setdefault(key, []).append(columns)
+        return found
+
+    def _walk_uncertain(self) -> Iterator[tuple[QueueKey, _Columns]]:
+        """Yield the messages behind `certain_offset`, some of one queue at a time, in the order of the log."""
         number = self.log.file_at(self.certain_offset)
         if number is None or self.certain_offset >= self.end_offset:
-            return found
+            return
         walk = LogWalk(self.open_files, self.files, is_checked=False)
         for walked in walk.batches(number, self.certain_offset - self.files[number].begin_offset):
             batch = walked.batch
             is_wanted = batch.is_queued & (batch.physical_offsets < self.end_offset)
             for place, key in enumerate(batch.queues):
-                offsets = batch.queue_offsets[is_wanted & (batch.queue_numbers == place)]
-                if len(offsets):
-                    before = found.get(key, QueueRange(int(offsets.min()), 0))
-                    found[key] = QueueRange(
-                        min(before.begin, int(offsets.min())), max(before.end, int(np.max(offsets)) + 1)
+                rows = is_wanted & (batch.queue_numbers == place)
+                if rows.any():
+                    yield (
+                        key,
+                        _Columns(batch.queue_offsets[rows], batch.physical_offsets[rows], batch.store_timestamps[rows]),
                     )
             if batch.next_offset >= self.end_offset:
                 break
-        return found
+
+    def unqueued_offset(self, key: QueueKey, queue_offset: int) -> int | None:
+        """Return where a message stands that no unit of its queue names yet; None when that is not known."""
+        for columns in self._unqueued.get(key, ()):
+            rows = np.flatnonzero(columns.queue_offsets == queue_offset)
+            if len(rows):
+                return int(columns.physical_offsets[rows[0]])
+        return None

@@ -74,7 +74,7 @@ class PathView:
         """See `SourceView`."""
         view = self._store.queue_views.get(key)
         if view is None or not view.begin <= offset < view.end:
-            return None
+            return self._store.unqueued_offset(key, offset)
         unit = view.unit(offset)
         return None if unit.size == BLANK_SIZE else unit.offset
 
