@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from itertools import chain
 
-from tests.crashpoints.images import crash_images, killed
+from tests.crashpoints.images import TORN_IN_A_SECTOR, crash_images, killed
 
 IS_LONG = os.environ.get("DLEDGER_CRASH_POINTS") == "long"
 
@@ -51,6 +51,13 @@ class Crashes:
                 self._judge(judge, image, self._crash_again(image.disk, judge) if is_crashed_again else nothing)
             except Exception as error:
                 raise AssertionError(f"{place}: {image.label}: {type(error).__name__}: {error}") from error
+
+    def give_up(self, damage):
+        """A node keeps its voice through every crash of the disk that is assumed: it writes whole sectors."""
+        if not any(TORN_IN_A_SECTOR in label for label in self.labels):
+            raise damage.refusal()
+        self.counts["voices given up"] += 1
+        return TORN_IN_A_SECTOR
 
     def _judge(self, judge, image, before_operation):
         self.labels.append(image.label)

@@ -10,7 +10,6 @@ from dledger.hard_state import HardStateFile
 from dledger.membership_file import MembershipFile, drop_unheld
 from dledger.types import MembershipEntry
 from tests.crashpoints.crashes import IS_LONG, Crashes
-from tests.crashpoints.images import TORN_IN_A_SECTOR
 from tests.crashpoints.workload import CONFIG, DIRECTORY, Log, files_on, unstamped
 
 # One in so many images is also crashed within its recovery.
@@ -30,7 +29,7 @@ class Inspector:
 
     def open(self, promises, disk, before_operation):
         files = files_on(disk, before_operation)
-        store = EntryStore.open(files, DIRECTORY, CONFIG, self.codec, self._give_up)
+        store = EntryStore.open(files, DIRECTORY, CONFIG, self.codec, self.crashes.give_up)
         found = []
         for index in range(store.begin_index, store.last_index + 1):
             entry = store.get(index)
@@ -45,13 +44,6 @@ class Inspector:
         self._check_memberships(MembershipFile.open(files, DIRECTORY).load(), store, log, promises)
         self.counts["entries"] += len(found)
         self.counts["repairs"] += bool(store.recovery_notes)
-
-    def _give_up(self, damage):
-        """A node keeps its voice through every crash of the disk that is assumed: it writes whole sectors."""
-        if not any(TORN_IN_A_SECTOR in label for label in self.crashes.labels):
-            raise damage.refusal()
-        self.counts["voices given up"] += 1
-        return "torn inside a sector"
 
     def _check_memberships(self, saved, store, log, promises):
         """What the file says, without what the log does not hold, is what the log says."""

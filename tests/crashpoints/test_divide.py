@@ -75,7 +75,7 @@ class Conversion:
         self.see(0)
 
     def open(self, files):
-        return Opened("/node", files, Clock(NOW), SIZES)
+        return Opened("/node", files, Clock(NOW), SIZES, give_up=self.crashes.give_up)
 
     def see(self, number):
         self.crashes.see(f"operation {number}", self.disk, self._check)

@@ -6,6 +6,7 @@ from commitlog.divide import LogPlaces, divide_log
 from commitlog.dledger_commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
 from commitlog.old_log import OldLog
 from commitlog.system_records import MessageEntryCodec
+from dledger.damaged_tail import keep_damaged_tail
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.errors import ResponseCode
 from dledger.pending_appends import AppendResult
@@ -101,11 +102,11 @@ class SimpleNode:
 
 
 class Opened:
-    def __init__(self, root, files, clock, sizes=SIZES, store_host=LOOPBACK):
+    def __init__(self, root, files, clock, sizes=SIZES, store_host=LOOPBACK, give_up=keep_damaged_tail):
         codec = MessageEntryCodec(clock=clock, store_host=store_host)
         self.places = LogPlaces(f"{root}/commitlog", f"{root}/dledger-n0", sizes)
         self.divided = divide_log(files, self.places, codec)
-        self.store = EntryStore.open(files, self.places.node_directory, sizes, codec)
+        self.store = EntryStore.open(files, self.places.node_directory, sizes, codec, give_up)
         self.node = SimpleNode(self.store, codec)
         self.old = OldLog.open(files, self.places.old_directory, sizes.data_file_size_bytes, self.divided.divide)
         self.log = DLedgerCommitLog(
