@@ -1,6 +1,7 @@
 """One node of a broker on a simulated disk: settled and opened as a process does it, and driven without a network."""
 
 from collections import Counter
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
@@ -14,6 +15,7 @@ from commitlog.plain_store import PlainStoreConfig, open_plain_store
 from commitlog.system_records import STAMP_AT, STATE_CHANNEL, MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
 from dledger.metrics import NodeMetrics
+from dledger.properties import parse_checked
 from store.store_config import MessageStoreConfig
 from tests.crashpoints.workload import files_on
 from tests.message_stores import numbered
@@ -38,6 +40,8 @@ PLAIN = PlainStoreConfig(log=CommitLogConfig(mapped_file_size=FILE_SIZE), store=
 METRICS = NodeMetrics(CollectorRegistry(), NODE.group, NODE.self_id)
 # What tells who has the store open; nothing of it is data.
 OF_THE_PROCESS = ("/s/lock", "/s/abort", "/s/dledger-n0/lock")
+# Says how often the node was started, with numbers that each start draws.
+IDENTITY = "/s/dledger-n0/identity"
 
 
 class OpenedBroker:
@@ -47,12 +51,14 @@ class OpenedBroker:
         files: of one process.
         clock: stamps records.
         end_opening: called when nothing is left to be opened.
+        is_adopting: entries without the file `identity` are this node's.
     """
 
-    def __init__(self, files, clock, end_opening=lambda: None):
+    def __init__(self, files, clock, end_opening=lambda: None, *, is_adopting=False):
         codec = MessageEntryCodec(lambda: 0)
         self.settled = settle_alone(files, NODE, codec)
-        self.parts = open_parts(files, CONFIG, METRICS, None, clock, None)
+        config = replace(CONFIG, node=replace(NODE, is_adopting=is_adopting))
+        self.parts = open_parts(files, config, METRICS, None, clock, None)
         end_opening()
         self.messages = self.parts.messages
         self.node = SimpleNode(self.parts.entries, self.parts.codec)
@@ -121,13 +127,21 @@ def write_plain(disk, clock, *, is_closed):
 
 
 def contents(disk):
-    """Return all files of a disk as a program sees them, but for those that tell who has it open."""
-    return {
-        f"{path}/{name}": bytes(inode.cache)
-        for path, directory in disk.directories.items()
-        for name, inode in directory.cached.items()
-        if f"{path}/{name}" not in OF_THE_PROCESS
-    }
+    """Return all files of a disk as a program sees them, but for those that tell who has it open or had it before."""
+    return {path: data for path, data in _files(disk) if path not in (*OF_THE_PROCESS, IDENTITY)}
+
+
+def identity_on(disk):
+    """Return (node, group, directory, starts) as a directory says; before the first start (None, None, None, 0)."""
+    content = dict(_files(disk)).get(IDENTITY)
+    found = {} if content is None else parse_checked(content)
+    return (*(found.get(key) for key in ("nodeId", "group", "directoryId")), int(found.get("starts", 0)))
+
+
+def _files(disk):
+    for path, directory in disk.directories.items():
+        for name, inode in directory.cached.items():
+            yield f"{path}/{name}", bytes(inode.cache)
 
 
 def check_queues(broker, messages):

@@ -13,7 +13,7 @@ from commitlog.divide import CASES, OpeningCase, has_entries, was_written_by_jav
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
 from tests.crashpoints.crashes import IS_LONG, Crashes
-from tests.crashpoints.opening import CONFIG, OpenedBroker, check_queues, contents, write_plain
+from tests.crashpoints.opening import CONFIG, NODE, OpenedBroker, check_queues, contents, identity_on, write_plain
 from tests.crashpoints.workload import files_on
 from tests.message_stores import Clock, numbered
 
@@ -101,7 +101,7 @@ STORES = {
         (plain_closed, OpeningCase.OLD_FILES, 1),
         (plain_killed, OpeningCase.OLD_FILES, 29),
         (entries_closed, OpeningCase.ENTRIES, 5),
-        (entries_of_java, OpeningCase.ENTRIES, 127),
+        (entries_of_java, OpeningCase.ENTRIES, 61),
         (entries_killed, OpeningCase.ENTRIES, 17),
         (entries_killed_behind_old_files, OpeningCase.ENTRIES, 17),
     )
@@ -120,14 +120,23 @@ class Opening:
         self.clock = Clock()
         self.disk = SimDisk(Random(1), FaultCounts())
         self.acknowledged = write(self.disk, self.clock)
+        self.is_adopting = write is entries_of_java
         # What the same disk holds when nothing interrupts its opening.
         self.expected = self.finish(deepcopy(self.disk))
 
     def run(self):
         """Crash between any two operations of the opening."""
         files = files_on(self.disk, self.see)
-        OpenedBroker(files, self.clock, lambda: setattr(files, "crash_point", files_on(self.disk).crash_point))
+        self.open(files, self.disk, self.clock)
         self.see(0)
+
+    def open(self, files, disk, clock):
+        """Open a disk; what is done once it is open makes no crash points."""
+
+        def end():
+            files.crash_point = files_on(disk).crash_point
+
+        return OpenedBroker(files, clock, end, is_adopting=self.is_adopting)
 
     def see(self, number):
         self.crashes.see(f"operation {number}", self.disk, self.judge, is_end=number == 0)
@@ -137,8 +146,9 @@ class Opening:
 
     def finish(self, disk, before_operation=lambda _: None):
         """Open a disk, look at what it gives, go on, end in order; return what is on it then."""
-        files, clock = files_on(disk, before_operation), deepcopy(self.clock)
-        broker = OpenedBroker(files, clock, lambda: setattr(files, "crash_point", files_on(disk).crash_point))
+        *_, directory_id, starts = identity_on(disk)
+        clock = deepcopy(self.clock)
+        broker = self.open(files_on(disk, before_operation), disk, clock)
         broker.lead(7)
         assert [each.body for each in broker.found()] == [each.body for each in self.acknowledged]
         check_queues(broker, self.acknowledged)
@@ -150,6 +160,10 @@ class Opening:
         assert check_closed.parts.messages.derived.notes == []
         check_queues(check_closed, [*self.acknowledged, *more])
         check_closed.close()
+        *whose, directory_id_after, starts_after = identity_on(disk)
+        assert whose == [NODE.self_id, NODE.group]
+        assert starts_after == starts + 2
+        assert directory_id in (None, directory_id_after)
         return contents(disk)
 
 
