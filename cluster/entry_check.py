@@ -47,12 +47,13 @@ class EntryCheck:
             yield Finding(Area.FILES, fault.path, 0, *_halves(fault.text), _NO_INDEX, _INDEX_REMEDY)
         units = units_of(self._node)
         unit = next(units, None)
-        last_index, last_term = NO_INDEX, 0
+        first_index, last_index, last_term = NO_INDEX, NO_INDEX, 0
         for entry in entries_of(self._node):
             if isinstance(entry, Fault):
                 yield _of_entry(entry)
                 continue
             self.entry_count += 1
+            first_index = entry.index if first_index == NO_INDEX else first_index
             last_index, last_term = entry.index, entry.term
             while isinstance(unit, Fault) or (unit is not None and unit.slot < entry.index):
                 yield from self._passed(unit)
@@ -69,7 +70,7 @@ class EntryCheck:
         if not self._is_live:
             names = [int(path.name) for path in self._node.glob("data/*") if path.name.isdecimal()]
             check = NodeFilesCheck(ReadOnlyFiles(), str(self._node), has_messages=self._has_messages)
-            yield from check.findings(last_index, last_term, min(names, default=0))
+            yield from check.findings(first_index, last_index, last_term, min(names, default=0))
 
     def _without_unit(self, index: int) -> Iterator[Finding]:
         """Take note of an entry that has no unit; yield the run that it does not continue."""

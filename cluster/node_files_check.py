@@ -51,10 +51,11 @@ class NodeFilesCheck:
         # RocketMQ's programs never write this file; ours do before the first entry.
         self._is_ours = files.exists(self._path(MEMBERSHIP_NAME))
 
-    def findings(self, last_index: int, last_term: int, begin_offset: int) -> Iterator[Finding]:
+    def findings(self, first_index: int, last_index: int, last_term: int, begin_offset: int) -> Iterator[Finding]:
         """Yield what is wrong.
 
         Args:
+            first_index: of the first good entry; -1: there is none.
             last_index: of the last good entry; -1: there is none.
             last_term: of that entry.
             begin_offset: of the first data file; 0 without files.
@@ -62,7 +63,7 @@ class NodeFilesCheck:
         yield from self._check_term(last_index, last_term)
         yield from self._check_checkpoint(last_index)
         yield from self._check_memberships()
-        yield from self._check_head(begin_offset)
+        yield from self._check_head(first_index, begin_offset)
         yield from self._check_old_files()
         yield from self._check_snapshots()
 
@@ -131,13 +132,14 @@ class NodeFilesCheck:
         except StorageFailed:
             return False
 
-    def _check_head(self, begin_offset: int) -> Iterator[Finding]:
+    def _check_head(self, first_index: int, begin_offset: int) -> Iterator[Finding]:
         path = self._path(HEAD_NAME)
         meaning = "where the log begins is not known"
         fault = self._fault(LogHeadFile(self._files, self._directory).load)
         if fault is not None:
             yield _damage(path, "where the log begins, with a checksum that fits", fault, meaning, _LOST_DISK)
-        elif self._is_ours and begin_offset and not self._files.exists(path):
+        # With entry 0 the log is whole: a mixed store of RocketMQ has its old files before that entry.
+        elif self._is_ours and begin_offset and first_index and not self._files.exists(path):
             expected = f"this file, for the first data file begins at {begin_offset}"
             yield _damage(path, expected, "none", meaning, _LOST_DISK)
 

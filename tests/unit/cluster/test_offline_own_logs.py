@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from cluster.cli import app
+from commitlog.old_files import Manifest
 from commitlog.record_encoder import RecordEncoder
+from commitlog.settled_files import save_manifest
 from commitlog.system_records import STAMP_AT, MessageEntryCodec
 from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.types import Member, Membership
+from dledger.hard_state import HardStateFile
+from dledger.identity import IdentityFile
+from dledger.membership_file import MembershipFile
+from dledger.types import NO_INDEX, NO_TERM, HardState, Member, Membership, MembershipEntry
 from store.message import LOOPBACK, Message
 from store.os_files import OsFiles
 from store.topics import DLEDGER_TOPIC
 
 NOW = 1_795_227_552_330
 DATA_FILE_SIZE = 4096
+MEMBERSHIP = Membership((Member("n0", "h:1"),))
 
 
 def dledger(*arguments: object) -> Result:
@@ -30,13 +37,29 @@ def rows(result: Result) -> list[dict[str, object]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
+def open_entries(root: Path, codec: MessageEntryCodec) -> EntryStore:
+    sizes = EntryStoreConfig(DATA_FILE_SIZE, 32 * 100)
+    return EntryStore.open(OsFiles(), node_directory(root), sizes, codec=codec)
+
+
+def node_directory(root: Path) -> str:
+    return str(root / "dledger-n0")
+
+
+def save_small_files(root: Path) -> None:
+    """Write what a node saves before its first entry: whose directory it is, term and vote, members, old files."""
+    files, directory = OsFiles(), node_directory(root)
+    IdentityFile(files, directory).begin("n0", "g", has_past=False, is_adopting=False, draw=random.Random(1).randrange)
+    HardStateFile.open(files, directory).save(HardState(2, "n0"))
+    MembershipFile.open(files, directory).save([MembershipEntry(NO_INDEX, MEMBERSHIP)])
+    save_manifest(files, directory, Manifest(0), is_settled=True)
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Write a log: a no-op, forty messages, a membership and a no-op of the next term among them."""
+    """Write what a node leaves: a no-op, forty messages, a membership and a no-op of the next term among them."""
     codec = MessageEntryCodec(clock=lambda: NOW)
-    entries = EntryStore.open(
-        OsFiles(), str(tmp_path / "dledger-n0"), EntryStoreConfig(DATA_FILE_SIZE, 32 * 100), codec=codec
-    )
+    entries = open_entries(tmp_path, codec)
     encoder = RecordEncoder(LOOPBACK)
 
     def append_own(entry, term: int) -> None:
@@ -53,9 +76,10 @@ def store(tmp_path: Path) -> Path:
         bodies = encoder.prepare(messages).encode_each([n // 2 for n in numbers], NOW + first)
         entries.append(bodies, entries.last_index + 1, 1 + first // 20, stamp_at=STAMP_AT)
         if first == 10:
-            append_own(codec.membership(Membership((Member("n0", "h:1"),))), 1)
+            append_own(codec.membership(MEMBERSHIP), 1)
             append_own(codec.no_op(), 2)
     entries.close()
+    save_small_files(tmp_path)
     return tmp_path
 
 
@@ -104,3 +128,29 @@ def test_byte_that_changed_anywhere_in_an_entry_is_found_for_its_header_has_a_ch
         assert str(file) in result.stderr, at
     file.write_bytes(whole)
     assert dledger("verify", store).exit_code == 0
+
+
+@pytest.mark.parametrize("first_index", [0, 7])
+def test_log_that_begins_late_needs_the_file_that_says_so_unless_it_has_entry_0(
+    tmp_path: Path, first_index: int
+) -> None:
+    """RocketMQ writes no such file, and the entries of its mixed stores begin where the old files end."""
+    codec = MessageEntryCodec(clock=lambda: NOW)
+    entries = open_entries(tmp_path, codec)
+    entries.reset(first_index, 2 * DATA_FILE_SIZE, NO_TERM)
+    own = codec.no_op()
+    entries.append([own.body], first_index, 2, magic=own.magic, channel=own.channel, stamp_at=STAMP_AT)
+    entries.close()
+    save_small_files(tmp_path)
+    assert rebuilt_and_verified(tmp_path).exit_code == 0
+    (tmp_path / "dledger-n0" / "loghead").unlink()
+
+    result = rebuilt_and_verified(tmp_path)
+
+    assert result.exit_code == (1 if first_index else 0), result.output
+    assert ("where the log begins is not known" in result.stderr) == bool(first_index)
+
+
+def rebuilt_and_verified(root: Path) -> Result:
+    assert dledger("rebuild", root, "--index-slots", 100, "--index-items", 400).exit_code == 0
+    return dledger("verify", root)
