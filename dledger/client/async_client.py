@@ -142,7 +142,8 @@ class AsyncLogClient:
             endpoint: read from this node and no other, in any mode.
             prefer_followers: read from some follower while there is one, and spare the leader: it is only asked how
                 far to read.
-            include_internal: deliver the no-ops that new leaders write (magic 2, empty body), too.
+            include_internal: deliver what leaders write themselves, too: no-ops (magic 2, empty body) and memberships
+                (magic 3).
 
         Raises:
             ReadFailed: the read could not begin or go on; `next_index` says where to go on.

@@ -56,7 +56,7 @@ class ReadSession:
         mode: "linearizable" sees all that was acknowledged before; "lease" as well while clocks keep their bound;
             "local" what one node knows.
         is_follower_preferred: read from a follower while there is one.
-        is_internal_included: deliver the no-ops of new leaders, too.
+        is_internal_included: deliver the no-ops and memberships of leaders, too.
         patience_s: how long the read may go without any success before it fails.
         now_s: a monotonic clock.
         random: draws the jitter of pauses.

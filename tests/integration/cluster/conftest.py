@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from cluster.local_cluster import LocalCluster
 from dledger import LogClient
-from tests.waiting import PATIENCE_S
+from dledger.client import AdminClient, AdminFailed
+from tests.waiting import PATIENCE_S, wait_until
 
 # A leader is given up only by who has not heard of it for long, on a busy machine too.
 OPTIONS = {
@@ -25,6 +27,20 @@ OPTIONS = {
 def client_of(endpoints: str) -> LogClient:
     """Return a client that takes no node for lost that is only slow."""
     return LogClient(endpoints, deadline_s=PATIENCE_S, answer_timeout_s=2 * PATIENCE_S)
+
+
+def hand_leadership_on(cluster: LocalCluster) -> None:
+    """Let another node lead, which appends a no-op; a new leader may refuse until it counts its followers."""
+
+    def is_handed_on() -> bool:
+        leader = cluster.wait_for_leader(PATIENCE_S)
+        target = next(node_id for node_id in cluster.node_ids if node_id != leader)
+        with suppress(AdminFailed), AdminClient(cluster.endpoints, deadline_s=PATIENCE_S) as admin:
+            admin.transfer(target)
+            return True
+        return False
+
+    wait_until(is_handed_on, "another node leads")
 
 
 @pytest.fixture(scope="module")

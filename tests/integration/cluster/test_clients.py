@@ -14,8 +14,8 @@ import pytest
 
 from cluster.local_cluster import LocalCluster
 from dledger import Appended, AppendUnknown, AsyncLogClient, LogClient, NotAppended, ReadFailed
-from dledger.entry import MAX_BODY_BYTES
-from tests.integration.cluster.conftest import client_of
+from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL, MAX_BODY_BYTES
+from tests.integration.cluster.conftest import client_of, hand_leadership_on
 from tests.waiting import PATIENCE_S, run, wait_until
 
 
@@ -98,11 +98,15 @@ def test_bad_reads_are_refused_with_the_cause(cluster: LocalCluster, log: LogCli
             stranger.append(b"x")
 
 
-def test_noops_of_leaders_are_hidden_unless_asked_for(log: LogClient) -> None:
+def test_noops_of_leaders_are_hidden_unless_asked_for(cluster: LocalCluster, log: LogClient) -> None:
+    hand_leadership_on(cluster)
     log.append(b"x")
 
     assert {1} == {entry.magic for entry in log.read()}
-    assert {1, 2} == {entry.magic for entry in log.read(include_internal=True)}
+    entries = list(log.read(include_internal=True))
+    assert {ENTRY_NORMAL, ENTRY_NOOP, ENTRY_CONFIG_CHANGE} == {entry.magic for entry in entries}
+    # A group begins with a membership, which gives the group its id.
+    assert (0, ENTRY_CONFIG_CHANGE) == (entries[0].index, entries[0].magic)
 
 
 def test_status_tells_leader_and_followers(cluster: LocalCluster, log: LogClient) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from cluster.local_cluster import LocalCluster
 from cluster.local_node import choose_ports
-from tests.integration.cluster.conftest import OPTIONS, client_of
+from dledger.entry import ENTRY_NOOP
+from tests.integration.cluster.conftest import OPTIONS, client_of, hand_leadership_on
 from tests.waiting import PATIENCE_S, STORY_S, wait_until
 
 
@@ -65,8 +66,20 @@ def test_get_prints_exactly_the_body(cluster: LocalCluster) -> None:
     assert 1 == beyond.returncode
     assert b"410 INDEX_OUT_OF_RANGE" in beyond.stderr
     first = dledger(cluster, "get", 0)
-    assert (0, b"") == (first.returncode, first.stdout)
-    assert b"entry 0 is the no-op" in first.stderr
+    assert 0 == first.returncode
+    # The first entry of a group is the membership that gives the group its id.
+    membership = json.loads(first.stdout)
+    assert list(cluster.node_ids) == [member["id"] for member in membership["members"]]
+    assert membership["groupId"]
+    assert b"entry 0 is a membership entry of term" in first.stderr
+    assert b"not one of a client" in first.stderr
+    hand_leadership_on(cluster)
+    with client_of(cluster.endpoints) as log:
+        log.append(b"after the no-op")
+        no_op = next(entry.index for entry in log.read(include_internal=True) if entry.magic == ENTRY_NOOP)
+    own = dledger(cluster, "get", no_op)
+    assert (0, b"") == (own.returncode, own.stdout)
+    assert b"entry %d is the no-op" % no_op in own.stderr
     # A leader that was elected since has an entry of its own there.
     behind = itertools.count(place.index + 1)
     wait_until(lambda: b"there is no entry" in dledger(cluster, "get", next(behind)).stderr, "the end of the log")

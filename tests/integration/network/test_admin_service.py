@@ -37,10 +37,14 @@ def test_every_node_lists_the_members_and_the_leader_also_how_far_they_are(run: 
         result = await cluster.append(b"one")
         leader = await cluster.heard()
         await cluster.eventually(lambda: all(p.match_index == result.first_index for p in leader.status().peers))
+        # Followers learn of a commit with the leader's next message.
+        nodes = cluster.nodes.values()
+        await cluster.eventually(lambda: all(node.status().commit_index == result.first_index for node in nodes))
         for node in cluster.nodes.values():
             async with served(node) as stub:
                 listed = await stub.ListMembers(admin_pb2.ListMembersRequest(**GROUP))
-                assert (listed.code, listed.membership_index, listed.is_committed) == (200, -1, True)
+                # The first entry of a group is the membership that gives the group its id.
+                assert (listed.code, listed.membership_index, listed.is_committed) == (200, 0, True)
                 assert [(member.id, member.is_voter) for member in listed.members] == [
                     (node_id, True) for node_id in ("n0", "n1", "n2")
                 ]
