@@ -117,9 +117,9 @@ class PendingUnits:
                 continue
             later = self._filling.get(key)
             self.size_bytes += len(tail.data)
-            if later is not None:
-                # Not in place: what met the full disk may still look at it.
-                tail.data = tail.data + later.data
+            # A copy, also where nothing is added: the error of the full disk keeps a view of the bytes for as long as
+            # it lives, and bytes with a view cannot grow.
+            tail.data = tail.data + (b"" if later is None else later.data)
             self._filling[key] = tail
 
     def take(self, key: QueueKey) -> Sequence[Tail]:

@@ -131,6 +131,24 @@ def test_full_disk_loses_nothing_and_the_next_flush_goes_on(tmp_path, queues, di
     assert files_of(tmp_path) == built(tmp_path / "again", [messages(0, 65)])
 
 
+def test_after_a_full_disk_units_are_added_to_those_that_found_no_room(tmp_path, queues, disk):
+    """The error keeps what met the full disk, and with it a look at the units, for as long as somebody keeps it."""
+    queues.append(batch_of(messages(0, 20)))
+    disk.is_full = True
+    ticket = queues.begin_flush()
+    ticket.sync()
+    with pytest.raises(DiskFull) as kept:
+        queues.end_flush(ticket)
+
+    queues.append(batch_of(messages(20, 25)))
+
+    assert (queues.pending_bytes, queues.get(KEY).unit_tuples(0, 100)) == (500, units(0, 25))
+    disk.is_full = False
+    queues.flush()
+    assert files_of(tmp_path) == built(tmp_path / "again", [messages(0, 25)])
+    assert kept.value is ticket.no_room
+
+
 def test_queues_are_full_when_more_waits_than_memory_is_meant_for(queues, monkeypatch):
     assert PENDING_BYTES_MAX >= 1 << 20
     monkeypatch.setattr("store.consume_queues.PENDING_BYTES_MAX", 1000)
