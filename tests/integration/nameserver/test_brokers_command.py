@@ -20,7 +20,8 @@ REGISTRATION = Registration("b0", "c0", 3, 0, "n1", NODES, (TopicQueues("orders"
 def register(*addresses: str) -> None:
     for address in addresses:
         with grpc.insecure_channel(address) as channel:
-            NameServerStub(channel).Register(register_request(REGISTRATION), wait_for_ready=True, timeout=PATIENCE_S)
+            request = register_request(REGISTRATION, REGISTRATION.topics)
+            NameServerStub(channel).Register(request, wait_for_ready=True, timeout=PATIENCE_S)
 
 
 def brokers(*arguments: str, servers: str):

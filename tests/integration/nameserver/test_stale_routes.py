@@ -140,7 +140,7 @@ async def test_a_name_server_that_a_change_has_not_reached_does_not_undo_it() ->
         queues = (NEW, OLD)[number]
         registration = Registration("b0", "c0", 3, 5 - number, "n0", (BrokerNode("n0", "127.0.0.1:1"),), (queues,))
         async with grpc.aio.insecure_channel(servers[-1][1]) as channel:
-            await NameServerStub(channel).Register(register_request(registration))
+            await NameServerStub(channel).Register(register_request(registration, registration.topics))
     (up_to_date, new_address), (behind, old_address) = servers
     try:
         async with RouteFinder([new_address, old_address], InOrder()) as finder:
