@@ -263,7 +263,7 @@ class ConsumeQueue:
         self._queue.attach(self.begin_offset * UNIT_SIZE, (self.max_offset + 1) * UNIT_SIZE)
         self._queue.remove_all()
         self.is_begun = False
-        self.min_offset = self.max_offset = self.max_physical_offset = 0
+        self._parts.begin_offset = self.min_offset = self.max_offset = self.max_physical_offset = 0
 
     def truncate(self, physical_offset: int, is_message: IsMessage | None = None, *, is_durable: bool = True) -> None:
         """Keep, for certain, the units of messages that begin below `physical_offset`; everything else becomes zero.
