@@ -31,7 +31,8 @@ def verify(
 ) -> None:
     """Check a store: every record, checksum, queue unit, index item and chain, and the checkpoint, against the log.
 
-    Of a node of a group also: entries, their index, term and vote, memberships, where the log begins, snapshots.
+    Of a node of a group also: entries, their index, whose directory it is, its peers' directories, term and vote,
+    memberships, where the log begins, snapshots.
 
     Nothing is changed. Each finding names the file, the position, what was expected and found, what it means and what
     to do. The exit code is 1 if there was any. Damage needs you; what is unfinished (after a crash, say) the next

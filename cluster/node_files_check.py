@@ -1,4 +1,4 @@
-"""Checks the small files of a node: term and vote, checkpoint, memberships, where the log begins, snapshots.
+"""Checks the small files of a node: identity, peers, term and vote, checkpoint, memberships, the log's begin, snapshots.
 
 What no entry can tell is read as the node would read it at its start, and compared with the entries.
 """
@@ -10,9 +10,13 @@ from typing import Final
 
 from commitlog.settled_files import FILE_NAME as MANIFEST_NAME
 from commitlog.settled_files import load_manifest
+from dledger.acquaintances import FILE_NAME as PEERS_NAME
+from dledger.acquaintances import met_from
 from dledger.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from dledger.hard_state import FILE_NAME as TERM_NAME
 from dledger.hard_state import HardStateFile
+from dledger.identity import FILE_NAME as IDENTITY_NAME
+from dledger.identity import IdentityFile
 from dledger.log_head import FILE_NAME as HEAD_NAME
 from dledger.log_head import LogHeadFile
 from dledger.membership_codec import MembershipUnreadable
@@ -29,6 +33,9 @@ from store.read_only_files import ReadOnlyFiles
 SNAPSHOT_NAME: Final = "snapshot"
 _NAME_DIGITS: Final = 20
 _LOST_DISK: Final = "See `a lost disk` in docs/operations.md, or restore the file from a backup of this node"
+_ADOPT: Final = (
+    "If it is this node's directory, and an older version ran here or the file was lost, start the node once with --adopt"
+)
 _CHECKPOINT_REMEDY: Final = "The next start of the node checks more entries, and writes it again"
 _ENTRY_REMEDY: Final = (
     "Another node of the group has the entries: see `a lost disk` in docs/operations.md, or restore a backup"
@@ -60,6 +67,8 @@ class NodeFilesCheck:
             last_term: of that entry.
             begin_offset: of the first data file; 0 without files.
         """
+        yield from self._check_identity()
+        yield from self._check_peers()
         yield from self._check_term(last_index, last_term)
         yield from self._check_checkpoint(last_index)
         yield from self._check_memberships()
@@ -69,6 +78,30 @@ class NodeFilesCheck:
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
+
+    def _check_identity(self) -> Iterator[Finding]:
+        path = self._path(IDENTITY_NAME)
+        meaning = "it is not known whose directory this is, and the node does not start"
+        file = IdentityFile(self._files, self._directory)
+        fault = self._fault(file.read)
+        if fault is not None:
+            yield _damage(path, "whose directory this is, with a checksum that fits", fault, meaning, _LOST_DISK)
+        elif not self._files.exists(path) and self._is_ours:
+            yield _damage(path, "this file, for a node of this program has run here", "none", meaning, _ADOPT)
+
+    def _check_peers(self) -> Iterator[Finding]:
+        path = self._path(PEERS_NAME)
+        meaning = "the node does not know which directories it met, and refuses no old copy of one"
+        expected = "the directories of members, with a checksum that fits"
+        try:
+            content = self._files.read_bytes(path)
+            if content is not None:
+                met_from(content)
+        except StorageFailed as error:
+            yield _damage(path, expected, _reason(error), meaning, _LOST_DISK)
+        except ValueError as error:
+            remedy = "The node writes the file again when it meets the other members"
+            yield _damage(path, expected, what_is_wrong(error), meaning, remedy)
 
     def _check_term(self, last_index: int, last_term: int) -> Iterator[Finding]:
         path = self._path(TERM_NAME)

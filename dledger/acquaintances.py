@@ -12,7 +12,7 @@ What nobody remembers nobody can refuse: a copy made within the last life that w
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,8 +70,7 @@ class Acquaintances:
         content = files.read_bytes(opened._path)
         if content is not None:
             try:
-                pairs = parse_checked(content)
-                opened._met = {peer_id: _met_from(text) for peer_id, text in pairs.items()}
+                opened._met = met_from(content)
             except ValueError as error:
                 logger.warning("peers_forgotten file=%r reason=%r", opened._path, str(error))
         return opened
@@ -113,8 +112,24 @@ class Acquaintances:
         if met != known:
             self._met[peer_id] = met
             self._met = {name: each for name, each in self._met.items() if name in self._members}
-            self._files.replace(self._path, format_checked({name: _text_of(each) for name, each in self._met.items()}))
+            self._files.replace(self._path, _content_of(self._met))
         return None
+
+
+def met_from(content: bytes) -> dict[str, Met]:
+    """Return what the file says of each peer.
+
+    Raises:
+        ValueError: `content` is not what was written.
+    """
+    met = {peer_id: _met_from(text) for peer_id, text in parse_checked(content).items()}
+    if content != _content_of(met):
+        raise ValueError(f"{content[:80]!r}, which is not what was written")
+    return met
+
+
+def _content_of(met: Mapping[str, Met]) -> bytes:
+    return format_checked({peer_id: _text_of(each) for peer_id, each in met.items()})
 
 
 def _text_of(met: Met) -> str:

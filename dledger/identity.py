@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
-from dledger.properties import format_checked, parse_checked
+from dledger.properties import format_checked, parse_checked, what_is_wrong
 from store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -117,16 +117,27 @@ class IdentityFile:
         self._files.replace(self._path, _content_of(identity))
         return identity
 
-    def _load(self, node_id: str, group: str) -> Identity | None:
+    def read(self) -> Identity | None:
+        """Return what the file says; None: there is no such file.
+
+        Raises:
+            WrongDirectory: the file is damaged.
+            store.errors.StorageFailed: the file cannot be read.
+        """
         content = self._files.read_bytes(self._path)
         if content is None:
             return None
         try:
-            found = _identity_from(content)
+            return _identity_from(content)
         except (ValueError, KeyError) as error:
             advice = "Restore the file from a backup of this very directory, or give the node an empty directory"
             expected = f"lines {', '.join(_KEYS)} and their checksum"
-            raise WrongDirectory(self._path, expected, repr(error), advice) from error
+            raise WrongDirectory(self._path, expected, what_is_wrong(error), advice) from error
+
+    def _load(self, node_id: str, group: str) -> Identity | None:
+        found = self.read()
+        if found is None:
+            return None
         if (found.node_id, found.group) != (node_id, group):
             raise WrongDirectory(
                 self._path,

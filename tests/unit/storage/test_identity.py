@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from dledger.acquaintances import Acquaintances
+from dledger.acquaintances import Acquaintances, met_from
 from dledger.identity import LIVES_MAX, NUMBER_END, IdentityFile, WrongDirectory
 from dledger.types import Member, Membership, MembershipEntry
 from store.os_files import OsFiles
@@ -131,6 +131,21 @@ def test_copy_that_another_process_uses_is_told_from_the_first(directory, tmp_pa
     (tmp_path / "identity").write_bytes(copy)
 
     assert "another process" in peer.meet(begin(directory))
+
+
+@pytest.mark.parametrize("content", [b"", b"n1=1,1,1\n", b"#checked\nn1=1,1,1\n"])
+def test_what_was_remembered_counts_only_with_its_checksum(directory, tmp_path, peer, caplog, content):
+    path = tmp_path / "n2" / "peers"
+    peer.meet(begin(directory))
+    assert list(met_from(path.read_bytes())) == ["n1"]
+    path.write_bytes(content)
+
+    with pytest.raises(ValueError, match="checksum|what was written"):
+        met_from(content)
+    peer.again()
+    assert "peers_forgotten" in caplog.text
+    assert peer.meet(begin(directory)) is None
+    assert list(met_from(path.read_bytes())) == ["n1"]
 
 
 def test_emptied_directory_is_another_one(directory, tmp_path, peer):
