@@ -82,10 +82,10 @@ def index(
         dledger inspect index /data/store --items --limit 20
         dledger inspect index data/dledger-n0 --from 1000 --limit 20
     """
-    if has_key_index(directory):
-        print_key_index(directory, style, begin, limit, is_by_item=items)
-        return
     with told_store_errors():
+        if has_key_index(directory):
+            print_key_index(directory, style, begin, limit, is_by_item=items)
+            return
         found = units_of(_store(directory))
         shown = (item for item in found if isinstance(item, Fault) or item.slot >= begin)
         if style is Format.TABLE:

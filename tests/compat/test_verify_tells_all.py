@@ -5,6 +5,8 @@ import os
 import random
 import shutil
 import tarfile
+import tempfile
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +16,7 @@ from tests.compat.conftest import FIXTURES
 from tests.message_stores import Clock, numbered, open_small
 from tests.replicated_brokers import configs_in, running_group
 from tests.replicated_brokers import numbered as of_broker
+from tests.waiting import until
 
 SEED = 20261122
 NOBODY = 65534
@@ -69,18 +72,23 @@ def make_plain(root):
 
 
 def make_replicated(root):
+    peers = root / "nodes" / "n0" / "dledger-n0" / "peers"
+
     async def story():
-        async with running_group(configs_in(root, count=1)) as group:
+        async with running_group(configs_in(root / "nodes")) as group:
             await group.start()
             await group.put(*of_broker(range(150)))
             await group.level()
             await group.stop()
+            await group.start()  # nodes greet each other as members of a group that has an id
+            await until(peers.exists, "n0 has met another node")
+            await group.level()
+            await group.stop()
 
     asyncio.run(story())
-    (node,) = root.iterdir()
-    for path in list(node.iterdir()):
+    for path in list((root / "nodes" / "n0").iterdir()):
         path.rename(root / path.name)
-    node.rmdir()
+    shutil.rmtree(root / "nodes")
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +127,9 @@ def is_excused(store, name, damage):
     if damage == "missing" and name.name == first:
         # Without its first file a log looks as one whose oldest messages have expired; ours say where they begin.
         return name.parent.name == "commitlog" or (name.parent.name == "data" and store in JAVA)
+    if damage == "missing" and name.name == "peers":
+        # A node that has met none of its peers yet has no such file.
+        return True
     # The only file of a row, cut where it holds nothing: its size is a setting that is written nowhere.
     return damage == "truncated" and is_alone
 
@@ -182,14 +193,32 @@ def results_as_nobody(folder):
     return told
 
 
+@pytest.fixture
+def readable():
+    """Return a directory that every user may enter, which those of pytest are not."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.mark.parametrize("store", ["raw-dledger", "ours", "replicated"])
+def test_commands_answer_where_a_directory_must_not_be_entered(stores, readable, store):
+    copy = shutil.copytree(stores / store, readable / "closed" / store)
+    for command in COMMANDS:
+        CliRunner().invoke(app, [*command, str(copy)])
+    copy.parent.chmod(0)
+
+    told = results_as_nobody(copy)
+
+    copy.parent.chmod(0o700)
+    assert told == "end"
+
+
 @pytest.mark.parametrize("damage", ["unreadable", "a directory", "garbage", "empty"])
 @pytest.mark.parametrize("store", ["raw-dledger", "ours", "replicated"])
-def test_commands_answer_whatever_stands_in_place_of_a_file(stores, tmp_path_factory, store, damage):
+def test_commands_answer_whatever_stands_in_place_of_a_file(stores, readable, store, damage):
     """An ordinary user may not read every file; no command ends with a traceback."""
-    root = tmp_path_factory.mktemp("readable")
-    for parent in (root, *root.parents[:2]):
-        parent.chmod(0o755)
-    copy = shutil.copytree(stores / store, root / store)
+    copy = shutil.copytree(stores / store, readable / store)
     for command in COMMANDS:  # whatever is imported late: a child of another user may not be able to
         CliRunner().invoke(app, [*command, str(copy)])
     for name in kinds_of(copy):
