@@ -1,4 +1,4 @@
-"""Checks the small files of a node: identity, peers, term and vote, checkpoint, memberships, the log's begin, snapshots.
+"""Checks the small files of a node: identity, peers, term, vote, checkpoint, memberships, log head, snapshots.
 
 What no entry can tell is read as the node would read it at its start, and compared with the entries.
 """
@@ -34,7 +34,8 @@ SNAPSHOT_NAME: Final = "snapshot"
 _NAME_DIGITS: Final = 20
 _LOST_DISK: Final = "See `a lost disk` in docs/operations.md, or restore the file from a backup of this node"
 _ADOPT: Final = (
-    "If it is this node's directory, and an older version ran here or the file was lost, start the node once with --adopt"
+    "If this is the node's own directory for certain, start the node once with --adopt (a damaged file: move it away "
+    "before); else see `a lost disk` in docs/operations.md"
 )
 _CHECKPOINT_REMEDY: Final = "The next start of the node checks more entries, and writes it again"
 _ENTRY_REMEDY: Final = (
@@ -85,7 +86,7 @@ class NodeFilesCheck:
         file = IdentityFile(self._files, self._directory)
         fault = self._fault(file.read)
         if fault is not None:
-            yield _damage(path, "whose directory this is, with a checksum that fits", fault, meaning, _LOST_DISK)
+            yield _damage(path, "whose directory this is, with a checksum that fits", fault, meaning, _ADOPT)
         elif not self._files.exists(path) and self._is_ours:
             yield _damage(path, "this file, for a node of this program has run here", "none", meaning, _ADOPT)
 

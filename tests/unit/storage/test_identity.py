@@ -140,7 +140,7 @@ def test_what_was_remembered_counts_only_with_its_checksum(directory, tmp_path, 
     assert list(met_from(path.read_bytes())) == ["n1"]
     path.write_bytes(content)
 
-    with pytest.raises(ValueError, match="checksum|what was written"):
+    with pytest.raises(ValueError, match=r"checksum|what was written"):
         met_from(content)
     peer.again()
     assert "peers_forgotten" in caplog.text
