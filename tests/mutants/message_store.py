@@ -17,9 +17,9 @@ from tests.mutants.mutant import Mutant, Tests
 PUTTING = "tests/unit/store/test_message_store.py::"
 READING = "tests/unit/store/test_reading.py::"
 RECOVERY = "tests/unit/store/test_derived_recovery.py::"
+LOST = "tests/unit/store/test_lost_files.py::"
 RETENTION = "tests/unit/store/test_store_retention.py::"
 CRASHES = "tests/crashpoints/test_message_store.py::test_nothing_flushed_is_missing_after_a_crash"
-MODEL = "tests/property/test_message_store_model.py::test_store_holds_what_the_model_holds"
 
 
 def queue_offsets_of_a_refused_put_are_lost(patch):
@@ -100,14 +100,18 @@ MUTANTS = (
         "what is read stays",
         Tests(PUTTING + "test_put_that_waits_for_the_disk_ends_with_the_flush"),
     ),
-    Mutant(queues_are_not_cut_after_a_crash, "queues are what the log says", Tests(MODEL)),
-    Mutant(index_is_not_cut_after_a_crash, "the index is what the log says", Tests(MODEL)),
+    Mutant(
+        queues_are_not_cut_after_a_crash,
+        "queues are what the log says",
+        Tests(RECOVERY + "test_queues_that_point_past_the_log_are_cut"),
+    ),
+    Mutant(index_is_not_cut_after_a_crash, "the index is what the log says", Tests(CRASHES + "[put_and_flush]")),
     Mutant(
         checkpoint_promises_what_is_only_dispatched,
         "queues are what the log says",
-        Tests(CRASHES + "[checkpoint_behind_dispatch]"),
+        Tests(LOST + "test_checkpoint_promises_nothing_of_queues_that_a_flush_left_out"),
     ),
-    Mutant(open_store_is_not_marked, "queues are what the log says", Tests(MODEL)),
+    Mutant(open_store_is_not_marked, "queues are what the log says", Tests(CRASHES + "[put_and_flush]")),
     Mutant(
         dispatch_goes_on_where_the_queues_end_for_both,
         "the index is what the log says",

@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant(
         read_ids_begin_alike_in_each_life,
         "linearizable reads",
-        Seeds(("Violation: linearizable read",), with_short_lives),
+        Seeds(("Violation: linearizable read",), with_short_lives, 200),
     ),
     Mutant(
         leader_is_asked_under_the_id_of_the_owner,

@@ -184,7 +184,8 @@ def handshake_takes_who_dials_for_whom_it_is_dialled(patch):
     original = Handshake.answer
 
     def answer(self, asked):
-        return replace(original(self, asked), self_id=asked.self_id)
+        hello, refused = original(self, asked)
+        return replace(hello, self_id=asked.self_id), refused
 
     patch.setattr(Handshake, "answer", answer)
 
@@ -281,10 +282,12 @@ def read_that_goes_on_elsewhere_leaves_an_entry_out(patch):
 
 MUTANTS = (
     Mutant(
-        append_whose_place_another_took_is_answered_with_success, "outcomes are so", ShellSeeds(LOST, with_elections)
+        append_whose_place_another_took_is_answered_with_success,
+        "outcomes are so",
+        ShellSeeds(LOST, with_elections, 60),
     ),
     Mutant(append_that_waits_too_long_is_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_cuts)),
-    Mutant(append_that_is_cut_off_is_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_elections, 60)),
+    Mutant(append_that_is_cut_off_is_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_elections, 100)),
     Mutant(appends_of_a_node_that_stops_are_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_failing_disks)),
     Mutant(appends_do_not_hear_of_truncations, "outcomes are so", ShellSeeds(FAILED + LOST, with_elections)),
     Mutant(service_reads_what_the_node_knows, "reads are linearizable", ShellSeeds(READ, with_stale_leaders)),

@@ -11,7 +11,16 @@ from store.errors import CorruptData, ForeignFile, WrongFileSize
 from store.message import Message
 from store.os_files import OsFiles
 from store.queue_unit import UNIT, UNIT_SIZE
-from tests.message_stores import SMALL, change_checkpoint, derived_files, open_small, queued, rebuilt_files
+from tests.message_stores import (
+    SMALL,
+    Clock,
+    change_checkpoint,
+    derived_files,
+    numbered,
+    open_small,
+    queued,
+    rebuilt_files,
+)
 from tests.unit.store.damage import be_killed, last_of, lower_checkpoint, overwrite
 
 # ------------------------------------------------------------------------------------------- promises that are too high
@@ -72,6 +81,31 @@ def test_sealed_promise_is_bounded_by_where_the_queues_end(root, tmp_path):
     open_small(root).close()
 
     assert derived_files(root) == expected
+
+
+def test_checkpoint_promises_nothing_of_queues_that_a_flush_left_out(tmp_path):
+    """A flush of queues with a page of units to write leaves others in memory; their messages may be the older ones."""
+    clock = Clock()
+    store = open_small(tmp_path / "killed", clock=clock)
+    store.messages.put(Message("seldom", b"x"))
+    clock.pass_s(10)
+    for number in range(-(-4096 // UNIT_SIZE)):
+        # Large ones: times are looked up by files of the log, so the promise must lie in another file.
+        store.messages.put(numbered(number, "often", queues=1, body_size=1000))
+        clock.pass_s(0.1)
+    store.keeper.flush_log()
+    store.messages.dispatch()
+    ticket = store.messages.begin_flush(1)
+    ticket.sync()
+    store.messages.end_flush(ticket)
+    store.keeper.save_checkpoint()
+    shutil.copytree(tmp_path / "killed", tmp_path / "found")
+    store.close()
+
+    found = open_small(tmp_path / "found", clock=clock)
+
+    assert {key: len(rows) for key, rows in queued(found).items()} == {("often", 0): 205, ("seldom", 0): 1}
+    found.close()
 
 
 def test_promise_is_withdrawn_before_queues_are_built_again(root, monkeypatch):
