@@ -6,6 +6,10 @@ with a checksum (see `dledger.properties`): the id of the directory that was met
 its life then (`dledger.identity`). Who comes with an older life of that directory runs on a copy of it: what the node
 acknowledged since is missing there, and it may vote again where it has voted. It is refused.
 
+A greeting of an earlier life may also be late: its process wrote it and died, and the next life was met first. Such a
+life is one that the newer one told of, which that of a copy is not: each start draws another number. It is refused all
+the same, for the newer one may run on a copy; but the warning does not claim that a directory is old.
+
 What nobody remembers nobody can refuse: a copy made within the last life that was met looks like the next start.
 """
 
@@ -56,6 +60,8 @@ class Acquaintances:
         self._path = f"{directory}/{FILE_NAME}"
         self._members: frozenset[str] = frozenset()
         self._met: dict[str, Met] = {}
+        # What the last one told. Not saved: what a peer sent before it was met by an earlier process never comes here.
+        self._lives: dict[str, tuple[int, ...]] = {}
 
     @classmethod
     def open(cls, files: Files, directory: str, own: Identity) -> Acquaintances:
@@ -88,6 +94,14 @@ class Acquaintances:
         """Say whether who names `group_id` belongs to this very group; nobody can while we know of none."""
         return group_id == self.group_id != NO_GROUP
 
+    def is_late(self, peer_id: str, directory_id: int, starts: int, lives: Sequence[int]) -> bool:
+        """Say whether a member that proved its group greets from a life which a newer one, met already, told of."""
+        known = self._met.get(peer_id)
+        if peer_id not in self._members or known is None or not lives or known.directory_id != directory_id:
+            return False
+        told, behind = self._lives.get(peer_id, ()), known.starts - starts
+        return 0 < behind < len(told) and told[-1 - behind] == lives[-1]
+
     def fault_of(self, peer_id: str, directory_id: int, starts: int, lives: Sequence[int]) -> str | None:
         """Say, for people, what is wrong with the directory of a member that proved its group; else remember it.
 
@@ -109,9 +123,11 @@ class Acquaintances:
                     "empty one: it is filled again"
                 )
         met = Met(directory_id, starts, lives[-1])
+        self._lives[peer_id] = tuple(lives)
         if met != known:
             self._met[peer_id] = met
             self._met = {name: each for name, each in self._met.items() if name in self._members}
+            self._lives = {name: told for name, told in self._lives.items() if name in self._members}
             self._files.replace(self._path, _content_of(self._met))
         return None
 

@@ -41,6 +41,18 @@ class OldDirectory(PeerRefused):
         super().__init__(ResponseCode.OLD_DIRECTORY, message)
 
 
+class LateGreeting(PeerRefused):
+    """A greeting of a life which a newer one went on from, and that one was met already; only its log is milder."""
+
+    def __init__(self, peer_id: str, starts: int) -> None:
+        super().__init__(
+            ResponseCode.OLD_DIRECTORY,
+            f"{peer_id} greets from its start {starts}, and a later start, which went on from that one, was met here. "
+            "The greeting came late; or, if that process still runs, another one uses a copy of its directory: then "
+            "stop both, and start one of them with an empty directory: it is filled again",
+        )
+
+
 class Handshake:
     """This node's side of the greeting.
 
@@ -192,6 +204,8 @@ class Handshake:
                 f"of {hello.self_id} to another of this name, {hello.group_id:016x}. One of the two nodes was given "
                 "a directory of another group: give it its own, or an empty one, which is filled again",
             )
+        if known.is_late(hello.self_id, hello.directory_id, hello.starts, hello.lives):
+            raise LateGreeting(hello.self_id, hello.starts)
         fault = known.fault_of(hello.self_id, hello.directory_id, hello.starts, hello.lives)
         if fault is not None:
             raise PeerRefused(ResponseCode.OLD_DIRECTORY, fault)

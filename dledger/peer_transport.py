@@ -54,7 +54,7 @@ from dledger.origin import Origin
 from dledger.peer_connection import PeerConnection
 from dledger.peer_dialer import Dialer
 from dledger.peer_frames import BadFrame
-from dledger.peer_handshake import Handshake, OldDirectory, PeerRefused
+from dledger.peer_handshake import Handshake, LateGreeting, OldDirectory, PeerRefused
 from dledger.peer_link import ACCEPTED_BULK, ACCEPTED_CONTROL, DIALLED_BULK, DIALLED_CONTROL, PeerLink, slot_of
 from dledger.strangers import Strangers
 
@@ -361,7 +361,8 @@ class PeerTransport:
 
     def _complain(self, peer_id: str, connection: PeerConnection, error: DLedgerError) -> None:
         side = "we dialled" if connection.is_dialled else "it dialled"
-        kind = "refused" if isinstance(error, PeerRefused) else type(error).__name__
+        is_refused = isinstance(error, PeerRefused) and not isinstance(error, LateGreeting)
+        kind = "refused" if is_refused else type(error).__name__
         self._log_once(peer_id, f"{kind} ({side}): {error}")
 
     def _log_once(self, peer_id: str, text: str) -> None:

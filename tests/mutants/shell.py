@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import dledger.client.append_pump
+from dledger.acquaintances import Acquaintances
 from dledger.client.append_pump import AppendPump
 from dledger.client.outcomes import NotAppended, Refused
 from dledger.client.reading import ReadSession
@@ -190,6 +191,10 @@ def handshake_takes_who_dials_for_whom_it_is_dialled(patch):
     patch.setattr(Handshake, "answer", answer)
 
 
+def late_greeting_is_called_an_old_copy(patch):
+    patch.setattr(Acquaintances, "is_late", lambda *_: False)
+
+
 def lost_connection_is_not_dialled_again(patch):
     original = PeerLink.dial_again
 
@@ -301,6 +306,7 @@ MUTANTS = (
     Mutant(turn_loses_what_came_while_the_driver_worked, "liveness", ShellSeeds(STUCK)),
     Mutant(begin_of_a_frame_is_lost_between_two_reads, "frames are whole", ShellSeeds(STUCK)),
     Mutant(handshake_takes_who_dials_for_whom_it_is_dialled, "peers know each other", ShellSeeds(STUCK)),
+    Mutant(late_greeting_is_called_an_old_copy, "warnings are so", ShellSeeds(STUCK, with_elections, 60)),
     Mutant(lost_connection_is_not_dialled_again, "liveness", ShellSeeds(STUCK, with_elections)),
     Mutant(answers_of_a_stream_are_given_to_the_first_that_waits, "outcomes are so", ShellSeeds(OUTCOME)),
     Mutant(client_tries_again_what_may_have_been_appended, "nothing twice", ShellSeeds(OUTCOME, with_elections)),

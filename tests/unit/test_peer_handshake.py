@@ -16,7 +16,7 @@ from dledger.errors import ResponseCode
 from dledger.identity import IdentityFile
 from dledger.origin import RawOrigin
 from dledger.peer_frames import Hello
-from dledger.peer_handshake import Handshake, OldDirectory, PeerRefused
+from dledger.peer_handshake import Handshake, LateGreeting, OldDirectory, PeerRefused
 from dledger.types import MembershipEntry
 from store.os_files import OsFiles
 
@@ -166,3 +166,20 @@ def test_node_on_an_old_copy_is_told_so_and_nobody_else_can_stop_it(tmp_path: Pa
     with pytest.raises(PeerRefused) as doubted:
         n1.check_answer(replace(answer, group_id=0), "n0")
     assert not isinstance(doubted.value, OldDirectory)
+
+
+def test_late_greeting_of_a_life_that_a_newer_one_goes_on_from_is_not_called_an_old_copy(tmp_path: Path) -> None:
+    """Its process wrote it and died; the next one was met first."""
+    n0, dead = knowing(config("n0"), tmp_path), knowing(config("n1"), tmp_path)
+    alive = knowing(config("n1"), tmp_path)
+    assert n0.answer(alive.hello("n0", is_bulk=False))[1] is None
+
+    answer, refused = n0.answer(dead.hello("n0", is_bulk=False))
+
+    assert isinstance(refused, LateGreeting)
+    # Its process should be dead; one that still runs is told, and stops.
+    with pytest.raises(OldDirectory, match="uses a copy"):
+        dead.check_answer(answer, "n0")
+    with pytest.raises(LateGreeting):
+        n0.check_answer(dead.answer(n0.hello("n1", is_bulk=False))[0], "n1")
+    assert n0.answer(alive.hello("n0", is_bulk=False))[1] is None
