@@ -146,10 +146,12 @@ class _Sending:
             else:
                 queues = [(target, queue_id) for target in dict.fromkeys(target for target, _ in self._queues)]
             put_count += self._put(group, self._in_turn(queues))
+        from cluster.client.queue_choice import queue_of_key  # noqa: PLC0415  (gRPC is slow to load)
+
         by_target: dict[Target, list[tuple[Outgoing, int]]] = defaultdict(list)
         for message in messages:
             if self._is_by_key(message):
-                target, queue_id = queue_of_text(self._queues, message.queue_key or "")
+                target, queue_id = queue_of_key(self._queues, message.queue_key or "")
                 by_target[target].append((message, queue_id))
         for target, chosen in by_target.items():
             queue_ids = [queue_id for _, queue_id in chosen]
@@ -211,10 +213,3 @@ class _Sending:
                 self._lost.discard(target.broker)
                 return len(messages)
         raise next(reversed(tried.values()))
-
-
-def queue_of_text(queues: Sequence[Queue], text: str) -> Queue:
-    """Return the queue of all messages with this text: the same one for as long as `queues` are the same."""
-    from store.java_hash import java_hash, positive_hash  # noqa: PLC0415
-
-    return queues[positive_hash(java_hash(text)) % len(queues)]

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from cluster.route_table import BrokerRoute
 from cluster.topic_config import PERMISSION_READ, PERMISSION_WRITE
 from store.java_hash import java_hash, positive_hash
+
+# A queue as its user has it: messages of one key must find the same one, whoever sends them.
+Queue = TypeVar("Queue")
 
 _TOPICS_MAX: Final = 10_000
 _START_END: Final = 1 << 16
@@ -49,7 +52,7 @@ def _queues(counts: Iterable[tuple[BrokerRoute, int]]) -> tuple[BrokerQueue, ...
     )
 
 
-def queue_of_key(queues: Sequence[BrokerQueue], key: str) -> BrokerQueue:
+def queue_of_key(queues: Sequence[Queue], key: str) -> Queue:
     """Return the queue of all messages with this key: the same for as long as `queues` are the same."""
     return queues[positive_hash(java_hash(key)) % len(queues)]
 

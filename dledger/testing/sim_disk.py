@@ -17,7 +17,7 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dledger.testing.faults import Fault
 from dledger.testing.sim_inode import Inode
@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 
 SECTOR_SIZE_BYTES = 512
 UNLIMITED_BYTES = 1 << 60
+
+
+class Digest(Protocol):
+    """What `hashlib` makes."""
+
+    def update(self, data: bytes | bytearray, /) -> None:
+        """Take these bytes in."""
+        ...
 
 
 class Survival(Enum):
@@ -198,6 +206,19 @@ class SimDisk:
         for directory in self.directories.values():
             for inode in (*directory.durable.values(), *directory.cached.values()):
                 inode.unflip()
+
+    def add_to(self, digest: Digest, name: str) -> None:
+        """Add the content of every file, cached and durable, to a digest that tells runs apart.
+
+        Args:
+            digest: of `hashlib`.
+            name: of the machine.
+        """
+        for path, directory in sorted(self.directories.items()):
+            for file_name, inode in sorted(directory.cached.items(), key=lambda item: item[0]):
+                digest.update(f"{name}{path}/{file_name}".encode())
+                digest.update(inode.cache)
+                digest.update(inode.durable)
 
     def _draw_survival(self) -> Survival:
         return self._random.choices(tuple(Survival), weights=(3, 1, 2, 4))[0]

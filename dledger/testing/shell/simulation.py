@@ -260,11 +260,7 @@ class ShellSimulation:
         """Hash every file of every disk, the counts, and the next random number (which tells of all before it)."""
         digest = hashlib.sha256()
         for machine in self._machines.values():
-            for path, directory in sorted(machine.disk.directories.items()):
-                for name, inode in sorted(directory.cached.items(), key=lambda item: item[0]):
-                    digest.update(f"{machine.node_id}{path}/{name}".encode())
-                    digest.update(inode.cache)
-                    digest.update(inode.durable)
+            machine.disk.add_to(digest, machine.node_id)
         world = self._world
         counters = (world.scheduler.event_count, world.scheduler.now_us, self._network_random.random())
         digest.update(repr((counters, world.tally.as_dict(), world.disk_counts.as_dict())).encode())
