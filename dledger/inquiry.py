@@ -57,7 +57,7 @@ class InquiryAnswers(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self, transport: asyncio.Transport, peer_id: str, answerer: Answerer, inquiries: set[InquiryAnswers]
+        self, transport: asyncio.Transport, peer_id: str, answerer: Answerer, inquiries: dict[InquiryAnswers, None]
     ) -> None:
         self._transport = transport
         self._peer_id = peer_id
@@ -69,7 +69,7 @@ class InquiryAnswers(asyncio.BufferedProtocol):
         self._has_question = asyncio.Event()
         self._may_write = asyncio.Event()
         self._may_write.set()
-        inquiries.add(self)
+        inquiries[self] = None
         transport.set_protocol(self)
         self._task = asyncio.get_running_loop().create_task(self._answer_all())
 
@@ -109,7 +109,7 @@ class InquiryAnswers(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (the other side asks again if it likes)
         """Forget the connection."""
-        self._inquiries.discard(self)
+        self._inquiries.pop(self, None)
         self._task.cancel()
 
     async def _answer_all(self) -> None:
@@ -202,7 +202,7 @@ class InquiryServer:
         self.handshake = Handshake(config, lambda _: False, None)
         self._address = config.self_address
         self._answerer = answerer
-        self._inquiries: set[InquiryAnswers] = set()
+        self._inquiries: dict[InquiryAnswers, None] = {}
         self._strangers = Strangers()
         self._server: asyncio.Server | None = None
 
@@ -257,7 +257,7 @@ class InquiryServer:
 
 
 def take_over(
-    transport: asyncio.BaseTransport, peer_id: str, answerer: Answerer, inquiries: set[InquiryAnswers]
+    transport: asyncio.BaseTransport, peer_id: str, answerer: Answerer, inquiries: dict[InquiryAnswers, None]
 ) -> None:
     """Answer on a connection that was greeted as an inquiry, from now on; one too many is ended."""
     if len(inquiries) >= INQUIRIES_MAX:

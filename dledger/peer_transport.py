@@ -138,9 +138,10 @@ class PeerTransport:
         self._handshake = Handshake(config, self._has_place_for, origin, acquaintances)
         self._origin = origin
         self._random = random
-        self._inquiries: set[InquiryAnswers] = set()
+        # Ordered, as all that is walked through: the order of a set differs between processes.
+        self._inquiries: dict[InquiryAnswers, None] = {}
         self._links: dict[str, PeerLink] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[asyncio.Task[None], None] = {}
         self._strangers = Strangers()
         self._complaints: set[tuple[str, str]] = set()
         self._server: asyncio.Server | None = None
@@ -328,8 +329,8 @@ class PeerTransport:
 
     def _forget(self, peer_id: str, error: DLedgerError) -> None:
         for task in self._links.pop(peer_id).end(error):
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._ending[task] = None
+            task.add_done_callback(self._ending.pop)
 
     def _forget_silent_guests(self) -> None:
         """Forget guests that are silent, and those beyond the bound, which members that left may exceed."""

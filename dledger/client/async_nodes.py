@@ -90,13 +90,15 @@ class AsyncNodes:
         asked = self.tracker.addresses
         tasks = {asyncio.ensure_future(self.ask(address, timeout_s)): address for address in asked}
         answers: dict[str, StatusResponse | str] = {}
-        waiting = set(tasks)
+        waiting = list(tasks)
         try:
             while waiting and not (is_hasty and is_enough(answers, len(asked))):
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 # In the order of the addresses: the first of equal answers is taken.
-                answers.update({address: task.result() for task, address in tasks.items() if task in done})
+                answers.update({tasks[task]: task.result() for task in waiting if task in done})
+                waiting = [task for task in waiting if task not in done]
         finally:
+            # Also in that order, and not in the order of a set, which differs between processes.
             for task in waiting:
                 task.cancel()
             if waiting:

@@ -58,11 +58,14 @@ async def next_to_ask_soon(channels: Sequence[grpc.aio.Channel]) -> grpc.aio.Cha
     if len(channels) == 1 or await _answers_soon(channels[0], PATIENCE_S):
         return channels[0]
     tries = {asyncio.ensure_future(_answers_soon(channel, ATTEMPT_S)): channel for channel in channels}
-    waiting = set(tries)
+    waiting = list(tries)
     try:
         while waiting:
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            # In the order of the channels: of two that answer at once, the first is taken in every process.
+            ended = [task for task in waiting if task in done]
+            waiting = [task for task in waiting if task not in done]
+            for task in ended:
                 if task.result():
                     return tries[task]
     finally:

@@ -16,7 +16,7 @@ import sys
 from asyncio import events
 from collections import deque
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -77,7 +77,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._after_step = after_step
         self._ready: deque[asyncio.Handle] = deque()
         self._is_step_due = False
-        self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+        # Ordered: the order of a set differs between processes.
+        self._tasks: WeakKeyDictionary[asyncio.Task[Any], None] = WeakKeyDictionary()
         # What the running step has spent on blocking work, and until when, by this machine's clock, the next one waits
         # for it: the clock must never be seen to go back.
         self._spent_us = 0
@@ -100,7 +101,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def kill(self) -> list[asyncio.Task[Any]]:
         """Take no step ever again; return the tasks that were left, for the owner to bury at the end of the run."""
-        left = list(asyncio.all_tasks(self))
+        left = [task for task in self._tasks if not task.done()]
         self.is_dead = True
         self._ready.clear()
         return left
@@ -226,7 +227,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[Any]:
         """Run `coro` in a task."""
         task = asyncio.Task(coro, loop=self, name=name, context=context)
-        self._tasks.add(task)
+        self._tasks[task] = None
         return task
 
     async def create_server(  # type: ignore[override]
