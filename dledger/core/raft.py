@@ -8,6 +8,7 @@ comes back. The rules live beside this file: `election` (who leads), `leader` an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dledger.core import (
     catch_up,
@@ -243,14 +244,18 @@ class Raft(RaftStatus):
         """Compare terms (Raft §5.1), then let the message's own rule decide.
 
         Who leads or wants to need not be a member as far as we know: its membership may be newer (dissertation §4.1).
-        Whatever else comes from a stranger, such as a node that was removed, raises no term. Nor does a request for a
-        read index: it names no group, so anybody could depose a leader with it. An old leader learns of the newer term
-        from the next leader's messages, and answers no read before a quorum follows it.
+        Whatever else comes from a stranger, such as a node that was removed, raises no term. Nor do a
+        request for a read index and its answer: they name no group, so that a node of another group with the name of a
+        member could depose a leader with them. An old leader learns of the newer term from the next leader's messages,
+        and answers no read before a quorum follows it; a read for which the wrong leader was asked is refused.
         """
         state = self.state
         is_pre_vote_grant = isinstance(message, VoteResponse) and message.is_pre_vote and message.is_granted
         if message.term > state.term and not is_pre_vote_grant:
             is_leader = isinstance(message, LEADERS_MESSAGES)
+            if isinstance(message, ReadIndexResponse):
+                reads.on_response(state, sender, replace(message, index=NO_INDEX))
+                return
             if isinstance(message, ReadIndexRequest) or (not is_leader and not self._knows(sender)):
                 return
             transitions.see_term(state, message.term, sender if is_leader else None)

@@ -35,6 +35,9 @@ class Trouble(StrEnum):
     MUTE = "mute"
     MISDIRECT_WRITE = "misdirect_write"
     FAIL_READ = "fail_read"
+    EXCHANGE = "exchange"
+    LOSE_IDENTITY = "lose_identity"
+    PUT_FOREIGN = "put_foreign"
 
 
 class Chore(StrEnum):
@@ -46,6 +49,14 @@ class Chore(StrEnum):
     CONFUSE_MEMBERS = "confuse_members"
 
 
-# Only a focus brings these; the draws of all other runs are those of before they existed.
-LATER_TROUBLES = (Trouble.CUT_HEAD, Trouble.MUTE, Trouble.MISDIRECT_WRITE, Trouble.FAIL_READ)
+# What operators do to directories (`dledger.testing.strange_troubles`).
+DIRECTORY_TROUBLES = (Trouble.EXCHANGE, Trouble.LOSE_IDENTITY, Trouble.PUT_FOREIGN)
+# Drawn apart from the others, or brought by a focus: the draws of all other runs are those of before they existed.
+LATER_TROUBLES = (
+    Trouble.CUT_HEAD,
+    Trouble.MUTE,
+    Trouble.MISDIRECT_WRITE,
+    Trouble.FAIL_READ,
+    *DIRECTORY_TROUBLES,
+)
 LATER_CHORES = (Chore.CONFUSE_MEMBERS,)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dledger.core.quorum import quorum_of
 from dledger.testing.faults import Fault, Violation
 from dledger.testing.sim_disk import SECTOR_SIZE_BYTES
+from dledger.types import NO_GROUP
 
 if TYPE_CHECKING:
     from random import Random
@@ -52,7 +53,7 @@ class Damage:
         self._settled: dict[str, Membership] = {}
         self._incarnations: dict[str, int] = {}
         self._former_incarnations: dict[str, int] = {}
-        self._dead: set[str] = set()
+        self._absent: set[str] = set()
         self.changing: set[str] = set()
         self._founded: set[str] = set()
 
@@ -73,16 +74,25 @@ class Damage:
 
     @property
     def lost(self) -> list[str]:
-        """Nodes with a damaged disk, those that lost what they had and are not heard in the group yet, and the dead."""
-        gone = self._damaged | self._voiceless | self._dead
+        """Nodes with a damaged disk, those that lost what they had and have no vote again yet, and those taken away."""
+        gone = self._damaged | self._voiceless | self._absent
         return [node_id for node_id in self._disks if node_id in gone]
 
-    def bury(self, node_id: str) -> bool:
-        """Say whether the group can do without this node for good; then it must, from now on."""
+    def take_away(self, node_id: str) -> bool:
+        """Say whether the group can do without this node; then it must, from now on, until it is given back."""
         is_spared = self.can_lose(node_id)
         if is_spared:
-            self._dead.add(node_id)
+            self._absent.add(node_id)
         return is_spared
+
+    def is_group_known(self) -> bool:
+        """Say whether every founder keeps the id of its group: before, it believes whoever its settings name."""
+        settled = [self._settled.get(node_id) for node_id in self._founders]
+        return all(membership is not None and membership.group_id != NO_GROUP for membership in settled)
+
+    def give_back(self, node_id: str) -> None:
+        """Note that a node that was taken away is there again, with all that it had."""
+        self._absent.discard(node_id)
 
     def runs(self, node_id: str, raft: Raft) -> list[str]:
         """Look at what a running node believes of the group and of itself; return which nodes count again by that."""

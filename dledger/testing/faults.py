@@ -46,6 +46,10 @@ class Fault(StrEnum):
     REPLAYED_AFTER_RESTART = "replayed_after_restart"
     CLOGGED = "clogged"
     LATE = "late"
+    FRAME_REFUSED = "frame_refused"
+    PAYLOAD_DAMAGED = "payload_damaged"
+    DIRECTORY_REFUSED = "directory_refused"
+    FOREIGN_DIRECTORY = "foreign_directory"
 
 
 class FaultCounts:

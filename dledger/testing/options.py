@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from dledger.core.config import RaftConfig
-from dledger.testing.choices import LATER_CHORES, LATER_TROUBLES, Chore, Trouble
+from dledger.testing.choices import DIRECTORY_TROUBLES, LATER_CHORES, LATER_TROUBLES, Chore, Trouble
 from dledger.testing.focus import with_focus
 from dledger.testing.sim_network import NetworkOptions
 
@@ -20,6 +20,8 @@ _INDEX_UNIT_SIZE_BYTES = 32
 # A group begins with all of its voters; where things go wrong before, many runs would never get going.
 _PEACE_SHARE = 0.8
 _MESSAGE_LOG_SHARE = 0.4
+_STRANGE_SHARE = 0.15
+_DAMAGED_FRAMES_SHARE = 0.15
 _TRUE_PPM = 1_000_000
 _DRIFT_MAX_PPM = 60_000
 # True clocks, clocks that are off by as much as bad hardware is, and clocks that nothing may depend on.
@@ -123,6 +125,7 @@ class SimOptions:
                 ("duplicate", network.duplicate_rate),
                 ("spike", network.spike_rate),
                 ("replay", network.replay_rate),
+                ("damage", network.damage_rate),
             )
             if rate
         )
@@ -156,7 +159,17 @@ def draw_options(seed: int, node_count: int | None = None, *, is_focused: bool =
     if not is_focused:
         return options
     options = replace(options, dead_max=Random(f"{seed}/options of the dead").choice((0, 0, 1, 2)))
-    return with_focus(options, Random(f"{seed}/options of focus"))
+    options = with_focus(options, Random(f"{seed}/options of focus"))
+    return _with_strangeness(options, Random(f"{seed}/options of strangeness"))
+
+
+def _with_strangeness(options: SimOptions, random: Random) -> SimOptions:
+    """Let operators mistake directories, and let bytes change on their way, each in some runs of any shape."""
+    if random.random() < _STRANGE_SHARE:
+        options = replace(options, troubles=(*options.troubles, *DIRECTORY_TROUBLES))
+    if random.random() < _DAMAGED_FRAMES_SHARE:
+        options = replace(options, network=replace(options.network, damage_rate=random.choice((0.001, 0.01))))
+    return options
 
 
 def _with_chores(options: SimOptions, random: Random) -> SimOptions:

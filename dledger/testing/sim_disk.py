@@ -94,6 +94,11 @@ class IoTrouble:
         self._remaining = operations
         self._is_lasting = is_lasting
 
+    @property
+    def is_armed(self) -> bool:
+        """Whether an operation to come is refused."""
+        return self._remaining > 0
+
     def heal(self) -> None:
         """Refuse nothing any more."""
         self._remaining = 0

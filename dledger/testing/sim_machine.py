@@ -6,8 +6,9 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from dledger.identity import WrongDirectory
 from dledger.testing.checks import node_directory
-from dledger.testing.faults import Fault, SimulatedCrash
+from dledger.testing.faults import Fault, SimulatedCrash, Violation
 from dledger.testing.log_checks import Fall
 from dledger.testing.options import Trouble
 from dledger.testing.sim_clock import SimClock
@@ -19,6 +20,8 @@ from store.errors import DiskFull, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from dledger.testing.stranger import Stranger
 
 # Longer than any run: the sync ends only with the process.
 STUCK_FOR_EVER_US = 1 << 40
@@ -37,6 +40,8 @@ class SimMachine:
         process: the running node; None while it is down.
         sync_delay_us: how much longer a sync takes now.
         clock: its clocks; they outlive its processes.
+        is_adopting: the operator says that the directory is this node's, although it does not say so itself.
+        stranger: runs under this node's name, which is down meanwhile; as a rule None.
     """
 
     def __init__(self, world: World, node_id: str, disk: SimDisk, on_down: Callable[[SimMachine], None]) -> None:
@@ -44,6 +49,8 @@ class SimMachine:
         self.disk = disk
         self.process: SimProcess | None = None
         self.sync_delay_us = 0
+        self.is_adopting = False
+        self.stranger: Stranger | None = None
         self.clock = SimClock(world.scheduler, world.options.clock_rates_ppm[world.options.all_ids.index(node_id)])
         self._world = world
         self._on_down = on_down
@@ -52,6 +59,11 @@ class SimMachine:
         self._is_death_a_power_cut = False
         self._fall_since = Fall()
 
+    @property
+    def listener(self) -> SimProcess | None:
+        """The process that gets what is sent to this node."""
+        return self.process if self.stranger is None else self.stranger.process
+
     def boot(self, *, die_after: int = 0) -> None:
         """Start a process if none runs; `die_after` > 0: it dies in that operation if its start has so many.
 
@@ -59,7 +71,7 @@ class SimMachine:
             store.errors.StoreError: recovery refuses what is on the disk.
             Violation: what recovery found is not what was promised.
         """
-        if self.process is not None:
+        if self.process is not None or self.stranger is not None:
             return
         world = self._world
         is_damaged = world.checks.damage.is_damaged(self.node_id)
@@ -85,6 +97,7 @@ class SimMachine:
         if world.checks.damage.look_again(self.node_id):
             world.counts.add(Fault.DAMAGE_MENDED)
         self._fall_since = Fall()
+        self.is_adopting = False
         self.process = process
         world.network.started(self.node_id)
         process.run()
@@ -123,6 +136,22 @@ class SimMachine:
         is_replaced = Trouble.WIPE in world.options.troubles and self._random.random() < 0.5
         if is_replaced and world.checks.damage.can_lose(self.node_id):
             self.wipe()
+
+    def must_refuse(self) -> None:
+        """Try to start on a directory that is not known to be this node's.
+
+        Raises:
+            Violation: the node starts.
+        """
+        world = self._world
+        files = SimFiles(self.disk, self._random, world.counts, self.clock)
+        try:
+            SimProcess(world, self, self.node_id, files, self._random)
+        except WrongDirectory as error:
+            world.counts.add(Fault.DIRECTORY_REFUSED)
+            world.trace.note(self.node_id, "cannot start: %s", error)
+            return
+        raise Violation("identity", f"{self.node_id} starts on a directory that is not known to be its own")
 
     def wipe(self) -> None:
         """Put an empty disk in place of the one there is; the process, if one runs, dies."""

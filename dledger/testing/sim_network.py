@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dledger.testing.faults import Fault
+from dledger.testing.frame_damage import damage_on_the_way
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,7 @@ class NetworkOptions:
         duplicate_rate: it arrives a second time.
         spike_rate: it takes up to `spike_latency_us` instead.
         replay_rate: some message of the past arrives once more, up to two seconds later.
+        damage_rate: a few of its bits change on the way.
     """
 
     min_latency_us: int = 100
@@ -49,6 +51,7 @@ class NetworkOptions:
     spike_rate: float = 0.0
     spike_latency_us: int = 100_000
     replay_rate: float = 0.0
+    damage_rate: float = 0.0
 
 
 class SimNetwork:
@@ -89,6 +92,8 @@ class SimNetwork:
             self._counts.add(Fault.PARTITIONED)
         elif options.drop_rate and random.random() < options.drop_rate:
             self._counts.add(Fault.DROPPED)
+        elif options.damage_rate and random.random() < options.damage_rate:
+            self._damage(source, target, message)
         else:
             self._carry(source, target, message)
             if options.duplicate_rate and random.random() < options.duplicate_rate:
@@ -169,6 +174,14 @@ class SimNetwork:
             self._held.setdefault(link, []).append(message)
         else:
             self._deliver(target, source, message)
+
+    def _damage(self, source: str, target: str, message: Message) -> None:
+        damaged = damage_on_the_way(message, self._random)
+        if damaged is None:
+            self._counts.add(Fault.FRAME_REFUSED)
+        else:
+            self._counts.add(Fault.PAYLOAD_DAMAGED)
+            self._carry(source, target, damaged)
 
     def _release(self, link: tuple[str, str]) -> None:
         source, target = link

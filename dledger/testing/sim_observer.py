@@ -209,9 +209,9 @@ class SimObserver:
         """Whether that may be is judged where it arrived."""
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
-        """Nothing in this world changes bytes on their way: one of the two disks is damaged, or the sender is wrong."""
-        damage = self._world.checks.damage
-        if not damage.is_damaged(peer) and not damage.is_damaged(self._node_id):
+        """Where nothing changes bytes on their way, one of the two disks is damaged, or the sender is wrong."""
+        damage, options = self._world.checks.damage, self._world.options
+        if not (options.network.damage_rate or damage.is_damaged(peer) or damage.is_damaged(self._node_id)):
             raise Violation("push", f"{self._node_id} was sent entries by {peer} that do not verify: {error}")
         self._world.counts.add(Fault.DAMAGE_FOUND)
 

@@ -113,7 +113,7 @@ class SimProcess:
             self.node_id,
             GROUP_NAME,
             has_past=has_past(self.store, hard_state, membership_file),
-            is_adopting=False,
+            is_adopting=self._machine.is_adopting,
             draw=self._random.randrange,
         )
         keeper = MembershipKeeper(membership_file)

@@ -146,7 +146,7 @@ class Simulation:
         chosen = Random(f"{self._options.seed}/the dead")
         dead = chosen.sample(list(self._machines), min(self._options.dead_max, len(self._machines)))
         for node_id in dead:
-            if self._world.checks.damage.bury(node_id):
+            if self._world.checks.damage.take_away(node_id):
                 self._living.pop(node_id).bury()
 
     def _await_liveness(self) -> None:
@@ -233,7 +233,7 @@ class Simulation:
     # ---------------------------------------------------------------------------------------------- what nodes cause
 
     def _deliver(self, target: str, sender: str, message: Message) -> None:
-        process = self._machines[target].process
+        process = self._machines[target].listener
         if process is not None:
             process.receive(sender, message)
 

@@ -9,6 +9,7 @@ from dledger.testing.network_troubles import NetworkTroubles
 from dledger.testing.options import Trouble
 from dledger.testing.sim_disk import UNLIMITED_BYTES
 from dledger.testing.sim_machine import STUCK_FOR_EVER_US
+from dledger.testing.strange_troubles import StrangeTroubles
 from dledger.types import Role
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Troublemaker:
         self._random = Random(f"{world.options.seed}/troubles")
         self._is_stopped = False
         network = NetworkTroubles(world, machines, self._random, self)
+        self._strange = StrangeTroubles(world, machines, self._random, self)
         self._orders: dict[Trouble, Callable[[], None]] = {
             Trouble.KILL: lambda: self._any().kill(),
             Trouble.STOP: lambda: self._any().stop(),
@@ -68,6 +70,9 @@ class Troublemaker:
             Trouble.STOP_CLOCK: self._stop_clock,
             Trouble.WIPE: self._wipe,
             Trouble.SET_CLOCK: self._set_clock,
+            Trouble.EXCHANGE: lambda: self._strange.exchange(self._any()),
+            Trouble.LOSE_IDENTITY: lambda: self._strange.lose_identity(self._any()),
+            Trouble.PUT_FOREIGN: lambda: self._strange.put_foreign(self._any()),
         }
 
     def start(self) -> None:
@@ -76,8 +81,10 @@ class Troublemaker:
             self._wait()
 
     def stop(self) -> None:
-        """Order nothing any more; what is under way is for the owner to heal."""
+        """Order nothing any more; what is under way is for the owner to heal, but for directories of other groups."""
         self._is_stopped = True
+        for machine in self._machines.values():
+            self._strange.end_foreign(machine)
 
     def restart(self, machine: SimMachine) -> None:
         """Bring a machine that has gone down back after a while, perhaps to die while it starts."""

@@ -58,6 +58,7 @@ class Machine(Protocol):
 
     sync_delay_us: int
     clock: SimClock
+    is_adopting: bool
 
     def died(self) -> None:
         """Hear that the process died at its crash point."""

@@ -1,12 +1,19 @@
 """Planted bugs of whom and what a node believes: terms, second leaders, groups, directories."""
 
+from dataclasses import replace
+
 import dledger.core.leader
 import dledger.core.pasts
 import dledger.core.raft
+import dledger.core.transitions
 import dledger.core.trust
 from dledger.core.events import Distrust
-from dledger.core.messages import Heartbeat
-from tests.mutants.mutant import Mutant, Tests
+from dledger.core.messages import Heartbeat, ReadIndexResponse
+from dledger.core.raft import Raft
+from dledger.identity import IdentityFile
+from dledger.peer_frames import _parse
+from tests.mutants.mutant import Mutant, Seeds, Tests
+from tests.mutants.shapes import with_damaged_frames, with_strange_directories
 
 TRUST = "tests/unit/core/test_trust.py::"
 
@@ -45,6 +52,41 @@ def request_for_a_read_raises_the_term(patch):
     patch.setattr(dledger.core.raft, "ReadIndexRequest", Nothing)
 
 
+def answer_to_a_request_for_a_read_raises_the_term(patch):
+    original = Raft._compare_terms
+
+    def compare_terms(self, sender, message):
+        if isinstance(message, ReadIndexResponse) and message.term > self.state.term:
+            dledger.core.transitions.see_term(self.state, message.term, None)
+        original(self, sender, message)
+
+    patch.setattr(Raft, "_compare_terms", compare_terms)
+
+
+def directory_of_any_node_is_taken(patch):
+    original = IdentityFile._load
+
+    def load(self, node_id, group):
+        found = self.read()
+        return original(self, node_id, group) if found is None else replace(found, node_id=node_id, group=group)
+
+    patch.setattr(IdentityFile, "_load", load)
+
+
+def directory_without_a_name_is_taken(patch):
+    original = IdentityFile.begin
+
+    def begin(self, node_id, group, *, has_past, is_adopting, draw):
+        del is_adopting
+        return original(self, node_id, group, has_past=has_past, is_adopting=True, draw=draw)
+
+    patch.setattr(IdentityFile, "begin", begin)
+
+
+def control_parts_are_taken_without_their_checksum(patch):
+    patch.setattr("dledger.peer_decoder.parse_control", lambda control, payload_size: _parse(control))
+
+
 def late_answer_of_an_earlier_life_is_believed(patch):
     original = dledger.core.pasts.recognise
 
@@ -69,6 +111,26 @@ def each_leader_draws_a_group(patch):
 
 
 MUTANTS = (
+    Mutant(
+        answer_to_a_request_for_a_read_raises_the_term,
+        "a foreign directory deposes nobody",
+        Seeds(("Violation: strangers",), with_strange_directories),
+    ),
+    Mutant(
+        directory_of_any_node_is_taken,
+        "exchanged directories are refused",
+        Seeds(("Violation: identity",), with_strange_directories),
+    ),
+    Mutant(
+        directory_without_a_name_is_taken,
+        "a directory is used by its node alone",
+        Seeds(("Violation: identity",), with_strange_directories),
+    ),
+    Mutant(
+        control_parts_are_taken_without_their_checksum,
+        "no damaged byte is used",
+        Seeds(("Violation: frames",), with_damaged_frames),
+    ),
     Mutant(
         messages_of_other_groups_are_believed,
         "a foreign directory erases nothing",

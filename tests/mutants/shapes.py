@@ -3,6 +3,7 @@
 from dataclasses import replace
 from random import Random
 
+from dledger.testing.choices import DIRECTORY_TROUBLES
 from dledger.testing.options import Chore, Trouble, with_short_reigns
 from dledger.testing.sim_network import NetworkOptions
 
@@ -115,6 +116,18 @@ def with_old_files_that_go(options):
     )
 
 
+def with_strange_directories(options):
+    """Directories of other groups, of other nodes, and without a name, one after the other."""
+    shaped = with_troubles(options, *DIRECTORY_TROUBLES, Trouble.KILL)
+    return replace(shaped, read_share=0.3, is_founded_in_peace=True)
+
+
+def with_damaged_frames(options):
+    """Bits change on the way in every hundredth message, in control parts and in payloads."""
+    shaped = with_old_files_that_go(options)
+    return replace(shaped, network=replace(shaped.network, damage_rate=0.01))
+
+
 # Those in which production code must hold; what is acknowledged from the page cache is lost in a power cut.
 SOUND = (
     with_power_cuts,
@@ -128,4 +141,6 @@ SOUND = (
     with_changes_of_members,
     with_wipes,
     with_old_files_that_go,
+    with_strange_directories,
+    with_damaged_frames,
 )

@@ -60,6 +60,16 @@ def with_stale_leaders(options):
     return replace(with_cuts(options), read_share=0.5, lease_share=0.0)
 
 
+# Production code must hold in each of them.
+SOUND = (
+    with_elections,
+    with_cuts,
+    with_broken_streams,
+    with_power_cuts,
+    with_failing_disks,
+    with_stale_leaders,
+)
+
 # ------------------------------------------------------------------------------------------------ pending appends
 
 

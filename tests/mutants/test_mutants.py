@@ -11,13 +11,18 @@ import pytest
 
 from dledger.testing.options import draw_options
 from dledger.testing.runner import run_options
+from dledger.testing.shell.options import draw_shell_options
+from dledger.testing.shell.simulation import ShellSimulation
+from tests.mutants import shell
 from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import Seeds, ShellSeeds, as_drawn, shell_as_drawn
 from tests.mutants.rungs import FIRST_SEED, run
-from tests.mutants.shapes import SOUND
+from tests.mutants.shapes import SOUND, acknowledged_from_the_page_cache
 
 KNOWN_SEEDS = json.loads((Path(__file__).parent / "known_seeds.json").read_text("utf-8"))
 BLIND = json.loads((Path(__file__).parent / "blind.json").read_text("utf-8"))
 MUTANTS_MIN = 36
+SHELL_SEEDS = 3
 
 
 @pytest.mark.slow
@@ -33,6 +38,19 @@ def test_names_are_different_and_seeds_are_of_mutants_that_are_there():
     assert len(MUTANTS) >= MUTANTS_MIN
     assert set(KNOWN_SEEDS) <= set(MUTANTS)
     assert set(BLIND) <= set(MUTANTS)
+
+
+@pytest.mark.parametrize("shape", shell.SOUND)
+def test_shapes_of_the_shells_mutants_hold_without_them(shape):
+    for seed in range(FIRST_SEED, FIRST_SEED + SHELL_SEEDS):
+        print(f"seed {seed}")
+        ShellSimulation(shape(draw_shell_options(seed))).run()
+
+
+def test_every_shape_of_a_mutant_is_tried_without_it():
+    shapes = {mutant.rung.shape for mutant in MUTANTS.values() if isinstance(mutant.rung, (Seeds, ShellSeeds))}
+
+    assert shapes - {*SOUND, *shell.SOUND} == {as_drawn, shell_as_drawn, acknowledged_from_the_page_cache}
 
 
 @pytest.mark.parametrize("shape", SOUND)

@@ -56,6 +56,21 @@ def test_a_request_for_a_read_index_deposes_nobody(group):
     assert (leader.raft.role, leader.raft.term) == (Role.LEADER, term)
 
 
+def test_an_answer_to_a_request_for_a_read_index_raises_no_term(group):
+    """A node of another group may give it, started on a wrong directory with the name of the leader."""
+    cluster = group(THREE)
+    term = cluster.campaign("a").raft.term
+    cluster.deliver()
+    follower = cluster.nodes["b"]
+    follower.step(ReadIndex(1))
+    asked_id = follower.raft.state.last_asked_id
+
+    follower.step(Received("a", ReadIndexResponse(term + 1, asked_id, 0)))
+
+    assert follower.seen(ReadRefused) == [ReadRefused(1)]
+    assert (follower.raft.term, follower.raft.leader_id) == (term, "a")
+
+
 def test_many_reads_share_one_round(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
