@@ -65,7 +65,7 @@ def broker(
         bool,
         typer.Option(
             "--skip-damaged",
-            help="Start although records that were durable are damaged or missing; the log names them.",
+            help="Accept durable records that are damaged or missing: this start and later ones pass over them.",
         ),
     ] = False,
 ) -> None:

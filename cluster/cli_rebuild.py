@@ -27,7 +27,7 @@ def rebuild(
     directory: StoreArgument,
     *,
     skip_damaged: Annotated[
-        bool, typer.Option("--skip-damaged", help="Do without messages that cannot be read, instead of refusing.")
+        bool, typer.Option("--skip-damaged", help="Accept messages that cannot be read, now and at later starts.")
     ] = False,
     keep_old: Annotated[
         bool, typer.Option("--keep-old", help=f"Leave the old queues and index in {OLD_NAME}/.")

@@ -19,6 +19,7 @@ from commitlog.store_verify import Verification
 from store.finding import Area, Finding
 
 _SHOWN_MAX = 100
+_DAMAGE, _UNFINISHED, _ACCEPTED = "damage", "unfinished", "accepted"
 
 
 def verify(
@@ -36,7 +37,7 @@ def verify(
 
     Nothing is changed. Each finding names the file, the position, what was expected and found, what it means and what
     to do. The exit code is 1 if there was any. Damage needs you; what is unfinished (after a crash, say) the next
-    start of the store mends by itself.
+    start of the store mends by itself. Damage that was accepted with --skip-damaged is reported as accepted.
 
     A message's header, unlike its body, has no checksum in RocketMQ's format, unless the store writes property CRCs or
     the log is one of our replicated ones. A change in most of its fields shows in queue and index; not so in flag, born
@@ -52,14 +53,14 @@ def verify(
     with told_store_errors():
         parts = open_parts(directory, is_forced=force_read_only, needs_messages=False)
         tell_mode(parts.directory)
-        totals: Counter[tuple[Area, bool]] = Counter()
+        totals: Counter[tuple[Area, str]] = Counter()
         with progress_bar() as bar:
             task = bar.add_task("checking", total=parts.directory.size)
             verification = Verification(parts, lambda size: bar.advance(task, size))
             entries = EntryCheck(parts.directory, is_live=parts.is_live)
             told = 0
             for finding in _all(verification, entries):
-                totals[finding.area, finding.is_unfinished] += 1
+                totals[finding.area, _kind(finding)] += 1
                 told += 1
                 if told <= shown_max or not shown_max:
                     bar.console.print(f"dledger: {finding}", markup=False, highlight=False, soft_wrap=True)
@@ -67,9 +68,16 @@ def verify(
         notes.print(f"dledger: and {told - shown_max} findings more; --limit 0 shows all", highlight=False)
     elapsed_s = time.monotonic() - started
     output.print(_table(parts.directory, verification, entries, totals, elapsed_s))
-    damage = sum(count for (_, is_unfinished), count in totals.items() if not is_unfinished)
-    if told:
-        fail(f"{_counted(damage, 'place')} of damage, {told - damage} unfinished")
+    by_kind = {kind: sum(totals[area, kind] for area in Area) for kind in (_DAMAGE, _UNFINISHED, _ACCEPTED)}
+    if told > by_kind[_ACCEPTED]:
+        accepted = f", {by_kind[_ACCEPTED]} accepted" if by_kind[_ACCEPTED] else ""
+        fail(f"{_counted(by_kind[_DAMAGE], 'place')} of damage, {by_kind[_UNFINISHED]} unfinished{accepted}")
+
+
+def _kind(finding: Finding) -> str:
+    if finding.is_accepted:
+        return _ACCEPTED
+    return _UNFINISHED if finding.is_unfinished else _DAMAGE
 
 
 def _all(verification: Verification, entries: EntryCheck) -> Iterator[Finding]:
@@ -81,7 +89,7 @@ def _table(
     directory: StoreDirectory,
     verification: Verification,
     entries: EntryCheck,
-    totals: Counter[tuple[Area, bool]],
+    totals: Counter[tuple[Area, str]],
     elapsed_s: float,
 ) -> Table:
     counts = verification.counts
@@ -93,6 +101,9 @@ def _table(
     table.add_column("looked at")
     table.add_column("damage", justify="right")
     table.add_column("unfinished", justify="right")
+    has_accepted = any(kind == _ACCEPTED for _, kind in totals)
+    if has_accepted:
+        table.add_column("accepted", justify="right")
     rows: dict[Area, str] = {Area.FILES: _counted(len(directory.log_files), "log file")}
     if directory.node_directory is not None:
         rows[Area.ENTRIES] = f"{_counted(entries.entry_count, 'entry')}, {_counted(entries.unit_count, 'index unit')}"
@@ -102,12 +113,13 @@ def _table(
         rows[Area.INDEX] = f"{_counted(counts.index_files, 'file')}, {_counted(counts.items, 'item')}"
         rows[Area.CHECKPOINT] = directory.checkpoint_path.rsplit("/", 1)[-1]
     for area, text in rows.items():
-        damage, unfinished = totals[area, False], totals[area, True]
+        damage, unfinished = totals[area, _DAMAGE], totals[area, _UNFINISHED]
         table.add_row(
             area.value,
             text,
             f"[red]{damage}[/]" if damage else "0",
             f"[yellow]{unfinished}[/]" if unfinished else "0",
+            *([str(totals[area, _ACCEPTED])] if has_accepted else ()),
         )
     return table
 

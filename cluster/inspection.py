@@ -47,6 +47,7 @@ from dledger.types import HardState
 from store.errors import StorageFailed
 from store.mapped_file import MappedFile
 from store.os_files import OsFiles
+from store.os_reading import read_regular
 from store.read_only_files import ReadOnlyFile, ReadOnlyFiles
 
 _NAME_DIGITS = 20
@@ -208,7 +209,7 @@ def _fault_at(place: BadPlace, behind: int | None, durable_index: int) -> Fault:
 def _durable_index(directory: Path) -> int:
     """Return up to where entries were durable, says the checkpoint; -1 when it says nothing."""
     try:
-        return int(parse_properties((directory / CHECKPOINT_NAME).read_bytes()).get("endIndex", "-1"))
+        return int(parse_properties(read_regular(str(directory / CHECKPOINT_NAME))).get("endIndex", "-1"))
     except (OSError, ValueError):  # it promises nothing; `dledger verify` says what is wrong with it
         return -1
 

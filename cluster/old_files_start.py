@@ -24,6 +24,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Gauge
 
 from cluster.old_files_peers import fetch_config, fetch_from, in_thread, state_of
+from commitlog.accepted_damage import load_accepted
 from commitlog.divide import (
     Divided,
     LogPlaces,
@@ -197,7 +198,8 @@ class _Start:
             return True
         checkpoint = read_checkpoint(files, root)
         synced_timestamp = max(checkpoint.physic_msg_timestamp, 0)
-        last_exit = LastExit(was_closed_in_order(files, root), synced_timestamp, checkpoint.log_end)
+        is_clean, accepted = was_closed_in_order(files, root), load_accepted(files, root)
+        last_exit = LastExit(is_clean, synced_timestamp, checkpoint.log_end, accepted)
         divide, _, self._notes = fill_old_files(files, places, last_exit)
         if divide:
             manifest = self._sum_up(divide)

@@ -133,7 +133,7 @@ def open_parts(
         if was_written_by_java(files, places.node_directory):
             root.distrust_derived()
         old_state = find_old_state(files, path)
-        divided = divide_log(files, places, codec, last_exit_of(root))
+        divided = divide_log(files, places, codec, last_exit_of(files, root))
         node = Node(
             config.node,
             metrics,

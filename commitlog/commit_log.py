@@ -27,6 +27,7 @@ from typing import Final, Self
 from commitlog.log_flush import FlushProgress, FlushTicket
 from commitlog.log_reader import LogReader
 from commitlog.log_recovery import NO_TIMESTAMP, UNKNOWN_EXIT, LastExit, RecoveredLog, recover
+from commitlog.lost_files import replace_lost_files
 from commitlog.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, MAX_MESSAGE_SIZE, decode
 from commitlog.record_encoder import RecordEncoder
 from commitlog.record_scan import walk
@@ -104,7 +105,8 @@ class PlainCommitLog(LogReader):
             config: see there.
             last_exit: how the process before ended, and what it had promised.
             clock: milliseconds since 1970; stamps the records.
-            is_corruption_skipped: go on behind what is corrupt, with a note.
+            is_corruption_skipped: go on behind what is corrupt, with a note; a file that is missing between others, or
+                was cut short, becomes zeros.
 
         Raises:
             store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see their messages; nothing was lost.
@@ -116,7 +118,10 @@ class PlainCommitLog(LogReader):
             files.sync_directory(directory)
             queue = MappedFileQueue(files, directory, config.mapped_file_size)
             on_failure.callback(queue.close)
-            notes = queue.load(durable_end=0 if is_corruption_skipped else last_exit.log_end)
+            notes: list[str] = []
+            if is_corruption_skipped:
+                notes = replace_lost_files(files, directory, config.mapped_file_size, last_exit.log_end)
+            notes += queue.load(durable_end=0 if is_corruption_skipped else last_exit.log_end)
             recovered = recover(
                 queue,
                 last_exit,

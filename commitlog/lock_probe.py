@@ -10,10 +10,10 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterable
-from pathlib import Path
 from typing import IO
 
 from store.errors import StorageFailed
+from store.os_reading import open_regular
 
 UNKNOWN_HOLDER = "another process"
 
@@ -31,7 +31,7 @@ def find_holder(paths: Iterable[str]) -> str | None:
     """
     for path in paths:
         try:
-            with Path(path).open("rb") as stream:
+            with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as stream:
                 holder = _record_lock_holder(stream) or _whole_lock_holder(stream)
         except FileNotFoundError:
             continue

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from commitlog.accepted_damage import AcceptedPlace
 from commitlog.file_scan import SCAN_SIZE, scan_file
 from commitlog.log_recovery import RecoveredLog
 from commitlog.record import BadRecord, Record, decode
@@ -57,6 +58,11 @@ class LogReader:
     def recovery_notes(self) -> tuple[str, ...]:
         """What opening the log repaired, cut or passed over, or would have cut, one sentence each."""
         return self._recovered.notes
+
+    @property
+    def passed_over(self) -> tuple[AcceptedPlace, ...]:
+        """What opening the log passed over although it was not accepted before."""
+        return self._recovered.passed_over
 
     @property
     def begin_offset(self) -> int:

@@ -14,14 +14,15 @@ Source: RocketMQ `CommitLog.recoverNormally`, `recoverAbnormally`, `StoreCheckpo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from commitlog.log_tail import BadPlace, Verdict, describe, find_facts, find_lost_end, judge
+from commitlog.accepted_damage import AcceptedDamage, AcceptedPlace, accept
+from commitlog.log_tail import BadPlace, GoodRecord, Verdict, describe, find_facts, find_lost_end, judge
 from commitlog.record import BLANK_MAGIC, BLANK_SIZE_MIN, END_SIZE_MIN, HEAD, BadRecord, decode
 from commitlog.record_columns import count_good
 from commitlog.record_scan import walk
@@ -30,6 +31,11 @@ from store.errors import CorruptData
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
 
+_NOTHING: Final = AcceptedDamage()
+_ADVICE: Final = (
+    "; without one, `dledger rebuild DIR --skip-damaged`, or a broker started once with --skip-damaged, accepts what "
+    "is lost"
+)
 # Java's margin below the timestamps of the checkpoint.
 _MARGIN_MS: Final = 3000
 NO_TIMESTAMP: Final = -1
@@ -44,11 +50,13 @@ class LastExit:
         synced_timestamp: every record with a smaller store timestamp was synced (`physicMsgTimestamp` of the
             checkpoint); 0: not known.
         log_end: every record below this offset was synced (our checkpoint's seal); 0: not known.
+        accepted: damage that an operator has accepted; it is passed over as long as its bytes are the same.
     """
 
     is_clean: bool = False
     synced_timestamp: int = 0
     log_end: int = 0
+    accepted: AcceptedDamage = _NOTHING
 
 
 UNKNOWN_EXIT: Final = LastExit()
@@ -91,11 +99,13 @@ class RecoveredLog:
         end_offset: behind the last record, or behind the blank that follows it; where an empty log will begin.
         last_store_timestamp: of the last record; -1 when there is none.
         notes: what was cut, or would be cut, or was passed over, one sentence each.
+        passed_over: what cannot be read and was not accepted before, with the time 0.
     """
 
     end_offset: int
     last_store_timestamp: int
     notes: tuple[str, ...] = ()
+    passed_over: tuple[AcceptedPlace, ...] = ()
 
 
 class _Cursor(NamedTuple):
@@ -135,7 +145,8 @@ def recover(
         store.errors.StorageFailed: a file cannot be written or synced.
     """
     files = queue.mapped_files
-    notes: list[str] = []
+    notes = [str(problem) for problem in (last_exit.accepted.problem,) if problem is not None]
+    passed_over: list[AcceptedPlace] = []
     if not files:
         _check_end(queue, RecoveredLog(0, NO_TIMESTAMP), last_exit, notes, is_skipped=is_corruption_skipped)
         return RecoveredLog(0, NO_TIMESTAMP, tuple(notes))
@@ -145,15 +156,20 @@ def recover(
         at = _scan(files, at, _Checks(last_exit.synced_timestamp, is_property_crc_checked))
         if at.number == len(files):
             break
+        behind = _behind_accepted(files[at.number], at, last_exit.accepted, notes)
+        if behind is not None:
+            at = behind
+            continue
         rest = tuple(files[at.number :])
         place = BadPlace(rest, at.position, at.last_store_timestamp, is_property_crc_checked)
         facts, good = find_facts(place, last_exit.synced_timestamp)
         facts = facts._replace(was_synced=facts.was_synced or (facts.holds_data and place.offset < last_exit.log_end))
         verdict = judge(facts)
         if verdict is Verdict.CORRUPTION and (facts.is_foreign or not is_corruption_skipped):
-            raise CorruptData(place.file.path, *describe(place))
+            raise CorruptData(place.file.path, *describe(place), _ADVICE)
         if verdict is Verdict.CORRUPTION and good is not None:
             notes.append(_note(place, "corrupt data passed over"))
+            passed_over += _places_until(place, good)
             at = _Cursor(at.number + good.number, good.position, at.last_store_timestamp)
             continue
         if verdict is not Verdict.END:
@@ -166,7 +182,7 @@ def recover(
         if verdict is not Verdict.END and at.number < len(files):
             queue.truncate(end_offset, files[at.number].find_data_end(end_offset), is_durable=True)
         queue.sync_all()
-    return replace(recovered, notes=tuple(notes))
+    return replace(recovered, notes=tuple(notes), passed_over=tuple(passed_over))
 
 
 def _check_end(
@@ -191,7 +207,7 @@ def _check_end(
         return
     path, position = _place_of_end(queue, end_offset)
     if not is_skipped and (last_exit.is_clean or last_exit.log_end > end_offset):
-        raise CorruptData(path, position, expected, found)
+        raise CorruptData(path, position, expected, found, _ADVICE)
     notes.append(f"{path}: at byte {position}: expected {expected}, found {found}")
 
 
@@ -256,6 +272,28 @@ def _count_whole(view: memoryview, starts: Sequence[int], store_timestamps: Int6
         if find_lost_end(decode(view, starts[row])) is not None:
             return row
     return len(store_timestamps)
+
+
+def _behind_accepted(file: MappedFile, at: _Cursor, accepted: AcceptedDamage, notes: list[str]) -> _Cursor | None:
+    """Return the place behind accepted damage, which may be the head of the next file; None: it is not accepted."""
+    known = accepted.find(file.begin_offset + at.position, file.view()[at.position :])
+    if known is None:
+        return None
+    notes.append(f"{file.path}: accepted damage passed over at byte {at.position}: {known.size} bytes, {known.found}")
+    position = at.position + known.size
+    is_last = position >= file.file.size
+    return _Cursor(at.number + 1, 0, at.last_store_timestamp) if is_last else at._replace(position=position)
+
+
+def _places_until(place: BadPlace, good: GoodRecord) -> Iterator[AcceptedPlace]:
+    """Yield the bytes from a bad place to the next good record, file by file."""
+    fault = describe(place)
+    for number, file in enumerate(place.files[: good.number + 1]):
+        begin = place.position if number == 0 else 0
+        end = good.position if number == good.number else file.file.size
+        if begin < end:
+            content = file.view()[begin:end]
+            yield accept(file.begin_offset + begin, content, fault.expected, fault.found, now_ms=0)
 
 
 def _note(place: BadPlace, what: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from commitlog.accepted_damage import accept_more, load_accepted
 from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from store.derived_data import Progress
 from store.files import Files
@@ -31,7 +32,8 @@ class PlainStoreConfig:
     Attributes:
         log: of its log.
         store: of everything else.
-        is_corruption_skipped: open the store although records that were durable are bad, and read on behind them.
+        is_corruption_skipped: open the store although records that were durable are bad, read on behind them, and
+            accept this damage: later starts pass over the same bytes (`commitlog.accepted_damage`).
     """
 
     log: CommitLogConfig = field(default_factory=CommitLogConfig)
@@ -102,15 +104,17 @@ def open_plain_store(
     with ExitStack() as on_failure:
         root = StoreRoot.open(files, path, process_id or os.getpid())
         on_failure.callback(root.close, is_in_order=False)
+        last_exit = last_exit_of(files, root)
         log = PlainCommitLog.open(
             files,
             f"{path}/{LOG_DIRECTORY}",
             config.log,
-            last_exit_of(root),
+            last_exit,
             now_ms,
             is_corruption_skipped=config.is_corruption_skipped,
         )
         on_failure.callback(log.abandon, "the store was not opened")
+        accept_more(files, path, last_exit.accepted, log.passed_over, log.begin_offset, now_ms())
         messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
         on_failure.callback(messages.close)
         keeper = StoreKeeper(messages, log, root, files, config.store, f"{path}/{LOG_DIRECTORY}", clocks)
@@ -120,6 +124,7 @@ def open_plain_store(
     return PlainStore(messages, log, keeper, root, notes)
 
 
-def last_exit_of(root: StoreRoot) -> LastExit:
-    """Return what a store's directory tells of its log: how it was left, and what of it was durable."""
-    return LastExit(root.last.is_clean, root.synced_timestamp, root.log_end)
+def last_exit_of(files: Files, root: StoreRoot) -> LastExit:
+    """Return what a store's directory tells of its log: how it was left, what was durable, what damage is accepted."""
+    accepted = load_accepted(files, root.path)
+    return LastExit(root.last.is_clean, root.synced_timestamp, root.log_end, accepted)

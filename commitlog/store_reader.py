@@ -77,7 +77,8 @@ class StoreReader:
                     yield from self._read_at(offset)
                 first, position = self._place_of(end)
         for walked in walk.batches(first, position):
-            yield from (corrupt_place(skipped) for skipped in walked.batch.skipped)
+            skipped_places = walked.batch.skipped
+            yield from (corrupt_place(skipped, self._parts.accepted_place(skipped)) for skipped in skipped_places)
             yield from self._read_batch(walked.file, walked.batch)
             if len(walked.batch) and self._wanted.ends_before(int(walked.batch.store_timestamps[0])):
                 return

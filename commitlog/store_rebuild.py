@@ -12,10 +12,12 @@ rebuild finishes what was begun.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from commitlog.accepted_damage import AcceptedPlace, accept, accept_more
 from commitlog.checkpoint_check import SIZE as CHECKPOINT_SIZE
 from commitlog.checkpoint_check import lost_end
 from commitlog.log_walk import LogWalk
@@ -39,6 +41,7 @@ _COMPLETE_NAME = "complete"
 # Queues that further names of a message lead to; the log does not say it in a way that is rebuilt here.
 _LIGHT_QUEUE_PREFIX = "%LMQ%"
 _FLUSH_EVERY_BYTES = 256 << 20
+_NS_PER_MS = 1_000_000
 
 
 class LogDamaged(StoreError):
@@ -113,7 +116,7 @@ class Rebuild:
         files: the file system.
         parts: the store, opened for looking.
         layout: of the new files.
-        is_skipping: go on behind what cannot be read.
+        is_skipping: go on behind what cannot be read, and accept it (`commitlog.accepted_damage`).
         is_old_kept: leave the old queues and index in `rebuild.old`.
         on_progress: called with bytes of the log that were read since the last call.
         builder: makes queues and index instead, and leaves out nothing; None: they are made here, in one pass.
@@ -143,6 +146,7 @@ class Rebuild:
         self._index_layout = layout.index or _index_layout(parts)
         self._last_timestamp = 0
         self._rebuilt = Rebuilt()
+        self._newly_accepted: list[AcceptedPlace] = []
 
     def run(self) -> Rebuilt:
         """Make queues and index anew, and put them in place.
@@ -159,6 +163,14 @@ class Rebuild:
             _remove_tree(self._new)
             raise
         swap(self._files, self._root, is_old_kept=self._is_old_kept)
+        accept_more(
+            self._files,
+            self._root,
+            self._parts.accepted,
+            self._newly_accepted,
+            self._parts.directory.begin_offset,
+            time.time_ns() // _NS_PER_MS,
+        )
         self._write_checkpoint()
         return self._rebuilt
 
@@ -216,7 +228,7 @@ class Rebuild:
         for walked in walk.batches():
             batch = walked.batch
             for skipped in batch.skipped:
-                self._pass_over(skipped, corrupt_place(skipped))
+                self._pass_over(skipped, self._parts.accepted_place(skipped))
             if len(batch):
                 self._last_timestamp = max(self._last_timestamp, int(batch.store_timestamps.max()))
             yield batch
@@ -227,7 +239,7 @@ class Rebuild:
             if finding.is_unfinished:
                 self._rebuilt.notes.append(str(finding))
             else:
-                self._pass_over(walk.tail, finding)
+                self._leave_out(walk.tail, finding)
         self._check_end(walk)
 
     def _check_end(self, walk: LogWalk) -> None:
@@ -241,7 +253,20 @@ class Rebuild:
                 raise LogDamaged(finding)
             self._rebuilt.notes.append(f"{finding.meaning}; they are given up")
 
-    def _pass_over(self, skipped: Skipped, finding: Finding) -> None:
+    def _pass_over(self, skipped: Skipped, accepted: AcceptedPlace | None) -> None:
+        """Leave out bytes that good records follow, and accept them, unless they were accepted before."""
+        if accepted is not None:
+            self._rebuilt.notes.append(
+                f"{skipped.path}: at byte {skipped.position}: accepted damage: {skipped.size} bytes were left out"
+            )
+            return
+        self._leave_out(skipped, corrupt_place(skipped, None))
+        content = self._parts.open_files.get(skipped.path).view()[skipped.position :][: skipped.size]
+        # Of a file that is missing there is nothing to compare later.
+        if len(content) == skipped.size:
+            self._newly_accepted.append(accept(skipped.offset, content, skipped.expected, skipped.found, now_ms=0))
+
+    def _leave_out(self, skipped: Skipped, finding: Finding) -> None:
         if not self._is_skipping:
             raise LogDamaged(finding)
         self._rebuilt.notes.append(f"{skipped.path}: at byte {skipped.position}: {skipped.size} bytes were left out")

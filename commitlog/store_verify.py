@@ -12,7 +12,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
+from commitlog.accepted_damage import AcceptedPlace, load_accepted
 from commitlog.checkpoint_check import RESTORE, CheckpointCheck
 from commitlog.log_walk import LogWalk, WalkedBatch
 from commitlog.store_directory import LogFile, StoreDirectory, StoreMode
@@ -66,6 +68,7 @@ class StoreParts:
         queues: all consume queues.
         index_views: all files of the key index, oldest first.
         findings: what does not belong there.
+        accepted: damage of the log that an operator has accepted.
         is_unfinished: it was not closed in order, or is open.
     """
 
@@ -77,7 +80,8 @@ class StoreParts:
         self.directory = self._until_now(directory) if is_live else directory
         if is_live:
             time.sleep(_LOOK_PAUSE_S)
-        self.findings: list[Finding] = []
+        self.accepted = load_accepted(files, directory.root)
+        self.findings = [problem for problem in (self.accepted.problem,) if problem is not None]
         self.queues = self._load_queues()
         self.index_views = self._load_index()
 
@@ -92,6 +96,11 @@ class StoreParts:
     def walk(self, *, is_checked: bool = True) -> LogWalk:
         """Return a walk over the log."""
         return LogWalk(self.open_files, self.directory.log_files, is_checked=is_checked)
+
+    def accepted_place(self, skipped: Skipped) -> AcceptedPlace | None:
+        """Return what was accepted of bytes that cannot be read; None unless all of them were, as they are."""
+        view = self.open_files.get(skipped.path).view()
+        return self.accepted.covering(skipped.offset, skipped.size, view, skipped.offset - skipped.position)
 
     def queue_match(self) -> QueueMatch:
         """Return what compares the queues with the log."""
@@ -204,7 +213,7 @@ class Verification:
         self.counts.items = index.item_count
         for walked in walk.batches():
             batch = walked.batch
-            yield from (corrupt_place(skipped) for skipped in batch.skipped)
+            yield from (corrupt_place(skipped, parts.accepted_place(skipped)) for skipped in batch.skipped)
             checkpoint.add(batch)
             if parts.has_derived_data:
                 yield from queues.add(batch)[1]
@@ -254,16 +263,28 @@ class Verification:
             yield torn_tail(walk.tail, is_unfinished=is_unfinished)
 
 
-def corrupt_place(skipped: Skipped) -> Finding:
-    """Return what to tell of bytes of the log behind which good records follow."""
+def corrupt_place(skipped: Skipped, accepted: AcceptedPlace | None) -> Finding:
+    """Return what to tell of bytes of the log behind which good records follow.
+
+    Args:
+        skipped: the bytes.
+        accepted: the first place of the list that holds them, if all were accepted.
+    """
+    meaning = f"corrupt: {skipped.size} bytes cannot be read, good records follow at {skipped.offset + skipped.size}"
+    remedy = RESTORE
+    if accepted is not None:
+        moment = datetime.fromtimestamp(accepted.accepted_at_ms / 1000, UTC)
+        meaning = f"accepted on {moment:%Y-%m-%d %H:%M:%S} UTC: {skipped.size} bytes cannot be read"
+        remedy = "Nothing needs to be done; starts and readers pass over it"
     return Finding(
         Area.LOG,
         skipped.path,
         skipped.position,
         skipped.expected,
         skipped.found,
-        f"corrupt: {skipped.size} bytes cannot be read, good records follow at {skipped.offset + skipped.size}",
-        RESTORE,
+        meaning,
+        remedy,
+        is_accepted=accepted is not None,
     )
 
 

@@ -20,10 +20,10 @@ class CorruptData(StoreError):
         found: what stands there.
     """
 
-    def __init__(self, path: str, position: int, expected: str, found: str) -> None:
+    def __init__(self, path: str, position: int, expected: str, found: str, advice: str = "") -> None:
         super().__init__(
             f"{path}: corrupt at byte {position}: expected {expected}, found {found}. Nothing was changed. Keep a copy "
-            "of the directory, then restore the files from a backup or from another replica"
+            f"of the directory, then restore the files from a backup or from another replica{advice}"
         )
         self.path = path
         self.position = position

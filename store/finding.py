@@ -35,6 +35,7 @@ class Finding:
         is_unfinished: a crash or a running program left it, and the next start of the store mends it by itself; else
             it is damage.
         count: of records, units or items concerned.
+        is_accepted: it is damage that an operator has accepted; nothing is left to do.
     """
 
     area: Area
@@ -46,6 +47,7 @@ class Finding:
     remedy: str
     is_unfinished: bool = False
     count: int = 1
+    is_accepted: bool = False
 
     def __str__(self) -> str:
         return (

@@ -118,8 +118,10 @@ class IndexMatch:
         """
         offsets = batch.physical_offsets[batch.key_rows]
         items = self._peek(len(offsets))
+        # Items of what cannot be read must be taken with this batch, or the next one would call them wrong.
         if (
-            len(items) == len(offsets)
+            not batch.skipped
+            and len(items) == len(offsets)
             and np.array_equal(items.offsets, offsets)
             and np.array_equal(items.key_hashes, batch.key_hashes)
         ):
@@ -234,7 +236,8 @@ class IndexMatch:
         is_reported = is_found.copy()
         is_reported[keys_of_items[keys_of_items >= 0]] = True
         self._note_missing(batch, offsets, np.flatnonzero(~is_reported), findings)
-        matched = np.flatnonzero((keys_of_items >= 0) & is_found[np.maximum(keys_of_items, 0)])
+        matched = np.flatnonzero(keys_of_items >= 0)
+        matched = matched[is_found[keys_of_items[matched]]]
         timestamps = batch.store_timestamps[batch.key_rows][keys_of_items[matched]]
         findings += self._check_times(_selected(items, matched), timestamps)
         return is_found, findings

@@ -17,7 +17,7 @@ from pathlib import Path
 from store.descriptors import with_descriptor
 from store.errors import DirectoryLocked, DiskFull, ForeignFile, StorageFailed
 from store.files import SMALL_FILE_SIZE_BYTES, File
-from store.os_reading import OsFileMap, OsReading, data_ranges
+from store.os_reading import OsFileMap, OsReading, data_ranges, open_regular
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 # A removed file of 1 GiB takes 0.3 s to free: too long for a thread that sends heartbeats.
@@ -340,7 +340,9 @@ def _write_all(descriptor: int, content: bytes) -> None:
 def _open(path: str, flags: int, operation: str) -> int:
     """Return a descriptor that no child process inherits."""
     try:
-        return with_descriptor(path, operation, lambda: os.open(path, flags | os.O_CLOEXEC, _FILE_MODE))
+        if flags & os.O_DIRECTORY:
+            return with_descriptor(path, operation, lambda: os.open(path, flags | os.O_CLOEXEC))
+        return with_descriptor(path, operation, lambda: open_regular(path, flags, _FILE_MODE))
     except IsADirectoryError as error:
         raise ForeignFile(path, "a file, found a directory") from error
     except OSError as error:

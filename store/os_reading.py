@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import stat
 from pathlib import Path
 
 from store.descriptors import with_descriptor
@@ -98,7 +99,7 @@ class OsReading:
     def read_bytes(self, path: str) -> bytes | None:
         """See `Files.read_bytes`."""
         try:
-            return with_descriptor(path, "read", Path(path).read_bytes)
+            return with_descriptor(path, "read", lambda: read_regular(path))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -110,6 +111,34 @@ class OsReading:
             return Path(path).stat().st_mtime
         except OSError as error:
             raise StorageFailed(path, "stat", error) from error
+
+
+def open_regular(path: str, flags: int, mode: int = 0o644) -> int:
+    """Return a descriptor of a regular file that no child process inherits.
+
+    A FIFO in place of a file would block its reader for ever, so nothing else is opened.
+
+    Raises:
+        OSError: there is no such file, it cannot be opened, or it is something else.
+    """
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "it is no regular file", path)
+
+
+def read_regular(path: str) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        OSError: as `open_regular`.
+    """
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as stream:
+        return stream.read()
 
 
 def data_ranges(descriptor: int, position: int, size: int) -> list[tuple[int, int]]:

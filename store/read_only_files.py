@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import NoReturn
 
 from store.errors import StorageFailed
 from store.files import SMALL_FILE_SIZE_BYTES, File, Files
-from store.os_reading import OsFileMap, OsReading, data_ranges
+from store.os_reading import OsFileMap, OsReading, data_ranges, open_regular
 
 # Files that are mapped at a time; a map keeps no descriptor.
 _OPEN_FILES_MAX = 256
@@ -21,9 +22,12 @@ class ReadOnlyFile(OsFileMap):
     __slots__ = ()
 
     def __init__(self, path: str) -> None:
-        with Path(path).open("rb") as stream:
-            super().__init__(path, stream.fileno())
+        descriptor = open_regular(path, os.O_RDONLY)
+        try:
+            super().__init__(path, descriptor)
             self._map_now()
+        finally:
+            os.close(descriptor)
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """See `File.data_ranges`."""

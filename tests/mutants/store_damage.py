@@ -1,7 +1,14 @@
 """Planted bugs in what a store believes of its own files after they were lost or damaged."""
 
+from dataclasses import replace
+
+import commitlog.accepted_damage
+import commitlog.commit_log
 import commitlog.log_recovery
+import commitlog.plain_store
 import store.checkpoint
+import store.index_match
+from commitlog.accepted_damage import AcceptedDamage, AcceptedPlace
 from commitlog.record import Record
 from store.checkpoint import SealState
 from store.consume_queues import ConsumeQueues
@@ -9,6 +16,7 @@ from store.key_index import KeyIndex
 from store.store_root import StoreRoot
 from tests.mutants.mutant import Mutant, Tests
 
+ACCEPTED = "tests/unit/store/test_accepted_damage.py::"
 LOST = "tests/unit/store/test_lost_files.py::"
 
 
@@ -46,7 +54,77 @@ def units_are_believed(patch):
     patch.setattr(Record, "stands_at", lambda self, topic, queue_id, queue_offset: True)
 
 
+def accepted_damage_is_not_compared(patch):
+    patch.setattr(AcceptedPlace, "is_same", lambda self, content: True)
+
+
+def accepted_damage_is_forgotten(patch):
+    patch.setattr(commitlog.plain_store, "accept_more", lambda *_: None)
+
+
+def all_damage_behind_an_accepted_place_is_accepted(patch):
+    original = commitlog.accepted_damage.AcceptedDamage.find
+
+    def find(self, offset, content):
+        found = original(self, offset, content)
+        if found is None and any(place.offset < offset for place in self.places):
+            return replace(self.places[0], offset=offset, size=self.places[0].size)
+        return found
+
+    patch.setattr(commitlog.accepted_damage.AcceptedDamage, "find", find)
+
+
+def verify_takes_any_damage_for_accepted(patch):
+    original = AcceptedDamage.covering
+    patch.setattr(
+        AcceptedDamage, "covering", lambda self, *place: original(self, *place) or next(iter(self.places), None)
+    )
+
+
+def items_of_what_cannot_be_read_are_called_wrong(patch):
+    patch.setattr(store.index_match, "_is_skipped", lambda batch, offset: False)
+
+
+def cut_files_are_lengthened_without_proof(patch):
+    original = commitlog.commit_log.replace_lost_files
+    patch.setattr(
+        commitlog.commit_log,
+        "replace_lost_files",
+        lambda files, directory, file_size, durable_end: original(files, directory, file_size, 1 << 62),
+    )
+
+
 MUTANTS = (
+    Mutant(
+        accepted_damage_is_not_compared,
+        "new damage is refused",
+        Tests(ACCEPTED + "test_new_damage_is_refused_although_other_damage_was_accepted"),
+    ),
+    Mutant(
+        accepted_damage_is_forgotten,
+        "an operator decides once",
+        Tests(ACCEPTED + "test_damage_is_accepted_once_and_passed_over_at_each_later_start"),
+    ),
+    Mutant(
+        all_damage_behind_an_accepted_place_is_accepted,
+        "new damage is refused",
+        Tests(ACCEPTED + "test_new_damage_is_refused_although_other_damage_was_accepted"),
+    ),
+    Mutant(
+        verify_takes_any_damage_for_accepted,
+        "verify reports damage",
+        Tests(ACCEPTED + "test_verify_tells_accepted_damage_as_accepted_and_new_damage_as_damage"),
+    ),
+    Mutant(
+        items_of_what_cannot_be_read_are_called_wrong,
+        "verify gives true reasons",
+        Tests(ACCEPTED + "test_whatever_is_damaged_one_acceptance_is_enough"),
+    ),
+    Mutant(
+        cut_files_are_lengthened_without_proof,
+        "files keep their size",
+        Tests(ACCEPTED + "test_files_of_another_size_are_not_made_longer"),
+    ),
     Mutant(
         units_are_believed,
         "a read returns what was asked for",

@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 import store.os_files
-from store.errors import DirectoryLocked, DiskFull, StorageFailed
+from commitlog.lock_probe import find_holder
+from store.errors import DirectoryLocked, DiskFull, ForeignFile, StorageFailed
 from store.os_files import OsFiles
+from store.read_only_files import ReadOnlyFiles
 
 
 @pytest.fixture
@@ -333,3 +336,28 @@ def test_failed_sync_among_many_is_told_when_all_have_ended(files, tmp_path, mon
     with pytest.raises(StorageFailed, match="sync"):
         files.sync_all(made, [])
     assert len(ended) == count
+
+
+@pytest.mark.parametrize("made", ["fifo", "socket", "directory"])
+def test_what_is_no_regular_file_is_refused_and_blocks_nobody(tmp_path, made):
+    """A FIFO would have its reader wait for a writer, for ever."""
+    path = tmp_path / "checkpoint"
+    if made == "fifo":
+        os.mkfifo(path)
+    elif made == "directory":
+        path.mkdir()
+    else:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+
+    for look in (
+        OsFiles().open,
+        OsFiles().lock,
+        OsFiles().read_bytes,
+        ReadOnlyFiles().open,
+        ReadOnlyFiles().read_bytes,
+    ):
+        with pytest.raises((StorageFailed, ForeignFile), match=str(path)):
+            look(str(path))
+    with pytest.raises(StorageFailed, match=str(path)):
+        find_holder([str(path)])
