@@ -9,6 +9,7 @@ import typer
 
 from cluster.cli_common import help_of
 from cluster.cli_loading import LoadingGroup
+from cluster.cli_where import ContextName, note_context_of_root
 
 app = typer.Typer(
     name="dledger",
@@ -27,6 +28,8 @@ def _print_version(is_wanted: bool) -> None:
 
 
 def log(
+    context: typer.Context,
+    context_name: ContextName = "",
     *,
     _version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
@@ -55,6 +58,7 @@ def log(
         dledger bench                                measure three nodes of its own
         dledger spark report /data/store             a page about a log of any size, made with Spark
     """
+    note_context_of_root(context, context_name)
 
 
 app.callback(help=help_of(log))(log)

@@ -33,6 +33,16 @@ Endpoints = Annotated[
     ),
 ]
 Group = Annotated[str, typer.Option("--group", "-g", envvar="DLEDGER_GROUP", help="The replication group.")]
+NameServers = Annotated[
+    str,
+    typer.Option(
+        "--name-servers",
+        "--name-server",
+        envvar="DLEDGER_NAME_SERVERS",
+        metavar="HOST:PORT,...",
+        help="Instead of addresses of nodes: the name servers, which know all brokers.",
+    ),
+]
 Deadline = Annotated[
     float, typer.Option("--deadline", min=0.1, metavar="SECONDS", help="How long to try before giving up.")
 ]
@@ -70,6 +80,6 @@ def help_if_unreachable(error: str, endpoints: str) -> str:
     if "no leader found" not in error:
         return ""
     return (
-        f"\nAsked {endpoints}. Are the nodes running, and are these their client addresses? Name them with --endpoints "
-        "or DLEDGER_ENDPOINTS; `dledger status` shows what each one says."
+        f"\nAsked {endpoints}. Are the nodes running, and are these their client addresses? Name them with "
+        "--endpoints, DLEDGER_ENDPOINTS or a context (`dledger context`); `dledger status` shows what each answers."
     )

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster.cli_common import EXIT_USAGE, fail, notes
+from cluster.cli_common import EXIT_USAGE, NameServers, fail, notes
 from cluster.cli_message_common import (
     Broker,
     Format,
     FormatOption,
-    NameServers,
     Topic,
     fail_if_skipped,
     print_message,

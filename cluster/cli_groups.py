@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster.cli_common import EXIT_USAGE, fail, help_of
+from cluster.cli_common import EXIT_USAGE, NameServers, fail, help_of
 from cluster.cli_each_broker import (
     Choice,
     change_chosen,
@@ -15,7 +15,7 @@ from cluster.cli_each_broker import (
     end_if_silent,
     read_each,
 )
-from cluster.cli_message_common import Broker, BrokerNames, Cluster, NameServers, Topic
+from cluster.cli_message_common import Broker, BrokerNames, Cluster, Topic
 from cluster.cli_rows import AsJson, print_rows
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from cluster.cli_common import help_of
+from cluster.cli_where import add_context_option
 
 # In the order in which the help shows them.
 _PLACES: Final = {
@@ -26,6 +27,7 @@ _PLACES: Final = {
     "get": "cluster.cli_log:get",
     "tail": "cluster.cli_log:tail",
     "status": "cluster.cli_status:status",
+    "context": "cluster.cli_context:context_app",
     "transfer": "cluster.cli_members:transfer",
     "bench": "cluster.cli_bench:bench",
     "bench-store": "cluster.cli_bench_store:bench_store",
@@ -52,7 +54,7 @@ class Commands(Mapping[str, Any]):
             holder.add_typer(found, name=name)
         else:
             holder.command(name, help=help_of(found))(found)
-        return get_group(holder).commands[name]
+        return add_context_option(get_group(holder).commands[name])
 
     def __iter__(self) -> Iterator[str]:
         yield from _PLACES

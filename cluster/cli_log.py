@@ -27,6 +27,7 @@ from cluster.cli_common import (
     notes,
     told_errors,
 )
+from cluster.cli_where import log_nodes
 from cluster.ingest import Ingest, Source, batches, open_sources
 from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
 
@@ -181,7 +182,8 @@ def tail(
 def _client(endpoints: str, group: str, deadline_s: float) -> LogClient:
     from dledger.client import LogClient  # noqa: PLC0415  (gRPC is slow to load)
 
-    return LogClient(endpoints, group=group, deadline_s=deadline_s)
+    nodes = log_nodes(endpoints, group)
+    return LogClient(nodes.endpoints, group=nodes.group, deadline_s=deadline_s)
 
 
 def _print(entries: Iterable[Entry], style: Format) -> None:

@@ -23,6 +23,7 @@ from cluster.cli_common import (
     output,
     told_errors,
 )
+from cluster.cli_where import LogNodes, log_nodes
 from cluster.config_values import parse_peer
 from dledger.errors import ResponseCode
 
@@ -73,14 +74,15 @@ def list_members(
         dledger members list
         dledger members list --json | jq 'select(.state != "ok")'
     """
-    with _admin(endpoints, group, deadline) as admin:
+    nodes = log_nodes(endpoints, group)
+    with _admin(nodes, deadline) as admin:
         response = admin.members()
     rows = [_row(member, response) for member in response.members]
     if as_json:
         for row in rows:
             typer.echo(json.dumps(row))
     else:
-        output.print(_table(group, response, rows))
+        output.print(_table(nodes.group, response, rows))
 
 
 def add(
@@ -102,14 +104,15 @@ def add(
         peer = parse_peer(member)
     except ValueError as error:
         fail(f"{member!r}: {error}, for example n3-10.0.0.4:20911", EXIT_USAGE)
-    with _admin(endpoints, group, deadline) as admin:
+    nodes = log_nodes(endpoints, group)
+    with _admin(nodes, deadline) as admin:
         admin.add(peer.id, str(peer.address))
         response = admin.members()
     peers = ";".join(f"{each.id}-{each.address}" for each in response.members)
     typer.echo(
-        f"{peer.id} is a member of group {group}. If it is new, start it with\n\n"
+        f"{peer.id} is a member of group {nodes.group}. If it is new, start it with\n\n"
         f'    self_id = "{peer.id}"\n'
-        f'    group = "{group}"\n'
+        f'    group = "{nodes.group}"\n'
         f'    peers = "{peers}"\n'
         f"    is_joining = true\n\n"
         f"and the file sizes of the others; then give it a vote: dledger members promote {peer.id} --deadline 600"
@@ -129,7 +132,8 @@ def promote(
     Examples:
         dledger members promote n3 --deadline 600
     """
-    with _admin(endpoints, group, deadline) as admin:
+    nodes = log_nodes(endpoints, group)
+    with _admin(nodes, deadline) as admin:
         admin.promote(member_id)
     typer.echo(f"{member_id} votes")
 
@@ -147,7 +151,8 @@ def remove(
     Examples:
         dledger members remove n2
     """
-    with _admin(endpoints, group, deadline) as admin:
+    nodes = log_nodes(endpoints, group)
+    with _admin(nodes, deadline) as admin:
         admin.remove(member_id)
     typer.echo(f"{member_id} is no member any more: stop its node; its files can be deleted")
 
@@ -165,7 +170,8 @@ def transfer(
     Examples:
         dledger transfer n1
     """
-    with _admin(endpoints, group, deadline) as admin:
+    nodes = log_nodes(endpoints, group)
+    with _admin(nodes, deadline) as admin:
         admin.transfer(member_id)
     typer.echo(f"{member_id} leads")
 
@@ -176,10 +182,10 @@ for _command in (add, promote, remove):
 
 
 @contextmanager
-def _admin(endpoints: str, group: str, deadline_s: float) -> Iterator[AdminClient]:
+def _admin(nodes: LogNodes, deadline_s: float) -> Iterator[AdminClient]:
     from dledger.client import AdminClient, AdminFailed  # noqa: PLC0415  (gRPC is slow to load)
 
-    with told_errors(endpoints), AdminClient(endpoints, group=group, deadline_s=deadline_s) as admin:
+    with told_errors(nodes.endpoints), AdminClient(nodes.endpoints, group=nodes.group, deadline_s=deadline_s) as admin:
         try:
             yield admin
         except AdminFailed as failed:

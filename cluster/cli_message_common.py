@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cluster.cli_common import EXIT_USAGE, fail
+from cluster.cli_where import are_typed, winner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +29,8 @@ _NEXT_STEPS = {
     "UNKNOWN_TOPIC": "`dledger topic list` shows the topics.",
     "UNKNOWN_GROUP": "`dledger group list` shows the groups.",
     "NOT_REACHED": "Is the broker running? Name it with --broker or DLEDGER_BROKER, or its name servers with "
-    "--name-servers or DLEDGER_NAME_SERVERS;"
-    " `dledger broker --standalone DIR` starts one.",
+    "--name-servers or DLEDGER_NAME_SERVERS, or both by a context (`dledger context`). `dledger broker "
+    "--standalone DIR` starts a broker.",
 }
 
 Broker = Annotated[
@@ -41,16 +42,6 @@ Broker = Annotated[
         metavar="HOST:PORT,...",
         help="Where the broker, or one of its nodes, is.",
         show_default=DEFAULT_BROKER,
-    ),
-]
-NameServers = Annotated[
-    str,
-    typer.Option(
-        "--name-servers",
-        "--name-server",
-        envvar="DLEDGER_NAME_SERVERS",
-        metavar="HOST:PORT,...",
-        help="Instead of --broker: the name servers, which know all brokers.",
     ),
 ]
 BrokerNames = Annotated[
@@ -81,26 +72,20 @@ FormatOption = Annotated[
 def targets_of(context: typer.Context, broker: str, name_servers: str) -> Iterator[Targets]:
     """Return the brokers that the command asks; what it meets becomes a message that says what to do next.
 
-    Which of the two was typed counts; then which stands in the environment, a broker before name servers.
+    `cluster.cli_where` says which of the two counts; a broker before name servers.
     """
     from cluster.cli_targets import Targets  # noqa: PLC0415  (gRPC is slow to load)
 
-    typed = {name for name in ("broker", "name_servers") if _is_typed(context, name)}
-    if len(typed) > 1:
+    if are_typed(context, "broker", "name_servers"):
         fail("--broker and --name-servers: take one of the two", EXIT_USAGE)
-    if "name_servers" in typed:
-        broker = ""
-    elif broker:
-        name_servers = ""
-    elif not name_servers:
+    if not (broker or name_servers):
         broker = DEFAULT_BROKER
+    elif winner(context, "broker", "name_servers") == "broker":
+        name_servers = ""
+    else:
+        broker = ""
     with _told_failures(), Targets(broker, name_servers, _TIMEOUT_S) as targets:
         yield targets
-
-
-def _is_typed(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from cluster.cli_common import EXIT_USAGE, fail, notes
-from cluster.cli_message_common import Broker, NameServers, Topic, targets_of
+from cluster.cli_common import EXIT_USAGE, NameServers, fail, notes
+from cluster.cli_message_common import Broker, Topic, targets_of
 from cluster.produce_input import BATCH_MESSAGES_MAX, Defaults, Input, Outgoing, batches_of, messages_of, parse_headers
 
 if TYPE_CHECKING:

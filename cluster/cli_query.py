@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster.cli_common import fail, help_of, notes
+from cluster.cli_common import NameServers, fail, help_of, notes
 from cluster.cli_message_common import (
     Broker,
     Format,
     FormatOption,
-    NameServers,
     Topic,
     fail_if_skipped,
     print_message,

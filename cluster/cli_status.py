@@ -17,10 +17,12 @@ from cluster.cli_common import (
     EXIT_USAGE,
     Endpoints,
     Group,
+    NameServers,
     fail,
     output,
 )
 from cluster.cli_members import state_of
+from cluster.cli_where import LogNodes, nodes_asked
 from dledger.errors import ResponseCode
 
 if TYPE_CHECKING:
@@ -31,27 +33,40 @@ _ROUNDS = 2
 
 
 def status(
+    context: typer.Context,
     endpoints: Endpoints = DEFAULT_ENDPOINTS,
     group: Group = DEFAULT_GROUP,
+    name_servers: NameServers = "",
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.05, metavar="SECONDS", help="How long to wait for each node.")
     ] = 1.0,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a node.")] = False,
 ) -> None:
-    """Show every node: its role, its log, how far it is behind, and what is amiss with it.
+    """Show every node: its role, its log, by how many entries it lags, and what is wrong with it.
 
-    Of the nodes of a broker it also shows which takes puts (or why none does yet), where the old files end that it went
-    on from (divide), and how many bytes of its log are not in queues and index yet (undispatched).
+    With name servers it shows the nodes of all their brokers, or with --group those of one.
 
-    The exit code is 1 when no node leads, 2 for wrong usage.
+    Of the nodes of a broker it also shows which one takes puts (or why none does yet), where the files of an old store
+    end that was converted (divide), and how many bytes of the log are not in queues and index yet (undispatched).
+
+    The exit code is 1 when a group has no leader, 2 for wrong usage.
 
     Examples:
+        dledger status
         dledger status --endpoints 127.0.0.1:20921,127.0.0.1:20922,127.0.0.1:20923
+        dledger status --name-servers 10.0.0.5:9876,10.0.0.6:9876
         dledger status --json | jq .role
     """
+    faults = [_show(nodes, timeout, as_json=as_json) for nodes in nodes_asked(context, endpoints, name_servers, group)]
+    if told := [fault for fault in faults if fault]:
+        fail("\n".join(told))
+
+
+def _show(nodes: LogNodes, timeout: float, *, as_json: bool) -> str:
+    """Print the nodes of one group; return why it has no leader, or nothing."""
     try:
-        answers = _ask(endpoints, group, timeout)
+        answers = _ask(nodes.endpoints, nodes.group, timeout)
     except ValueError as error:
         fail(str(error), EXIT_USAGE)
     from cluster.cli_broker_status import broker_statuses, broker_table  # noqa: PLC0415  (gRPC is slow to load)
@@ -65,8 +80,7 @@ def status(
         output.print(_table(answers, leader))
         if brokers:
             output.print(broker_table(brokers))
-    if leader is None:
-        fail(_why_nobody_leads(endpoints, answers))
+    return "" if leader is not None else _why_nobody_leads(nodes.endpoints, answers)
 
 
 def _why_nobody_leads(endpoints: str, answers: dict[str, StatusResponse | str]) -> str:

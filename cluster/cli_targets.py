@@ -22,7 +22,7 @@ from dledger.client.endpoints import parse_endpoints
 from dledger.client.reaching import PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from cluster.client.route_cache import Routes
     from cluster.v1.nameserver_pb2 import RegisteredBroker
@@ -124,21 +124,7 @@ class Targets:
         return [self._target(each.broker, each.nodes) for each in known]
 
     def _registered(self) -> list[RegisteredBroker]:
-        """Return the brokers that name servers know, at least one, in order of their names.
-
-        Raises:
-            RequestFailed: no name server answers, or none knows a broker.
-        """
-        answers = ask_each(self._name_servers, list_brokers, PATIENCE_S).values()
-        failures = [answer for answer in answers if isinstance(answer, str)]
-        told = [each for answer in answers if not isinstance(answer, str) for each in answer.brokers]
-        # Of several that know a broker, who has heard of the newest leader knows its nodes.
-        found = {each.broker: each for each in sorted(told, key=lambda each: (each.term, -each.silent_ms))}
-        if len(failures) == len(answers):
-            raise RequestFailed(Reason.NOT_REACHED, "no name server answers: " + "; ".join(failures))
-        if not found:
-            raise RequestFailed(Reason.UNKNOWN_BROKER, "no broker has registered with these name servers")
-        return [found[name] for name in sorted(found)]
+        return registered_brokers(self._name_servers)
 
     def queues(self, topic: str, *, is_write: bool) -> list[tuple[Target, int]]:
         """Return the queues of a topic that may be written, or read: those of one broker behind those of another.
@@ -197,6 +183,24 @@ class Targets:
             calls = BrokerCalls(",".join(node.address for node in nodes), self._timeout_s)
             self._targets[broker] = Target(broker, self._stack.enter_context(calls))
         return self._targets[broker]
+
+
+def registered_brokers(name_servers: Sequence[str]) -> list[RegisteredBroker]:
+    """Return the brokers that name servers know, at least one, in order of their names.
+
+    Raises:
+        RequestFailed: no name server answers, or none knows a broker.
+    """
+    answers = ask_each(name_servers, list_brokers, PATIENCE_S).values()
+    failures = [answer for answer in answers if isinstance(answer, str)]
+    told = [each for answer in answers if not isinstance(answer, str) for each in answer.brokers]
+    # Of several that know a broker, the one that knows the newest leader knows its nodes.
+    found = {each.broker: each for each in sorted(told, key=lambda each: (each.term, -each.silent_ms))}
+    if len(failures) == len(answers):
+        raise RequestFailed(Reason.NOT_REACHED, "no name server answers: " + "; ".join(failures))
+    if not found:
+        raise RequestFailed(Reason.UNKNOWN_BROKER, "no broker has registered with these name servers")
+    return [found[name] for name in sorted(found)]
 
 
 def first_with(targets: Iterable[Target], ask: Callable[[BrokerCalls], Answer]) -> Answer:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cluster.cli_common import notes
+from cluster.cli_common import NameServers, notes
 from cluster.cli_each_broker import Choice, chosen_brokers, end_if_silent, read_each
-from cluster.cli_message_common import Broker, BrokerNames, Cluster, NameServers, Topic, moment, targets_of
+from cluster.cli_message_common import Broker, BrokerNames, Cluster, Topic, moment, targets_of
 from cluster.cli_rows import AsJson, print_rows
 
 if TYPE_CHECKING:

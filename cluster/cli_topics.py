@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster.cli_common import EXIT_USAGE, fail, help_of
+from cluster.cli_common import EXIT_USAGE, NameServers, fail, help_of
 from cluster.cli_each_broker import Choice, change_chosen, change_each, chosen_brokers, read_each
-from cluster.cli_message_common import Broker, BrokerNames, Cluster, NameServers, Topic
+from cluster.cli_message_common import Broker, BrokerNames, Cluster, Topic
 from cluster.cli_topic_views import PERMISSIONS, describe_topic, list_topics, route_topic
 
 if TYPE_CHECKING:

@@ -1,5 +1,7 @@
 """What holds for all tests."""
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,15 @@ settings.load_profile("patient")
 
 # They serve, or run real processes.
 SLOW = ("chaos", "integration/broker", "integration/brokers", "integration/cluster", "integration/nameserver")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the contexts of the person who runs the tests out of them, and out of all processes that they start."""
+    for name in ("DLEDGER_CONFIG", "DLEDGER_CONTEXT"):
+        os.environ.pop(name, None)
+    folder = tempfile.TemporaryDirectory(prefix="dledger-tests-config-")
+    os.environ["XDG_CONFIG_HOME"] = folder.name
+    config.add_cleanup(folder.cleanup)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

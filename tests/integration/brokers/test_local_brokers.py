@@ -127,6 +127,15 @@ def test_status_shows_where_puts_are_taken(brokers: LocalBrokers) -> None:
     leader, found = wait_until(shown_of_leader, "puts are taken at the leader, and nowhere else")
     assert {each["divided_offset"] for each in found.values()} == {-1}
 
+    context = ("context", "add", "all", "--name-servers", brokers.name_servers, "--replace", "--use")
+    assert dledger(*context).returncode == 0
+    wait_until(lambda: registered(brokers.name_servers), "the broker has registered")
+    for command in (("status",), ("status", "--context", "all", "--group", "broker-a"), ("members", "list")):
+        shown = dledger(*command).stdout
+        assert "group broker-a" in shown
+        assert all(f" {name} " in shown for name in cluster.node_ids)
+    assert dledger("context", "remove", "all").returncode == 0
+
     cluster.kill(leader)
     shown = dledger(*status).stdout
     assert "broker broker-a" in shown
