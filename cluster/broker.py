@@ -92,6 +92,7 @@ class Broker:
                 stack.callback(registering.cancel)
                 self.core.on_topics_changed = self._changed.set
                 self.core.announced = partial(self._announced, self._registrar)
+                self.core.life_digests = self._registrar.life_digests
             server = await start_grpc_server(self._address, [self._service.served(), *self._beside])
             stack.push_async_callback(server.stop, GRACE_S)
             self._stack = stack.pop_all()

@@ -67,6 +67,7 @@ class BrokerCore:
     Attributes:
         on_topics_changed: is called when a topic was created, changed or deleted here.
         announced: returns when name servers know of that, as far as they can be reached.
+        life_digests: by which name servers recognize what this process registers.
     """
 
     def __init__(self, replica: Replica, options: BrokerOptions, metrics: BrokerMetrics) -> None:
@@ -75,6 +76,7 @@ class BrokerCore:
         self.metrics = metrics
         self.on_topics_changed: Callable[[], None] = lambda: None
         self.announced: Callable[[], Awaitable[None]] = _at_once
+        self.life_digests: tuple[bytes, ...] = ()
 
     # ---------------------------------------------------------------------------------------------------- answers
 

@@ -15,7 +15,14 @@ from typing import Final, NamedTuple
 
 import grpc
 
-from cluster.route_table import IllegalRegistration, StaleRegistration, TooManyBrokers, TooManyTopics, UnknownBroker
+from cluster.route_table import (
+    IllegalRegistration,
+    StaleRegistration,
+    TooManyBrokers,
+    TooManyTopics,
+    UnconfirmedRegistration,
+    UnknownBroker,
+)
 from cluster.v1 import answer_pb2
 from dledger.client.failures import describe, never_left
 from dledger.errors import DLedgerError, ResponseCode, outcome_of
@@ -83,6 +90,7 @@ class Reason(StrEnum):
     TERM_CHANGED = "TERM_CHANGED"
     # Who knows the topics was asked too early.
     ROUTES_INCOMPLETE = "ROUTES_INCOMPLETE"
+    REGISTRATION_UNCONFIRMED = "REGISTRATION_UNCONFIRMED"
     # Something is full, or the node ends.
     LEADER_PENDING_FULL = "LEADER_PENDING_FULL"
     TOO_MANY_WAITERS = "TOO_MANY_WAITERS"
@@ -134,6 +142,7 @@ CAUSES: Final[dict[Reason, Cause]] = {
     Reason.TERM_CHANGED: Cause(_Code.ABORTED, _NOT_DONE, is_passing=True),
     # Who knows the topics was asked too early.
     Reason.ROUTES_INCOMPLETE: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.REGISTRATION_UNCONFIRMED: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
     # Something is full, or the node ends.
     Reason.LEADER_PENDING_FULL: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
     Reason.TOO_MANY_WAITERS: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
@@ -213,6 +222,7 @@ _REASONS: Final[dict[type[BaseException], Reason]] = {
     IllegalRequest: Reason.ILLEGAL_REQUEST,
     IllegalRegistration: Reason.ILLEGAL_REGISTRATION,
     StaleRegistration: Reason.STALE_REGISTRATION,
+    UnconfirmedRegistration: Reason.REGISTRATION_UNCONFIRMED,
     TooManyBrokers: Reason.TOO_MANY_BROKERS,
     TooManyTopics: Reason.TOO_MUCH_STATE,
     UnknownBroker: Reason.UNKNOWN_BROKER,

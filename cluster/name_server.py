@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol
@@ -26,9 +27,16 @@ from cluster.errors import answer_of
 from cluster.process import GRACE_S, run_process, say_ready, wait_end
 from cluster.registered_brokers import HeartbeatAnswer, RouteTable, Taken
 from cluster.registration import HEARTBEAT_INTERVAL_S
+from cluster.registration_witnesses import Witnesses
 from cluster.request_bounds import NAME_SERVER_BOUNDS
 from cluster.route_messages import extent_of, registered_broker, registration_of, route_response
-from cluster.route_table import SCAN_INTERVAL_MS, BrokerRoute, StaleRegistration
+from cluster.route_table import (
+    SCAN_INTERVAL_MS,
+    BrokerRoute,
+    Registration,
+    StaleRegistration,
+    UnconfirmedRegistration,
+)
 from cluster.turns import in_turns
 from cluster.v1 import answer_pb2, nameserver_pb2, nameserver_pb2_grpc
 from dledger.config import Address
@@ -66,6 +74,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
 
     def __init__(self, clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
         self._table = RouteTable()
+        self._witnesses = Witnesses()
         self._clock_ms = clock_ms
         self._begin_ms = clock_ms()
 
@@ -94,6 +103,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         response = nameserver_pb2.RegisterResponse()
         with _answered(response):
             registration = registration_of(request)
+            await self._confirm(registration, is_difference=request.HasField("since_sequence"))
             taken = self._table.register(registration, self._clock_ms(), extent_of(request))
             response.wants_all = taken is Taken.WANTS_ALL
             if taken is Taken.CHANGED:
@@ -109,13 +119,32 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
                 )
         return response
 
+    async def _confirm(self, registration: Registration, *, is_difference: bool) -> None:
+        """Return when a registration may be taken, in the same turn of the loop.
+
+        Raises:
+            StaleRegistration, IllegalRegistration, store.errors.IllegalMessage: as `RouteTable.register`.
+            UnconfirmedRegistration: no node of the known registration confirms it.
+        """
+        if is_difference:
+            # Taken only from the process that registered what it adds to.
+            return
+        replace(registration, topics=()).check()
+        known = self._table.doubted(registration, self._clock_ms())
+        if known is None:
+            return
+        await self._witnesses.confirm(known, registration)
+        if self._table.doubted(registration, self._clock_ms()) not in (known, None):
+            raise UnconfirmedRegistration(known.broker, "another registration was accepted while nodes were asked")
+
     async def Heartbeat(
         self, request: nameserver_pb2.HeartbeatRequest, context: Context
     ) -> nameserver_pb2.HeartbeatResponse:
         """Take note that a leader lives."""
         response = nameserver_pb2.HeartbeatResponse()
         with _answered(response):
-            found = self._table.heartbeat(request.broker, request.term, request.sequence, self._clock_ms())
+            now_ms = self._clock_ms()
+            found = self._table.heartbeat(request.broker, request.term, request.sequence, now_ms, request.life)
             response.is_registered = found is HeartbeatAnswer.KNOWN
         return response
 
@@ -125,7 +154,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         """Drop a broker that ends."""
         response = nameserver_pb2.UnregisterResponse()
         with _answered(response):
-            self._table.unregister(request.broker, request.term, self._clock_ms())
+            self._table.unregister(request.broker, request.term, self._clock_ms(), request.life)
             logger.info("unregistered broker=%r term=%d", request.broker, request.term)
         return response
 
@@ -202,7 +231,7 @@ def _answered(response: _Response) -> Iterator[None]:
     try:
         yield
     except (DLedgerError, StoreError) as error:
-        if isinstance(error, StaleRegistration):
+        if isinstance(error, StaleRegistration | UnconfirmedRegistration):
             logger.info("refused: %s", error)
         response.answer.CopyFrom(answer_of(error))
 

@@ -33,6 +33,7 @@ from cluster.route_table import (
     TooManyBrokers,
     TooManyTopics,
     TopicQueues,
+    UnconfirmedRegistration,
     UnknownBroker,
 )
 from cluster.topic_config import PERMISSION_INHERIT, PERMISSION_WRITE
@@ -92,8 +93,8 @@ class RouteTable:
         # By broker.
         self._pieces: dict[str, _Pieces] = {}
         self.topics_count = 0
-        # Of brokers that were dropped: the last version, and when to forget it.
-        self._dropped: dict[str, tuple[tuple[int, int], int]] = {}
+        # Of brokers that were dropped: the last registration, and when to forget it.
+        self._dropped: dict[str, tuple[Registration, int]] = {}
 
     # ------------------------------------------------------------------------------------------------ from brokers
 
@@ -108,10 +109,10 @@ class RouteTable:
         name = registration.broker
         known = self._brokers.get(name)
         if known is None:
-            dropped, _ = self._dropped.get(name, ((-1, 0), 0))
+            dropped, _ = self._dropped.get(name, (None, 0))
             # The very version that was dropped may come back: its leader was only slow.
-            if registration.version < dropped:
-                raise StaleRegistration(name, registration.version, dropped)
+            if dropped is not None and _is_older(dropped, registration):
+                raise StaleRegistration(name, registration.version, dropped.version)
             if len(self._brokers.keys() | self._pieces.keys() | {name}) > BROKERS_MAX:
                 raise TooManyBrokers
         else:
@@ -128,6 +129,8 @@ class RouteTable:
         """Take what has changed since the registration that is known."""
         known = self._brokers.get(head.broker)
         if known is None or known.registration.version != (head.term, extent.since_sequence):
+            return Taken.WANTS_ALL
+        if known.registration.life != head.life:
             return Taken.WANTS_ALL
         new_count = len(topics.keys() - known.topics.keys())
         self._check_room(len(known.topics) + new_count, new_count)
@@ -193,7 +196,29 @@ class RouteTable:
         if new_count > 0 and self.topics_count + new_count > TOPICS_MAX:
             raise TooManyTopics
 
-    def heartbeat(self, broker: str, term: int, sequence: int, now_ms: int) -> HeartbeatAnswer:
+    def doubted(self, registration: Registration, now_ms: int) -> Registration | None:
+        """Return the known registration whose nodes must confirm this one; None: it may be registered.
+
+        What the process says that registered last is believed. Another process has to be confirmed, or anybody could
+        take a broker's place with a high term, until the known registration expires.
+
+        Raises:
+            StaleRegistration: see `register`.
+        """
+        entry, pieces = self._brokers.get(registration.broker), self._pieces.get(registration.broker)
+        if entry is None or now_ms - entry.heard_ms >= SILENCE_MS_MAX:
+            return None
+        known = entry.registration
+        _check_newer(known, registration)
+        if pieces is not None and pieces.registration == replace(registration, topics=()):
+            return None
+        if not registration.life and not known.life:
+            is_same = (known.term, known.nodes) == (registration.term, registration.nodes)
+        else:
+            is_same = known.life == registration.life
+        return None if is_same else known
+
+    def heartbeat(self, broker: str, term: int, sequence: int, now_ms: int, life: bytes = b"") -> HeartbeatAnswer:
         """Take note that a leader lives whose last registration was this one.
 
         Raises:
@@ -202,22 +227,28 @@ class RouteTable:
         known = self._brokers.get(broker)
         if known is None or (term, sequence) > known.registration.version:
             return HeartbeatAnswer.REGISTER
+        if term == known.registration.term and life != known.registration.life:
+            # A sender without the secret keeps no registration alive, and a process that began again registers again.
+            return HeartbeatAnswer.REGISTER
         if (term, sequence) < known.registration.version:
             raise StaleRegistration(broker, (term, sequence), known.registration.version)
         known.heard_ms = now_ms
         return HeartbeatAnswer.KNOWN
 
-    def unregister(self, broker: str, term: int, now_ms: int) -> None:
+    def unregister(self, broker: str, term: int, now_ms: int, life: bytes = b"") -> None:
         """Drop a broker that ends for good; nothing happens when it is not there.
 
         Raises:
             StaleRegistration: a leader of a higher term is known.
+            UnconfirmedRegistration: another process registered it.
         """
         known = self._brokers.get(broker)
         if known is None:
             return
         if term < known.registration.term:
             raise StaleRegistration(broker, (term, 0), known.registration.version)
+        if life != known.registration.life:
+            raise UnconfirmedRegistration(broker, "only the process that registered it may take it away")
         self._drop(broker, now_ms)
 
     def scan(self, now_ms: int) -> list[str]:
@@ -234,7 +265,7 @@ class RouteTable:
     def _drop(self, name: str, now_ms: int) -> None:
         # Bounded: names come in only with a broker, of which there are BROKERS_MAX at a time.
         if len(self._dropped) < BROKERS_MAX:
-            self._dropped[name] = (self._brokers[name].registration.version, now_ms + SILENCE_MS_MAX)
+            self._dropped[name] = (self._brokers[name].registration, now_ms + SILENCE_MS_MAX)
         self._remove(name)
 
     def _remove(self, name: str) -> None:
@@ -309,8 +340,18 @@ def _to_create(topic: str, pattern: BrokerRoute) -> BrokerRoute:
 def _check_newer(known: Registration, found: Registration) -> None:
     # In one term there is one leader: another one is a fault of who sent it, and the first one counts.
     is_other_leader = found.term == known.term and found.leader_id != known.leader_id
-    if found.version < known.version or is_other_leader:
+    if _is_older(known, found) or is_other_leader:
         raise StaleRegistration(found.broker, found.version, known.version)
+
+
+def _is_older(known: Registration, found: Registration) -> bool:
+    """Return whether what was found is overtaken.
+
+    Sequences of two processes are not compared: a broker without a group has no terms, and counts from a lower one
+    after its directory was restored.
+    """
+    is_older = found.version < known.version
+    return is_older if found.life == known.life else found.term < known.term
 
 
 def _seen(entry: _Entry, topic: str) -> TopicQueues:

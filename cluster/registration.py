@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
@@ -25,6 +26,7 @@ import grpc
 import grpc.aio
 
 from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.registration_witnesses import LIFE_SIZE_BYTES, life_digest
 from cluster.route_messages import register_request
 from cluster.route_table import TOPICS_PER_REGISTRATION_MAX, Extent, Registration, TopicQueues
 from cluster.v1 import nameserver_pb2
@@ -100,6 +102,11 @@ class Registrar:
         for reporter in self._reporters:
             reporter.say(registration, topics)
 
+    @property
+    def life_digests(self) -> tuple[bytes, ...]:
+        """By which name servers recognize what this registers; a node shows them in its status."""
+        return tuple(life_digest(reporter.life) for reporter in self._reporters)
+
     async def settled(self, time_limit_s: float) -> None:
         """Return when every name server was told what was said last, or cannot be, or the time is over."""
         with suppress(TimeoutError):
@@ -127,9 +134,14 @@ class Registrar:
 
 
 class _Reporter:
-    """Keeps one name server informed."""
+    """Keeps one name server informed.
+
+    Attributes:
+        life: the secret that proves to this name server that later requests come from the same process.
+    """
 
     def __init__(self, address: str, heartbeat_interval_s: float, retry_interval_s: float) -> None:
+        self.life = secrets.token_bytes(LIFE_SIZE_BYTES)
         self._address = address
         self._heartbeat_interval_s = heartbeat_interval_s
         self._retry_interval_s = retry_interval_s
@@ -209,7 +221,7 @@ class _Reporter:
         registration, self._wanted = self._wanted, None
         if registration is None:
             return
-        request = nameserver_pb2.UnregisterRequest(broker=registration.broker, term=registration.term)
+        request = nameserver_pb2.UnregisterRequest(broker=registration.broker, term=registration.term, life=self.life)
         with suppress(grpc.aio.AioRpcError):
             await self._stub().Unregister(request, timeout=_CALL_TIMEOUT_S)
 
@@ -223,7 +235,7 @@ class _Reporter:
 
     async def _heartbeat(self, registration: Registration) -> bool:
         request = nameserver_pb2.HeartbeatRequest(
-            broker=registration.broker, term=registration.term, sequence=registration.sequence
+            broker=registration.broker, term=registration.term, sequence=registration.sequence, life=self.life
         )
         try:
             response = await self._stub().Heartbeat(request, timeout=_CALL_TIMEOUT_S)
@@ -263,6 +275,7 @@ class _Reporter:
 
     async def _register(self, request: nameserver_pb2.RegisterRequest) -> bool:
         """Send one request; return False: the name server does not hold what it adds to."""
+        request.life = self.life
         try:
             response = await self._stub().Register(request, timeout=_CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:

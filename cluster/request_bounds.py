@@ -187,6 +187,7 @@ BROKER_BOUNDS: Final[Bounds] = {
 
 _NAME: Final = Text(128)
 _TERM: Final = Number(0, TERM_MAX)
+_LIFE: Final = Text(16)
 
 NAME_SERVER_BOUNDS: Final[Bounds] = {
     "cluster.v1.BrokerNode": {"id": Text(32), "address": ADDRESS},
@@ -209,9 +210,10 @@ NAME_SERVER_BOUNDS: Final[Bounds] = {
         "deleted_topics": Many(TOPICS_PER_REGISTRATION_MAX, NAME),
         "piece": ANY_NUMBER,
         "has_more": ANY_NUMBER,
+        "life": _LIFE,
     },
-    "cluster.v1.HeartbeatRequest": {"broker": _NAME, "term": _TERM, "sequence": ANY_NUMBER},
-    "cluster.v1.UnregisterRequest": {"broker": _NAME, "term": _TERM},
+    "cluster.v1.HeartbeatRequest": {"broker": _NAME, "term": _TERM, "sequence": ANY_NUMBER, "life": _LIFE},
+    "cluster.v1.UnregisterRequest": {"broker": _NAME, "term": _TERM, "life": _LIFE},
     "cluster.v1.RouteRequest": {"topics": Many(ROUTE_TOPICS_MAX, NAME)},
     "cluster.v1.ListRegisteredTopicsRequest": {"after": NAME},
     "cluster.v1.ListBrokersRequest": {},

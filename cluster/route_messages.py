@@ -44,6 +44,7 @@ def register_request(
         deleted_topics=extent.deleted,
         piece=extent.piece,
         has_more=extent.has_more,
+        life=registration.life,
     )
 
 
@@ -63,6 +64,7 @@ def registration_of(request: pb.RegisterRequest) -> Registration:
         leader_id=request.leader_id,
         nodes=tuple(BrokerNode(node.id, node.address) for node in request.nodes),
         topics=tuple(_queues_of(each) for each in request.topics),
+        life=request.life,
     )
 
 

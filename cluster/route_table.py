@@ -6,7 +6,7 @@ A *broker* is one Raft group. Not here: the table of all registrations (`cluster
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cluster.topic_config import QUEUES_MAX
@@ -71,6 +71,7 @@ class Registration:
         leader_id: the leader; one of `nodes`.
         nodes: all of them.
         topics: those that clients may use.
+        life: the secret of the process that registers; empty in routes, and from senders that have none.
     """
 
     broker: str
@@ -80,6 +81,7 @@ class Registration:
     leader_id: str
     nodes: tuple[BrokerNode, ...]
     topics: tuple[TopicQueues, ...]
+    life: bytes = field(default=b"", repr=False)
 
     @property
     def version(self) -> tuple[int, int]:
@@ -135,6 +137,17 @@ class StaleRegistration(DLedgerError):
             f"broker {broker!r}: found term {found[0]}, sequence {found[1]}, but term {known[0]}, sequence {known[1]} "
             "is known. Nothing was registered"
         )
+        self.broker = broker
+
+
+class UnconfirmedRegistration(DLedgerError):
+    """A registration changes the leader of a known broker, and no known node confirms it. Nothing was changed.
+
+    Send it again: a leader that was just elected may be confirmed a moment later.
+    """
+
+    def __init__(self, broker: str, why: str) -> None:
+        super().__init__(f"broker {broker!r}: {why}. Nothing was registered")
         self.broker = broker
 
 

@@ -205,6 +205,7 @@ class TopicCalls:
             dedupe_window_count=store.config.dedupe_window_count,
             dedupe_window_ms=store.config.dedupe_window_ms,
             is_index_enabled=store.config.message_index_enable,
+            life_digests=self._core.life_digests,
         )
 
 

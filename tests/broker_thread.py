@@ -24,8 +24,9 @@ from tests.waiting import wait_until
 class BrokerThread:
     """Serves the store in `path`; may be ended and begun again. All methods block."""
 
-    def __init__(self, path, **store_settings):
+    def __init__(self, path, name_servers="", **store_settings):
         self.path = path
+        self.name_servers = name_servers
         self.address = Address("127.0.0.1", choose_ports(1, None)[0])
         self.endpoints = str(self.address)
         self.config = PlainStoreConfig(
@@ -108,7 +109,7 @@ class BrokerThread:
         self.replica = StandaloneReplica.open(OsFiles(), config)
         try:
             async with (
-                Broker(self.replica, BrokerOptions("b"), self.address),
+                Broker(self.replica, BrokerOptions("b"), self.address, name_servers=self.name_servers),
                 grpc.aio.insecure_channel(str(self.address)) as channel,
             ):
                 self._stub = broker_pb2_grpc.BrokerServiceStub(channel)

@@ -99,6 +99,7 @@ class RegisterRequest(_message.Message):
     DELETED_TOPICS_FIELD_NUMBER: _builtins.int
     PIECE_FIELD_NUMBER: _builtins.int
     HAS_MORE_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
     broker: _builtins.str
     """The broker: the name of its Raft group."""
     cluster: _builtins.str
@@ -118,6 +119,10 @@ class RegisterRequest(_message.Message):
     keeps to what it knew until it has the last one.
     """
     has_more: _builtins.bool
+    life: _builtins.bytes
+    """A secret that the sender draws at random, 16 bytes, for this name server and for as long as its process runs. Changes
+    that carry the life of the known registration are accepted at once; others must be confirmed.
+    """
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerNode]:
         """All nodes, the leader among them; at most 32."""
@@ -142,10 +147,11 @@ class RegisterRequest(_message.Message):
         deleted_topics: _abc.Iterable[_builtins.str] | None = ...,
         piece: _builtins.int = ...,
         has_more: _builtins.bool = ...,
+        life: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_since_sequence", b"_since_sequence", "since_sequence", b"since_sequence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_since_sequence", b"_since_sequence", "broker", b"broker", "cluster", b"cluster", "deleted_topics", b"deleted_topics", "has_more", b"has_more", "leader_id", b"leader_id", "nodes", b"nodes", "piece", b"piece", "sequence", b"sequence", "since_sequence", b"since_sequence", "term", b"term", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_since_sequence", b"_since_sequence", "broker", b"broker", "cluster", b"cluster", "deleted_topics", b"deleted_topics", "has_more", b"has_more", "leader_id", b"leader_id", "life", b"life", "nodes", b"nodes", "piece", b"piece", "sequence", b"sequence", "since_sequence", b"since_sequence", "term", b"term", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__since_sequence: _TypeAlias = _typing.Literal["since_sequence"]  # noqa: Y015
     _WhichOneofArgType__since_sequence: _TypeAlias = _typing.Literal["_since_sequence", b"_since_sequence"]  # noqa: Y015
@@ -184,20 +190,23 @@ class HeartbeatRequest(_message.Message):
     BROKER_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
     broker: _builtins.str
     term: _builtins.int
     """Of the last registration."""
     sequence: _builtins.int
+    life: _builtins.bytes
     def __init__(
         self,
         *,
         broker: _builtins.str = ...,
         term: _builtins.int = ...,
         sequence: _builtins.int = ...,
+        life: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "sequence", b"sequence", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "life", b"life", "sequence", b"sequence", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -233,17 +242,20 @@ class UnregisterRequest(_message.Message):
 
     BROKER_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
     broker: _builtins.str
     term: _builtins.int
+    life: _builtins.bytes
     def __init__(
         self,
         *,
         broker: _builtins.str = ...,
         term: _builtins.int = ...,
+        life: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "life", b"life", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

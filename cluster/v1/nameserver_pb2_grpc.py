@@ -77,6 +77,8 @@ class NameServerServicer:
     def Register(self, request, context):
         """Called by the leader of a broker: when it begins to lead, when something changes, and when Heartbeat asks for it.
         FAILED_PRECONDITION (STALE_REGISTRATION) when a later one is known: that of a higher term, or of a higher sequence.
+        UNAVAILABLE (REGISTRATION_UNCONFIRMED) when another process registered the broker, and no node of that registration
+        confirms this one; send it again. Accepted without confirmation once the known registration is 120 s old.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

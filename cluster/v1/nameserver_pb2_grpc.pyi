@@ -37,6 +37,8 @@ class NameServerStub:
     Register: _grpc.UnaryUnaryMultiCallable[_nameserver_pb2.RegisterRequest, _nameserver_pb2.RegisterResponse]
     """Called by the leader of a broker: when it begins to lead, when something changes, and when Heartbeat asks for it.
     FAILED_PRECONDITION (STALE_REGISTRATION) when a later one is known: that of a higher term, or of a higher sequence.
+    UNAVAILABLE (REGISTRATION_UNCONFIRMED) when another process registered the broker, and no node of that registration
+    confirms this one; send it again. Accepted without confirmation once the known registration is 120 s old.
     """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_nameserver_pb2.HeartbeatRequest, _nameserver_pb2.HeartbeatResponse]
     """The leader still lives, and what it registered still holds; every 30 s. Who is silent for 120 s is dropped."""
@@ -60,6 +62,8 @@ class NameServerAsyncStub(NameServerStub):
     Register: _aio.UnaryUnaryMultiCallable[_nameserver_pb2.RegisterRequest, _nameserver_pb2.RegisterResponse]  # type: ignore[assignment]
     """Called by the leader of a broker: when it begins to lead, when something changes, and when Heartbeat asks for it.
     FAILED_PRECONDITION (STALE_REGISTRATION) when a later one is known: that of a higher term, or of a higher sequence.
+    UNAVAILABLE (REGISTRATION_UNCONFIRMED) when another process registered the broker, and no node of that registration
+    confirms this one; send it again. Accepted without confirmation once the known registration is 120 s old.
     """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_nameserver_pb2.HeartbeatRequest, _nameserver_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """The leader still lives, and what it registered still holds; every 30 s. Who is silent for 120 s is dropped."""
@@ -86,6 +90,8 @@ class NameServerServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_nameserver_pb2.RegisterResponse, _abc.Awaitable[_nameserver_pb2.RegisterResponse]]:
         """Called by the leader of a broker: when it begins to lead, when something changes, and when Heartbeat asks for it.
         FAILED_PRECONDITION (STALE_REGISTRATION) when a later one is known: that of a higher term, or of a higher sequence.
+        UNAVAILABLE (REGISTRATION_UNCONFIRMED) when another process registered the broker, and no node of that registration
+        confirms this one; send it again. Accepted without confirmation once the known registration is 120 s old.
         """
 
     @_abc_1.abstractmethod

@@ -2,8 +2,10 @@
 
 import cluster.client.route_finder
 import cluster.old_files_start
+import cluster.registration_witnesses
 import commitlog.dledger_commit_log
 import store.dedupe
+from cluster.registered_brokers import RouteTable
 from cluster.registration import Registrar
 from cluster.replicated import ReplicatedReplica
 from cluster.replicated_upkeep import ReplicatedUpkeep
@@ -26,6 +28,7 @@ LOG = UNIT + "test_dledger_commit_log.py::"
 PUTS = UNIT + "test_puts.py::"
 GROUP = "tests/integration/replicated/"
 PACE = "tests/unit/store/test_dispatch_pace.py::"
+FORGED = "tests/integration/nameserver/test_forged_registrations.py::"
 NAME_SERVER = "tests/integration/nameserver/test_name_server.py::"
 UNKNOWN_TOPIC = "test_put_to_a_topic_that_a_node_does_not_know_is_sent_to_the_leader_that_may_know_it"
 YOUNG = "test_a_topic_is_unknown_only_when_a_name_server_says_so_that_brokers_had_time_to_register_with"
@@ -195,6 +198,23 @@ def creation_of_a_topic_is_answered_before_name_servers_know(patch):
     patch.setattr(Registrar, "settled", settled)
 
 
+def name_server_believes_a_leader_that_does_not_know_its_life(patch):
+    def confirms(_known, claim, answer):
+        return (answer.status.term, answer.status.leader.id) == (claim.term, claim.leader_id)
+
+    patch.setattr(cluster.registration_witnesses, "_confirms", confirms)
+
+
+def name_server_takes_heartbeats_without_the_life(patch):
+    heartbeat = RouteTable.heartbeat
+
+    def believing(self, broker, term, sequence, now_ms, life=b""):
+        known = self._brokers.get(broker)
+        return heartbeat(self, broker, term, sequence, now_ms, known.registration.life if known else life)
+
+    patch.setattr(RouteTable, "heartbeat", believing)
+
+
 MUTANTS = (
     Mutant(
         messages_are_dispatched_before_they_are_committed,
@@ -322,5 +342,15 @@ MUTANTS = (
         creation_of_a_topic_is_answered_before_name_servers_know,
         "what a client is told is so",
         Tests(NAME_SERVER + SETTLED),
+    ),
+    Mutant(
+        name_server_believes_a_leader_that_does_not_know_its_life,
+        "strangers take no broker's place",
+        Tests(FORGED + "test_forged_registrations_are_refused_while_an_honest_node_is_alive"),
+    ),
+    Mutant(
+        name_server_takes_heartbeats_without_the_life,
+        "strangers take no broker's place",
+        Tests(FORGED + "test_strangers_keep_no_registration_alive_and_take_none_away"),
     ),
 )

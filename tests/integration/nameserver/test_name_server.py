@@ -26,6 +26,7 @@ from cluster.route_table import SILENCE_MS_MAX, BrokerNode, Registration, TopicQ
 from cluster.v1 import nameserver_pb2 as pb
 from cluster.v1.nameserver_pb2_grpc import NameServerStub, add_NameServerServicer_to_server
 from tests import waiting
+from tests.status_nodes import lead, status_nodes
 from tests.waiting import PATIENCE_S
 
 NODES = (BrokerNode("n0", "127.0.0.1:20921"), BrokerNode("n1", "127.0.0.1:20922"))
@@ -75,18 +76,21 @@ def registrar(*servers: object) -> Registrar:
 @in_a_loop
 async def test_a_registration_reaches_every_name_server_and_a_new_leader_takes_its_place(name_server) -> None:
     first, second = name_server(), name_server()
-    async with registrar(first, second) as old, registrar(first, second) as new:
-        old.say(REGISTRATION)
+    async with status_nodes("n0", "n1") as nodes, registrar(first, second) as old, registrar(first, second) as new:
+        registered = replace(REGISTRATION, nodes=tuple(each.node for each in nodes))
+        old.say(registered)
         for server in (first, second):
             await until(lambda at=server.address: leader_of(at), "n0".__eq__)
 
-        new.say(replace(REGISTRATION, term=4, leader_id="n1"))
+        lead(nodes, nodes[1], 4)
+        nodes[1].life_digests = list(new.life_digests)
+        new.say(replace(registered, term=4, leader_id="n1"))
         for server in (first, second):
             await until(lambda at=server.address: leader_of(at), "n1".__eq__)
 
         # The old leader still believes in itself; its heartbeats and registrations change nothing.
         for sequence in (1, 2, 3):
-            old.say(replace(REGISTRATION, sequence=sequence))
+            old.say(replace(registered, sequence=sequence))
             await old.settled(PATIENCE_S)
             assert [await leader_of(server.address) for server in (first, second)] == ["n1", "n1"]
 

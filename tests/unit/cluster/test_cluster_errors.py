@@ -16,7 +16,13 @@ from cluster.errors import (
     failure_of_code,
     reason_of_put,
 )
-from cluster.route_table import IllegalRegistration, StaleRegistration, TooManyBrokers, UnknownBroker
+from cluster.route_table import (
+    IllegalRegistration,
+    StaleRegistration,
+    TooManyBrokers,
+    UnconfirmedRegistration,
+    UnknownBroker,
+)
 from cluster.v1 import answer_pb2
 from dledger.errors import DLedgerError, InvariantBroken, Outcome, ResponseCode, outcome_of
 from dledger.pending_reads import RequestRefused
@@ -82,6 +88,7 @@ def test_a_code_of_a_newer_node_leaves_everything_open() -> None:
         (store_errors.MissingFile("f", "g"), Reason.INTERNAL_ERROR),
         (IllegalRegistration("term", "0", "-1"), Reason.ILLEGAL_REGISTRATION),
         (StaleRegistration("b", (1, 0), (2, 0)), Reason.STALE_REGISTRATION),
+        (UnconfirmedRegistration("b", "no known node answers"), Reason.REGISTRATION_UNCONFIRMED),
         (TooManyBrokers(), Reason.TOO_MANY_BROKERS),
         (UnknownBroker("b"), Reason.UNKNOWN_BROKER),
         (InvariantBroken("x"), Reason.INTERNAL_ERROR),

@@ -1,0 +1,80 @@
+"""Nodes of a broker that answer `Status` as a test says, for name servers that ask them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc.aio
+
+from cluster.registration_witnesses import life_digest
+from cluster.route_table import BrokerNode
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1.broker_pb2_grpc import BrokerServiceServicer, add_BrokerServiceServicer_to_server
+from dledger.v1.log_pb2 import LeaderHint
+
+
+class StatusNode(BrokerServiceServicer):
+    """One node of broker `b0`.
+
+    Attributes:
+        node: its id and address.
+        term: of the group.
+        leader: of the group; None: it knows none.
+        life_digests: of the lives with which it registers its broker.
+        asked_count: how often it was asked.
+    """
+
+    def __init__(self, node_id: str) -> None:
+        self.node = BrokerNode(node_id, "")
+        self.broker = "b0"
+        self.term = 0
+        self.leader: BrokerNode | None = None
+        self.life_digests: list[bytes] = []
+        self.asked_count = 0
+        self._server = grpc.aio.server()
+        add_BrokerServiceServicer_to_server(self, self._server)
+
+    async def start(self) -> None:
+        """Serve, on a port of its own."""
+        port = self._server.add_insecure_port("127.0.0.1:0")
+        self.node = BrokerNode(self.node.id, f"127.0.0.1:{port}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """End, as a process that is killed does; harmless when done twice."""
+        await self._server.stop(None)
+
+    async def Status(self, request: pb.BrokerStatusRequest, context: Any) -> pb.BrokerStatusResponse:  # noqa: N802
+        """Answer a name server."""
+        self.asked_count += 1
+        leader = self.leader or BrokerNode("", "")
+        return pb.BrokerStatusResponse(
+            broker=self.broker,
+            self_id=self.node.id,
+            role="LEADER" if leader == self.node else "FOLLOWER",
+            term=self.term,
+            leader=LeaderHint(id=leader.id, address=leader.address),
+            life_digests=self.life_digests,
+        )
+
+
+@asynccontextmanager
+async def status_nodes(*ids: str) -> AsyncIterator[list[StatusNode]]:
+    """Yield one node for each id."""
+    nodes = [StatusNode(node_id) for node_id in ids]
+    for node in nodes:
+        await node.start()
+    try:
+        yield nodes
+    finally:
+        for node in nodes:
+            await node.stop()
+
+
+def lead(nodes: Sequence[StatusNode], leader: StatusNode, term: int, *lives: bytes) -> None:
+    """Have all of the nodes know who leads since when, and the leader register with these lives."""
+    leader.life_digests = [life_digest(life) for life in lives]
+    for node in nodes:
+        node.term, node.leader = term, leader.node
