@@ -7,6 +7,7 @@ passes the crash point of its `SimFiles`, so that it can die between any two eff
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dledger.core.events import (
@@ -80,6 +81,7 @@ class SimProcess:
         self._files = files
         self._random = random
         self._inbox: list[Event] = []
+        self._unread: list[Callable[[], None]] = []
         self._proposals: list[Proposal] = []
         self._tickets: list[FlushTicket] = []
         self._observer = SimObserver(world, node_id, machine.clock)
@@ -181,14 +183,23 @@ class SimProcess:
         self._ask_turn()
 
     def propose(self, operation: Operation, tell: Callable[[Outcome, str | None], None]) -> None:
-        """Take a client's append; `tell` gets its outcome and the leader's id, unless the process dies."""
+        """Take a client's append; `tell` gets its outcome and the leader's id, unless the process dies.
+
+        A paused process reads no request and so refuses none, either: it takes them when it is resumed.
+        """
+        if self.is_paused:
+            self._unread.append(partial(self.propose, operation, tell))
+            return
         pending = self._observer.take_append(operation, tell)
         if pending is not None:
             self._proposals.append(Proposal(bodies=operation.bodies, stamp_at=operation.stamp_at, token=pending))
             self._ask_turn()
 
     def read(self, read_id: int, reply: Callable[[bool], None], *, is_lease_allowed: bool) -> None:
-        """Take a client's linearizable read; `reply` hears whether it was served."""
+        """Take a client's linearizable read, if need be after a pause; `reply` is called with whether it was served."""
+        if self.is_paused:
+            self._unread.append(partial(self.read, read_id, reply, is_lease_allowed=is_lease_allowed))
+            return
         self._observer.take_read(read_id, reply, is_lease_allowed=is_lease_allowed)
         self._ask_turn()
 
@@ -241,6 +252,9 @@ class SimProcess:
     def resume(self) -> None:
         """Go on after a pause, with all that has gathered."""
         self.is_paused = False
+        unread, self._unread = self._unread, []
+        for take in unread:
+            take()
         self._ask_turn()
 
     # ---------------------------------------------------------------------------------------------- turns

@@ -1,0 +1,40 @@
+"""A process that is stopped by a signal takes requests only when it runs again: it does not even refuse one."""
+
+from dataclasses import replace
+
+from dledger.testing.client_checks import Operation, Outcome
+from dledger.testing.options import draw_options
+from dledger.testing.sim_machine import SimMachine
+from dledger.testing.simulation import Simulation
+
+# More than a leader accepts at a time.
+APPENDS = 60
+
+
+def test_paused_leader_refuses_nothing_before_it_is_resumed(monkeypatch):
+    """Seed 4484: a paused leader with a full queue refused each append at once, so its client asked no other node."""
+    answers: list[Outcome] = []
+    machines: dict[str, SimMachine] = {}
+    boot = SimMachine.boot
+
+    def note_and_boot(machine: SimMachine) -> None:
+        machines[machine.node_id] = machine
+        boot(machine)
+
+    monkeypatch.setattr(SimMachine, "boot", note_and_boot)
+    options = replace(draw_options(1, 3, is_focused=False), client_count=0, troubles=(), chores=(), safety_us=1)
+    Simulation(options).run()
+    machine = next(iter(machines.values()))
+    process = machine.process
+    assert process is not None
+    machine.pause()
+
+    for number in range(APPENDS):
+        operation = Operation(10_000_000 + number, (b"x" * 8,), None)
+        process.propose(operation, lambda outcome, _leader_id: answers.append(outcome))
+
+    assert answers == []
+
+    machine.resume()
+
+    assert answers.count(Outcome.NOT_APPENDED) > 0
