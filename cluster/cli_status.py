@@ -207,6 +207,7 @@ def _state_of(answer: StatusResponse, peer: PeerStatus | None) -> str:
         "disk stalls": answer.is_disk_sick,
         "no member (yet)": bool(answer.members) and not is_member,
         "new, waits for its group": answer.is_founding,
+        f"old log kept until {answer.aside_caught_up_index}": answer.aside_files > 0,
     }
     return _coloured(next((text for text, is_so in own.items() if is_so), state_of(peer)))
 

@@ -106,6 +106,8 @@ def _table(
         table.add_column("accepted", justify="right")
     rows: dict[Area, str] = {Area.FILES: _counted(len(directory.log_files), "log file")}
     if directory.node_directory is not None:
+        if entries.has_aside:
+            rows[Area.FILES] += ", and an old log in the folder aside, which is not checked"
         rows[Area.ENTRIES] = f"{_counted(entries.entry_count, 'entry')}, {_counted(entries.unit_count, 'index unit')}"
     if directory.mode is not StoreMode.RAW:
         rows[Area.LOG] = f"{_counted(counts.messages, 'message')}, up to offset {counts.log_end}"

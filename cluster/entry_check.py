@@ -9,6 +9,7 @@ from pathlib import Path
 from cluster.inspection import Fault, Unit, entries_of, file_faults, units_of
 from cluster.node_files_check import NodeFilesCheck
 from commitlog.store_directory import StoreDirectory, StoreMode
+from dledger.aside import FOLDER_NAME as ASIDE_NAME
 from dledger.entry import INDEX_UNIT, Entry
 from dledger.types import NO_INDEX
 from store.finding import Area, Finding
@@ -71,6 +72,11 @@ class EntryCheck:
             names = [int(path.name) for path in self._node.glob("data/*") if path.name.isdecimal()]
             check = NodeFilesCheck(ReadOnlyFiles(), str(self._node), has_messages=self._has_messages)
             yield from check.findings(first_index, last_index, last_term, min(names, default=0))
+
+    @property
+    def has_aside(self) -> bool:
+        """Whether the log that a reset replaced is still there."""
+        return self._node is not None and (self._node / ASIDE_NAME / "data").is_dir()
 
     def _without_unit(self, index: int) -> Iterator[Finding]:
         """Take note of an entry that has no unit; yield the run that it does not continue."""

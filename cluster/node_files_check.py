@@ -12,6 +12,8 @@ from commitlog.settled_files import FILE_NAME as MANIFEST_NAME
 from commitlog.settled_files import load_manifest
 from dledger.acquaintances import FILE_NAME as PEERS_NAME
 from dledger.acquaintances import met_from
+from dledger.aside import FOLDER_NAME as ASIDE_NAME
+from dledger.aside import RECORD_NAME, AsideRecord
 from dledger.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from dledger.hard_state import FILE_NAME as TERM_NAME
 from dledger.hard_state import HardStateFile
@@ -37,6 +39,7 @@ _ADOPT: Final = (
     "If this is the node's own directory for certain, start the node once with --adopt (a damaged file: move it away "
     "before); else see `a lost disk` in docs/operations.md"
 )
+_ASIDE_REMEDY: Final = "Remove the folder when the node works and nothing in it is needed: see docs/operations.md"
 _CHECKPOINT_REMEDY: Final = "The next start of the node checks more entries, and writes it again"
 _ENTRY_REMEDY: Final = (
     "Another node of the group has the entries: see `a lost disk` in docs/operations.md, or restore a backup"
@@ -74,6 +77,7 @@ class NodeFilesCheck:
         yield from self._check_checkpoint(last_index)
         yield from self._check_memberships()
         yield from self._check_head(first_index, begin_offset)
+        yield from self._check_aside()
         yield from self._check_old_files()
         yield from self._check_snapshots()
 
@@ -176,6 +180,19 @@ class NodeFilesCheck:
         elif self._is_ours and begin_offset and first_index and not self._files.exists(path):
             expected = f"this file, for the first data file begins at {begin_offset}"
             yield _damage(path, expected, "none", meaning, _LOST_DISK)
+
+    def _check_aside(self) -> Iterator[Finding]:
+        path = self._path(f"{ASIDE_NAME}/{RECORD_NAME}")
+        meaning = "the old log in this folder is not deleted by itself when the new one has caught up"
+        expected = "which log was set aside, with a checksum that fits"
+        try:
+            content = self._files.read_bytes(path)
+            if content is not None:
+                AsideRecord.parse(content)
+        except StorageFailed as error:
+            yield _damage(path, expected, _reason(error), meaning, _ASIDE_REMEDY)
+        except (ValueError, KeyError) as error:
+            yield _damage(path, expected, what_is_wrong(error), meaning, _ASIDE_REMEDY)
 
     def _check_old_files(self) -> Iterator[Finding]:
         path = self._path(MANIFEST_NAME)

@@ -142,6 +142,9 @@ class Driver:
 
     def _tick(self, tick: Tick) -> None:
         self._look_at_disk(tick.now_ms)
+        if not self.raft.is_disk_sick:
+            held_index = min(self.raft.commit_index, self._store.durable_index)
+            self._store.aside.advance(held_index, tick.now_ms)
         if self.raft.has_company or self._admission.can_lead():
             # The tick may have waited in the inbox while the clock went on.
             self._step(Tick(max(tick.now_ms, self.raft.now_ms)))
@@ -273,7 +276,13 @@ class Driver:
                 self._snapshot_bytes = self._snapshots.write_chunk(chunk.snapshot, chunk.offset, chunk.payload)
             case ResetStore():
                 self._last_read = None
-                self._store.reset(effect.begin_index, effect.begin_position, effect.prev_term, effect.prev_chain_crc)
+                self._store.reset(
+                    effect.begin_index,
+                    effect.begin_position,
+                    effect.prev_term,
+                    effect.prev_chain_crc,
+                    effect.caught_up_index,
+                )
                 self._observer.on_reset(effect.begin_index, effect.snapshot_index)
 
     def _finish_snapshot(self, chunk: SnapshotChunk) -> None:

@@ -14,7 +14,7 @@ from dledger.entry import CHANNEL_OFFSET, HEADER, HEADER_SIZE, Entry, decode
 from dledger.entry_errors import EntryNotFound
 from dledger.entry_push import Predecessor
 from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
-from dledger.types import LogState, Span, TermRun
+from dledger.types import UNKNOWN_TERM, LogState, Span, TermRun
 from store.errors import CorruptData
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dledger.entry_codec import EntryCodec
     from dledger.entry_index import EntryIndex, IndexUnit
     from dledger.entry_recovery import RecoveredLog
+    from dledger.log_head import LogHead
     from store.mapped_file import MappedFile
     from store.mapped_file_queue import MappedFileQueue
 
@@ -55,6 +56,16 @@ class EntryReader:
         self.begin_prev_term = log.begin_prev_term
         self.begin_chain_crc = log.begin_chain_crc
         self.last_index = log.last_index
+
+    def _begin_at(self, head: LogHead) -> None:
+        self.begin_index, self.begin_position = head.begin_index, head.begin_position
+        self.begin_prev_term, self.begin_chain_crc = head.prev_term, head.chain_crc
+
+    def term_before(self, index: int) -> int:
+        """Return the term of the entry before `index`; unknown where the log neither holds it nor begins after it."""
+        if index == self.begin_index:
+            return self.begin_prev_term
+        return self._index.term_at(index - 1) if self.begin_index < index <= self.last_index + 1 else UNKNOWN_TERM
 
     def unit(self, index: int) -> IndexUnit:
         """Return where and what an entry is; raises as `fit`."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from dledger.aside import AsideRecord
 from dledger.checkpoint import Checkpoint, CheckpointTicket
 from dledger.damaged_tail import GiveUp, keep_damaged_tail
 from dledger.entry import BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER_SIZE, INDEX_UNIT_SIZE, encode_batch, encode_blank
@@ -24,6 +25,7 @@ from dledger.entry_flush import FlushProgress, FlushTicket
 from dledger.entry_placement import Run, lay_out
 from dledger.entry_push import CheckedPush, Predecessor, check_follows, check_payload
 from dledger.entry_reader import EntryReader
+from dledger.entry_room import EntryRoom
 from dledger.entry_store_config import EntryStoreConfig
 from dledger.entry_store_open import OpenLog, open_log
 from dledger.log_head import LogHead, begin_anew
@@ -42,12 +44,18 @@ _UNSYNCED_UNITS_MAX = 1 << 17  # 4 MiB of index
 
 
 class EntryStore(EntryReader):
-    """An append-only log of entries that can be cut at both ends. Construct it by `open`."""
+    """An append-only log of entries that can be cut at both ends. Construct it by `open`.
+
+    Attributes:
+        aside: the log that a reset replaced.
+    """
 
     def __init__(self, config: EntryStoreConfig, codec: EntryCodec, parts: OpenLog) -> None:
         super().__init__(parts.data, parts.index, parts.log, codec)
         self._config = config
         self._parts = parts
+        self.aside = parts.aside
+        self._room = EntryRoom(parts.data, parts.index, parts.aside)
         self._last_term = parts.log.last_term
         self._end_position = parts.log.end_position
         self._chain_crc = parts.log.chain_crc
@@ -144,8 +152,8 @@ class EntryStore(EntryReader):
         if (size_max := max(sizes_of_bodies)) > self._config.max_body_bytes:
             raise EntryTooLarge(size_max, self._config.max_body_bytes)
         runs = lay_out(sizes_of_bodies, self._end_position, self._file_size)
-        self._data.reserve(self._end_position, runs[-1].end_position + BLANK_SIZE_MIN)
-        self._index.reserve(self.last_index + 1, self.last_index + len(sizes_of_bodies))
+        end, last_index = runs[-1].end_position, self.last_index
+        self._room.reserve(self._end_position, end, last_index + 1, last_index + len(sizes_of_bodies))
         return runs
 
     def append(
@@ -205,7 +213,7 @@ class EntryStore(EntryReader):
         """
         self._checked = check_payload(span, payload, self._file_size, self.codec)
         prev_index = span.first_index - 1
-        if prev_term != UNKNOWN_TERM and prev_term == self._term_before(span.first_index):
+        if prev_term != UNKNOWN_TERM and prev_term == self.term_before(span.first_index):
             check_follows(self._checked, span.first_index, self.predecessor(prev_index), self._file_size)
         return self._checked.memberships(self.codec) if self._checked.special else ()
 
@@ -220,14 +228,7 @@ class EntryStore(EntryReader):
         Raises:
             store.errors.DiskFull: tell the peer; the log is unchanged.
         """
-        # What does not stand at the end of the log or before it will not be taken: the logs differ.
-        if span.position <= self._end_position - self._end_position % self._file_size + self._file_size:
-            # A late push may begin with entries that were deleted here.
-            begin = max(min(self._end_position, span.position), self.begin_position)
-            begin_index = max(min(self.last_index + 1, span.first_index), self.begin_index)
-            if span.last_index >= begin_index:
-                self._data.reserve(begin, span.position + span.length + BLANK_SIZE_MIN)
-                self._index.reserve(begin_index, span.last_index)
+        self._room.reserve_span(span, self, self._end_position)
 
     def append_encoded(self, span: Span, payload: bytes, first_index: int) -> None:
         """Append the entries of a peer from `first_index` on, as they are, into the page cache.
@@ -323,14 +324,17 @@ class EntryStore(EntryReader):
         self._data.remove_before(begin_position)
         self._index.queue.remove_before(begin_index * INDEX_UNIT_SIZE)
 
-    def reset(self, begin_index: int, begin_position: int, prev_term: int, prev_chain_crc: int = -1) -> None:
-        """Drop all entries, durably, and begin an empty log.
+    def reset(
+        self, begin_index: int, begin_position: int, prev_term: int, prev_chain_crc: int = -1, caught_up_index: int = -1
+    ) -> None:
+        """Set all entries aside, durably, and begin an empty log.
 
         Args:
             begin_index: of its first entry.
-            begin_position: where that will stand: at the head of a data file, or behind an entry's room and a blank.
+            begin_position: where that will be: at the head of a data file, or after the room of an entry and a blank.
             prev_term: of the entry before, if it is known.
             prev_chain_crc: of it; -1 when it is not known.
+            caught_up_index: the old entries may be deleted once the new log is committed and durable up to this one.
 
         Raises:
             store.errors.DiskFull: nothing was dropped, or (when somebody else took the room that the old files gave
@@ -344,8 +348,10 @@ class EntryStore(EntryReader):
         head = LogHead(begin_index, begin_position, prev_term, prev_chain_crc=prev_chain_crc)
         is_without_files, head_file = not self._data.mapped_files, self._parts.head_file
         old_head = head_file.load()
+        if self.last_index >= self.begin_index:
+            self.aside.prepare(AsideRecord(self.begin_index, self.last_index, caught_up_index), old_head)
         try:
-            begin_anew(head_file, self._data, self._index.queue, head)
+            begin_anew(head_file, self._data, self._index.queue, head, self.aside)
         except DiskFull:
             if is_without_files:
                 head_file.restore(old_head)
@@ -358,16 +364,6 @@ class EntryStore(EntryReader):
         self._end_position = begin_position
         self._chain_crc = self.begin_chain_crc
         self._checked = None
-
-    def _term_before(self, index: int) -> int:
-        """Return the term of the entry before `index`; unknown where the log neither holds it nor begins after it."""
-        if index == self.begin_index:
-            return self.begin_prev_term
-        return self._index.term_at(index - 1) if self.begin_index < index <= self.last_index + 1 else UNKNOWN_TERM
-
-    def _begin_at(self, head: LogHead) -> None:
-        self.begin_index, self.begin_position = head.begin_index, head.begin_position
-        self.begin_prev_term, self.begin_chain_crc = head.prev_term, head.chain_crc
 
     def read_span(self, span: Span) -> bytes:
         """Return a span as `read_checked`; what was written a moment ago, and is not durable yet, is not checked."""

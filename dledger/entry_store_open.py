@@ -6,6 +6,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dledger.aside import Aside
 from dledger.checkpoint import CheckpointFile
 from dledger.entry_index import EntryIndex
 from dledger.entry_recovery import DamagePolicy, RecoveredLog, recover
@@ -32,6 +33,7 @@ class OpenLog:
         checkpoint_file: where checkpoints go.
         checkpoint: the one that was found.
         head_file: where the log's beginning is noted.
+        aside: the log that a reset replaced, if it is still there.
         lock: held until the store is closed.
         log: what recovery found.
         notes: what opening repaired or cut, one sentence each.
@@ -42,6 +44,7 @@ class OpenLog:
     checkpoint_file: CheckpointFile
     checkpoint: Checkpoint
     head_file: LogHeadFile
+    aside: Aside
     lock: DirectoryLock
     log: RecoveredLog
     notes: tuple[str, ...]
@@ -71,12 +74,13 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: Entr
         on_failure.callback(index.close)
         _load_index(files, index, notes)
         entry_index = EntryIndex(index)
-        head = complete(head_file, data, index, notes)
+        aside = Aside.open(files, directory)
+        head = complete(head_file, data, index, aside, notes)
         # Whoever ran here before us left this file, and zeros after the end of the log.
         policy = DamagePolicy(files.exists(f"{directory}/{MEMBERSHIP_NAME}"), give_up)
         log = recover(data, entry_index, checkpoint, head, codec, notes, policy)
         on_failure.pop_all()
-    return OpenLog(data, entry_index, checkpoint_file, checkpoint, head_file, lock, log, tuple(notes))
+    return OpenLog(data, entry_index, checkpoint_file, checkpoint, head_file, aside, lock, log, tuple(notes))
 
 
 def _load_index(files: Files, index: MappedFileQueue, notes: list[str]) -> None:

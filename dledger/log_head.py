@@ -16,15 +16,18 @@ data files tell where the log begins, as DLedger's do.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from dledger.entry import BLANK_SIZE_MIN, INDEX_UNIT_SIZE, encode_blank
 from dledger.entry_walk import UNKNOWN, chain_before
 from dledger.properties import format_checked, parse_checked, what_is_wrong
 from dledger.types import NO_TERM, stored_term, told_term
-from store.errors import CorruptData, StoreError
+from store.errors import CorruptData, DiskFull, StoreError
 from store.files import Files
 from store.mapped_file_queue import MappedFileQueue
+
+if TYPE_CHECKING:
+    from dledger.aside import Aside
 
 FILE_NAME = "loghead"
 _INDEX_KEY = "beginIndex"
@@ -132,34 +135,60 @@ class LogHeadFile:
             self._files.sync_directory(self._directory)
 
 
-def begin_anew(head_file: LogHeadFile, data: MappedFileQueue, index: MappedFileQueue, head: LogHead) -> None:
-    """Drop all files and begin an empty log at `head`; a crash in between is made good by `complete`.
+def begin_anew(
+    head_file: LogHeadFile, data: MappedFileQueue, index: MappedFileQueue, head: LogHead, aside: Aside
+) -> None:
+    """Set all data files aside, or delete them, and begin an empty log at `head`.
 
-    The file that holds the beginning is made at once, so that a log without it is known to have lost it.
+    A crash in between is made good by `complete`. The old files are set aside if `aside` awaits them. The file that
+    holds the beginning is made at once, so that a log without it is known to have lost it.
 
     Raises:
-        store.errors.DiskFull: the old log is gone; the new one is begun when the log is opened and there is room.
+        store.errors.DiskFull: there is no room even without the old log, which is gone; the new one is begun when the
+            log is opened and there is room.
         store.errors.StorageFailed: the node must stop.
     """
     head_file.save(replace(head, is_reset=True))
-    data.remove_all()
+    if aside.is_awaited:
+        aside.take(data)
+    else:
+        data.remove_all()
     index.remove_all()
+    while True:
+        try:
+            _make_first_file(data, head)
+            break
+        except DiskFull:
+            if not aside.free_one():
+                raise
+    head_file.save(replace(head, is_reset=False))
+
+
+def _make_first_file(data: MappedFileQueue, head: LogHead) -> None:
+    """Make, durably, the file in which the log begins.
+
+    Raises:
+        store.errors.DiskFull: nothing was changed.
+        store.errors.StorageFailed: the node must stop.
+    """
     blank_size = head.begin_position % data.file_size
     file_begin = head.begin_position - blank_size
     data.reserve(file_begin, head.begin_position + BLANK_SIZE_MIN)
     if blank_size:
         data.write(file_begin, encode_blank(blank_size))
     data.sync_all()
-    head_file.save(replace(head, is_reset=False))
 
 
-def complete(head_file: LogHeadFile, data: MappedFileQueue, index: MappedFileQueue, notes: list[str]) -> LogHead | None:
+def complete(
+    head_file: LogHeadFile, data: MappedFileQueue, index: MappedFileQueue, aside: Aside, notes: list[str]
+) -> LogHead | None:
     """Finish what a crash left of a reset or of a deletion; return where the log begins, None when not known.
 
     Args:
         head_file: of this log.
         data: the loaded data files.
         index: the loaded index files.
+        aside: of this node.
         notes: takes what was done, one sentence each.
 
     Raises:
@@ -169,10 +198,12 @@ def complete(head_file: LogHeadFile, data: MappedFileQueue, index: MappedFileQue
         store.errors.StorageFailed: a file cannot be removed, written or synced.
     """
     head = head_file.load()
+    if head is None or not head.is_reset:
+        aside.remove_remnant()
     if head is None:
         return None
     if head.is_reset:
-        begin_anew(head_file, data, index, head)
+        begin_anew(head_file, data, index, head, aside)
         notes.append(f"{data.directory}: a crash interrupted a reset; the log now begins at entry {head.begin_index}")
         return replace(head, is_reset=False)
     old_begin = data.begin_offset

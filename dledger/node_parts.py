@@ -171,6 +171,7 @@ def _retention_of(
         floor=partial(_retention_floor, raft, machine, keep_from),
         is_disk_sick=lambda: raft.is_disk_sick,
         soon=soon,
+        free_aside=opened.store.aside.free_one,
         held_back=partial(_bring_snapshot_forward, raft, machine, keep_from),
         clocks=host.read_clocks,
     )

@@ -37,6 +37,7 @@ class NodeRetention:
         is_disk_sick: while it says so nothing is deleted, for that would hold up the event loop.
         soon: runs something in a turn of its own; an error of it stops the node.
         held_back: is called when something would go, but for the floor.
+        free_aside: deletes a file of the log that a reset replaced; False: there is none.
         clocks: the machine's, unless a test brings others.
 
     Attributes:
@@ -51,6 +52,7 @@ class NodeRetention:
         is_disk_sick: Callable[[], bool],
         soon: Callable[[Callable[[Driver], None]], None],
         held_back: Callable[[], None],
+        free_aside: Callable[[], bool],
         clocks: Callable[[], ClockReading] = read_clocks,
     ) -> None:
         self.deleted_files_count = 0
@@ -59,6 +61,7 @@ class NodeRetention:
         self._is_disk_sick = is_disk_sick
         self._soon = soon
         self._held_back = held_back
+        self._free_aside = free_aside
         self._clocks = clocks
         self._going: list[int] = []
         policy.read_clocks(clocks())
@@ -87,6 +90,10 @@ class NodeRetention:
         if not self._going and not self._is_disk_sick():
             was_full = self.is_disk_full
             self._going = list(self._policy.look(self._clocks(), self._floor()))
+            if self._policy.is_short_of_room and self._free_aside():
+                # No promise depends on a log that was set aside: it goes before any file of the log in use.
+                self._going.clear()
+                self._soon(self._look_again)
             if self.is_disk_full != was_full:
                 logger.warning("disk used=%.2f is_full=%s", self.used_ratio, self.is_disk_full)
             if self._going:

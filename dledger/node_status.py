@@ -10,6 +10,7 @@ from dledger.types import MembershipEntry, Role
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dledger.aside import AsideRecord
     from dledger.config import NodeConfig
     from dledger.core.raft import Raft
     from dledger.entry_store import EntryStore
@@ -70,6 +71,7 @@ class NodeStatus:
         is_founding, incarnation: see `dledger.types.HardState`.
         applied_index: last entry that the state machine has applied; -1 without one.
         snapshot_index: last entry in its newest snapshot; -1 without one.
+        aside_files, aside: the log that a reset replaced, if it is still there (`dledger.aside`).
     """
 
     group: str
@@ -92,6 +94,8 @@ class NodeStatus:
     incarnation: int
     applied_index: int
     snapshot_index: int
+    aside_files: int
+    aside: AsideRecord | None
 
 
 def status_of(
@@ -127,6 +131,8 @@ def status_of(
         incarnation=raft.hard_state.incarnation,
         applied_index=applied_index,
         snapshot_index=snapshot_index,
+        aside_files=store.aside.files_count,
+        aside=store.aside.record,
     )
 
 

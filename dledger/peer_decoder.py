@@ -218,6 +218,9 @@ def _reset_log(term: int, message: peer_pb2.PeerMessage) -> ResetLog:
     snapshot_index = reset.snapshot_index if reset.HasField("snapshot_index") else -1
     if not _are_indexes(snapshot_index):
         raise BadFrame(f"reset_log: snapshot_index out of range in {reset}")
+    commit_index = reset.commit_index if reset.HasField("commit_index") else -1
+    if not _are_indexes(commit_index):
+        raise BadFrame(f"reset_log: commit_index out of range in {reset}")
     return ResetLog(
         term=term,
         begin_index=reset.begin_index,
@@ -226,6 +229,7 @@ def _reset_log(term: int, message: peer_pb2.PeerMessage) -> ResetLog:
         membership=MembershipEntry(reset.membership_index, _membership(reset)),
         snapshot_index=snapshot_index,
         prev_chain_crc=reset.prev_chain_crc if reset.HasField("prev_chain_crc") else -1,
+        commit_index=commit_index,
         group_id=message.group_id,
     )
 

@@ -177,6 +177,7 @@ def _reset_log(message: ResetLog) -> peer_pb2.PeerMessage:
         snapshot_index=None if message.snapshot_index < 0 else message.snapshot_index,
         prev_chain_crc=None if message.prev_chain_crc < 0 else message.prev_chain_crc,
         membership_group_id=message.membership.membership.group_id,
+        commit_index=None if message.commit_index < 0 else message.commit_index,
     )
     return peer_pb2.PeerMessage(term=message.term, reset_log=reset)
 

@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 
 from dledger.errors import ResponseCode
 from dledger.node_status import Leader, NodeStatus
+from dledger.types import NO_INDEX
 from dledger.v1 import log_pb2, member_pb2
 from store.errors import IllegalRequest
 
@@ -70,6 +71,9 @@ def status_response(status: NodeStatus) -> log_pb2.StatusResponse:
         incarnation=status.incarnation,
         applied_index=status.applied_index,
         snapshot_index=status.snapshot_index,
+        aside_files=status.aside_files,
+        aside_last_index=NO_INDEX if status.aside is None else status.aside.last_index,
+        aside_caught_up_index=NO_INDEX if status.aside is None else status.aside.caught_up_index,
     )
 
 

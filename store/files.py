@@ -202,11 +202,19 @@ class Files(Protocol):
         ...
 
     def rename(self, path: str, new_path: str) -> None:
-        """Give a file another name in the same directory, atomically; durable once the directory is synced."""
+        """Give a file another name in the same directory, or a directory another path, atomically.
+
+        Durable once the directory that holds the new name is synced. No other directory may have the new path, and no
+        file of the one that is renamed may be created, written or removed by its old path until then.
+        """
         ...
 
     def remove(self, path: str) -> None:
         """Remove a file; its name may come back after a crash until the directory is synced."""
+        ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory; it may come back after a crash until the directory above it is synced."""
         ...
 
     def sync_directory(self, path: str) -> None:

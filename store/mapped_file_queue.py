@@ -294,13 +294,14 @@ class MappedFileQueue:
             file.file.sync()
 
     def close(self) -> None:
-        """Close all files without syncing them."""
+        """Close all files without syncing them; the queue is then as new."""
         with suppress(StorageFailed):  # a file that nobody has begun to use
             self._settle_next()
         for file in self._mapped_files:
             file.file.close()
         self._mapped_files.clear()
         self._dirty.clear()
+        self._reserved_end = 0
 
     def _open(self, name: str) -> MappedFile:
         path = f"{self._directory}/{name}"

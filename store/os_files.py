@@ -225,6 +225,13 @@ class OsFiles(OsReading):
         except OSError as error:
             raise StorageFailed(path, "remove", error) from error
 
+    def remove_directory(self, path: str) -> None:
+        """See `Files.remove_directory`."""
+        try:
+            Path(path).rmdir()
+        except OSError as error:
+            raise StorageFailed(path, "remove directory", error) from error
+
     def sync_directory(self, path: str) -> None:
         """See `Files.sync_directory`."""
         descriptor = _open(path or ".", os.O_RDONLY | os.O_DIRECTORY, "open")

@@ -114,6 +114,10 @@ class ReadOnlyFiles(OsReading):
         """Refuse."""
         raise AssertionError(f"only for looking: {path} stays")
 
+    def remove_directory(self, path: str) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: {path} stays")
+
     def sync_directory(self, path: str) -> NoReturn:
         """Refuse."""
         raise AssertionError(f"only for looking: nothing to sync in {path}")

@@ -194,6 +194,11 @@ class RetentionPolicy:
         return self._used_ratio
 
     @property
+    def is_short_of_room(self) -> bool:
+        """Whether the disk was so full at the last look that old files go at any hour."""
+        return self._used_ratio > self._rules.expire_ratio
+
+    @property
     def is_clock_trusted(self) -> bool:
         """Whether files expired by age at the last look; False after the wall clock jumped."""
         return self._is_clock_trusted

@@ -63,6 +63,7 @@ def _send_reset(state: State, peer: str, progress: Progress, snapshot_index: int
             prev_term=prev_term_of(state),
             membership=state.memberships[0],
             snapshot_index=snapshot_index,
+            commit_index=state.commit_index,
             group_id=state.group_id,
         ),
     )
@@ -146,6 +147,8 @@ def on_reset(state: State, sender: str, message: ResetLog) -> None:
                 message.prev_term,
                 message.snapshot_index,
                 message.prev_chain_crc,
+                # At least one entry of the new log, and all that anyone is known to have committed.
+                max(message.commit_index, state.commit_index, message.begin_index),
             )
         )
         if message.snapshot_index != NO_INDEX:

@@ -273,10 +273,10 @@ class WriteSnapshotChunk:
 
 @dataclass(frozen=True, slots=True)
 class ResetStore:
-    """Drop the whole log, durably, and begin anew.
+    """Set the whole log aside, durably, and begin an empty one.
 
-    The state machine goes on from the snapshot up to `snapshot_index`; -1: there is none. `prev_chain_crc` is as in
-    `ResetLog`.
+    The state machine continues from the snapshot up to `snapshot_index`; -1: there is none. `prev_chain_crc` is as in
+    `ResetLog`. The old log may be deleted once the new one is committed and durable up to `caught_up_index`.
     """
 
     begin_index: int
@@ -284,6 +284,7 @@ class ResetStore:
     prev_term: int
     snapshot_index: int
     prev_chain_crc: int
+    caught_up_index: int
 
 
 class Distrust(StrEnum):

@@ -206,6 +206,7 @@ class ResetLog:
         prev_chain_crc: chain checksum of the entry before, so that the header of the first entry is proven like any
             other; -1 when the leader no longer knows it. In a `Send` effect it is -1, and the driver takes it from the
             store.
+        commit_index: the leader's: the receiver keeps its old log until the new one is committed up to here.
     """
 
     term: int
@@ -215,6 +216,7 @@ class ResetLog:
     membership: MembershipEntry
     snapshot_index: int = -1
     prev_chain_crc: int = -1
+    commit_index: int = -1
     group_id: int = NO_GROUP
 
 

@@ -250,7 +250,7 @@ class Damage:
             ]
             for path, directory in self._disks[node_id].directories.items()
         ]
-        used_data = [file for files in kinds for file in files if "/data/" in file[0] and any(file[1].durable)]
+        used_data = [file for files in kinds for file in files if _is_data(file[0]) and any(file[1].durable)]
         kinds = [used_data[-1:]] if is_at_end and used_data else [files for files in kinds if files]
         if not kinds:
             return None
@@ -269,6 +269,11 @@ class Damage:
         if node_id in self._damaged:
             self._damaged.remove(node_id)
             self._disks[node_id].unflip()
+
+
+def _is_data(path: str) -> bool:
+    """Say whether a file is part of the log, not of one that was set aside."""
+    return "/data/" in path and "/aside/" not in path
 
 
 def _sector_of(inode: Inode, random: Random) -> bytes:

@@ -165,6 +165,10 @@ class LogChecks:
         view.cut(first_index)
         self._promised_index[node_id] = min(self._promised_index[node_id], first_index - 1)
 
+    def holds_entries(self, node_id: str) -> bool:
+        """Say whether a node's log held any entry when this was looked at last."""
+        return bool(self._views[node_id].records)
+
     def reset(self, node_id: str, begin_index: int, begin_position: int) -> None:
         """Hear that a node dropped its whole log and begins anew."""
         view = self._views[node_id]

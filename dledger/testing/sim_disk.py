@@ -119,6 +119,7 @@ class SimDisk:
 
     Attributes:
         directories: by absolute path; creating a directory is durable at once.
+        moves: (old path, new path) of directories that were renamed and whose new parent was not synced since.
         capacity_bytes: creating a file fails when the sizes of all files would exceed this.
         spares: paths for whose replacement room was set aside.
         read_trouble, write_trouble, sync_trouble: decide which reads, writes and syncs fail.
@@ -129,6 +130,7 @@ class SimDisk:
         "_random",
         "capacity_bytes",
         "directories",
+        "moves",
         "read_trouble",
         "spares",
         "sync_trouble",
@@ -139,6 +141,7 @@ class SimDisk:
         self._random = random
         self._counts = counts
         self.directories: dict[str, Directory] = {}
+        self.moves: list[tuple[str, str]] = []
         self.capacity_bytes = UNLIMITED_BYTES
         self.spares: dict[str, None] = {}
         self.read_trouble = IoTrouble()
@@ -169,6 +172,7 @@ class SimDisk:
     def wipe(self) -> None:
         """Become a new disk with nothing on it."""
         self.directories.clear()
+        self.moves.clear()
         self.spares.clear()
 
     def forget(self, path: str, position: int) -> None:
@@ -178,8 +182,27 @@ class SimDisk:
             directory.change(name, None)
         directory.sync()
 
+    def move(self, path: str, new_path: str) -> None:
+        """Rename a directory that has no directories in it."""
+        self.directories[new_path] = self.directories.pop(path)
+        self.moves.append((path, new_path))
+
+    def settle_moves(self, parent: str) -> None:
+        """Make renames of directories durable: their new parent was synced."""
+        self.moves = [move for move in self.moves if posixpath.dirname(move[1]) != parent]
+
+    def undo_moves(self) -> None:
+        """Lose the renames that are not durable, and whatever was created under the old path since."""
+        for path, new_path in reversed(self.moves):
+            if new_path in self.directories:
+                self.directories[path] = self.directories.pop(new_path)
+        self.moves.clear()
+
     def cut_power(self) -> None:
         """Settle every waiting write and directory change by the seed; the page cache becomes what survived."""
+        if self.moves and self._random.random() < 0.5:
+            self.undo_moves()
+        self.moves.clear()
         for directory in self.directories.values():
             self._settle_names(directory)
         survival = self._draw_survival()

@@ -286,14 +286,18 @@ class SimFiles:
         self._disk.spares[path] = None
 
     def rename(self, path: str, new_path: str) -> None:
-        """Give a file another name in its directory, whole or not at all."""
-        self._existing(path)
+        """Give a file another name in its directory, or a directory another path, whole or not at all."""
+        if not self.is_directory(path):
+            self._existing(path)
         directory, name = self._parent(path)
         is_dying = self.crash_point.reach()
         if not is_dying and self.is_write_refused():
             raise StorageFailed(path, "rename", _io_error())
         if not is_dying or self.random.random() < 0.5:
-            directory.rename(name, posixpath.basename(new_path))
+            if self.is_directory(path):
+                self._disk.move(path, new_path)
+            else:
+                directory.rename(name, posixpath.basename(new_path))
         if is_dying:
             raise SimulatedCrash
 
@@ -309,6 +313,15 @@ class SimFiles:
         if is_dying:
             raise SimulatedCrash
 
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory, durably."""
+        assert not self.list_directory(path), path
+        is_dying = self.crash_point.reach()
+        if not is_dying or self.random.random() < 0.5:
+            del self._disk.directories[path]
+        if is_dying:
+            raise SimulatedCrash
+
     def sync_directory(self, path: str) -> None:
         """Make the names in `path` durable.
 
@@ -321,6 +334,7 @@ class SimFiles:
             raise StorageFailed(path, "sync", _io_error())
         if not is_dying or self.random.random() < 0.5:
             self._disk.directories[path].sync()
+            self._disk.settle_moves(path)
         if is_dying:
             raise SimulatedCrash
 

@@ -145,6 +145,9 @@ class SimObserver:
         world.work.add(Work.LOG_RESET)
         if snapshot_index >= 0:
             world.work.add(Work.SNAPSHOT_INSTALLED)
+        aside = self._store.aside
+        if world.checks.log.holds_entries(self._node_id) and not aside.is_kept and not aside.freed_count:
+            raise Violation("aside", f"{self._node_id} begins its log again and has not set the old one aside")
         world.checks.log.reset(self._node_id, begin_index, self._store.begin_position)
         self.appends.truncated(0)
         if self._applier is not None:

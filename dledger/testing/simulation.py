@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _PROBE_THINK_MAX_US = 20_000
 _PROGRESS_US = 2_000_000
+# Half a second for each data file, of which a simulated log has a few dozen at most.
+_DELETION_US = 60_000_000
 _READ_SIZE_BYTES = 1_000
 
 
@@ -120,6 +122,7 @@ class Simulation:
         scheduler.run_until(scheduler.now_us + self._options.safety_us)
         self._heal()
         self._await_liveness()
+        self._await_deletions()
         self._world.checks.clients.check_log()
         self._compare_files()
         members = [process.node_id for process in self._members]
@@ -166,6 +169,19 @@ class Simulation:
                 raise Violation("liveness", f"no equal logs after peace: (last, commit) {ends}, not heard {voiceless}")
             # A long log takes its time, but nobody may stand still.
             end_us += _PROGRESS_US
+
+    def _await_deletions(self) -> None:
+        """Wait until the logs that resets replaced are deleted, where the new ones have caught up."""
+        scheduler = self._world.scheduler
+        if not scheduler.run_until(scheduler.now_us + _DELETION_US, lambda: not self._overdue()):
+            raise Violation("aside", f"old logs were not deleted although the new ones caught up: {self._overdue()}")
+
+    def _overdue(self) -> list[str]:
+        return [
+            process.node_id
+            for process in self._members
+            if process.store.aside.is_due(min(process.raft.commit_index, process.store.durable_index))
+        ]
 
     def _has_converged(self) -> bool:
         """Say whether all members hold the same, know it to be committed, and are heard."""

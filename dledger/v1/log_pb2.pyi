@@ -376,6 +376,9 @@ class StatusResponse(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     APPLIED_INDEX_FIELD_NUMBER: _builtins.int
     SNAPSHOT_INDEX_FIELD_NUMBER: _builtins.int
+    ASIDE_FILES_FIELD_NUMBER: _builtins.int
+    ASIDE_LAST_INDEX_FIELD_NUMBER: _builtins.int
+    ASIDE_CAUGHT_UP_INDEX_FIELD_NUMBER: _builtins.int
     code: _builtins.int
     message: _builtins.str
     group: _builtins.str
@@ -407,6 +410,12 @@ class StatusResponse(_message.Message):
     """Last entry that the state machine has applied; -1 without one."""
     snapshot_index: _builtins.int
     """Last entry in the newest snapshot of the state machine; -1 without one."""
+    aside_files: _builtins.int
+    """Data files of the log that a reset replaced (folder `aside`); 0: there is none."""
+    aside_last_index: _builtins.int
+    """Last entry of that log; -1: not known."""
+    aside_caught_up_index: _builtins.int
+    """It is deleted once the new log is committed and durable up to this entry; -1: it is deleted now, or not by itself."""
     @_builtins.property
     def leader(self) -> Global___LeaderHint: ...
     @_builtins.property
@@ -443,10 +452,13 @@ class StatusResponse(_message.Message):
         incarnation: _builtins.int = ...,
         applied_index: _builtins.int = ...,
         snapshot_index: _builtins.int = ...,
+        aside_files: _builtins.int = ...,
+        aside_last_index: _builtins.int = ...,
+        aside_caught_up_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "code", b"code", "commit_index", b"commit_index", "commit_position", b"commit_position", "end_index", b"end_index", "end_position", b"end_position", "group", b"group", "incarnation", b"incarnation", "is_disk_full", b"is_disk_full", "is_disk_sick", b"is_disk_sick", "is_founding", b"is_founding", "is_membership_committed", b"is_membership_committed", "leader", b"leader", "members", b"members", "membership_index", b"membership_index", "message", b"message", "peers", b"peers", "role", b"role", "self_id", b"self_id", "snapshot_index", b"snapshot_index", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "aside_caught_up_index", b"aside_caught_up_index", "aside_files", b"aside_files", "aside_last_index", b"aside_last_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "code", b"code", "commit_index", b"commit_index", "commit_position", b"commit_position", "end_index", b"end_index", "end_position", b"end_position", "group", b"group", "incarnation", b"incarnation", "is_disk_full", b"is_disk_full", "is_disk_sick", b"is_disk_sick", "is_founding", b"is_founding", "is_membership_committed", b"is_membership_committed", "leader", b"leader", "members", b"members", "membership_index", b"membership_index", "message", b"message", "peers", b"peers", "role", b"role", "self_id", b"self_id", "snapshot_index", b"snapshot_index", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -600,6 +600,7 @@ class ResetLog(_message.Message):
     SNAPSHOT_INDEX_FIELD_NUMBER: _builtins.int
     PREV_CHAIN_CRC_FIELD_NUMBER: _builtins.int
     MEMBERSHIP_GROUP_ID_FIELD_NUMBER: _builtins.int
+    COMMIT_INDEX_FIELD_NUMBER: _builtins.int
     begin_index: _builtins.int
     begin_position: _builtins.int
     prev_term: _builtins.int
@@ -611,6 +612,8 @@ class ResetLog(_message.Message):
     """Chain checksum of the entry before begin_index; absent when it is not known."""
     membership_group_id: _builtins.int
     """Of that membership; 0: it says none."""
+    commit_index: _builtins.int
+    """The leader's: the receiver keeps its old log until the new one is committed up to here. Absent: not known."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[_member_pb2.Member]:
         """The newest membership that is known to be committed, and the index of its entry (-1: the settings gave it); the
@@ -628,15 +631,20 @@ class ResetLog(_message.Message):
         snapshot_index: _builtins.int | None = ...,
         prev_chain_crc: _builtins.int | None = ...,
         membership_group_id: _builtins.int = ...,
+        commit_index: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_prev_chain_crc", b"_prev_chain_crc", "_snapshot_index", b"_snapshot_index", "prev_chain_crc", b"prev_chain_crc", "snapshot_index", b"snapshot_index"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index", "_prev_chain_crc", b"_prev_chain_crc", "_snapshot_index", b"_snapshot_index", "commit_index", b"commit_index", "prev_chain_crc", b"prev_chain_crc", "snapshot_index", b"snapshot_index"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_prev_chain_crc", b"_prev_chain_crc", "_snapshot_index", b"_snapshot_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "members", b"members", "membership_group_id", b"membership_group_id", "membership_index", b"membership_index", "prev_chain_crc", b"prev_chain_crc", "prev_term", b"prev_term", "snapshot_index", b"snapshot_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index", "_prev_chain_crc", b"_prev_chain_crc", "_snapshot_index", b"_snapshot_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "commit_index", b"commit_index", "members", b"members", "membership_group_id", b"membership_group_id", "membership_index", b"membership_index", "prev_chain_crc", b"prev_chain_crc", "prev_term", b"prev_term", "snapshot_index", b"snapshot_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__commit_index: _TypeAlias = _typing.Literal["commit_index"]  # noqa: Y015
+    _WhichOneofArgType__commit_index: _TypeAlias = _typing.Literal["_commit_index", b"_commit_index"]  # noqa: Y015
     _WhichOneofReturnType__prev_chain_crc: _TypeAlias = _typing.Literal["prev_chain_crc"]  # noqa: Y015
     _WhichOneofArgType__prev_chain_crc: _TypeAlias = _typing.Literal["_prev_chain_crc", b"_prev_chain_crc"]  # noqa: Y015
     _WhichOneofReturnType__snapshot_index: _TypeAlias = _typing.Literal["snapshot_index"]  # noqa: Y015
     _WhichOneofArgType__snapshot_index: _TypeAlias = _typing.Literal["_snapshot_index", b"_snapshot_index"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__commit_index) -> _WhichOneofReturnType__commit_index | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__prev_chain_crc) -> _WhichOneofReturnType__prev_chain_crc | None: ...
     @_typing.overload

@@ -178,6 +178,12 @@ def reachable(disk):
 
 def crash_images(disk, *, is_every_byte=False):
     """Yield the different disks that a power cut may leave of `disk`, which stays as it is."""
+    if disk.moves:
+        before = SimDisk(Random(0), FaultCounts())
+        before.directories, before.spares, before.moves = dict(disk.directories), disk.spares, list(disk.moves)
+        before.undo_moves()
+        for image in crash_images(before, is_every_byte=is_every_byte):
+            yield Image(f"{image.label}, directories not renamed", image.disk)
     seen = set()
     for name_label, names in name_classes(disk):
         for write_label, contents in write_classes(disk, is_every_byte=is_every_byte):
@@ -232,4 +238,5 @@ def killed(disk):
             [{name: inode and copy(inode) for name, inode in change.items()} for change in entries.pending],
         )
     image.spares = dict(disk.spares)
+    image.moves = list(disk.moves)
     return Image("process killed", image)

@@ -39,11 +39,22 @@ class Inspector:
         expected = [(log.begin_index, log.durable_index, len(log.entries)) for log in promises.logs]
         assert any(promised.may_leave(log) for promised in promises.logs), f"{log.begin_index}+{len(found)}: {expected}"
         assert store.durable_index == store.last_index
+        newest = promises.logs[0]
+        if promises.aside is not None and newest.begin_index == log.begin_index:
+            self._check_aside(files, promises.aside)
         hard_state = HardStateFile.open(files, DIRECTORY).load()
         assert hard_state in promises.hard_states, (hard_state, promises.hard_states)
         self._check_memberships(MembershipFile.open(files, DIRECTORY).load(), store, log, promises)
         self.counts["entries"] += len(found)
         self.counts["repairs"] += bool(store.recovery_notes)
+
+    def _check_aside(self, files, promised):
+        """The log that a reset replaced can be opened like any other."""
+        store = EntryStore.open(files, f"{DIRECTORY}/aside", CONFIG, self.codec, self.crashes.give_up)
+        found = [store.get(index) for index in range(store.begin_index, store.last_index + 1)]
+        entries = tuple((entry.term, (entry.magic, entry.channel), unstamped(entry)) for entry in found)
+        assert promised.may_leave(Log(store.begin_index, store.begin_prev_term, entries, store.durable_index))
+        self.counts["logs set aside"] += 1
 
     def _check_memberships(self, saved, store, log, promises):
         """What the file says, without what the log does not hold, is what the log says."""

@@ -41,11 +41,15 @@ class Log:
 
 @dataclass(frozen=True)
 class Promises:
-    """What a crash at this moment must not take: what is found must be left of one of each of these."""
+    """What a crash at this moment must not take: what is found must be left of one of each of these.
+
+    `aside` is the log that must be found set aside where the first of `logs` is found; None: nothing need be.
+    """
 
     logs: tuple[Log, ...]
     hard_states: tuple[HardState, ...]
     memberships: tuple[tuple[MembershipEntry, ...] | None, ...]
+    aside: Log | None
 
 
 def unstamped(entry):
@@ -96,7 +100,7 @@ class Workload:
         self._store = None
         self._step = "open"
         self._durable_index = -1
-        self._other_log = None
+        self._other_log = self._aside = None
         self._hard_states = (HardState(),)
         self._memberships = (None,)
         self.open()
@@ -176,9 +180,17 @@ class Workload:
     def reset(self, begin_index, begin_position, prev_term):
         self._step = f"reset to {begin_index}"
         self._other_log = self._seen_log()
+        self._aside = self._aside or self._other_log
         self.log, self.begin_index, self.prev_term = [], begin_index, prev_term
-        self._store.reset(begin_index, begin_position, prev_term)
+        self._store.reset(begin_index, begin_position, prev_term, caught_up_index=begin_index + 5)
         self._other_log = None
+
+    def catch_up(self):
+        """Delete the log that was set aside, as the driver does when the new one has caught up."""
+        self._step, self._aside = "delete what was set aside", None
+        for now_ms in range(0, 100_000, 1_000):
+            self._store.aside.advance(self._next_index - 1, now_ms)
+        assert not self._store.aside.files_count
 
     def vote(self, term, voted_for):
         self._step = f"vote {term}"
@@ -223,7 +235,7 @@ class Workload:
 
     def promises(self):
         logs = (self._seen_log(),) if self._other_log is None else (self._seen_log(), self._seen_old_log())
-        return Promises(logs, self._hard_states, self._memberships)
+        return Promises(logs, self._hard_states, self._memberships, self._aside)
 
     def _seen_log(self):
         durable_index = min(self._live_durable_index(), self._next_index - 1)
@@ -328,8 +340,11 @@ def delete_and_begin_anew(work):
     work.open()
     work.reset(100, 10_240, 4)
     work.term = 5
+    work.append(*[400] * 3)
+    work.reset(200, 20_480, 4)
     work.append(*[400] * 8)
     work.flush()
+    work.catch_up()
     work.checkpoint()
     work.reset(500, 40_960 + 700, 6)
     work.term = 7

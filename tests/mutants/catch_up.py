@@ -5,13 +5,14 @@ import dledger.core.follower
 import dledger.core.raft
 import dledger.snapshot_store
 import dledger.state_machine
+from dledger.aside import Aside
 from dledger.core.messages import ResetLog
 from dledger.core.progress import Progress
 from dledger.core.raft import Raft
 from dledger.snapshot_store import SnapshotStore
 from dledger.state_machine import Applier
 from dledger.testing.sim_files import SimFile, SimFiles
-from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
+from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_old_files_that_go
 
 CATCH_UP = "tests/unit/core/test_catch_up.py::"
@@ -115,7 +116,50 @@ def bytes_in_flight_are_not_bounded(patch):
     patch.setattr(Progress, "sent_push", sent_push)
 
 
+def old_log_is_deleted_at_once_by_a_reset(patch):
+    patch.setattr(Aside, "prepare", lambda self, record, head: None)
+
+
+def old_log_is_deleted_before_the_new_one_has_caught_up(patch):
+    patch.setattr(Aside, "is_due", lambda self, held_index: bool(self.files_count))
+
+
+def old_log_is_never_deleted(patch):
+    patch.setattr(Aside, "advance", lambda self, held_index, now_ms: None)
+
+
+def rename_of_the_old_log_is_not_synced(patch):
+    original = Aside.take
+
+    def take(self, data):
+        with patch.context() as inner:
+            inner.setattr(SimFiles, "sync_directory", lambda self, path: None)
+            original(self, data)
+
+    patch.setattr(Aside, "take", take)
+
+
 MUTANTS = (
+    Mutant(
+        old_log_is_deleted_at_once_by_a_reset,
+        "a reset loses nothing before the new log has it",
+        Seeds(("Violation: aside",), with_old_files_that_go),
+    ),
+    Mutant(
+        old_log_is_deleted_before_the_new_one_has_caught_up,
+        "a reset loses nothing before the new log has it",
+        Tests(STORAGE + "test_aside.py::test_old_entries_stay_readable_until_the_new_log_has_caught_up"),
+    ),
+    Mutant(
+        old_log_is_never_deleted,
+        "bounded disk",
+        Seeds(("Violation: aside",), with_old_files_that_go),
+    ),
+    Mutant(
+        rename_of_the_old_log_is_not_synced,
+        "a reset loses nothing before the new log has it",
+        CrashPoints("delete_and_begin_anew"),
+    ),
     Mutant(
         reset_drops_what_is_committed,
         "what is committed stays",

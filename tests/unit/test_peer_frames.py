@@ -98,6 +98,7 @@ def resets(draw: st.DrawFn) -> ResetLog:
         MembershipEntry(draw(indexes), Membership(members, draw(groups))),
         draw(indexes),
         draw(st.integers(-1, 2**32 - 1)),
+        draw(indexes),
         draw(groups),
     )
 
@@ -279,7 +280,7 @@ def test_memberships_of_a_push_do_not_travel() -> None:
 PUSH = Push(3, 9, 2, 9, Span(10, 12, 3, 0, 5), b"12345")
 CHUNK = SnapshotChunk(3, SnapshotInfo(9, 2, 100, 7), 95, 5, b"12345")
 MEMBERS = Membership((Member("n0", "h:1"), Member("n1", "h:2")), 5)
-RESET = ResetLog(3, 10, 4096, 2, MembershipEntry(-1, MEMBERS), 9, 7)
+RESET = ResetLog(3, 10, 4096, 2, MembershipEntry(-1, MEMBERS), 9, 7, 12)
 
 
 def with_members(*members: Member) -> ResetLog:

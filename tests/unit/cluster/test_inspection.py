@@ -191,6 +191,19 @@ def test_log_that_begins_later_is_shown_from_its_beginning(store: Path, is_reset
     assert expected[0] > 0
 
 
+def test_log_that_was_set_aside_is_shown_like_any_other(store: Path) -> None:
+    entries = EntryStore.open(OsFiles(), str(store), EntryStoreConfig(DATA_FILE_SIZE, 32 * 25))
+    expected = list(range(entries.begin_index, entries.last_index + 1))
+    entries.reset(60_000, 1_000 * DATA_FILE_SIZE, 3, caught_up_index=60_000)
+    entries.append([b"a"], 60_000, 4)
+    entries.close()
+
+    old, new = (inspect("entries", folder, "--format", "jsonl") for folder in (store / "aside", store))
+
+    assert [row["index"] for row in objects(old)] == expected
+    assert [row["index"] for row in objects(new)] == [60_000]
+
+
 def test_empty_log_is_fine(tmp_path: Path) -> None:
     EntryStore.open(OsFiles(), str(tmp_path / "dledger-n0"), EntryStoreConfig(DATA_FILE_SIZE, 32 * 25)).close()
 
