@@ -13,9 +13,9 @@ from cluster.cli_messages import messages
 from cluster.cli_store import Format, FormatOption, told_store_errors
 from cluster.cli_store import LimitOption as Limit
 from cluster.cli_store_files import advice_for_messages, checkpoint, has_key_index, print_key_index, queue
+from cluster.entry_kinds import kind_of
 from cluster.inspection import Fault, NotAStore, Unit, entries_of, find_store, hard_state_of, units_of
-from commitlog.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL, STATE_CHANNEL
-from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL, Entry
+from dledger.entry import Entry
 
 T = TypeVar("T")
 
@@ -24,8 +24,6 @@ inspect_app = typer.Typer(
     no_args_is_help=True,
 )
 
-_KINDS = {ENTRY_NORMAL: "normal", ENTRY_NOOP: "no-op", ENTRY_CONFIG_CHANGE: "member"}
-_SYSTEM_KINDS = {NO_OP_CHANNEL: "no-op", MEMBERSHIP_CHANNEL: "member", STATE_CHANNEL: "state"}
 _ENTRY_COLUMNS = f"{'index':>10} {'term':>6} {'pos':>14} {'size':>8} {'kind':<6} {'chainCrc':>10} {'bodyCrc':>10}  body"
 _UNIT_COLUMNS = f"{'index':>10} {'term':>6} {'pos':>14} {'size':>8} {'kind':<6}"
 
@@ -155,7 +153,7 @@ def _entry_json(entry: Entry) -> str:
 
 
 def _entry_line(entry: Entry) -> str:
-    kind = _SYSTEM_KINDS.get(entry.channel) or _kind(entry.magic)
+    kind = kind_of(entry.magic, entry.channel)
     head = (
         f"{entry.index:>10} {entry.term:>6} {entry.position:>14} {entry.size:>8} {kind:<6} "
         f"{entry.chain_crc:>#10x} {entry.body_crc:>#10x}  "
@@ -172,8 +170,4 @@ def _unit_json(unit: Unit) -> str:
 
 
 def _unit_line(unit: Unit) -> str:
-    return f"{unit.index:>10} {unit.term:>6} {unit.position:>14} {unit.size:>8} {_kind(unit.magic):<6}"
-
-
-def _kind(magic: int) -> str:
-    return _KINDS.get(magic, str(magic))
+    return f"{unit.index:>10} {unit.term:>6} {unit.position:>14} {unit.size:>8} {kind_of(unit.magic, 0):<6}"

@@ -28,8 +28,8 @@ from cluster.cli_common import (
     told_errors,
 )
 from cluster.cli_where import log_nodes
+from cluster.entry_kinds import AnyLogChecks, kind_of, leaders_own
 from cluster.ingest import Ingest, Source, batches, open_sources
-from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,13 +39,6 @@ if TYPE_CHECKING:
 
 # No-ops of leaders stand between the entries that a reader sees; so many more are looked at for the last n.
 _TAIL_SLACK = 64
-
-
-# Entries that clients did not append, by their magic.
-_KINDS = {
-    ENTRY_NOOP: "the no-op (it has no body) of the leader",
-    ENTRY_CONFIG_CHANGE: "a membership entry",
-}
 
 
 class Format(StrEnum):
@@ -142,9 +135,16 @@ def get(
         if not entries:
             fail(f"there is no entry {index} yet: `dledger status` shows how far the log goes")
         if style is Format.TEXT:
-            sys.stdout.buffer.write(entries[0].body + (b"\n" if sys.stdout.isatty() else b""))
-            if (kind := _KINDS.get(entries[0].magic)) is not None:
-                notes.print(f"entry {index} is {kind} of term {entries[0].term}, not one of a client", highlight=False)
+            entry = entries[0]
+            sys.stdout.buffer.write(entry.body + (b"\n" if sys.stdout.isatty() else b""))
+            sys.stdout.buffer.flush()
+            if kind := leaders_own(entry.magic, entry.channel):
+                empty = "" if entry.body else "; it has no body"
+                notes.print(
+                    f"entry {index} is {kind} that the leader of term {entry.term} wrote, not a client's{empty}",
+                    highlight=False,
+                    soft_wrap=True,
+                )
         else:
             _print(entries, style)
 
@@ -183,7 +183,7 @@ def _client(endpoints: str, group: str, deadline_s: float) -> LogClient:
     from dledger.client import LogClient  # noqa: PLC0415  (gRPC is slow to load)
 
     nodes = log_nodes(endpoints, group)
-    return LogClient(nodes.endpoints, group=nodes.group, deadline_s=deadline_s)
+    return LogClient(nodes.endpoints, group=nodes.group, deadline_s=deadline_s, checks=AnyLogChecks())
 
 
 def _print(entries: Iterable[Entry], style: Format) -> None:
@@ -201,6 +201,7 @@ def _as_object(entry: Entry) -> dict[str, str | int]:
         "pos": entry.position,
         "size": entry.size,
         "magic": entry.magic,
+        "kind": kind_of(entry.magic, entry.channel),
     }
     try:
         return {**fields, "body": entry.body.decode()}

@@ -45,7 +45,8 @@ _ADVICE = {
     ResponseCode.INCONSISTENT_STATE: "Start the nodes that do not answer, or add others first: a majority must live.",
     ResponseCode.REPEATED_REQUEST: "`dledger members list` shows when the change under way is done.",
     ResponseCode.FALL_BEHIND_TOO_MUCH: "Give it more time with --deadline; `dledger members list` shows how far it is.",
-    ResponseCode.TAKE_LEADERSHIP_FAILED: "The old leader goes on. Look at the node's log, then ask again.",
+    ResponseCode.TAKE_LEADERSHIP_FAILED: "The leader has not changed. `dledger status` shows the node; mend it, "
+    "then try again.",
     ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: "It may still happen: `dledger members list` shows it.",
 }
 

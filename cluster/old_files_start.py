@@ -23,6 +23,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from cluster.conversion_settings import shared_settings
 from cluster.old_files_peers import fetch_config, fetch_from, in_thread, state_of
 from commitlog.accepted_damage import load_accepted
 from commitlog.divide import (
@@ -256,6 +257,8 @@ class _Start:
 
     async def agree(self) -> None:
         """Settle with the others; files that are lacking are here then."""
+        if self.own.claim is not Claim.NOTHING:
+            self._show_settings()
         answers = OldFilesAnswers(self._files, self._places.old_directory, lambda: self.own, self._hear)
         server = InquiryServer(self._config, answers)
         if self._others:
@@ -291,6 +294,7 @@ class _Start:
                 await in_thread(
                     lambda: save_manifest(self._files, self._places.node_directory, manifest, is_settled=False)
                 )
+                self._show_settings()
                 self.own = replace(self.own, claim=Claim.AWAITED, manifest=manifest, begin=manifest.divide)
             if not await self._fetch(handshake, decided, heard):
                 return False
@@ -384,6 +388,10 @@ class _Start:
             return False
         self._shown_at = now
         return True
+
+    def _show_settings(self) -> None:
+        settings = shared_settings(self._config, has_property_crc=self._places.has_property_crc)
+        logger.info("old_store_conversion self_id=%s equal_on_all_nodes: %s", self._config.self_id, settings)
 
     def _say(self, about: str, text: str) -> None:
         """Log what holds the node up, once until it changes."""

@@ -42,13 +42,33 @@ class SystemEntry(NamedTuple):
     stamp_at: int | None = None
 
 
-class EntryCodec(Protocol):
-    """Makes a leader's own entries, and knows them when it sees them."""
+class EntryChecks(Protocol):
+    """Knows a leader's own entries when it sees them."""
 
     @property
     def kinds(self) -> frozenset[tuple[int, int]]:
         """(magic, channel) of every entry that is not a client's; one of magic 1 and channel 0 always is."""
         ...
+
+    @property
+    def tell_tale_at(self) -> int:
+        """Where in a body a byte stands of which a leader's own have bits 0x0C set to 0x04; -1: there is none.
+
+        A client's entry that has them, too, is looked at by `find_fault`: its channel may have been lost.
+        """
+        ...
+
+    def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
+        """Return what keeps the body of an entry at `position` from being what its header says.
+
+        Returns:
+            (expected, found), as text for people; None when nothing does.
+        """
+        ...
+
+
+class EntryCodec(EntryChecks, Protocol):
+    """Makes a leader's own entries, too."""
 
     @property
     def applied_channel(self) -> int:
@@ -68,22 +88,6 @@ class EntryCodec(Protocol):
 
         Raises:
             MembershipUnreadable: it brings one that this program cannot read; stop the node.
-        """
-        ...
-
-    @property
-    def tell_tale_at(self) -> int:
-        """Where in a body a byte stands of which a leader's own have bits 0x0C set to 0x04; -1: there is none.
-
-        A client's entry that has them, too, is looked at by `find_fault`: its channel may have been lost.
-        """
-        ...
-
-    def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
-        """Return what keeps the body of an entry at `position` from being what its header says.
-
-        Returns:
-            (expected, found), as text for people; None when nothing does.
         """
         ...
 

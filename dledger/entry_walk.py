@@ -14,7 +14,7 @@ from typing import Final
 from crc32c import crc32c
 
 from dledger.entry import CHAIN, ENTRY_NORMAL, HEADER, HEADER_SIZE, INDEX_UNIT, NO_CHAIN
-from dledger.entry_codec import RAW_ENTRY_CODEC, EntryCodec
+from dledger.entry_codec import RAW_ENTRY_CODEC, EntryChecks
 
 UNKNOWN: Final = -1
 # Entries in one walk over a file: bounds the memory that their index units take meanwhile (128 KiB).
@@ -25,7 +25,7 @@ SECTOR_SIZE_BYTES: Final = 512
 _LAST_WHOLE_CHECKSUM: Final = SECTOR_SIZE_BYTES - 40
 # What stands behind the last entry in a file, in place of a magic.
 _END: Final = bytes(4)
-# See `EntryCodec.tell_tale_at`.
+# See `EntryChecks.tell_tale_at`.
 _TELL_TALE: Final = 0x04
 _TELL_TALE_MASK: Final = 0x0C
 
@@ -76,7 +76,7 @@ def walk(
     position: int,
     state: WalkState,
     count_max: int = WALK_COUNT_MAX,
-    codec: EntryCodec = RAW_ENTRY_CODEC,
+    codec: EntryChecks = RAW_ENTRY_CODEC,
 ) -> Walk:
     """Check entries of `buffer[offset:end]`, one behind the other, until one is bad.
 
@@ -138,7 +138,7 @@ def _may_be_torn(buffer: memoryview, offset: int, next_offset: int) -> bool:
 
 
 def describe_fault(
-    buffer: memoryview, offset: int, end: int, position: int, state: WalkState, codec: EntryCodec = RAW_ENTRY_CODEC
+    buffer: memoryview, offset: int, end: int, position: int, state: WalkState, codec: EntryChecks = RAW_ENTRY_CODEC
 ) -> tuple[str, str]:
     """Say what is wrong with the entry at `offset`, where `walk` stopped: (expected, found), as text for people."""
     if end - offset < HEADER_SIZE:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Unpack
 
 from cluster.client.async_consumer import AsyncConsumer, Topics, subscriptions_of
 from cluster.client.connection import BrokerConnection, Endpoints
-from cluster.client.consumer_options import ConsumerOptions
+from cluster.client.consumer_options import ConsumerOptions, ConsumerSettings
 from cluster.client.loop_thread import LoopThread
 from cluster.client.queue_choice import BrokerQueue
 from cluster.client.received import ReceivedMessage
@@ -55,7 +55,7 @@ class Consumer:
         topics: Topics,
         name_servers: Endpoints = "",
         client_id: str = "",
-        **options: Any,
+        **options: Unpack[ConsumerSettings],
     ) -> None:
         self._endpoints = endpoints if isinstance(endpoints, str) else tuple(endpoints)
         self._name_servers = name_servers if isinstance(name_servers, str) else tuple(name_servers)

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 from cluster.client.allocation import ALLOCATIONS, AllocationName
 from cluster.skipped_messages import SkippedMessages
 
 Start = Literal["first", "last"] | int
 Mode = Literal["cluster", "broadcast"]
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """The fields of `ConsumerOptions`, each of which a `Consumer` takes by name; a test holds the two together."""
+
+    mode: Mode
+    start: Start
+    allocation: AllocationName
+    is_orderly: bool
+    is_auto_acknowledged: bool
+    prefetch_messages: int
+    prefetch_size_bytes: int
+    commit_interval_s: float
+    rebalance_interval_s: float
+    no_route_limit_s: float
+    on_skipped: Callable[[SkippedMessages], None] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Unpack
 
 from cluster.client.async_producer import AsyncProducer
 from cluster.client.connection import BrokerConnection, Endpoints
 from cluster.client.loop_thread import LoopThread
 from cluster.client.outcomes import Appended
 from cluster.client.outgoing import OutgoingMessage
-from cluster.client.producer_options import ProducerOptions
+from cluster.client.producer_options import ProducerOptions, ProducerSettings
 
 
 class Producer:
@@ -39,7 +39,7 @@ class Producer:
         endpoints: Endpoints = "",
         *,
         name_servers: Endpoints = "",
-        **options: Any,
+        **options: Unpack[ProducerSettings],
     ) -> None:
         self._endpoints = endpoints if isinstance(endpoints, str) else tuple(endpoints)
         self._name_servers = name_servers if isinstance(name_servers, str) else tuple(name_servers)

@@ -3,8 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from cluster.client.body_compression import COMPRESS_ABOVE_BYTES, CompressionKind
+
+
+class ProducerSettings(TypedDict, total=False):
+    """The fields of `ProducerOptions`, each of which a `Producer` takes by name; a test holds the two together."""
+
+    deadline_s: float
+    answer_timeout_s: float
+    linger_ms: float
+    batch_messages_max: int
+    batch_size_bytes_max: int
+    batches_under_way_max: int
+    queue_messages_max: int
+    queue_size_bytes_max: int
+    compression: CompressionKind | None
+    compress_above_bytes: int
+    is_unknown_retried: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from dledger.client.limits import check_bodies
 from dledger.client.outcomes import Appended, ReadFailed, Refused, checked_status
 from dledger.client.reading import ReadMode, ReadSession
 from dledger.client.sync_nodes import STATUS_TIMEOUT_S
+from dledger.entry_codec import RAW_ENTRY_CODEC, EntryChecks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -44,6 +45,7 @@ class AsyncLogClient:
         deadline_s: how long an append may take, retries included, and how long a read may go without an entry.
         answer_timeout_s: how long to wait for one node's answer to an append; above its `max_wait_ack_time_ms`. A
             node that is silent for so long is taken for lost, and the outcome of the append is unknown.
+        checks: of the entries that are read: which of them may be a leader's own. Others count as damaged.
         host: time, chance and connections; those of the machine unless a simulation brings others.
 
     Raises:
@@ -57,11 +59,13 @@ class AsyncLogClient:
         group: str = "default",
         deadline_s: float = 10.0,
         answer_timeout_s: float = 4.0,
+        checks: EntryChecks = RAW_ENTRY_CODEC,
         host: ClientHost | None = None,
     ) -> None:
         self._host = host or ClientHost()
         self._nodes = AsyncNodes(endpoints, group, self._host)
         self._group = group
+        self._checks = checks
         self._deadline_s = deadline_s
         self._pump = AppendPump(self._nodes, group, answer_timeout_s, self._host)
 
@@ -160,6 +164,7 @@ class AsyncLogClient:
             is_internal_included=include_internal,
             patience_s=self._deadline_s,
             is_follower_preferred=prefer_followers,
+            checks=self._checks,
             now_s=self._host.now_s,
             random=self._host.random,
         )

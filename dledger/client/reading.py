@@ -22,6 +22,7 @@ from dledger.client.failures import describe
 from dledger.client.outcomes import ReadFailed, Refused, name_of
 from dledger.client.retry import Backoff
 from dledger.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE, Entry, decode
+from dledger.entry_codec import RAW_ENTRY_CODEC, EntryChecks
 from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
 from dledger.errors import ResponseCode
 from dledger.v1.log_pb2 import (
@@ -58,6 +59,7 @@ class ReadSession:
         is_follower_preferred: read from a follower while there is one.
         is_internal_included: deliver the no-ops and memberships of leaders, too.
         patience_s: how long the read may go without any success before it fails.
+        checks: which entries may be a leader's own; others count as damaged.
         now_s: a monotonic clock.
         random: draws the jitter of pauses.
 
@@ -78,6 +80,7 @@ class ReadSession:
         is_internal_included: bool,
         patience_s: float,
         is_follower_preferred: bool = False,
+        checks: EntryChecks = RAW_ENTRY_CODEC,
         now_s: Callable[[], float] = time.monotonic,
         random: Random | None = None,
     ) -> None:
@@ -99,6 +102,7 @@ class ReadSession:
         self._entries_left = max_entries or None
         self._bytes_left = max_bytes or None
         self._is_internal_included = is_internal_included
+        self._checks = checks
         self._next_index: int | None = None
         self._walk = WalkState(index=UNKNOWN, term=0, chain_crc=UNKNOWN)
         self._end_position = 0
@@ -167,7 +171,7 @@ class ReadSession:
         if self._bytes_left is not None:
             self._bytes_left -= len(response.encoded)
         if not self._is_internal_included:
-            shown = [entry for entry in entries if entry.magic == ENTRY_NORMAL]
+            shown = [entry for entry in entries if entry.magic == ENTRY_NORMAL and not entry.channel]
             self._hidden += len(entries) - len(shown)
             entries = shown
         if self._entries_left is not None:
@@ -178,7 +182,7 @@ class ReadSession:
 
     def _decode(self, encoded: bytes, address: str) -> list[Entry]:
         try:
-            entries, self._walk = decode_chunk(encoded, self._walk, self._end_position)
+            entries, self._walk = decode_chunk(encoded, self._walk, self._end_position, self._checks)
         except DamagedBytesError as error:
             raise ReadFailed(
                 ResponseCode.DISK_ERROR,
@@ -246,13 +250,16 @@ class DamagedBytesError(Exception):
     """Bytes that are not what the leader wrote; the message says what was expected and found."""
 
 
-def decode_chunk(encoded: bytes, state: WalkState, position_min: int = 0) -> tuple[list[Entry], WalkState]:
+def decode_chunk(
+    encoded: bytes, state: WalkState, position_min: int = 0, checks: EntryChecks = RAW_ENTRY_CODEC
+) -> tuple[list[Entry], WalkState]:
     """Check and decode entries of one data file that stand back to back.
 
     Args:
         encoded: whole entries, at least one.
         state: what the first one must agree with.
         position_min: where the first one may stand at the earliest; later where another data file begins.
+        checks: which entries may be a leader's own.
 
     Returns:
         The entries, and what the next chunk's first entry must agree with.
@@ -262,10 +269,10 @@ def decode_chunk(encoded: bytes, state: WalkState, position_min: int = 0) -> tup
     """
     buffer, end = memoryview(encoded), len(encoded)
     position = HEADER.unpack_from(buffer, 0)[4] if end >= HEADER_SIZE else position_min
-    found = walk(buffer, 0, end, max(position, position_min), state, count_max=end)
+    found = walk(buffer, 0, end, max(position, position_min), state, end, checks)
     if found.offset != end:
         at = found.offset
-        expected, wrong = describe_fault(buffer, at, end, max(position, position_min) + at, found.state)
+        expected, wrong = describe_fault(buffer, at, end, max(position, position_min) + at, found.state, checks)
         raise DamagedBytesError(f"expected {expected}, found {wrong}")
     entries: list[Entry] = []
     offset = 0

@@ -19,6 +19,7 @@ from dledger.client.outcomes import Appended, NotAppended, ReadFailed, Refused, 
 from dledger.client.reading import ReadMode, ReadSession
 from dledger.client.retry import HOPS_MAX, retrying
 from dledger.client.sync_nodes import STATUS_TIMEOUT_S, Nodes
+from dledger.entry_codec import RAW_ENTRY_CODEC, EntryChecks
 from dledger.errors import ResponseCode
 from dledger.v1.log_pb2 import AppendRequest, AppendResponse, StatusResponse
 
@@ -46,6 +47,7 @@ class LogClient:
         deadline_s: how long an append may take, retries included, and how long a read may go without an entry.
         answer_timeout_s: how long to wait for one node's answer to an append; above its `max_wait_ack_time_ms`. A
             node that is silent for so long is taken for lost, and the outcome of the append is unknown.
+        checks: of the entries that are read: which of them may be a leader's own. Others count as damaged.
 
     Raises:
         ValueError: an endpoint is not `host:port`.
@@ -58,11 +60,13 @@ class LogClient:
         group: str = "default",
         deadline_s: float = 10.0,
         answer_timeout_s: float = 4.0,
+        checks: EntryChecks = RAW_ENTRY_CODEC,
     ) -> None:
         self._nodes = Nodes(endpoints, group)
         self._group = group
         self._deadline_s = deadline_s
         self._answer_timeout_s = answer_timeout_s
+        self._checks = checks
         self._combiner = Combiner(self._append_with_retries)
 
     def close(self) -> None:
@@ -215,6 +219,7 @@ class LogClient:
             is_internal_included=include_internal,
             patience_s=self._deadline_s,
             is_follower_preferred=prefer_followers,
+            checks=self._checks,
         )
         return self._read(session, parse_endpoints(endpoint)[0] if endpoint else None)
 

@@ -41,8 +41,7 @@ def _fault_of(state: State, target: str) -> tuple[ResponseCode, str]:
 
 def _fault_of_follower(state: State, target: str) -> tuple[ResponseCode, str]:
     if not _is_fit(state, target):
-        message = f"{target} does not answer, has a disk that stalls or is full, or was wiped and is not readmitted yet"
-        return ResponseCode.TAKE_LEADERSHIP_FAILED, message
+        return ResponseCode.TAKE_LEADERSHIP_FAILED, _cause_of(state, target)
     lag = state.log.last_index - state.leader.progress[target].match_index
     if lag > state.config.max_leadership_transfer_wait_index:
         allowed = state.config.max_leadership_transfer_wait_index
@@ -58,6 +57,19 @@ def _is_fit(state: State, peer: str) -> bool:
         and progress.installation is None
         and pasts.counts(state, peer, progress)
     )
+
+
+def _cause_of(state: State, peer: str) -> str:
+    """Return why a voter is not fit: the first cause that hinders it, as an operator mends them one by one."""
+    progress = state.leader.progress[peer]
+    limit_ms = state.config.min_election_timeout_ms
+    if not progress.is_live(state.now_ms, limit_ms):
+        return f"{peer} has not answered for {limit_ms} ms or longer"
+    if not progress.is_healthy:
+        return f"{peer} reports that its disk takes no appends now"
+    if progress.installation is not None:
+        return f"{peer} receives a snapshot and the log that follows it; it cannot lead before it has both"
+    return f"{peer} lost its disk and does not vote yet: the group readmits it when it has the log again"
 
 
 def _begin(state: State, target: str, request_id: int | None) -> None:
@@ -88,8 +100,21 @@ def tick(state: State) -> None:
             office.preferred_pause_ms = min(max(2 * office.preferred_pause_ms, interval_ms), _PAUSE_MAX_MS)
             office.preferred_due_ms = state.now_ms + office.preferred_pause_ms
     else:
-        message = f"{transfer.target} did not take over within {state.config.max_election_timeout_ms} ms"
+        message = _why_given_up(state, transfer.target)
         state.emit(RequestEnded(transfer.request_id, ResponseCode.TAKE_LEADERSHIP_FAILED, message))
+
+
+def _why_given_up(state: State, target: str) -> str:
+    within = f"within {state.config.max_election_timeout_ms} ms"
+    progress = state.leader.progress.get(target) if isinstance(state.office, Leader) else None
+    if progress is None:
+        return f"{target} did not take over {within}"
+    if not progress.is_live(state.now_ms, state.config.min_election_timeout_ms):
+        return f"{target} stopped answering; it did not take over {within}"
+    lag = state.log.last_index - progress.match_index
+    if lag > 0:
+        return f"{target} did not receive the last {lag} entries {within}"
+    return f"{target} has every entry and was asked to stand for election, but was not elected {within}"
 
 
 def look_for_preferred(state: State) -> None:

@@ -33,6 +33,7 @@ def dledger(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "cluster.cli", *arguments],
         capture_output=True,
         text=True,
+        errors="replace",  # bodies
         check=False,
         timeout=PATIENCE_S,
     )
@@ -52,6 +53,11 @@ def create_topic(cluster: LocalCluster, *options: str) -> None:
 def status_of(cluster: LocalCluster, node_id: str) -> pb.BrokerStatusResponse:
     with BrokerCalls(cluster.endpoint_of(node_id), PATIENCE_S) as calls:
         return calls.ask(lambda stub: stub.Status, pb.BrokerStatusRequest())
+
+
+def status_of_log(cluster: LocalCluster) -> Any:
+    with LogClient(cluster.endpoints, group=cluster.group) as log:
+        return log.status()
 
 
 def registered(address: str) -> Any:
@@ -108,6 +114,15 @@ def test_every_node_says_how_it_stands_and_raw_appends_are_refused(brokers: Loca
         with pytest.raises(NotAppended, match="this log holds messages"):
             log.append(b"raw")
         assert len(log.statuses()) == 3
+    where = ("--group", cluster.group, "--endpoints", cluster.endpoints)
+    create_topic(cluster)
+    assert "entry 0 is a membership entry that the leader of term 1 wrote" in dledger("get", "0", *where).stderr
+    kinds = [
+        json.loads(dledger("get", str(index), "--format", "jsonl", *where).stdout)["kind"]
+        for index in range(status_of_log(cluster).commit_index + 1)
+    ]
+    assert {"member", "state"} <= set(kinds) <= {"member", "state", "no-op"}
+    assert dledger("tail", *where).stdout == ""
 
 
 def test_status_shows_where_puts_are_taken(brokers: LocalBrokers) -> None:

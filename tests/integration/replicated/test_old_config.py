@@ -43,7 +43,9 @@ def config_of(config):
 
 
 @pytest.mark.parametrize("has_old_files", [True, False], ids=["with old files", "alone"])
-def test_every_node_gets_the_configuration_of_the_one_that_has_it(tmp_path, has_old_files):
+def test_every_node_gets_the_configuration_of_the_one_that_has_it(tmp_path, has_old_files, caplog):
+    caplog.set_level("INFO")
+
     async def story():
         configs = nodes_in(tmp_path)
         if has_old_files:
@@ -52,6 +54,11 @@ def test_every_node_gets_the_configuration_of_the_one_that_has_it(tmp_path, has_
         await settle_all(configs)
         assert [config_of(each) for each in configs] == [CONFIG] * 3
         assert contents(configs[0]) == contents(configs[1]) == contents(configs[2])
+        # Each node, once, and the same on all.
+        lines = [text for text in caplog.messages if text.startswith("old_store_conversion")]
+        assert len(lines) == (3 if has_old_files else 0)
+        assert len({text.partition("equal_on_all_nodes: ")[2] for text in lines}) == len(lines) / 3
+        assert all("mapped_file_size_for_entry_data = " in text for text in lines)
 
     run(story())
 

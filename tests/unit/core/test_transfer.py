@@ -94,6 +94,36 @@ def test_transfer_to_a_dead_node_a_stranger_or_from_a_follower_is_refused(group)
     assert ended(cluster["c"]) == [(3, ResponseCode.NOT_LEADER)]
 
 
+def test_refused_transfer_names_the_one_cause(group):
+    def cause(prepare):
+        cluster = group(THREE)
+        leader = cluster.campaign("a")
+        cluster.tick(100)
+        prepare(cluster, leader)
+        leader.step(TransferLeadership(1, "b"))
+        cluster.tick(leader.config.max_election_timeout_ms)
+        (refused,) = leader.seen(RequestEnded)
+        assert refused.code is ResponseCode.TAKE_LEADERSHIP_FAILED
+        return refused.message
+
+    def die(cluster, _leader):
+        cluster.isolate("b")
+        cluster.tick(600)
+
+    def sicken(cluster, _leader):
+        cluster["b"].step(DiskHealth(is_sick=True))
+        cluster.tick(100)
+
+    def lag(cluster, leader):
+        leader.step(Propose(3, 3))
+        cluster.isolate("b")
+
+    assert "b has not answered for 500 ms or longer" == cause(die)
+    assert "b reports that its disk takes no appends now" == cause(sicken)
+    assert "b stopped answering; it did not take over within 1000 ms" == cause(lag)
+    assert "b stopped answering; it did not take over within 1000 ms" == cause(lambda cluster, _: cluster.isolate("b"))
+
+
 def test_only_the_leader_of_the_term_can_ask_a_follower_to_stand(group):
     cluster = group(THREE)
     cluster.campaign("a")

@@ -1,0 +1,51 @@
+"""What an entry of any log is, raw or of messages: a client's, or one of the kinds that leaders write themselves.
+
+A reader over the network does not know whether a group's log is raw, and needs not: a channel other than 0 counts only
+where the body is a record of the leaders' system topic, which no client can write.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from commitlog.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL, STATE_CHANNEL, MessageEntryCodec
+from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL
+from dledger.entry_codec import RAW_ENTRY_CODEC
+
+CLIENT_KIND: Final = "normal"
+# By magic and channel.
+_KINDS: Final = {
+    (ENTRY_NORMAL, 0): CLIENT_KIND,
+    (ENTRY_NOOP, 0): "no-op",
+    (ENTRY_CONFIG_CHANGE, 0): "member",
+    (ENTRY_NORMAL, NO_OP_CHANNEL): "no-op",
+    (ENTRY_NORMAL, MEMBERSHIP_CHANNEL): "member",
+    (ENTRY_NORMAL, STATE_CHANNEL): "state",
+}
+_NAMES: Final = {"no-op": "a no-op", "member": "a membership entry", "state": "a change of the broker's state"}
+
+
+class AnyLogChecks:
+    """`dledger.entry_codec.EntryChecks` of a log whose kind is not known."""
+
+    kinds = frozenset(_KINDS) - {(ENTRY_NORMAL, 0)}
+    # A client's entry of a raw log may have any body.
+    tell_tale_at = -1
+
+    def __init__(self) -> None:
+        self._of_messages = MessageEntryCodec(lambda: 0)
+
+    def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
+        """See `EntryChecks.find_fault`."""
+        checks = self._of_messages if channel else RAW_ENTRY_CODEC
+        return checks.find_fault(magic, channel, position, body)
+
+
+def kind_of(magic: int, channel: int) -> str:
+    """Return what an entry is, in a word; the magic of one that is none of ours."""
+    return _KINDS.get((magic, channel), str(magic))
+
+
+def leaders_own(magic: int, channel: int) -> str:
+    """Return what a leader's own entry is, with its article; empty for a client's."""
+    return _NAMES.get(kind_of(magic, channel), "")

@@ -1,0 +1,53 @@
+"""Reading a log of which it is not known whether it is raw: what counts as a leader's own, and what as damage."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.entry_kinds import AnyLogChecks, kind_of, leaders_own
+from commitlog.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL, STATE_CHANNEL, MessageEntryCodec
+from dledger.client.reading import DamagedBytesError, decode_chunk
+from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL, NO_CHAIN, encode_batch
+from dledger.entry_codec import RAW_ENTRY_CODEC
+from dledger.entry_walk import UNKNOWN, WalkState
+
+ANY = WalkState(UNKNOWN, 0, UNKNOWN)
+
+
+def encoded(body: bytes, channel: int, magic: int = ENTRY_NORMAL) -> bytes:
+    batch = encode_batch([body], first_index=0, term=1, position=0, chain_crc=NO_CHAIN, magic=magic, channel=channel)
+    return bytes(batch.data)
+
+
+def stamped(body: bytes) -> bytes:
+    no_op = MessageEntryCodec(lambda: 1).no_op()
+    at = no_op.stamp_at or 0
+    record = bytearray(no_op.body)
+    record[at : at + 8] = (48).to_bytes(8, "big")
+    return bytes(record) + body
+
+
+@pytest.mark.parametrize("channel", [NO_OP_CHANNEL, MEMBERSHIP_CHANNEL, STATE_CHANNEL])
+def test_own_entries_of_a_log_of_messages_are_read_and_named(channel: int) -> None:
+    data = encoded(stamped(b""), channel)
+
+    ((entry,), _) = decode_chunk(data, ANY, 0, AnyLogChecks())
+
+    assert leaders_own(entry.magic, entry.channel)
+    with pytest.raises(DamagedBytesError, match="expected channel 0"):
+        decode_chunk(data, ANY, 0, RAW_ENTRY_CODEC)
+
+
+def test_a_client_s_entry_whose_channel_was_changed_is_damaged_and_not_hidden() -> None:
+    for body in (b"", b"a line", b"x" * 200):
+        with pytest.raises(DamagedBytesError):
+            decode_chunk(encoded(body, STATE_CHANNEL), ANY, 0, AnyLogChecks())
+        assert body == decode_chunk(encoded(body, 0), ANY, 0, AnyLogChecks())[0][0].body
+
+
+def test_kinds_have_names() -> None:
+    assert ["normal", "no-op", "member", "9"] == [
+        kind_of(magic, 0) for magic in (ENTRY_NORMAL, ENTRY_NOOP, ENTRY_CONFIG_CHANGE, 9)
+    ]
+    assert "" == leaders_own(ENTRY_NORMAL, 0)
+    assert "a no-op" == leaders_own(ENTRY_NOOP, 0)
