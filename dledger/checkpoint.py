@@ -2,12 +2,17 @@
 
     committedIndex=149
     endIndex=149
+    isFlushSync=true
 
-with a checksum (see `dledger.properties`).
+with a checksum (see `dledger.properties`). Java's has the first two lines and no checksum.
 
 `endIndex` is a promise about the past: entries up to it were synced here, so one of them that is missing or bad was
 damaged, not lost in a crash. It also bounds the work of recovery. The promise is only ever too low, never too high:
 a truncation below it withdraws the file first. A checkpoint that is missing or unreadable promises nothing.
+
+`committedIndex` is a promise of the group, and only where entries are acknowledged after a sync: else a power cut of a
+majority can take back what was committed. So only a checkpoint of ours that says `isFlushSync` forbids to cut entries
+below it (`commit_floor`, ADR 29).
 
 Source: DLedger 0.3 `DLedgerMmapFileStore.persistCheckPoint` (whose endIndex is written, not synced).
 """
@@ -18,7 +23,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dledger.properties import format_checked, parse_checked
+from dledger.properties import format_checked, is_checked, parse_checked
 from dledger.types import NO_INDEX
 from store.errors import DiskFull
 
@@ -28,22 +33,37 @@ if TYPE_CHECKING:
 FILE_NAME = "checkpoint"
 _COMMITTED_KEY = "committedIndex"
 _END_KEY = "endIndex"
+_SYNC_KEY = "isFlushSync"
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Indexes up to which entries were durable here (`end_index`), and known to be committed (at most `end_index`)."""
+    """What a checkpoint says.
+
+    Attributes:
+        end_index: entries up to this one were durable here; -1: none is known to be.
+        committed_index: entries up to this one were known to be committed; at most `end_index`.
+        commit_floor: `committed_index`, if the file has a checksum and entries were acknowledged only after they were
+            durable: nothing up to it may ever be cut; else -1. Set by `load`.
+    """
 
     end_index: int = NO_INDEX
     committed_index: int = NO_INDEX
+    commit_floor: int = NO_INDEX
 
 
 class CheckpointFile:
-    """Loads, saves and withdraws the checkpoint. `save` may run in another thread than `withdraw`."""
+    """Loads, saves and withdraws the checkpoint. `save` may run in another thread than `withdraw`.
 
-    __slots__ = ("_directory", "_files", "_generation", "_lock", "_path", "_saved_end_index")
+    Args:
+        files, directory: where it is.
+        is_flush_sync: what is acknowledged here is durable before.
+    """
 
-    def __init__(self, files: Files, directory: str) -> None:
+    __slots__ = ("_directory", "_files", "_generation", "_is_flush_sync", "_lock", "_path", "_saved_end_index")
+
+    def __init__(self, files: Files, directory: str, *, is_flush_sync: bool = False) -> None:
+        self._is_flush_sync = is_flush_sync
         self._files = files
         self._directory = directory
         self._path = f"{directory}/{FILE_NAME}"
@@ -71,7 +91,9 @@ class CheckpointFile:
         except (ValueError, KeyError):
             return Checkpoint()
         self._saved_end_index = end_index
-        return Checkpoint(end_index, min(committed_index, end_index))
+        committed_index = min(committed_index, end_index)
+        is_floor = is_checked(content or b"") and properties.get(_SYNC_KEY) == "true"
+        return Checkpoint(end_index, committed_index, committed_index if is_floor else NO_INDEX)
 
     def save(self, checkpoint: Checkpoint, generation: int) -> None:
         """Save `checkpoint`, unless one was withdrawn since `generation` was read.
@@ -81,6 +103,8 @@ class CheckpointFile:
             store.errors.StorageFailed: the node must stop.
         """
         lines = {_COMMITTED_KEY: str(checkpoint.committed_index), _END_KEY: str(checkpoint.end_index)}
+        if self._is_flush_sync:
+            lines[_SYNC_KEY] = "true"
         with self._lock:
             if generation == self._generation:
                 self._files.replace(self._path, format_checked(lines))

@@ -14,10 +14,12 @@ class EntryStoreConfig:
     Attributes:
         data_file_size_bytes: one data file. An entry must fit into one, with its header and eight bytes behind it.
         index_file_size_bytes: one index file; a multiple of 32.
+        is_flush_sync: what is acknowledged is durable before; only then does a checkpoint bind the node for ever.
     """
 
     data_file_size_bytes: int = 1 << 30
     index_file_size_bytes: int = 5 * 1024 * 1024 * INDEX_UNIT_SIZE
+    is_flush_sync: bool = True
 
     def __post_init__(self) -> None:
         if self.data_file_size_bytes <= HEADER_SIZE + BLANK_SIZE_MIN:

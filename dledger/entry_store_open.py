@@ -62,7 +62,7 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: Entr
         # A process that was killed may have left names that only the page cache knows: what is found must be durable.
         for path in (directory, data_directory, index_directory):
             files.sync_directory(path)
-        checkpoint_file = CheckpointFile(files, directory)
+        checkpoint_file = CheckpointFile(files, directory, is_flush_sync=config.is_flush_sync)
         checkpoint = checkpoint_file.load()
         with suppress(DiskFull):  # then checkpoints have to wait for room, which harms nothing
             files.prepare_replace(checkpoint_file.path)

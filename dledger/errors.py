@@ -32,6 +32,7 @@ class ResponseCode(IntEnum):
     REQUEST_WITH_EMPTY_BODYS = 420
     # Ours: between nodes only.
     OLD_DIRECTORY = 430
+    COMMITTED_OTHERWISE = 431
     INTERNAL_ERROR = 500
     TERM_CHANGED = 501
     WAIT_QUORUM_ACK_TIMEOUT = 502

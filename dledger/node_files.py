@@ -68,7 +68,9 @@ class NodeFiles:
             dledger.membership_codec.MembershipUnreadable: who belongs to the group cannot be read.
         """
         directory = f"{config.store_base_dir}/dledger-{config.self_id}"
-        sizes = EntryStoreConfig(config.mapped_file_size_for_entry_data, config.mapped_file_size_for_entry_index)
+        sizes = EntryStoreConfig(
+            config.mapped_file_size_for_entry_data, config.mapped_file_size_for_entry_index, config.is_flush_sync
+        )
         identity_file = IdentityFile.check(files, directory, config.self_id, config.group)
         with ExitStack() as on_failure:
             give_up = VoiceGivenUp(

@@ -31,6 +31,12 @@ DISTRUST_TEXTS: Final = {
     Distrust.GROUP: "it leads, or wants to, in another group: it was given a directory of that group, or this node was",
     Distrust.STRANGER: "it is no member as far as this node knows; if it should be, give this node an empty directory",
     Distrust.SECOND_LEADER: "it claims to lead a term in which another node was elected: see who sends",
+    Distrust.COMMITTED: "its log lacks entries that were committed, and this node, which holds them, cuts nothing: a "
+    "voter runs on an old copy of its directory, or lost entries. Stop the group, keep all directories, and see "
+    "docs/operations.md, 'A node keeps what was committed'",
+    Distrust.CONTRADICTED: "it knows other entries than this leader's to be committed, and takes none: a voter runs on "
+    "an old copy of its directory, or lost entries. Stop the group, keep all directories, and see docs/operations.md, "
+    "'A node keeps what was committed'",
 }
 
 

@@ -212,6 +212,7 @@ def _raft_of(
         now_ms=core_ms(),
         snapshot=None if machine is None else machine.snapshot,
         incoming=None if machine is None else machine.incoming,
+        commit_floor=opened.store.recovered_checkpoint.commit_floor,
     )
 
 

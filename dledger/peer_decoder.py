@@ -167,6 +167,7 @@ def _push_response(term: int, message: peer_pb2.PeerMessage) -> PushAccepted | P
         conflict_first_index=response.conflict_first_index,
         is_disk_full=response.code == ResponseCode.DISK_FULL,
         is_corrupt=response.code == ResponseCode.DISK_ERROR,
+        is_contradicting=response.code == ResponseCode.COMMITTED_OTHERWISE,
     )
 
 

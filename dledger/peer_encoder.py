@@ -129,6 +129,8 @@ def _push_refused(message: PushRefused) -> peer_pb2.PeerMessage:
 def _refusal_code(message: PushRefused) -> ResponseCode:
     if message.is_corrupt:
         return ResponseCode.DISK_ERROR
+    if message.is_contradicting:
+        return ResponseCode.COMMITTED_OTHERWISE
     return ResponseCode.DISK_FULL if message.is_disk_full else ResponseCode.INCONSISTENT_STATE
 
 

@@ -54,6 +54,11 @@ def parse_checked(content: bytes) -> dict[str, str]:
     return parse_properties(content)
 
 
+def is_checked(content: bytes) -> bool:
+    """Say whether `content`, which `parse_checked` has read, has a checksum."""
+    return content.startswith(_CHECKED_HEAD)
+
+
 def parse_properties(content: bytes) -> dict[str, str]:
     """Return the pairs of `content`.
 

@@ -128,7 +128,12 @@ def _tell_progress(state: State, leader_id: str, snapshot: SnapshotInfo, receive
 
 
 def on_reset(state: State, sender: str, message: ResetLog) -> None:
-    """Begin the log anew, unless all that the leader dropped is here."""
+    """Begin the log anew, unless all that the leader dropped is here.
+
+    What an earlier life knew to be committed is never dropped for a log that begins in it: it is here. One that begins
+    behind all of that replaces it, for the leader says that everything before was committed; nothing here can tell a
+    leader for which that is not true.
+    """
     end = message.begin_index - 1
     if not _holds(state, end, message.prev_term):
         if message.snapshot_index != NO_INDEX and (
@@ -163,6 +168,6 @@ def on_reset(state: State, sender: str, message: ResetLog) -> None:
 
 def _holds(state: State, index: int, term: int) -> bool:
     """Say whether everything up to `index`, which is committed and of `term`, is here; such a log is never dropped."""
-    if index <= state.commit_index:
+    if index <= state.kept_index:
         return True
     return index <= state.log.last_index and state.log.term_at(index) == term

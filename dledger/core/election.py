@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dledger.core import leader, pasts, transfer, transitions
+from dledger.core.events import Distrust, Distrusted
 from dledger.core.messages import TimeoutNow, VoteRequest, VoteResponse
 from dledger.core.roles import Candidate, Follower, Leader
 from dledger.core.state import State
@@ -109,7 +110,7 @@ def on_pre_vote_request(state: State, sender: str, request: VoteRequest) -> None
         request.term > state.term
         and not hears_leader(state)
         and pasts.has_vote(state, request)
-        and state.log.is_up_to_date(request.last_index, request.last_term)
+        and _holds_enough(state, sender, request)
     )
     # A grant echoes the asked-for term, so that it answers this question only; a refusal tells our own.
     _answer(state, sender, request, term=request.term if is_granted else state.term, is_granted=is_granted)
@@ -128,11 +129,25 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
         and state.voted_for in (None, sender)
         and state.role is Role.FOLLOWER
         and pasts.has_vote(state, request)
-        and state.log.is_up_to_date(request.last_index, request.last_term)
+        and _holds_enough(state, sender, request)
     )
     if is_granted:
         transitions.vote_for(state, sender)
     _answer(state, sender, request, term=state.term, is_granted=is_granted)
+
+
+def _holds_enough(state: State, candidate: str, request: VoteRequest) -> bool:
+    """Say whether the candidate's log is at least as up to date as ours (Raft §5.4.1), and can hold what is committed.
+
+    A newer log that ends before what is known here to be committed was written by a leader that Raft excludes: one of
+    its voters had lost entries and did not notice.
+    """
+    if not state.log.is_up_to_date(request.last_index, request.last_term):
+        return False
+    is_enough = request.last_index >= state.kept_index
+    if not is_enough:
+        state.emit(Distrusted(candidate, Distrust.COMMITTED, VoteRequest.__name__, request.term))
+    return is_enough
 
 
 def _answer(state: State, sender: str, request: VoteRequest, *, term: int, is_granted: bool) -> None:

@@ -295,6 +295,8 @@ class Distrust(StrEnum):
     GROUP = "group"
     STRANGER = "stranger"
     SECOND_LEADER = "second_leader"
+    COMMITTED = "committed"
+    CONTRADICTED = "contradicted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dledger.core import membership, pasts
 from dledger.core.commits import learn_commit
-from dledger.core.events import AppendPushed, TruncateFrom
+from dledger.core.events import AppendPushed, Distrust, Distrusted, TruncateFrom
 from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
 from dledger.core.roles import Follower
 from dledger.core.state import State
@@ -43,6 +43,9 @@ def on_push(state: State, sender: str, push: Push) -> None:
         _acknowledge(state, state.follower, sender)
         return
     if not _agrees(state, push.prev_index, push.prev_term):
+        if push.prev_index <= state.commit_floor:
+            _keep_committed(state, sender, push)
+            return
         _refuse(
             state,
             sender,
@@ -51,8 +54,9 @@ def on_push(state: State, sender: str, push: Push) -> None:
             conflict_first_index=log.first_index_of_run(push.prev_index),
         )
         return
-    if push.span is not None:
-        _take_entries(state, push, push.span)
+    if push.span is not None and not _take_entries(state, push, push.span):
+        _keep_committed(state, sender, push)
+        return
     matched = push.prev_index if push.span is None else push.span.last_index
     office = state.follower
     office.matched_index = max(office.matched_index, matched)
@@ -69,7 +73,7 @@ def _agrees(state: State, index: int, term: int) -> bool:
         return True
     if term == UNKNOWN_TERM:
         # The leader no longer knows; but its log begins there, so that the entry is committed.
-        return index <= state.commit_index
+        return index <= state.kept_index
     return state.log.term_at(index) == term
 
 
@@ -108,7 +112,8 @@ def hear_leader(state: State, sender: str, *, is_founding: bool = False) -> None
     office.deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
 
 
-def _take_entries(state: State, push: Push, span: Span) -> None:
+def _take_entries(state: State, push: Push, span: Span) -> bool:
+    """Cut what conflicts and append what is new; False: that would cut below the commit floor, and nothing is done."""
     log = state.log
     conflict = log.first_conflict(span.first_index, span.last_index, span.term)
     if conflict != NO_INDEX:
@@ -118,6 +123,8 @@ def _take_entries(state: State, push: Push, span: Span) -> None:
                 f"committed it in term {log.term_at(conflict)} (commit index {state.commit_index}): nothing is cut, "
                 "keep all files"
             )
+        if conflict <= state.commit_floor:
+            return False
         state.emit(TruncateFrom(conflict))
         log.truncate(conflict)
         membership.cut(state, conflict)
@@ -132,6 +139,17 @@ def _take_entries(state: State, push: Push, span: Span) -> None:
         state.emit(AppendPushed(push, first_index))
         log.append(span.last_index, span.term)
         state.written_index = span.last_index
+    return True
+
+
+def _keep_committed(state: State, sender: str, push: Push) -> None:
+    """Refuse entries in whose place an earlier life of this node knew others to be committed; those are kept.
+
+    Either the leader was elected without them, as one of its voters lost them and did not notice, or this directory is
+    not what it says. This node cannot tell which: it only keeps what it holds, and says so to both operators.
+    """
+    state.emit(Distrusted(sender, Distrust.COMMITTED, Push.__name__, push.term))
+    _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX, is_contradicting=True)
 
 
 def _acknowledge(state: State, office: Follower, leader_id: str) -> None:
@@ -147,6 +165,7 @@ def _refuse(
     *,
     conflict_term: int,
     conflict_first_index: int,
+    is_contradicting: bool = False,
 ) -> None:
     state.send(
         sender,
@@ -156,5 +175,6 @@ def _refuse(
             last_index=state.log.last_index,
             conflict_term=conflict_term,
             conflict_first_index=conflict_first_index,
+            is_contradicting=is_contradicting,
         ),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from dledger.core import catch_up, changes, membership, pasts, reads, replication, transfer
 from dledger.core.commits import advance_commit
-from dledger.core.events import AppendMembership, AppendProposal, Refuse
+from dledger.core.events import AppendMembership, AppendProposal, Distrust, Distrusted, Refuse
 from dledger.core.messages import HeartbeatResponse, PushAccepted, PushRefused, SnapshotProgress
 from dledger.core.progress import Progress
 from dledger.core.state import State
@@ -150,6 +150,12 @@ def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
         progress.corrupt_count += 1
         pause_ms = state.config.heart_beat_time_interval_ms << min(progress.corrupt_count, _CORRUPT_DOUBLINGS_MAX)
         progress.paused_until_ms = state.now_ms + pause_ms
+        return
+    if response.is_contradicting:
+        # No further try mends it; a person does.
+        state.emit(Distrusted(sender, Distrust.CONTRADICTED, PushRefused.__name__, response.term))
+        progress.retry()
+        progress.paused_until_ms = state.now_ms + (state.config.heart_beat_time_interval_ms << _CORRUPT_DOUBLINGS_MAX)
         return
     if progress.is_probing:
         if response.rejected_prev_index != progress.next_index - 1:

@@ -130,6 +130,7 @@ class PushRefused:
         conflict_first_index: the first index that the follower holds of `conflict_term`; -1 without one.
         is_disk_full: the entries would fit, but there is no room for them now.
         is_corrupt: the bytes of the entries are not what their headers, or the push, say.
+        is_contradicting: the follower knows other entries than the leader's to be committed, and cuts nothing.
     """
 
     term: int
@@ -139,6 +140,7 @@ class PushRefused:
     conflict_first_index: int
     is_disk_full: bool = False
     is_corrupt: bool = False
+    is_contradicting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

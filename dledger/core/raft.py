@@ -83,6 +83,8 @@ class Raft(RaftStatus):
         now_ms: the owner's monotonic clock at construction.
         snapshot: the newest one of the state machine.
         incoming: a snapshot that was being received, and how many bytes of it are here.
+        commit_floor: index up to which an earlier life of this very directory knew its entries to be committed; -1:
+            nothing says so. It is at most `log_state.last_index`.
     """
 
     def __init__(
@@ -98,8 +100,10 @@ class Raft(RaftStatus):
         now_ms: int,
         snapshot: SnapshotInfo | None = None,
         incoming: tuple[SnapshotInfo, int] | None = None,
+        commit_floor: int = NO_INDEX,
     ) -> None:
         log = LogTail(log_state)
+        assert commit_floor <= log.last_index, (commit_floor, log.last_index)
         life = draw(1, LIFE_END)
         self.state = State(
             config=config,
@@ -121,6 +125,7 @@ class Raft(RaftStatus):
             is_founding=hard_state.is_founding,
             incarnation=hard_state.incarnation,
             commit_index=log.begin_index - 1,
+            commit_floor=commit_floor,
             written_index=log.last_index,
             persisted_index=log.last_index,
             now_ms=now_ms,

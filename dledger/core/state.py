@@ -50,6 +50,8 @@ class State:
         office: what it remembers in its role. These three, `term` and `voted_for` are written by `core.transitions`
             alone.
         commit_index: last index known to be committed; never falls.
+        commit_floor: last index that an earlier life of this directory knew to be committed, and that was durable here;
+            -1 where none says so. It only forbids: nothing at or below it is ever cut, and nobody without it elected.
         written_index: last index that the store holds and that may be pushed.
         persisted_index: last index that is durable here.
         life: a random number of this process, to tell answers to it from those to an earlier one (ADR 17).
@@ -86,6 +88,7 @@ class State:
     group_id: int = NO_GROUP
     settled_group_id: int = NO_GROUP
     commit_index: int = NO_INDEX
+    commit_floor: int = NO_INDEX
     written_index: int = NO_INDEX
     persisted_index: int = NO_INDEX
     now_ms: int = 0
@@ -130,6 +133,11 @@ class State:
     def quorum(self) -> int:
         """How many voters make a majority."""
         return quorum_of(len(self.voters))
+
+    @property
+    def kept_index(self) -> int:
+        """Last index that must never be cut: committed as far as this life, or one before it, has learned."""
+        return max(self.commit_index, self.commit_floor)
 
     def emit(self, effect: Effect) -> None:
         """Add an effect to those of this step."""

@@ -237,10 +237,18 @@ class LogChecks:
             self._lost.setdefault(node_id, self._copy(before_begin, before, promised))
         elif not is_held:
             raise Violation("recovery", f"{node_id} came back with entries up to {last_index} and without {owed}")
+        self._check_floor(node_id, view, store.recovered_checkpoint.commit_floor)
         found = view.get(last_index)
         if not fall.is_in_step and found is not None and found not in before:
             raise Violation("recovery", f"{node_id} came back with entries that it did not hold: {last_index}")
         return not is_held and owed is not None and owed.index <= promised
+
+    def _check_floor(self, node_id: str, view: LogView, floor: int) -> None:
+        """What a checkpoint forbids to cut must be committed, and here."""
+        if floor >= len(self.committed):
+            raise Violation("commit floor", f"{node_id} keeps up to {floor}; committed are {len(self.committed)}")
+        if floor >= view.begin_index and not view.holds(self.committed[floor]):
+            raise Violation("commit floor", f"{node_id} keeps another entry {floor} than was committed")
 
     def _owed(self, before: list[Record], promised: int, fall: Fall) -> Record | None:
         """Return the last entry that recovery must give back; it stands for all before it.

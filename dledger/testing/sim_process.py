@@ -94,21 +94,11 @@ class SimProcess:
         world, parts, options = self._world, self._world.parts, self._world.options
         directory = node_directory(self.node_id)
         config = EntryStoreConfig(
-            data_file_size_bytes=options.data_file_size_bytes, index_file_size_bytes=options.index_file_size_bytes
+            options.data_file_size_bytes, options.index_file_size_bytes, is_flush_sync=options.is_flush_sync
         )
         codec = parts.make_message_codec() if options.is_message_log else RAW_ENTRY_CODEC
-        give_up = VoiceGivenUp(
-            self._files, directory, self_id=self.node_id, settings=self._settings(), draw=self._random.randrange
-        )
-
-        def give_up_and_tell(damage: DamagedTail) -> str:
-            outcome = give_up(damage)
-            world.checks.damage.gave_up_voice(self.node_id)
-            world.counts.add(Fault.VOICE_GIVEN_UP)
-            return outcome
-
         identity_file = IdentityFile.check(self._files, directory, self.node_id, GROUP_NAME)
-        self.store = parts.open_store(self._files, directory, config, codec, give_up_and_tell)
+        self.store = parts.open_store(self._files, directory, config, codec, self._give_up)
         hard_state = parts.open_hard_state(self._files, directory)
         membership_file = MembershipFile.open(self._files, directory)
         identity_file.begin(
@@ -135,6 +125,7 @@ class SimProcess:
             now_ms=self._clock.now_ms(),
             snapshot=None if self._applier is None else self._applier.snapshot,
             incoming=self._snapshots.incoming(),
+            commit_floor=self.store.recovered_checkpoint.commit_floor,
         )
         self._driver: Driver = parts.make_driver(
             self.raft,
@@ -149,6 +140,16 @@ class SimProcess:
         )
         self._observer.watch(self.store, self.raft, self._applier)
         self._retention = SimRetention(self.node_id, self._clock, self._files, directory, self.store)
+
+    def _give_up(self, damage: DamagedTail) -> str:
+        directory = node_directory(self.node_id)
+        give_up = VoiceGivenUp(
+            self._files, directory, self_id=self.node_id, settings=self._settings(), draw=self._random.randrange
+        )
+        outcome = give_up(damage)
+        self._world.checks.damage.gave_up_voice(self.node_id)
+        self._world.counts.add(Fault.VOICE_GIVEN_UP)
+        return outcome
 
     def _settings(self) -> Membership:
         """Return who belongs to the group as this node's settings say: the founders; a spare waits to be added."""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import dledger.core.follower
 import dledger.core.leader
 import dledger.core.pasts
 import dledger.core.raft
@@ -12,10 +13,11 @@ from dledger.core.messages import Heartbeat, ReadIndexResponse
 from dledger.core.raft import Raft
 from dledger.identity import IdentityFile
 from dledger.peer_frames import _parse
-from tests.mutants.mutant import Mutant, Seeds, Tests
+from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_damaged_frames, with_strange_directories
 
 TRUST = "tests/unit/core/test_trust.py::"
+FLOOR = "tests/unit/core/test_commit_floor.py::"
 
 
 def any_term_is_believed(patch):
@@ -110,6 +112,38 @@ def each_leader_draws_a_group(patch):
     patch.setattr(dledger.core.leader, "take_office", take_office)
 
 
+def commit_index_is_forgotten_at_a_restart(patch):
+    original = dledger.core.raft.Raft.__init__
+
+    def init(self, config, **arguments):
+        original(self, config, **(arguments | {"commit_floor": -1}))
+
+    patch.setattr(dledger.core.raft.Raft, "__init__", init)
+
+
+def what_an_earlier_life_committed_is_cut(patch):
+    original = dledger.core.follower._take_entries
+
+    def take_entries(state, push, span):
+        known, state.commit_floor = state.commit_floor, -1
+        is_taken = original(state, push, span)
+        state.commit_floor = min(known, state.log.last_index)
+        return is_taken
+
+    patch.setattr(dledger.core.follower, "_take_entries", take_entries)
+
+
+def candidate_without_committed_entries_is_elected(patch):
+    patch.setattr(
+        "dledger.core.election._holds_enough",
+        lambda state, candidate, request: state.log.is_up_to_date(request.last_index, request.last_term),
+    )
+
+
+def checkpoint_of_java_forbids_to_cut(patch):
+    patch.setattr("dledger.checkpoint.is_checked", lambda content: True)
+
+
 MUTANTS = (
     Mutant(
         answer_to_a_request_for_a_read_raises_the_term,
@@ -130,6 +164,26 @@ MUTANTS = (
         control_parts_are_taken_without_their_checksum,
         "no damaged byte is used",
         Seeds(("Violation: frames",), with_damaged_frames),
+    ),
+    Mutant(
+        commit_index_is_forgotten_at_a_restart,
+        "committed is for ever",
+        Scenario("committed-entries-outlive-a-restart"),
+    ),
+    Mutant(
+        what_an_earlier_life_committed_is_cut,
+        "committed is for ever",
+        Tests(FLOOR + "test_a_leader_that_would_cut_below_the_floor_is_refused"),
+    ),
+    Mutant(
+        candidate_without_committed_entries_is_elected,
+        "committed is for ever",
+        Tests(FLOOR + "test_nobody_whose_log_ends_before_the_floor_gets_a_vote"),
+    ),
+    Mutant(
+        checkpoint_of_java_forbids_to_cut,
+        "old directories start",
+        Tests("tests/unit/storage/test_checkpoint.py::test_only_a_checked_checkpoint_of_durable_acknowledgements"),
     ),
     Mutant(
         messages_of_other_groups_are_believed,

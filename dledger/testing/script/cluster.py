@@ -45,6 +45,10 @@ class Cluster:
         for node_id in settings.node_ids:
             self.add_machine(node_id)
 
+    def expect_loss(self) -> None:
+        """Demand no longer that what was committed stays committed everywhere."""
+        self._safety.is_loss_expected = True
+
     def add_machine(self, node_id: str) -> Machine:
         """Set up one more machine; nothing runs on it yet."""
         machine = Machine(self._around, node_id, len(self.machines) + 1)

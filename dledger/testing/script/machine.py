@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -75,6 +76,7 @@ class Machine:
         self.is_adopting = True
         self.is_sync_held = False
         self.is_sync_failing = False
+        self._copy: SimDisk | None = None
         self._around = surroundings
         self._number = number
         self._incarnations_count = 0
@@ -135,6 +137,15 @@ class Machine:
             directory.cached = dict(directory.durable)
             for inode in directory.cached.values():
                 _lose_unsynced(inode, torn_sectors)
+
+    def keep_copy(self) -> None:
+        """Copy the disk as it is now."""
+        self._copy = deepcopy(self.disk)
+
+    def put_copy(self) -> None:
+        """Put in the copy that was kept, in place of the disk."""
+        assert self._copy is not None, self.id
+        self.disk = deepcopy(self._copy)
 
     def wipe(self) -> None:
         """Put in a new, empty disk."""

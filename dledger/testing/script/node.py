@@ -103,6 +103,7 @@ class ScriptNode:
             now_ms=machine.now_ms,
             snapshot=snapshots.latest(),
             incoming=snapshots.incoming(),
+            commit_floor=self.store.recovered_checkpoint.commit_floor,
         )
         self._driver = Driver(
             self.raft,

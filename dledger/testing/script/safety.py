@@ -23,9 +23,11 @@ class Safety:
 
     Attributes:
         acknowledged_index: the last entry that a client was told to be committed.
+        is_loss_expected: a majority lost what it held, without noticing: what is committed then may differ.
     """
 
     def __init__(self) -> None:
+        self.is_loss_expected = False
         self.acknowledged_index = NO_INDEX
         self._leaders: dict[int, str] = {}
         self._entries: dict[tuple[int, int], Entry] = {}
@@ -57,6 +59,8 @@ class Safety:
         logs = {node_id: _log_of(node) for node_id, node in running}
         for node_id, log in logs.items():
             self._match(node_id, log)
+        if self.is_loss_expected:
+            return
         for node_id, node in running:
             self._commit(node_id, node, logs[node_id])
         for node_id, node in running:

@@ -64,6 +64,24 @@ def exchange(cluster: Cluster, words: list[str]) -> None:
     strange_directories.exchange(one.disk, one.id, other.disk, other.id)
 
 
+@action("copy")
+def copy(cluster: Cluster, words: list[str]) -> None:
+    """`copy 2`: the disk of node 2 is copied as it is now; `put-copy 2` brings it back."""
+    machine_of(cluster, words[0]).keep_copy()
+
+
+@action("put-copy")
+def put_copy(cluster: Cluster, words: list[str]) -> None:
+    """`put-copy 2`: node 2, which is down, gets its disk as it was at `copy 2`."""
+    down(cluster, words[0]).put_copy()
+
+
+@action("expect-loss")
+def expect_loss(cluster: Cluster, _words: list[str]) -> None:
+    """`expect-loss`: a majority lost entries without noticing; what it commits from here on may be something else."""
+    cluster.expect_loss()
+
+
 @action("foreign")
 def foreign(cluster: Cluster, words: list[str]) -> None:
     """`foreign 3 7 a b`: node 3, which is down, gets a directory of another group, in term 7, with entries a and b."""

@@ -3,6 +3,7 @@
 import pytest
 
 from dledger.checkpoint import Checkpoint, CheckpointFile, CheckpointTicket
+from dledger.properties import format_checked
 from store.errors import DiskFull
 from store.os_files import OsFiles
 
@@ -75,3 +76,30 @@ def test_full_disk_leaves_the_older_checkpoint(tmp_path, faulty_files):
 
     assert not CheckpointTicket(checkpoint_file, Checkpoint(20, 5)).save()
     assert checkpoint_file.load() == Checkpoint(10, 5)
+
+
+@pytest.mark.parametrize(
+    ("content", "floor"),
+    [
+        (format_checked({"committedIndex": "5", "endIndex": "7", "isFlushSync": "true"}), 5),
+        (format_checked({"committedIndex": "9", "endIndex": "7", "isFlushSync": "true"}), 7),
+        # An older version of ours, which did not say, or a node that acknowledges from memory: a power cut of a
+        # majority takes back what was committed.
+        (format_checked({"committedIndex": "5", "endIndex": "7"}), -1),
+        # Java's, or what is left of ours: no checksum vouches for it.
+        (b"committedIndex=5\nendIndex=7\n", -1),
+        (b"committedIndex=5\nendIndex=7\nisFlushSync=true\n", -1),
+    ],
+)
+def test_only_a_checked_checkpoint_of_durable_acknowledgements_forbids_to_cut(tmp_path, content, floor):
+    (tmp_path / "checkpoint").write_bytes(content)
+
+    assert CheckpointFile(OsFiles(), str(tmp_path)).load().commit_floor == floor
+
+
+@pytest.mark.parametrize(("is_flush_sync", "floor"), [(True, 120), (False, -1)])
+def test_checkpoint_says_how_entries_were_acknowledged(tmp_path, is_flush_sync, floor):
+    file = CheckpointFile(OsFiles(), str(tmp_path), is_flush_sync=is_flush_sync)
+    CheckpointTicket(file, Checkpoint(149, 120)).save()
+
+    assert CheckpointFile(OsFiles(), str(tmp_path)).load() == Checkpoint(149, 120, floor)
