@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dledger.testing.branches import Branch
+    from dledger.testing.branch_prober import Branch
     from dledger.testing.runner import Result
 
 # A branch that fewer of a thousand runs take is as good as not tried.
@@ -44,10 +44,16 @@ class Census:
         return {branch.name: count for branch, count in counted if count < runs_min}
 
     def unlisted(self, listed: dict[str, str]) -> list[str]:
-        """Return the rare branches that are not `listed`, each with its count, as lines."""
-        return [
-            f"{count} of {self.run_count} runs: {name}" for name, count in self.rare().items() if name not in listed
+        """Return the rare branches that are not `listed`, each with its count, as lines.
+
+        Of rare branches that lie within each other the outermost one stands for all: the others cannot be taken more
+        often.
+        """
+        rare = self.rare()
+        outermost = [
+            branch.name for branch in self._branches if branch.name in rare and rare.keys().isdisjoint(branch.within)
         ]
+        return [f"{rare[name]} of {self.run_count} runs: {name}" for name in outermost if name not in listed]
 
     def describe(self, listed: dict[str, str]) -> str:
         """Return, as text, how many branches are taken, and which of the rare ones are not `listed`."""

@@ -83,7 +83,13 @@ def _snapshots(options: SimOptions, random: Random) -> SimOptions:
         trouble_interval_us=60_000,
         downtime_max_us=400_000,
         raft=replace(options.raft, snapshot_chunk_size_bytes=16, peer_push_quota=random.choice((3_000, 100 << 20))),
-        network=replace(options.network, replay_rate=0.05, duplicate_rate=0.1, drop_rate=0.01),
+        network=replace(
+            options.network,
+            replay_rate=0.05,
+            duplicate_rate=0.1,
+            drop_rate=0.01,
+            damage_rate=random.choice((0.0, 0.0, 0.05)),
+        ),
         is_founded_in_peace=True,
     )
 
@@ -100,7 +106,8 @@ def _members(options: SimOptions, random: Random) -> SimOptions:
         troubles=(Trouble.ISOLATE, Trouble.CUT_ONE_WAY, Trouble.KILL, Trouble.SPLIT),
         trouble_interval_us=random.choice((60_000, 150_000)),
         downtime_max_us=200_000,
-        network=replace(options.network, replay_rate=0.05),
+        # What a removed node had sent, or was sent, comes late.
+        network=replace(options.network, replay_rate=0.05, spike_rate=0.05, spike_latency_us=200_000),
         is_founded_in_peace=True,
     )
 
@@ -165,7 +172,10 @@ def _handovers(options: SimOptions, random: Random) -> SimOptions:
             preferred_leader_ids=("n1", "s0"),
             max_leadership_transfer_wait_index=random.choice((2, 1_000)),
         ),
-        network=replace(options.network, replay_rate=0.05, duplicate_rate=0.1, spike_rate=0.05),
+        # The word that asks the target to stand comes late, too: another node leads by then, or the target itself.
+        network=replace(
+            options.network, replay_rate=0.05, duplicate_rate=0.1, spike_rate=0.1, spike_latency_us=150_000
+        ),
         is_founded_in_peace=True,
     )
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from dledger.testing.branch_census import Census, read_list
-from dledger.testing.branches import Branch, Hits, branches, compile_with_probes, globals_of_probes
+from dledger.testing.branch_prober import Branch
+from dledger.testing.branches import Hits, branches, compile_with_probes, globals_of_probes
 from dledger.testing.runner import Result, run_seed, run_seeds
 
 LIST = Path(__file__).parent / "rare_branches.txt"
@@ -83,6 +84,30 @@ def test_census_tells_what_few_runs_took_and_nobody_listed():
 
     assert census.rare() == {"m:f: never": 0, "m:f: never, and listed": 0}
     assert census.unlisted({"m:f: never, and listed": "a reason"}) == ["0 of 3 runs: m:f: never"]
+
+
+def test_outermost_of_rare_branches_stands_for_those_within_it():
+    found: list[Branch] = []
+    compile_with_probes("module", SOURCE.encode(), "module.py", found)
+
+    def unlisted(*taken: str) -> list[str]:
+        census = Census(found)
+        census.add(Result(1, None, "", None, "", bytes(branch.text in taken for branch in found)))
+        return [line.partition("choose: ")[2] for line in census.unlisted({})]
+
+    # The list of the comprehension is made in the only case, which no run took; `b` is looked at where `a` is true.
+    ends = ["while a -> true", "while a -> false", "for item in items -> item", "for item in items -> end"]
+    rest = ["match value: no case", "items[value] if b else None: b -> true", "items[value] if b else None: b -> false"]
+    value = ["a or b: a -> true", "a or b: a -> false"]
+    assert unlisted() == ["is called"]
+    assert unlisted("is called", "if a and b -> false", "a and b: a -> false") == [
+        "a and b: a -> true",
+        *ends,
+        *value,
+        "match value: case 0",
+        *rest,
+        "except IndexError",
+    ]
 
 
 def test_list_needs_a_reason_for_each_branch():
