@@ -8,6 +8,7 @@ import commitlog.log_recovery
 import commitlog.plain_store
 import store.checkpoint
 import store.index_match
+import store.store_upkeep
 from commitlog.accepted_damage import AcceptedDamage, AcceptedPlace
 from commitlog.record import Record
 from store.checkpoint import SealState
@@ -16,6 +17,7 @@ from store.key_index import KeyIndex
 from store.store_root import StoreRoot
 from tests.mutants.mutant import Mutant, Tests
 
+SERVICE = "tests/unit/store/test_store_service.py::"
 ACCEPTED = "tests/unit/store/test_accepted_damage.py::"
 LOST = "tests/unit/store/test_lost_files.py::"
 
@@ -94,7 +96,36 @@ def cut_files_are_lengthened_without_proof(patch):
     )
 
 
+def all_queues_follow_the_log_in_one_turn(patch):
+    def expire_all(self):
+        for _ in self._expiring or ():
+            continue
+        self._expiring = None
+
+    patch.setattr(store.store_upkeep.StoreUpkeep, "_expire_some", expire_all)
+
+
+def queues_stop_to_follow_the_log_after_one_turn(patch):
+    original = store.store_upkeep.StoreUpkeep._expire_some
+
+    def expire_some(self):
+        original(self)
+        self._expiring = None
+
+    patch.setattr(store.store_upkeep.StoreUpkeep, "_expire_some", expire_some)
+
+
 MUTANTS = (
+    Mutant(
+        all_queues_follow_the_log_in_one_turn,
+        "the loop is not held up",
+        Tests(SERVICE + "test_queues_follow_the_begin_of_the_log_one_turn_after_the_other"),
+    ),
+    Mutant(
+        queues_stop_to_follow_the_log_after_one_turn,
+        "old messages go",
+        Tests(SERVICE + "test_queues_follow_the_begin_of_the_log_one_turn_after_the_other"),
+    ),
     Mutant(
         accepted_damage_is_not_compared,
         "new damage is refused",

@@ -3,11 +3,15 @@
 import asyncio
 import re
 import shutil
+from collections import Counter
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
+import store.store_upkeep
 from store.commit_log import Certainty, PutStatus
+from store.consume_queue import ConsumeQueue
 from store.errors import StorageFailed, StoreStopped
 from store.store_service import StoreService
 from tests.faulty_disk import FaultyDisk
@@ -205,3 +209,93 @@ def test_group_commit_needs_few_syncs(tmp_path):
             assert len(begun) <= 10
 
     asyncio.run(run())
+
+
+QUEUES = 40
+# Files of a log that holds messages of all queues in each file.
+EXPIRING = with_store(with_log(SYNC, mapped_file_size=16384), dispatch_size_bytes=1 << 20)
+
+
+@asynccontextmanager
+async def expiring(root, monkeypatch, files=None):
+    """Run a service whose log has just lost its first files; yield it and what the loop does, in order."""
+    story = []
+    expire = ConsumeQueue.expire
+
+    def noted(queue, log_begin):
+        story.append(log_begin)
+        expire(queue, log_begin)
+
+    monkeypatch.setattr(ConsumeQueue, "expire", noted)
+    monkeypatch.setattr(store.store_upkeep, "_TURN_S", 0)
+
+    async def watch():
+        while True:
+            story.append("turn")
+            await asyncio.sleep(0)
+
+    async with running(root, EXPIRING, files) as service:
+        for first in range(0, 400, 40):
+            await asyncio.gather(*(service.put(numbered(first + at, queues=QUEUES)) for at in range(40)))
+        await service.dispatched_to(service.store.log.end_offset)
+        service.store.log.delete_before(3 * 16384)
+        watching = asyncio.create_task(watch())
+        try:
+            yield service, story
+        finally:
+            watching.cancel()
+
+
+def ends_of(story):
+    """Return how many queues followed the log to each of its begins."""
+    return Counter(step for step in story if step != "turn")
+
+
+def test_queues_follow_the_begin_of_the_log_one_turn_after_the_other(tmp_path, monkeypatch):
+    """With a turn's time used up by each queue, the loop does something else after each of them."""
+
+    async def run():
+        async with expiring(tmp_path, monkeypatch) as (service, story):
+            begin = service.store.log.begin_offset
+            await until(lambda: ends_of(story)[begin] == QUEUES, "all queues follow the log")
+            steps = [step != "turn" for step in story]
+            assert not any(one and other for one, other in pairwise(steps))
+            for queue_id in range(QUEUES):
+                queue_offset = service.store.min_offset("TopicTest", queue_id)
+                assert queue_offset > 0
+                found = service.store.get("TopicTest", queue_id, queue_offset)
+                assert found.messages[0].physical_offset >= begin
+
+    asyncio.run(run())
+
+
+def test_queues_follow_a_log_that_loses_further_files_meanwhile(tmp_path, monkeypatch):
+    async def run():
+        async with expiring(tmp_path, monkeypatch) as (service, story):
+            first = service.store.log.begin_offset
+            await until(lambda: ends_of(story)[first], "the first queues follow the log")
+            service.store.log.delete_before(4 * 16384)
+            second = service.store.log.begin_offset
+            await until(lambda: ends_of(story)[second] >= QUEUES, "all queues follow the log to its second begin")
+            assert second > first
+            assert all(service.store.min_offset("TopicTest", queue_id) > 0 for queue_id in range(QUEUES))
+
+    asyncio.run(run())
+
+
+def test_service_that_is_stopped_between_two_turns_leaves_the_rest_to_the_next_start(tmp_path, monkeypatch):
+    async def run():
+        async with expiring(tmp_path, monkeypatch) as (service, story):
+            begin = service.store.log.begin_offset
+            await until(lambda: ends_of(story)[begin], "the first queues follow the log")
+            await service.stop()
+            count = ends_of(story)[begin]
+            await asyncio.sleep(0)
+            assert ends_of(story)[begin] == count
+            service.failure.cancel()  # it is stopped already
+
+    asyncio.run(run())
+
+    opened = open_small(tmp_path, EXPIRING)
+    assert all(opened.messages.min_offset("TopicTest", queue_id) > 0 for queue_id in range(QUEUES))
+    opened.close()
