@@ -15,7 +15,9 @@ import numpy as np
 
 from store.checkpoint import SEAL_POSITION, SEAL_SIZE, SealState, decode_checkpoint, seal_state
 from store.dispatch_batch import DispatchBatch
+from store.errors import StorageFailed
 from store.finding import Area, Finding
+from store.queue_view import unreadable_file
 from store.read_only_files import ReadOnlyFiles
 
 SIZE = 4096
@@ -53,9 +55,12 @@ class Checkpoint(NamedTuple):
 def read_checkpoint(files: ReadOnlyFiles, path: str) -> Checkpoint | None:
     """Return what the file says; None when there is no such file, or too little of it."""
     content = files.read_bytes(path)
-    if content is None or len(content) < _LAYOUT.size:
-        return None
-    return Checkpoint(*_LAYOUT.unpack_from(content))
+    return None if content is None else checkpoint_from(content)
+
+
+def checkpoint_from(content: bytes) -> Checkpoint | None:
+    """Return what the content of the file says; None when it is too short."""
+    return Checkpoint(*_LAYOUT.unpack_from(content)) if len(content) >= _LAYOUT.size else None
 
 
 class CheckpointCheck:
@@ -68,10 +73,15 @@ class CheckpointCheck:
     """
 
     def __init__(self, files: ReadOnlyFiles, path: str, *, is_unfinished: bool) -> None:
-        self._content = files.read_bytes(path)
         self._path = path
         self._is_unfinished = is_unfinished
-        self._fields = read_checkpoint(files, path)
+        self._unreadable: Finding | None = None
+        self._content: bytes | None = None
+        try:
+            self._content = files.read_bytes(path)
+        except StorageFailed as error:
+            self._unreadable = unreadable_file(Area.CHECKPOINT, path, error, _REMEDY)
+        self._fields = None if self._content is None else checkpoint_from(self._content)
         self._known: set[int] = {0}
         self._begin_offset = 0
         self._first_timestamp = -1
@@ -94,6 +104,9 @@ class CheckpointCheck:
 
     def finish(self, log_end: int) -> Iterator[Finding]:
         """Yield what is wrong with it."""
+        if self._unreadable is not None:
+            yield self._unreadable
+            return
         if self._content is None or len(self._content) != SIZE:
             found = "no file" if self._content is None else f"{len(self._content)} bytes"
             yield self._finding(0, f"{SIZE} bytes", found, "the next start recovers from the beginning of the log")

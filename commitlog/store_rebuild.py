@@ -26,7 +26,7 @@ from commitlog.store_verify import StoreParts, corrupt_place, torn_tail
 from store.checkpoint import CheckpointFile, StoreCheckpoint, read_checkpoint
 from store.consume_queues import FILE_SIZE_BYTES, ConsumeQueues
 from store.dispatch_batch import DispatchBatch, Skipped
-from store.errors import StoreError
+from store.errors import StorageFailed, StoreError
 from store.files import Files
 from store.finding import Finding
 from store.index_file import IndexLayout
@@ -40,6 +40,8 @@ OLD_NAME = "rebuild.old"
 _COMPLETE_NAME = "complete"
 # Queues that further names of a message lead to; the log does not say it in a way that is rebuilt here.
 _LIGHT_QUEUE_PREFIX = "%LMQ%"
+# What no checkpoint can be written to gets this name: a directory, a FIFO, a link that leads nowhere.
+_DAMAGED_SUFFIX = ".damaged"
 _FLUSH_EVERY_BYTES = 256 << 20
 _NS_PER_MS = 1_000_000
 
@@ -245,7 +247,7 @@ class Rebuild:
     def _check_end(self, walk: LogWalk) -> None:
         """Refuse a log that lost its end: what is made of it would hide that messages are missing."""
         path = self._parts.directory.checkpoint_path
-        content = self._files.read_bytes(path)
+        content, _ = self._checkpoint_content()
         if content is None or len(content) != CHECKPOINT_SIZE:
             return
         for finding in lost_end(path, content, walk.end_offset):
@@ -296,6 +298,21 @@ class Rebuild:
 
     # -------------------------------------------------------------------------------------------------- checkpoint
 
+    def _checkpoint_content(self) -> tuple[bytes | None, bool]:
+        """Return what the checkpoint holds; whether it is a file, or nothing.
+
+        Raises:
+            store.errors.StorageFailed: the permission to read it is missing.
+        """
+        path = self._parts.directory.checkpoint_path
+        try:
+            # A link that leads nowhere reads as if there were no file, but none can be made there.
+            return self._files.read_bytes(path), not Path(path).is_symlink() or self._files.exists(path)
+        except StorageFailed as error:
+            if isinstance(error.reason, PermissionError):
+                raise
+            return None, False
+
     def _write_checkpoint(self) -> None:
         """Say that log, queues and index are durable up to the log's end, once they are."""
         directory = self._parts.directory
@@ -303,8 +320,10 @@ class Rebuild:
             file = self._files.open(log_file.path)
             file.sync()
             file.close()
-        content = self._files.read_bytes(directory.checkpoint_path)
-        if content and len(content) != CHECKPOINT_SIZE:
+        content, is_file = self._checkpoint_content()
+        if not is_file:
+            self._files.rename(directory.checkpoint_path, f"{directory.checkpoint_path}{_DAMAGED_SUFFIX}")
+        elif content and len(content) != CHECKPOINT_SIZE:
             self._files.remove(directory.checkpoint_path)
         before = read_checkpoint(self._files, self._root)
         is_known = 0 <= before.confirm_physical_offset <= self._parts.directory.log_files[-1].end_offset
@@ -328,7 +347,7 @@ def swap(files: Files, root: str, *, is_old_kept: bool) -> None:
     files.make_directory(old)
     for name in (QUEUES_NAME, INDEX_NAME):
         # Once the new one is gone from its place it is the one in use.
-        if files.exists(f"{new}/{name}") and files.exists(f"{root}/{name}"):
+        if files.exists(f"{new}/{name}") and (files.exists(f"{root}/{name}") or Path(f"{root}/{name}").is_symlink()):
             _remove_tree(f"{old}/{name}")
             _move(files, root, old, name)
     for name in (INDEX_NAME, QUEUES_NAME):
@@ -361,7 +380,11 @@ def _directories(root: str) -> list[str]:
 
 
 def _remove_tree(path: str) -> None:
-    shutil.rmtree(path, ignore_errors=not Path(path).exists())
+    """Remove what stands there: a directory with all that it holds, or whatever was put in place of one."""
+    if Path(path).is_symlink() or (Path(path).exists() and not Path(path).is_dir()):
+        Path(path).unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=not Path(path).exists())
 
 
 def _queue_file_size(parts: StoreParts) -> int:

@@ -19,6 +19,7 @@ from commitlog.checkpoint_check import RESTORE, CheckpointCheck
 from commitlog.log_walk import LogWalk, WalkedBatch
 from commitlog.store_directory import LogFile, StoreDirectory, StoreMode
 from store.dispatch_batch import Skipped
+from store.errors import StorageFailed
 from store.finding import Area, Finding
 from store.index_check import check_structure
 from store.index_file import HEADER
@@ -26,11 +27,12 @@ from store.index_match import IndexMatch
 from store.index_view import NAME_DIGITS, IndexView, find_slot_count
 from store.message import QueueKey
 from store.queue_match import QueueMatch
-from store.queue_view import QueueView, load_queues
+from store.queue_view import QueueView, load_queues, unreadable_file
 from store.read_only_files import OpenFiles, ReadOnlyFiles
 
 _LOOK_PAUSE_S = 0.1
 _LOOKS_MAX = 5
+_REBUILD_INDEX = "`dledger rebuild` makes the index anew from the log"
 
 
 @dataclass(slots=True)
@@ -133,10 +135,19 @@ class StoreParts:
     def _load_index(self) -> list[IndexView]:
         directory = self.directory.index_path
         found: dict[str, memoryview] = {}
+        if not self.files.is_directory(directory):
+            if self.files.is_taken(directory):
+                self._note_foreign(directory)
+            return []
         for name in self.files.list_directory(directory):
             path = f"{directory}/{name}"
             if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
-                view = self.files.open(path).view()
+                try:
+                    view = self.files.open(path).view()
+                except StorageFailed as error:
+                    if not self.is_live or not isinstance(error.reason, FileNotFoundError):
+                        self.findings.append(unreadable_file(Area.FILES, path, error, _REBUILD_INDEX))
+                    continue
                 if len(view) >= HEADER.size:
                     found[path] = view
                 elif not self.is_live:  # one of a store in use is being made
@@ -160,10 +171,9 @@ class StoreParts:
         self.findings.append(Finding(Area.FILES, path, 0, expected, "this name", "it is no file of the index", remedy))
 
     def _note_unreadable(self, path: str, size: int) -> None:
-        remedy = "`dledger rebuild` makes the index anew from the log"
         meaning = "RocketMQ does not load such a file"
         expected = "the size of an index file: header, slots and items"
-        self.findings.append(Finding(Area.FILES, path, 0, expected, f"{size} bytes", meaning, remedy))
+        self.findings.append(Finding(Area.FILES, path, 0, expected, f"{size} bytes", meaning, _REBUILD_INDEX))
 
     def _until_now(self, directory: StoreDirectory) -> StoreDirectory:
         """Return the store with a log that ends where it ends now; an unfinished file is one that is being made."""

@@ -268,7 +268,9 @@ class IndexMatch:
         number = min(self._place[0], len(self._files) - 1)
         is_tail = self.is_at_end
         path = self._files[number].path if self._files else self._directory
-        position = self._files[number].item_position(self._counts[number] + 1) if self._files else 0
+        position = 0
+        if self._files:
+            position = self._files[number].item_position(self._counts[number] + 1 if is_tail else self._place[1])
         finding = Finding(
             Area.INDEX,
             path,

@@ -196,7 +196,12 @@ class QueueMatch:
                 return
             jump = queue_offset - expected
             if not is_there and not 0 < jump <= self._unreadable_size // _RECORD_SIZE_MIN:
-                meaning = "its topic, its queue or its queue offset is damaged, or another message claims its place"
+                meaning = "its topic, its queue or its queue offset is damaged"
+                if 0 <= queue_offset < expected:
+                    meaning = (
+                        "an earlier message of its queue has this queue offset, and consumers do not get this one: the "
+                        "offset was given out twice, as RocketMQ does after an unclean exit, or the field is damaged"
+                    )
                 findings.append(_of_log(key, offset, expected, queue_offset, meaning))
                 return
             if jump > 0 and len(progress.gaps) < _GAPS_MAX:
@@ -332,7 +337,8 @@ def _of_log(key: QueueKey, offset: int, expected: int, found: int, meaning: str)
         f"queue offset {expected} in the message at {offset} of the log",
         f"{found}",
         meaning,
-        "Restore the log from a backup or from another replica, if there is one",
+        "Restore the log from a backup or from another replica; without one, `dledger inspect messages` shows the "
+        "message, so that it can be put again",
     )
 
 

@@ -16,12 +16,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from store.errors import StorageFailed
 from store.finding import Area, Finding
 from store.message import QueueKey
 from store.queue_unit import BLANK_SIZE, UNIT_SIZE, UNIT_TYPE
 from store.read_only_files import OpenFiles, ReadOnlyFiles
 
 NAME_DIGITS = 20
+_REBUILD = "`dledger rebuild` makes the queues anew from the log"
 # Looked at together in search of the last unit.
 _CHUNK_UNITS = 4096
 
@@ -157,7 +159,7 @@ def load_queues(
     """
     queues: dict[QueueKey, QueueView] = {}
     findings: list[Finding] = []
-    for topic in files.list_directory(root):
+    for topic in _listed(files, root, findings) if files.is_taken(root) else ():
         topic_directory = f"{root}/{topic}"
         for name in _listed(files, topic_directory, findings):
             directory = f"{topic_directory}/{name}"
@@ -184,7 +186,7 @@ def _odd_sizes(queues: Collection[QueueView]) -> Iterator[Finding]:
 def _listed(files: ReadOnlyFiles, directory: str, findings: list[Finding]) -> list[str]:
     if files.is_directory(directory):
         return files.list_directory(directory)
-    findings.append(_foreign(directory, "a topic's directory"))
+    findings.append(_foreign(directory, "a directory"))
     return []
 
 
@@ -195,7 +197,13 @@ def load_queue_files(
     sizes: dict[str, int] = {}
     for name in _listed(files, directory, findings):
         if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
-            found = open_files.get(f"{directory}/{name}").size
+            path = f"{directory}/{name}"
+            try:
+                found = open_files.get(path).size
+            except StorageFailed as error:
+                if not is_live or not isinstance(error.reason, FileNotFoundError):
+                    findings.append(unreadable_file(Area.FILES, path, error, _REBUILD))
+                continue
             if found or not is_live:
                 sizes[name] = found
         else:
@@ -226,6 +234,18 @@ def _file_size_of(sizes: dict[str, int]) -> int:
     return max(sorted(set(likely)), key=likely.count)
 
 
+def unreadable_file(area: Area, path: str, error: StorageFailed, remedy: str) -> Finding:
+    """Return what to tell of a derived file that is no file, or that the disk does not deliver.
+
+    Raises:
+        store.errors.StorageFailed: whoever looks lacks the permission, which says nothing about the file.
+    """
+    if isinstance(error.reason, PermissionError):
+        raise error
+    found = error.reason.strerror or str(error.reason)
+    return Finding(area, path, 0, "a file that can be read", found, "nothing of it can be used", remedy)
+
+
 def _foreign(path: str, expected: str) -> Finding:
     return Finding(
         Area.FILES, path, 0, expected, "this name", "it belongs to no queue", "Move it out of the store's directory"
@@ -240,7 +260,7 @@ def _wrong_size(path: str, expected: str, found: int) -> Finding:
         expected,
         f"{found}",
         "RocketMQ does not load a store with such a file",
-        "`dledger rebuild` makes the queues anew from the log",
+        _REBUILD,
     )
 
 
@@ -252,5 +272,5 @@ def _missing_file(path: str, behind: str) -> Finding:
         f"this file before {behind}",
         "none",
         "the messages of its units are not found by queue",
-        "`dledger rebuild` makes the queues anew from the log",
+        _REBUILD,
     )

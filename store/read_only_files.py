@@ -79,6 +79,10 @@ class ReadOnlyFiles(OsReading):
         except OSError as error:
             raise StorageFailed(path, "stat", error) from error
 
+    def is_taken(self, path: str) -> bool:
+        """Return whether a name is in use, if only by a link that leads nowhere."""
+        return self.exists(path) or Path(path).is_symlink()
+
     def open(self, path: str) -> ReadOnlyFile:
         """See `Files.open`."""
         try:
