@@ -27,6 +27,7 @@ _PLACES: Final = {
     "get": "cluster.cli_log:get",
     "tail": "cluster.cli_log:tail",
     "status": "cluster.cli_status:status",
+    "top": "cluster.cli_top:top",
     "context": "cluster.cli_context:context_app",
     "transfer": "cluster.cli_members:transfer",
     "bench": "cluster.cli_bench:bench",

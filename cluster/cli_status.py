@@ -136,7 +136,7 @@ def _plain(value: Any) -> Any:
     """Return what JSON can hold: protobuf's own conversion would write 64-bit numbers as text."""
     if isinstance(value, Message):
         return _fields(value)
-    return value if isinstance(value, str | int | bool) else [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | bool) else [_plain(item) for item in value]
 
 
 def _table(answers: dict[str, StatusResponse | str], leader: StatusResponse | None) -> Table:

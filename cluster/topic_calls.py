@@ -206,6 +206,7 @@ class TopicCalls:
             dedupe_window_ms=store.config.dedupe_window_ms,
             is_index_enabled=store.config.message_index_enable,
             life_digests=self._core.life_digests,
+            delivered_messages=self._core.metrics.counts.get_messages,
         )
 
 

@@ -104,6 +104,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         self._append_refusal = append_refusal
         self._group = node.config.group
         self._followers_count = 0
+        self._read_entries = 0
         self._check_bounds = BoundsCheck(_SERVICE.methods_by_name["AppendStream"], LOG_BOUNDS)
 
     # -------------------------------------------------------------------------------------------------------- append
@@ -215,14 +216,17 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     def _next_piece(self, cursor: LogCursor, last_index: int, *, is_raw: bool) -> log_pb2.ReadResponse | None:
         """Read on; None when all up to `last_index`, or a limit, is reached."""
         self._check_running()
+        begin = cursor.next_index
         if is_raw:
             encoded = cursor.read_encoded(last_index)
+            self._read_entries += cursor.next_index - begin
             return (
                 log_pb2.ReadResponse(code=200, commit_index=self._node.commit_index, encoded=encoded)
                 if encoded
                 else None
             )
         entries = cursor.read_entries(last_index)
+        self._read_entries += len(entries)
         return self._entries_response(entries) if entries else None
 
     def _entries_response(self, entries: list[Entry]) -> log_pb2.ReadResponse:
@@ -256,4 +260,6 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             return log_pb2.StatusResponse(code=ResponseCode.UNKNOWN_GROUP, message=message)
         if not self._node.is_running:
             return log_pb2.StatusResponse(code=ResponseCode.INTERNAL_ERROR, message="this node has stopped")
-        return status_response(self._node.status())
+        response = status_response(self._node.status())
+        response.disk_used_ratio, response.read_entries = self._node.metrics.disk_used_ratio, self._read_entries
+        return response

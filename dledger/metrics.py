@@ -180,6 +180,11 @@ class NodeMetrics:
         """Read gauges from `source` at every scrape, in the scraping thread; None: the node is gone."""
         self._source = source
 
+    @property
+    def disk_used_ratio(self) -> float:
+        """How full the disk is, from 0 to 1; 0 without a node."""
+        return self._source().disk_used_ratio if self._source else 0.0
+
     def count_refusal(self, code: int) -> None:
         """Count a request that was answered with `code`."""
         self._refusals[code] = self._refusals.get(code, 0) + 1

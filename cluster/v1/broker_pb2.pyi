@@ -1946,6 +1946,7 @@ class BrokerStatusResponse(_message.Message):
     DEDUPE_WINDOW_MS_FIELD_NUMBER: _builtins.int
     IS_INDEX_ENABLED_FIELD_NUMBER: _builtins.int
     LIFE_DIGESTS_FIELD_NUMBER: _builtins.int
+    DELIVERED_MESSAGES_FIELD_NUMBER: _builtins.int
     broker: _builtins.str
     cluster: _builtins.str
     self_id: _builtins.str
@@ -1976,6 +1977,8 @@ class BrokerStatusResponse(_message.Message):
     dedupe_window_ms: _builtins.int
     is_index_enabled: _builtins.bool
     """Whether QueryByKey, and QueryById with a UNIQ_KEY, find messages."""
+    delivered_messages: _builtins.int
+    """Messages that this process has delivered by Get and Subscribe."""
     @_builtins.property
     def answer(self) -> _answer_pb2.Answer: ...
     @_builtins.property
@@ -2009,10 +2012,11 @@ class BrokerStatusResponse(_message.Message):
         dedupe_window_ms: _builtins.int = ...,
         is_index_enabled: _builtins.bool = ...,
         life_digests: _abc.Iterable[_builtins.bytes] | None = ...,
+        delivered_messages: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "behind_bytes", b"behind_bytes", "broker", b"broker", "cluster", b"cluster", "dedupe_window_count", b"dedupe_window_count", "dedupe_window_ms", b"dedupe_window_ms", "dispatched_physical_offset", b"dispatched_physical_offset", "divided_offset", b"divided_offset", "groups_count", b"groups_count", "is_index_enabled", b"is_index_enabled", "is_serving_puts", b"is_serving_puts", "leader", b"leader", "life_digests", b"life_digests", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "not_serving_reason", b"not_serving_reason", "queues_count", b"queues_count", "role", b"role", "self_id", b"self_id", "term", b"term", "topics_count", b"topics_count", "waiters_count", b"waiters_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "behind_bytes", b"behind_bytes", "broker", b"broker", "cluster", b"cluster", "dedupe_window_count", b"dedupe_window_count", "dedupe_window_ms", b"dedupe_window_ms", "delivered_messages", b"delivered_messages", "dispatched_physical_offset", b"dispatched_physical_offset", "divided_offset", b"divided_offset", "groups_count", b"groups_count", "is_index_enabled", b"is_index_enabled", "is_serving_puts", b"is_serving_puts", "leader", b"leader", "life_digests", b"life_digests", "max_physical_offset", b"max_physical_offset", "min_physical_offset", b"min_physical_offset", "not_serving_reason", b"not_serving_reason", "queues_count", b"queues_count", "role", b"role", "self_id", b"self_id", "term", b"term", "topics_count", b"topics_count", "waiters_count", b"waiters_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
