@@ -201,6 +201,7 @@ def _row(member: Member, response: ListMembersResponse) -> dict[str, Any]:
     is_leader = member.id == response.leader.id
     return {
         "id": member.id,
+        "group_id": response.group_id,
         "address": member.address,
         "role": "leader" if is_leader else "voter" if member.is_voter else "learner",
         "match_index": None if peer is None else peer.match_index,
@@ -225,10 +226,15 @@ def state_of(peer: PeerStatus | None) -> str:
     return "ok" if peer.is_counted or not peer.is_voter else "wiped, not counted"
 
 
+def group_name(group: str, group_id: str) -> str:
+    """Return, for people, which group it is: several may have one name."""
+    return f"group {group} ({group_id})" if group_id else f"group {group}"
+
+
 def _table(group: str, response: ListMembersResponse, rows: list[dict[str, Any]]) -> Table:
     since = "the settings" if response.membership_index < 0 else f"entry {response.membership_index}"
     state = "" if response.is_committed else ", not committed yet"
-    table = Table(title=f"group {group}, members by {since}{state}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(title=f"{group_name(group, response.group_id)}, members by {since}{state}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("node", "address", "role"):
         table.add_column(name, no_wrap=True)
     for name in ("durable", "behind"):

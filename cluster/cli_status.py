@@ -21,7 +21,7 @@ from cluster.cli_common import (
     fail,
     output,
 )
-from cluster.cli_members import state_of
+from cluster.cli_members import group_name, state_of
 from cluster.cli_where import LogNodes, nodes_asked
 from dledger.errors import ResponseCode
 
@@ -140,7 +140,10 @@ def _plain(value: Any) -> Any:
 
 
 def _table(answers: dict[str, StatusResponse | str], leader: StatusResponse | None) -> Table:
-    title = None if leader is None else f"group {leader.group}, term {leader.term}, leader {leader.self_id}"
+    title = None
+    if leader is not None:
+        name = group_name(leader.group, leader.group_id)
+        title = f"{name}, term {leader.term}, leader {leader.self_id}"
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("node", "endpoint", "role"):
         table.add_column(name, no_wrap=True)

@@ -32,7 +32,7 @@ from dledger.core.events import MembershipAction
 from dledger.errors import ResponseCode
 from dledger.node import Node
 from dledger.pending_requests import RequestResult
-from dledger.service_answers import hint, members_of, peers_of
+from dledger.service_answers import group_id_of, hint, members_of, peers_of
 from dledger.v1 import admin_pb2, admin_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -69,6 +69,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             membership_index=status.membership.index,
             is_committed=status.is_membership_committed,
             peers=peers_of(status),
+            group_id=group_id_of(status),
         )
 
     async def AddMember(self, request: admin_pb2.AddMemberRequest, context: Context) -> admin_pb2.AdminResponse:

@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 
 from dledger.errors import ResponseCode
 from dledger.node_status import Leader, NodeStatus
-from dledger.types import NO_INDEX
+from dledger.types import NO_GROUP, NO_INDEX
 from dledger.v1 import log_pb2, member_pb2
 from store.errors import IllegalRequest
 
@@ -74,7 +74,14 @@ def status_response(status: NodeStatus) -> log_pb2.StatusResponse:
         aside_files=status.aside_files,
         aside_last_index=NO_INDEX if status.aside is None else status.aside.last_index,
         aside_caught_up_index=NO_INDEX if status.aside is None else status.aside.caught_up_index,
+        group_id=group_id_of(status),
     )
+
+
+def group_id_of(status: NodeStatus) -> str:
+    """Return the id of the group as logs and messages write it; empty while it has none."""
+    group_id = status.membership.membership.group_id
+    return "" if group_id == NO_GROUP else f"{group_id:016x}"
 
 
 def refuse_log_request(error: IllegalRequest, response: Any, request: Any) -> Message:

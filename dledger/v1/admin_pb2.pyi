@@ -53,11 +53,14 @@ class ListMembersResponse(_message.Message):
     MEMBERSHIP_INDEX_FIELD_NUMBER: _builtins.int
     IS_COMMITTED_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     code: _builtins.int
     message: _builtins.str
     membership_index: _builtins.int
     is_committed: _builtins.bool
     """False while the entry is not known to be committed."""
+    group_id: _builtins.str
+    """As in StatusResponse."""
     @_builtins.property
     def leader(self) -> _log_pb2.LeaderHint: ...
     @_builtins.property
@@ -78,10 +81,11 @@ class ListMembersResponse(_message.Message):
         membership_index: _builtins.int = ...,
         is_committed: _builtins.bool = ...,
         peers: _abc.Iterable[_log_pb2.PeerStatus] | None = ...,
+        group_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "is_committed", b"is_committed", "leader", b"leader", "members", b"members", "membership_index", b"membership_index", "message", b"message", "peers", b"peers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "group_id", b"group_id", "is_committed", b"is_committed", "leader", b"leader", "members", b"members", "membership_index", b"membership_index", "message", b"message", "peers", b"peers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -379,6 +379,7 @@ class StatusResponse(_message.Message):
     ASIDE_FILES_FIELD_NUMBER: _builtins.int
     ASIDE_LAST_INDEX_FIELD_NUMBER: _builtins.int
     ASIDE_CAUGHT_UP_INDEX_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
     DISK_USED_RATIO_FIELD_NUMBER: _builtins.int
     READ_ENTRIES_FIELD_NUMBER: _builtins.int
     code: _builtins.int
@@ -418,6 +419,8 @@ class StatusResponse(_message.Message):
     """Last entry of that log; -1: not known."""
     aside_caught_up_index: _builtins.int
     """It is deleted once the new log is committed and durable up to this entry; -1: it is deleted now, or not by itself."""
+    group_id: _builtins.str
+    """Which group of that name, as the membership in force says: 16 hex digits; empty while no leader has drawn an id."""
     disk_used_ratio: _builtins.float
     """How full the disk of the log is, from 0 to 1; looked at every ten seconds."""
     read_entries: _builtins.int
@@ -461,12 +464,13 @@ class StatusResponse(_message.Message):
         aside_files: _builtins.int = ...,
         aside_last_index: _builtins.int = ...,
         aside_caught_up_index: _builtins.int = ...,
+        group_id: _builtins.str = ...,
         disk_used_ratio: _builtins.float = ...,
         read_entries: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "aside_caught_up_index", b"aside_caught_up_index", "aside_files", b"aside_files", "aside_last_index", b"aside_last_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "code", b"code", "commit_index", b"commit_index", "commit_position", b"commit_position", "disk_used_ratio", b"disk_used_ratio", "end_index", b"end_index", "end_position", b"end_position", "group", b"group", "incarnation", b"incarnation", "is_disk_full", b"is_disk_full", "is_disk_sick", b"is_disk_sick", "is_founding", b"is_founding", "is_membership_committed", b"is_membership_committed", "leader", b"leader", "members", b"members", "membership_index", b"membership_index", "message", b"message", "peers", b"peers", "read_entries", b"read_entries", "role", b"role", "self_id", b"self_id", "snapshot_index", b"snapshot_index", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "aside_caught_up_index", b"aside_caught_up_index", "aside_files", b"aside_files", "aside_last_index", b"aside_last_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "code", b"code", "commit_index", b"commit_index", "commit_position", b"commit_position", "disk_used_ratio", b"disk_used_ratio", "end_index", b"end_index", "end_position", b"end_position", "group", b"group", "group_id", b"group_id", "incarnation", b"incarnation", "is_disk_full", b"is_disk_full", "is_disk_sick", b"is_disk_sick", "is_founding", b"is_founding", "is_membership_committed", b"is_membership_committed", "leader", b"leader", "members", b"members", "membership_index", b"membership_index", "message", b"message", "peers", b"peers", "read_entries", b"read_entries", "role", b"role", "self_id", b"self_id", "snapshot_index", b"snapshot_index", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

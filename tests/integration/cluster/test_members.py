@@ -82,6 +82,10 @@ def test_node_that_is_added_by_command_is_listed_promoted_and_removed(group: Loc
     assert dledger(group, "members", "add", "n9-127.0.0.1:9").exit_code == 0, "asking twice does no harm"
     rows = [json.loads(line) for line in output_of(group, "members", "list", "--json").splitlines()]
     assert [row["role"] for row in rows if row["id"] == "n9"] == ["learner"]
+    group_id = rows[0]["group_id"]
+    assert len(group_id) == 16
+    assert {row["group_id"] for row in rows} == {group_id}
+    assert f"({group_id})" in output_of(group, "status", "--timeout", PATIENCE_S)
     assert "learner" in output_of(group, "status", "--timeout", PATIENCE_S)
 
     promoted = dledger(group, "members", "promote", "n9", "--deadline", "3")

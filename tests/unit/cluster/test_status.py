@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from cluster.cli_members import state_of
+from cluster.cli_members import _row, state_of
+from cluster.cli_members import _table as _members_table
 from cluster.cli_status import _leader_of, _table, _why_nobody_leads
+from dledger.v1.admin_pb2 import ListMembersResponse
 from dledger.v1.log_pb2 import LeaderHint, PeerStatus, StatusResponse
 from dledger.v1.member_pb2 import Member
 
@@ -93,3 +95,14 @@ def test_why_nobody_leads() -> None:
         "h:1", {"h:1": other}
     )
     assert "all of its nodes (n0, n1, n2) run" in _why_nobody_leads("h:1", {"h:1": answer("n0", is_founding=True)})
+
+
+@pytest.mark.parametrize(
+    ("group_id", "title"), [("00aa12bb34cc56dd", "group g (00aa12bb34cc56dd), "), ("", "group g, ")]
+)
+def test_title_tells_groups_of_one_name_apart(group_id: str, title: str) -> None:
+    table = shown({"h:1": answer("n1", role="LEADER", group_id=group_id)})
+    assert f"{title}term 3, leader n1" in table[0]
+    listed = ListMembersResponse(members=MEMBERS, membership_index=4, is_committed=True, group_id=group_id)
+    assert _members_table("g", listed, []).title == f"{title}members by entry 4"
+    assert _row(MEMBERS[0], listed)["group_id"] == group_id
