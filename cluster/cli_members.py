@@ -234,7 +234,8 @@ def group_name(group: str, group_id: str) -> str:
 def _table(group: str, response: ListMembersResponse, rows: list[dict[str, Any]]) -> Table:
     since = "the settings" if response.membership_index < 0 else f"entry {response.membership_index}"
     state = "" if response.is_committed else ", not committed yet"
-    table = Table(title=f"{group_name(group, response.group_id)}, members by {since}{state}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    title = f"{group_name(group, response.group_id)}, members by {since}{state}"
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("node", "address", "role"):
         table.add_column(name, no_wrap=True)
     for name in ("durable", "behind"):

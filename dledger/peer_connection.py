@@ -81,6 +81,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.is_dialled = dialled is not None
         self.client_address = ""
         self.peer_address = ""
+        self.host = ""
         self.is_open = False
         self.is_proven = False
         self.is_full = False
@@ -121,7 +122,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         timeout = PeerRefused(ResponseCode.NETWORK_ERROR, f"no greeting within {HELLO_TIMEOUT_S} s")
         self._hello_timer = asyncio.get_running_loop().call_later(HELLO_TIMEOUT_S, self.close, timeout)
         if not self.is_dialled:
-            self._owner.on_accepted(self, str((self._transport.get_extra_info("peername") or ("",))[0]))
+            self.host = str((self._transport.get_extra_info("peername") or ("",))[0])
+            self._owner.on_accepted(self, self.host)
         else:
             self._transport.write(encode_hello(self._handshake.hello(self.peer_id, is_bulk=self.is_bulk)))
 

@@ -22,14 +22,16 @@ class PeerLink:
     Attributes:
         address: where the other node listens.
         is_member: it belongs to the group as this node knows it; a guest otherwise.
+        host: from which a guest connected; that of `address` otherwise.
         heard_at: when it last said anything, in seconds of the event loop's clock.
         client_address: of its LogService; empty while it has not told us.
         is_reported_unreachable: the listener knows that it does not take what is sent.
     """
 
-    def __init__(self, address: Address, *, is_member: bool, heard_at: float) -> None:
+    def __init__(self, address: Address, *, is_member: bool, heard_at: float, host: str = "") -> None:
         self.address = address
         self.is_member = is_member
+        self.host = host or address.host
         self.heard_at = heard_at
         self.client_address = ""
         self.is_reported_unreachable = False
@@ -68,6 +70,11 @@ class PeerLink:
         """Return whether a connection of its kind is open whose other side proved that it is of our group."""
         older = self._slots[slot_of(connection)]
         return older is not None and older.is_proven
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the other node proved, on one of its open connections, that it is of our group."""
+        return any(connection.is_proven for connection in self.connections())
 
     def put(self, connection: PeerConnection) -> None:
         """Use `connection` from now on; it replaces an older one of its kind."""

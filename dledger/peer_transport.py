@@ -14,7 +14,8 @@ came by:
 The members of the group change while it runs (`set_members`), and a node learns of a change later than the node that
 made it: a node that joins hears of a leader, an old follower of a new leader, before the log tells who that is. So a
 node of the same group that is no member is a *guest*: what it says is heard, it is dialled back, and forgotten when it
-falls silent. There are few guests at a time. Whether anything that a guest says counts is the core's business.
+falls silent. There are few guests at a time, and fewer of each address, of which the oldest gives way. Whether anything
+that a guest says counts is the core's business.
 
 Not here: retries of messages (the core's business), batching of events (`dledger.node`).
 
@@ -89,6 +90,8 @@ _CONTROL_BUFFER_SIZE_BYTES_MAX = 64 * 1024
 _BULK_BUFFER_SIZE_BYTES_MIN = 8 * 1024 * 1024
 # Nodes of the group that are no members, as far as this node knows: a change of members concerns one node at a time.
 GUESTS_MAX = 16
+# More of one address, and its oldest gives way: one machine cannot keep all others out.
+GUESTS_PER_ADDRESS_MAX = 8
 # A guest that says nothing for so long is forgotten; whoever leads shows itself far more often.
 GUEST_IDLE_S = 30.0
 _GUEST_CHECK_S = 1.0
@@ -253,7 +256,8 @@ class PeerTransport:
                 connection.close(DLedgerError(f"{peer_id} is not dialled any more"))
                 return
             # The handshake let it in: it has an address, and there is a place for it.
-            self._begin(peer_id, Address.parse(connection.peer_address), is_member=False)
+            self._make_place_at(connection.host)
+            self._begin(peer_id, Address.parse(connection.peer_address), is_member=False, host=connection.host)
         link = self._links[peer_id]
         if not connection.is_proven and link.is_proven_at(connection):
             connection.close(DLedgerError(f"{peer_id}, which proved that it is of this group, is connected already"))
@@ -321,8 +325,16 @@ class PeerTransport:
     def _has_place_for(self, peer_id: str) -> bool:
         return peer_id in self._links or len(self.guests) < GUESTS_MAX
 
-    def _begin(self, peer_id: str, address: Address, *, is_member: bool) -> None:
-        link = self._links[peer_id] = PeerLink(address, is_member=is_member, heard_at=self._loop.time())
+    def _make_place_at(self, host: str) -> None:
+        """Forget the oldest guest of an address that has too many; one that proved its group only if all have."""
+        oldest_first = [peer_id for peer_id in self.guests if self._links[peer_id].host == host]
+        if len(oldest_first) >= GUESTS_PER_ADDRESS_MAX:
+            proven = [peer_id for peer_id in oldest_first if self._links[peer_id].is_proven]
+            oldest = next((peer_id for peer_id in oldest_first if peer_id not in proven), oldest_first[0])
+            self._forget(oldest, DLedgerError(f"more than {GUESTS_PER_ADDRESS_MAX} nodes at {host} are no members"))
+
+    def _begin(self, peer_id: str, address: Address, *, is_member: bool, host: str = "") -> None:
+        link = self._links[peer_id] = PeerLink(address, is_member=is_member, heard_at=self._loop.time(), host=host)
         link.begin(*(self._new_dialer(peer_id, address, is_bulk) for is_bulk in (False, True)))
         if not is_member:
             logger.info("guest peer=%r address=%s", peer_id, address)
