@@ -24,6 +24,7 @@ from dledger.peer_frames import (
     FRAME_HEAD,
     FRAME_SIZE_BYTES_MAX,
     BadFrame,
+    check_control,
     decode_hello,
     encode_hello,
     head_and_control,
@@ -185,7 +186,11 @@ class Inquiry:
             if control_size > CONTROL_SIZE_BYTES_MAX:
                 raise BadFrame(f"a control part of {control_size} bytes")
             control = await self._reader.readexactly(control_size)
-            return control, await self._reader.readexactly(total_size - 4 - control_size)
+            payload_size = total_size - 4 - control_size
+            if payload_size:
+                # Before it is waited for: only answers have one.
+                check_control(control, payload_size)
+            return control, await self._reader.readexactly(payload_size)
         except asyncio.IncompleteReadError:
             raise DLedgerError("the other side ended the inquiry") from None
 

@@ -3,7 +3,9 @@
 Not here: what the frames mean (`dledger.peer_frames`).
 
 Invariants: the buffer holds at most one frame that is not complete; it grows only to the size that this frame's head
-announces, and never beyond the connection's limit; it shrinks again when a large frame has left it.
+announces, and never beyond the connection's limit; it shrinks again when a large frame has left it. What a head
+announces is waited for only when the checksum of head and control part is right: a flipped bit in a size would else
+swallow all that follows, up to 16 MiB, and the connection would be mute for so long.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dledger.peer_frames import (
     FRAME_SIZE_BYTES_MAX,
     HELLO_FRAME_SIZE_BYTES_MAX,
     BadFrame,
+    check_control,
 )
 
 # Room for what one read usually brings; a few hundred small frames.
@@ -30,13 +33,15 @@ class FrameBuffer:
     Until `accept_messages` is called only frames as large as a Hello are taken.
     """
 
-    __slots__ = ("_begin", "_end", "_frame_size_bytes_max", "_view")
+    __slots__ = ("_begin", "_end", "_frame_size_bytes_max", "_is_checked", "_view")
 
     def __init__(self) -> None:
         self._view = memoryview(bytearray(HELLO_FRAME_SIZE_BYTES_MAX))
         self._begin = 0
         self._end = 0
         self._frame_size_bytes_max = HELLO_FRAME_SIZE_BYTES_MAX
+        # Head and control part of the incomplete frame are as they were sent.
+        self._is_checked = False
 
     def accept_messages(self) -> None:
         """Take frames up to the protocol's limit from now on: the peer has shown who it is."""
@@ -55,7 +60,7 @@ class FrameBuffer:
         """Take note that `size` bytes were read into `room()`; return the frames (control, payload) now complete.
 
         Raises:
-            BadFrame: a frame's head is out of bounds; close the connection.
+            BadFrame: a frame's head is out of bounds, or was damaged on its way; close the connection.
         """
         self._end += size
         frames: list[Frame] = []
@@ -76,10 +81,15 @@ class FrameBuffer:
                     f"frame head out of bounds: expected at most {size_max} bytes with a control part of at most "
                     f"{CONTROL_SIZE_BYTES_MAX}, found {frame_size} with {control_size}"
                 )
+            payload_at = begin + head_size + control_size
             if end - begin < frame_size:
                 wanted = frame_size
+                # A Hello may come from an older version, without a checksum; who has not greeted is short of time.
+                if not self._is_checked and payload_at <= end and size_max == FRAME_SIZE_BYTES_MAX:
+                    check_control(bytes(view[begin + head_size : payload_at]), begin + frame_size - payload_at)
+                    self._is_checked = True
                 break
-            payload_at = begin + head_size + control_size
+            self._is_checked = False
             frames.append((bytes(view[begin + head_size : payload_at]), bytes(view[payload_at : begin + frame_size])))
             begin += frame_size
         self._begin = begin

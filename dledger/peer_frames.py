@@ -186,18 +186,26 @@ def parse_control(control: bytes, payload_size: int) -> peer_pb2.PeerMessage:
     Raises:
         BadFrame: it is none, or was damaged on its way; close the connection.
     """
-    content = control[: -_CHECKSUM.size]
+    check_control(control, payload_size)
+    return _parse(control[: -_CHECKSUM.size])
+
+
+def check_control(control: bytes, payload_size: int) -> None:
+    """Compare the checksum of both sizes and of the control part: the payload need not be there yet.
+
+    Raises:
+        BadFrame: it is missing, or one of them was damaged on its way; close the connection.
+    """
     tag, checksum = _CHECKSUM.unpack(control[-_CHECKSUM.size :]) if len(control) >= _CHECKSUM.size else (0, 0)
     if tag != _CHECKSUM_TAG:
         raise BadFrame(f"control part of {len(control)} bytes has no checksum at its end")
     head = FRAME_HEAD.pack(4 + len(control) + payload_size, len(control))
-    actual = crc32c(content, crc32c(head))
+    actual = crc32c(control[: -_CHECKSUM.size], crc32c(head))
     if actual != checksum:
         raise BadFrame(
             f"control part of {len(control)} bytes was damaged on its way: expected checksum {checksum:#010x}, "
             f"found {actual:#010x}"
         )
-    return _parse(content)
 
 
 def _parse(content: bytes) -> peer_pb2.PeerMessage:
