@@ -54,16 +54,20 @@ class Dialer:
             self._ended.set()
 
     async def run(self) -> None:
-        """Dial until cancelled."""
+        """Dial until cancelled; the connection of the present attempt ends with it, greeted or not."""
         loop = asyncio.get_running_loop()
         pause_s = _PAUSE_MIN_S
-        while True:
-            begun_at = loop.time()
-            await self._dial_once()
-            if loop.time() - begun_at > _GOOD_AFTER_S:
-                pause_s = _PAUSE_MIN_S
-            await asyncio.sleep(pause_s * self._random.uniform(0.5, 1.0))
-            pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+        try:
+            while True:
+                begun_at = loop.time()
+                await self._dial_once()
+                if loop.time() - begun_at > _GOOD_AFTER_S:
+                    pause_s = _PAUSE_MIN_S
+                await asyncio.sleep(pause_s * self._random.uniform(0.5, 1.0))
+                pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+        finally:
+            if self._connection is not None:
+                self._connection.close(ConnectionLost(f"{self._address} is dialled no more"))
 
     async def _dial_once(self) -> None:
         """Connect and stay until the connection ends."""

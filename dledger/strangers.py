@@ -21,9 +21,14 @@ class Strangers:
 
     def __init__(self) -> None:
         self._hosts: dict[PeerConnection, str] = {}
+        self._closed_for: DLedgerError | None = None
 
     def add(self, connection: PeerConnection, host: str) -> None:
         """Take one in that has just been made; the oldest goes if there are too many, of its address or in all."""
+        if self._closed_for is not None:
+            # The loop had accepted it, and made it only after the server was closed.
+            connection.close(self._closed_for)
+            return
         self._hosts[connection] = host
         if Counter(self._hosts.values())[host] > STRANGERS_PER_ADDRESS_MAX:
             oldest = next(each for each, its_host in self._hosts.items() if its_host == host)
@@ -36,7 +41,8 @@ class Strangers:
         self._hosts.pop(connection, None)
 
     def close(self, error: DLedgerError) -> None:
-        """End all of them."""
+        """End all of them, and whichever comes later."""
+        self._closed_for = error
         for connection in list(self._hosts):
             connection.close(error)
 

@@ -44,14 +44,28 @@ class Foreign:
 
 
 def put_foreign(
-    files: SimFiles, node_id: str, sizes: EntryStoreConfig, foreign: Foreign, codec: EntryCodec = RAW_ENTRY_CODEC
+    files: SimFiles,
+    node_id: str,
+    sizes: EntryStoreConfig,
+    foreign: Foreign,
+    codec: EntryCodec = RAW_ENTRY_CODEC,
+    group: str = GROUP_NAME,
 ) -> None:
-    """Make the directory of `node_id`, which must not exist, one that its namesake in another group left."""
+    """Make the directory of `node_id`, which must not exist, one that its namesake in another group left.
+
+    Args:
+        files: of its machine.
+        node_id: of both nodes.
+        sizes: of the files of the log.
+        foreign: the other group, and what the node holds of it.
+        codec: of the entries.
+        group: the name of both groups.
+    """
     directory = node_directory(node_id)
     files.make_directory(directory)
-    identity = IdentityFile.check(files, directory, node_id, GROUP_NAME)
+    identity = IdentityFile.check(files, directory, node_id, group)
     draw = Random(foreign.group_id).randrange
-    identity.begin(node_id, GROUP_NAME, has_past=False, is_adopting=False, draw=draw)
+    identity.begin(node_id, group, has_past=False, is_adopting=False, draw=draw)
     membership = Membership(foreign.members, foreign.group_id)
     MembershipFile.open(files, directory).save([MembershipEntry(0, membership)])
     HardStateFile.open(files, directory).save(HardState(foreign.term, node_id))

@@ -14,10 +14,9 @@ from dledger.client.host import ClientHost
 from dledger.client.outcomes import AppendUnknown, NotAppended, ReadFailed
 from dledger.errors import ResponseCode
 from dledger.testing.faults import Violation
-from dledger.testing.shell.options import ShellFault
+from dledger.testing.shell.options import CLIENT_PORT, PEER_PORT, ShellFault
 from dledger.testing.shell.rpc_client import RpcChannel
 from dledger.testing.shell.sim_loop import SimLoop
-from dledger.testing.shell.world import CLIENT_PORT
 from dledger.testing.sim_clock import SimClock
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ _GIVE_UP_MAX_S = 0.2
 _READ_BACK_MAX = 30
 _FOLLOWED_MAX = 20
 _FOLLOW_MAX_S = 1.5
+_RESTORE_S = 15.0
 
 
 class ClientProcess:
@@ -173,6 +173,32 @@ class ClientProcess:
                 await admin.transfer(target)
             except AdminFailed:
                 return
+
+    def replace_member(self, member_id: str) -> None:
+        """Remove a member, and take it in again as a learner and as a voter."""
+        self.loop.call_soon(self.loop.create_task, self._replace_member(member_id))
+
+    def restore_members(self) -> asyncio.Task[None]:
+        """Make all nodes voters again; return what ends then."""
+        return self.loop.create_task(self._restore_members())
+
+    async def _replace_member(self, member_id: str) -> None:
+        async with AsyncAdminClient(self._endpoints, group="shell", deadline_s=2.0, host=self._host) as admin:
+            try:
+                await admin.remove(member_id)
+                self._world.tally.add(ShellFault.MEMBERS_CHANGED)
+                await self._admit(admin, member_id)
+            except AdminFailed:
+                return
+
+    async def _restore_members(self) -> None:
+        async with AsyncAdminClient(self._endpoints, group="shell", deadline_s=_RESTORE_S, host=self._host) as admin:
+            for node_id in self._world.options.node_ids:
+                await self._admit(admin, node_id)
+
+    async def _admit(self, admin: AsyncAdminClient, member_id: str) -> None:
+        await admin.add(member_id, f"{member_id}:{PEER_PORT}")
+        await admin.promote(member_id)
 
     def _on_error(self, message: str, error: BaseException | None) -> None:
         self._world.on_error(self.client_id, message, error)

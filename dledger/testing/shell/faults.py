@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from dledger.testing.shell.options import ShellTrouble
+from dledger.testing.shell.mishaps import Mishaps
+from dledger.testing.shell.options import RARE_TROUBLES, ShellTrouble
 from dledger.testing.sim_disk import UNLIMITED_BYTES
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ class ShellTroublemaker:
     Args:
         world: what the run shares.
         machines: of the nodes.
-        clients: one of them asks for transfers.
+        clients: one of them asks for transfers and changes of members.
+
+    Attributes:
+        mishaps: what happens to directories.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class ShellTroublemaker:
         self._clients = clients
         self._random = Random(f"{world.options.seed}/troubles")
         self._is_stopped = False
+        self.mishaps = Mishaps(world, machines)
         self._orders: dict[ShellTrouble, Callable[[], None]] = {
             ShellTrouble.KILL: lambda: self._any().kill(),
             ShellTrouble.STOP: lambda: self._any().stop(),
@@ -55,6 +60,13 @@ class ShellTroublemaker:
             ShellTrouble.FAIL_SYNC: self._fail_sync,
             ShellTrouble.FILL_DISK: self._fill_disk,
             ShellTrouble.TRANSFER: self._transfer,
+            ShellTrouble.FLIP_FRAMES: self._flip_frames,
+            ShellTrouble.CHANGE_MEMBERS: self._change_members,
+            ShellTrouble.WIPE: self.mishaps.wipe,
+            ShellTrouble.FLIP_BYTES: self.mishaps.flip,
+            ShellTrouble.PUT_FOREIGN: self.mishaps.put_foreign,
+            ShellTrouble.PUT_OLD_COPY: self.mishaps.put_old_copy,
+            ShellTrouble.EXCHANGE: self.mishaps.exchange,
         }
 
     def start(self) -> None:
@@ -72,7 +84,17 @@ class ShellTroublemaker:
         if self._is_stopped:
             after(_SOON_US, machine.boot)
         else:
-            after(int(self._random.random() * self._world.options.downtime_max_us), self._end, machine.boot, ())
+            after(
+                int(self._random.random() * self._world.options.downtime_max_us),
+                self._end,
+                self._bring_back,
+                (machine,),
+            )
+
+    def _bring_back(self, machine: NodeMachine) -> None:
+        if machine.process is None:
+            self.mishaps.mend(machine)
+            machine.boot()
 
     def _wait(self) -> None:
         mean_us = self._world.options.trouble_interval_us
@@ -81,7 +103,9 @@ class ShellTroublemaker:
     def _order(self) -> None:
         if self._is_stopped:
             return
-        trouble = self._random.choice(self._world.options.troubles)
+        troubles = self._world.options.troubles
+        # Most of these are passed by, for the group is not ready to lose anything; they are ordered twice as often.
+        trouble = self._random.choice([*troubles, *(each for each in troubles if each in RARE_TROUBLES)])
         self._world.trace.note("trouble", "%s", trouble.value)
         self._orders[trouble]()
         self._wait()
@@ -132,6 +156,13 @@ class ShellTroublemaker:
         victim = self._random.choice(self._everybody())
         self._world.network.reset_connections(victim, share=self._random.choice((0.3, 1.0)))
 
+    def _flip_frames(self) -> None:
+        self._world.network.flip_rate = self._random.choice((0.01, 0.1, 0.3))
+        self._later(_SICK_MAX_US, self._carry_unchanged)
+
+    def _carry_unchanged(self) -> None:
+        self._world.network.flip_rate = 0.0
+
     # ---------------------------------------------------------------------------------------------- machines
 
     def _cut_power_of_all(self) -> None:
@@ -167,3 +198,7 @@ class ShellTroublemaker:
 
     def _transfer(self) -> None:
         self._random.choice(self._clients).transfer(self._random.choice(list(self._machines)))
+
+    def _change_members(self) -> None:
+        """Replace one member at a time: two that are replaced at once could leave too few."""
+        self._clients[0].replace_member(self._random.choice(list(self._machines)))

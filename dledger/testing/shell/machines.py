@@ -17,18 +17,18 @@ from dledger.host import Host
 from dledger.log_service import log_services
 from dledger.metrics import NodeMetrics
 from dledger.node import Node
+from dledger.peer_handshake import OldDirectory
 from dledger.testing.checks import STORE_BASE_DIRECTORY
 from dledger.testing.faults import SimulatedCrash, Violation
 from dledger.testing.shell.history import Life
-from dledger.testing.shell.options import ShellFault
+from dledger.testing.shell.options import CLIENT_PORT, PEER_PORT, ShellFault
 from dledger.testing.shell.rpc_server import RpcServer
 from dledger.testing.shell.sim_loop import SimLoop
 from dledger.testing.shell.sim_worker import DiskTime, SimWorker
-from dledger.testing.shell.world import CLIENT_PORT, PEER_PORT
 from dledger.testing.sim_clock import SimClock
 from dledger.testing.sim_disk import UNLIMITED_BYTES, SimDisk
 from dledger.testing.sim_files import SimFiles
-from store.errors import DiskFull, StorageFailed
+from store.errors import DiskFull, StorageFailed, StoreError
 from store.retention import ClockReading
 
 if TYPE_CHECKING:
@@ -130,6 +130,28 @@ class NodeProcess:
                 self._world.history.look(self.life)
             except Violation as violation:
                 self._world.violate(violation)
+            except StoreError as error:
+                # What it committed cannot be read: its disk changed it, or the check of the run fails.
+                if self._machine.hurt is None:
+                    self._on_error("the store cannot be read", error)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the node was founded and is a voter as which it counts, as far as it knows."""
+        if self.life is None or not self.node.is_running:
+            return False
+        raft = self.node._parts.raft  # noqa: SLF001 - a check looks inside
+        member = raft.membership.get(self.node_id)
+        return (
+            not raft.state.is_founding
+            and member is not None
+            and member.is_voter
+            and member.incarnation == raft.state.incarnation
+        )
+
+    def has_met(self, node_id: str) -> bool:
+        """Say whether it is connected to that node, which let it in."""
+        return self.life is not None and self.node.is_running and self.node._parts.transport.is_connected_to(node_id)  # noqa: SLF001 - as above
 
 
 class NodeMachine:
@@ -145,6 +167,9 @@ class NodeMachine:
         process: the running one; None while it is down.
         disk, clock: outlive processes.
         sync_delay_us: how much longer a sync takes now.
+        hurt: what was done to the disk, so that the node need not run on it; None: nothing, or it was mended.
+        is_refused: since then the node has stopped, and said why.
+        lives_count: processes so far.
     """
 
     def __init__(self, world: ShellWorld, node_id: str, number: int, on_down: Callable[[NodeMachine], None]) -> None:
@@ -152,13 +177,15 @@ class NodeMachine:
         self.node_id = node_id
         self.process: NodeProcess | None = None
         self.sync_delay_us = 0
+        self.hurt: str | None = None
+        self.is_refused = False
+        self.lives_count = 0
         self.disk = SimDisk(Random(f"{options.seed}/disk/{node_id}"), world.disk_counts)
         self.clock = SimClock(world.scheduler, options.clock_rates_ppm[number])
         self.config = _config_of(world, node_id)
         self._world = world
         self._on_down = on_down
         self._random = Random(f"{options.seed}/machine/{node_id}")
-        self._lives_count = 0
         self._is_death_a_power_cut = False
 
     def sync_us(self) -> int:
@@ -171,8 +198,8 @@ class NodeMachine:
         """Start a process if none runs."""
         if self.process is None:
             self._world.network.power_is_back(self.node_id)
-            self._lives_count += 1
-            self.process = NodeProcess(self._world, self, self._lives_count)
+            self.lives_count += 1
+            self.process = NodeProcess(self._world, self, self.lives_count)
 
     def stop(self) -> None:
         """Ask the process to stop in good order; it ends when it has."""
@@ -213,6 +240,11 @@ class NodeMachine:
         assert process is not None, "a process ends that does not run"
         if isinstance(error, (StorageFailed, DiskFull)):
             self._world.tally.add(ShellFault.NODE_FAILED)
+            self.is_refused = self.hurt is not None
+        elif self.hurt is not None and isinstance(error, (StoreError, OldDirectory)) and self.node_id in str(error):
+            self._world.trace.note(self.node_id, "refuses %s: %s", self.hurt, error)
+            self._world.tally.add(ShellFault.REFUSED_BY_NAME)
+            self.is_refused = True
         elif error is not None and not isinstance(error, SimulatedCrash):
             violation = Violation("a node runs on a good disk", f"{self.node_id}: {type(error).__name__}: {error}")
             violation.__cause__ = error
@@ -223,6 +255,31 @@ class NodeMachine:
             if left:
                 self._world.violate(Violation("a node that stops leaves nothing", f"{self.node_id}: {left}"))
         self._fall("has ended")
+
+    def replace_disk(self) -> None:
+        """Replace the disk of a machine that is down by an empty one."""
+        assert self.process is None, self.node_id
+        self.disk.wipe()
+        self.hurt, self.is_refused = None, False
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether a process runs whose voice counts."""
+        return self.process is not None and self.process.is_counted
+
+    @property
+    def has_met_all(self) -> bool:
+        """Whether the process is connected to all other nodes: they know its life."""
+        return self.process is not None and all(map(self.process.has_met, self._others))
+
+    @property
+    def has_met_any(self) -> bool:
+        """Whether the process is connected to any other node."""
+        return self.process is not None and any(map(self.process.has_met, self._others))
+
+    @property
+    def _others(self) -> list[str]:
+        return [peer.id for peer in self.config.peers if peer.id != self.node_id]
 
     def pause(self, *, is_clock_stopped: bool) -> None:
         """Stop the process in its tracks, and perhaps the monotonic clock, too."""

@@ -10,7 +10,8 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from dledger.testing.shell.options import ShellFault
+from dledger.peer_frames import FRAME_HEAD
+from dledger.testing.shell.options import PEER_PORT, ShellFault
 from dledger.testing.shell.sim_streams import RETRANSMISSION_US, SimTransport
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ class Network:
         random: draws delays and the sizes of pieces.
         tally: counts what took effect.
         options: delays.
+
+    Attributes:
+        flip_rate: share of the pieces between nodes that arrive with a flipped byte.
     """
 
     def __init__(self, scheduler: Scheduler, random: Random, tally: FaultTally, options: LinkOptions) -> None:
@@ -59,6 +63,7 @@ class Network:
         self.random = random
         self.tally = tally
         self.options = options
+        self.flip_rate = 0.0
         self._listeners: dict[tuple[str, int], _Listener] = {}
         self._cut: set[tuple[str, str]] = set()
         self._without_power: set[str] = set()
@@ -75,6 +80,7 @@ class Network:
         """Let everything pass again between these machines, or between all."""
         if pairs is None:
             self._cut.clear()
+            self.flip_rate = 0.0
         else:
             self._cut.difference_update(pairs)
 
@@ -148,6 +154,17 @@ class Network:
 
     def _later(self, action: Callable[..., object], *arguments: object) -> None:
         self.scheduler.after(self.delay_us(), action, *arguments)
+
+    def carry(self, data: bytes, port: int) -> bytes:
+        """Return what arrives of `data`: between nodes one byte differs now and then, beyond TCP's checksum."""
+        if not self.flip_rate or not data or port != PEER_PORT or self.random.random() >= self.flip_rate:
+            return data
+        self.tally.add(ShellFault.FRAME_FLIPPED)
+        arrived = bytearray(data)
+        # The first bytes, which tell sizes, as often as all others.
+        end = len(data) if self.random.random() < 0.5 else min(len(data), FRAME_HEAD.size)
+        arrived[self.random.randrange(end)] ^= 1 << self.random.randrange(8)
+        return bytes(arrived)
 
     def delay_us(self) -> int:
         """Draw how long something takes from one machine to another."""

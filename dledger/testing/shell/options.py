@@ -8,6 +8,8 @@ from random import Random
 
 from dledger.core.config import RaftConfig
 
+PEER_PORT = 7
+CLIENT_PORT = 9
 _INDEX_UNIT_SIZE_BYTES = 32
 
 
@@ -29,6 +31,13 @@ class ShellTrouble(StrEnum):
     FAIL_SYNC = "fail_sync"
     FILL_DISK = "fill_disk"
     TRANSFER = "transfer"
+    FLIP_FRAMES = "flip_frames"
+    CHANGE_MEMBERS = "change_members"
+    WIPE = "wipe"
+    FLIP_BYTES = "flip_bytes"
+    PUT_FOREIGN = "put_foreign"
+    PUT_OLD_COPY = "put_old_copy"
+    EXCHANGE = "exchange"
 
 
 class ShellFault(StrEnum):
@@ -47,6 +56,14 @@ class ShellFault(StrEnum):
     NODE_FAILED = "node_failed"
     TRANSFER_ASKED = "transfer_asked"
     CANCELLED = "cancelled"
+    FRAME_FLIPPED = "frame_flipped"
+    MEMBERS_CHANGED = "members_changed"
+    WIPED = "wiped"
+    BYTES_FLIPPED = "bytes_flipped"
+    FOREIGN_DIRECTORY = "foreign_directory"
+    OLD_COPY = "old_copy"
+    EXCHANGED = "exchanged"
+    REFUSED_BY_NAME = "refused_by_name"
 
 
 class FaultTally:
@@ -160,6 +177,16 @@ class ShellOptions:
         )
 
 
+# One node's directory is lost, damaged, or not its own.
+MISHAPS = (
+    ShellTrouble.WIPE,
+    ShellTrouble.FLIP_BYTES,
+    ShellTrouble.PUT_FOREIGN,
+    ShellTrouble.PUT_OLD_COPY,
+    ShellTrouble.EXCHANGE,
+)
+# Drawn apart: half of the runs have none of them, and any complaint of a program is groundless there.
+RARE_TROUBLES = (ShellTrouble.FLIP_FRAMES, ShellTrouble.CHANGE_MEMBERS, *MISHAPS)
 # A process that acknowledges from its page cache promises nothing of these.
 _DURABILITY_TROUBLES = (ShellTrouble.CUT_POWER, ShellTrouble.CUT_POWER_OF_ALL, ShellTrouble.FAIL_SYNC)
 _DRIFT_PPM = 50_000
@@ -170,8 +197,10 @@ def draw_shell_options(seed: int) -> ShellOptions:
     random = Random(f"{seed}/shell options")
     node_count = random.choice((3, 3, 3, 5))
     is_flush_sync = random.random() < 0.85
-    possible = [each for each in ShellTrouble if is_flush_sync or each not in _DURABILITY_TROUBLES]
+    usual = [each for each in ShellTrouble if each not in RARE_TROUBLES]
+    possible = [each for each in usual if is_flush_sync or each not in _DURABILITY_TROUBLES]
     troubles = tuple(each for each in possible if random.random() < 0.4)
+    troubles += _draw_rare_troubles(Random(f"{seed}/rare troubles"))
     rates = random.choice(((1_000_000,), (950_000, 1_000_000, 1_050_000)))
     is_bound_kept = ShellTrouble.STOP_CLOCK not in troubles
     data_file_size_bytes = random.choice((4_096, 16_384, 65_536))
@@ -216,3 +245,13 @@ def draw_shell_options(seed: int) -> ShellOptions:
         safety_us=random.choice((1_500_000, 2_500_000)),
         liveness_us=20_000_000,
     )
+
+
+def _draw_rare_troubles(random: Random) -> tuple[ShellTrouble, ...]:
+    """Draw those that need a whole run made for them; where members go, none of those who stay may lose anything."""
+    if random.random() < 0.5:
+        return ()
+    frames = (ShellTrouble.FLIP_FRAMES,) if random.random() < 0.4 else ()
+    if random.random() < 0.3:
+        return (*frames, ShellTrouble.CHANGE_MEMBERS)
+    return (*frames, *(each for each in MISHAPS if random.random() < 0.5))

@@ -147,7 +147,7 @@ class SimTransport(asyncio.Transport):
             if not self.is_lost:
                 self.lose(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
             return
-        arrived = [self._in_flight.popleft()[1] for _ in range(self._count_arriving())]
+        arrived = [network.carry(self._in_flight.popleft()[1], self.port) for _ in range(self._count_arriving())]
         size_bytes = sum(map(len, arrived))
         self._unread_size_bytes += size_bytes
         self._in_flight_size_bytes -= size_bytes

@@ -21,8 +21,8 @@ from dledger.testing.shell.faults import ShellTroublemaker
 from dledger.testing.shell.history import History
 from dledger.testing.shell.machines import NodeMachine
 from dledger.testing.shell.network import Network
-from dledger.testing.shell.options import FaultTally
-from dledger.testing.shell.world import PEER_PORT, ShellWorld
+from dledger.testing.shell.options import MISHAPS, PEER_PORT, FaultTally, ShellTrouble
+from dledger.testing.shell.world import ShellWorld
 from dledger.testing.simulation import Summary
 from dledger.testing.trace import Trace
 
@@ -32,8 +32,14 @@ if TYPE_CHECKING:
     from dledger.testing.shell.options import ShellOptions
 
 _LOGGER = logging.getLogger("dledger")
-# Nothing changes bytes on their way here, all nodes have the same settings, and nobody is at another's address.
-_GROUNDLESS = ("BadFrame", "corrupt_push", "refused (we dialled): 4", "refused (it dialled): 4", "distrust")
+# All nodes have the same settings, and no node is at another's address; which troubles give reason to complain.
+_GROUNDLESS = {
+    "distrust": (),
+    "BadFrame": (ShellTrouble.FLIP_FRAMES,),
+    "corrupt_push": (ShellTrouble.FLIP_FRAMES, ShellTrouble.FLIP_BYTES),
+    "refused (we dialled): 4": MISHAPS,
+    "refused (it dialled): 4": MISHAPS,
+}
 _FOUNDING_US = 10_000_000
 # Each node dials every other one twice, and is dialled as often.
 _CONNECTIONS_PER_PEER = 4
@@ -108,8 +114,12 @@ class ShellSimulation:
         assert self._troublemaker is not None, "faults were on"
         self._troublemaker.stop()
         self._world.network.heal()
+        self._troublemaker.mishaps.end()
         for machine in self._machines.values():
             machine.heal()
+        if ShellTrouble.CHANGE_MEMBERS in self._options.troubles:
+            restored = self._clients[0].restore_members()
+            self._until(self._options.liveness_us, restored.done, "all nodes are voters again")
 
     def _await_liveness(self) -> None:
         before = {client.client_id: client.appended_count for client in self._clients}
@@ -136,13 +146,12 @@ class ShellSimulation:
                 raise Violation("connections", f"{machine.node_id}: expected {expected} connections, found {count}")
 
     def _has_converged(self) -> bool:
-        """Say whether all nodes run, hold and know the same, are connected, and nobody is on the way to any other."""
+        """Say whether all nodes run, count, hold and know the same, are connected, and none dials in vain."""
         lives = [machine.process.life if machine.process is not None else None for machine in self._machines.values()]
         expected = _CONNECTIONS_PER_PEER * (len(self._machines) - 1)
         last_index = max((life.store.last_index for life in lives if life is not None), default=-1)
-        return all(
+        return all(machine.is_counted for machine in self._machines.values()) and all(
             life is not None
-            and life.node.is_running
             and life.node.commit_index == life.store.last_index == last_index
             and self._peer_connections(life.node_id) == expected
             for life in lives
@@ -200,6 +209,11 @@ class ShellSimulation:
         return len(self._world.network.connections_to(node_id, PEER_PORT))
 
     def _is_violated(self) -> bool:
+        if self._troublemaker is not None and self._world.violation is None:
+            try:
+                self._troublemaker.mishaps.check()
+            except Violation as violation:
+                self._world.violate(violation)
         return self._world.violation is not None
 
     def _raise_violation(self) -> None:
@@ -277,11 +291,15 @@ class _LogReader(logging.Handler):
     def __init__(self, world: ShellWorld) -> None:
         super().__init__()
         self._world = world
+        troubles = world.options.troubles
+        self._groundless = [
+            complaint for complaint, reasons in _GROUNDLESS.items() if not any(each in troubles for each in reasons)
+        ]
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         self._world.trace.note("log", "%s", text)
-        if any(complaint in text for complaint in _GROUNDLESS):
+        if any(complaint in text for complaint in self._groundless):
             self._world.violate(Violation("no groundless complaint", text))
 
 

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from dledger.testing.shell.options import FaultTally, ShellOptions
     from dledger.testing.trace import Trace
 
-PEER_PORT = 7
-CLIENT_PORT = 9
-
 
 @dataclass(slots=True)
 class ShellWorld:

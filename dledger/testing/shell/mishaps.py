@@ -1,0 +1,212 @@
+"""What happens to directories: bytes that the disk flips, disks that are replaced, directories that are not the node's.
+
+One node of a run is the victim: whatever it loses, the others are a majority that lost nothing, so the group must keep
+all that it promised. What runs on a hurt disk is refused by name, or has no voice; it is never obeyed:
+
+| mishap | what must come of it |
+| --- | --- |
+| replaced by an empty disk | the node is readmitted in the end |
+| flipped bytes | the node names the file and stops, has no voice, or serves nothing of them; then it is mended |
+| of another group, with a higher term | no peer takes a term or an entry of it |
+| an older copy of its own | a peer that met a later life refuses it, and the node stops |
+| exchanged for that of another node | neither starts |
+
+In the end of a run whatever is hurt is replaced by an empty disk, or exchanged back.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from random import Random
+from typing import TYPE_CHECKING
+
+from dledger.entry_store import EntryStoreConfig
+from dledger.testing import strange_directories
+from dledger.testing.faults import Violation
+from dledger.testing.shell.options import ShellFault
+from dledger.testing.sim_disk import UNLIMITED_BYTES
+from dledger.testing.sim_files import SimFiles
+from dledger.types import Member
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dledger.testing.shell.machines import NodeMachine
+    from dledger.testing.shell.world import ShellWorld
+    from dledger.testing.sim_disk import Directory
+
+_FOREIGN_GROUP = 7
+# Far above every term of a run, and not so far that it is no term.
+_FOREIGN_TERM = 1_000_000
+_FLIPPED_BYTES_MAX = 3
+_LOCK_NAME = "lock"
+_LOOK_AGAIN_US = 20_000
+# What is hurt, for people.
+_FOREIGN = "a directory of another group"
+_OLD_COPY = "an old copy of its directory"
+_FLIPPED = "a directory with flipped bytes"
+_EXCHANGED = "the directory of another node"
+
+
+class Mishaps:
+    """Brings mishaps about, and mends what they left.
+
+    Args:
+        world: what the run shares.
+        machines: of the nodes; one of them is the victim.
+    """
+
+    def __init__(self, world: ShellWorld, machines: Mapping[str, NodeMachine]) -> None:
+        self._world = world
+        self._machines = machines
+        self._random = Random(f"{world.options.seed}/mishaps")
+        self._victim = machines[self._random.choice(list(machines))]
+        self._copy: dict[str, Directory] | None = None
+        # Of which life it is.
+        self._copied_life = 0
+        self._is_ended = False
+        self._exchanged: tuple[NodeMachine, NodeMachine] | None = None
+
+    # ---------------------------------------------------------------------------------------------- orders
+
+    def wipe(self) -> None:
+        """Replace the victim's disk by an empty one."""
+        if self._may_lose():
+            self._world.tally.add(ShellFault.WIPED)
+            self._victim.kill()
+            self._victim.replace_disk()
+
+    def flip(self) -> None:
+        """Flip some bytes of one of the victim's files."""
+        victim, random = self._victim, self._random
+        if not self._may_lose():
+            return
+        victim.kill()
+        # Each directory as often as any other, however many files it has.
+        kinds = [
+            [inode for name, inode in directory.durable.items() if name != _LOCK_NAME and any(inode.durable)]
+            for directory in victim.disk.directories.values()
+        ]
+        kinds = [files for files in kinds if files]
+        if not kinds:
+            # It was replaced, and has not even begun.
+            return
+        inode = random.choice(random.choice(kinds))
+        used = len(bytes(inode.durable).rstrip(b"\0"))
+        for _ in range(random.randint(1, _FLIPPED_BYTES_MAX)):
+            inode.flip(random.randrange(used), 1 << random.randrange(8), is_cached=True)
+        self._world.tally.add(ShellFault.BYTES_FLIPPED)
+        victim.hurt = _FLIPPED
+
+    def put_foreign(self) -> None:
+        """Put the directory of another group in the victim's place."""
+        if not self._may_lose():
+            return
+        victim, options = self._victim, self._world.options
+        victim.kill()
+        victim.replace_disk()
+        members = tuple(Member(peer.id, str(peer.address)) for peer in victim.config.peers)
+        bodies = [b"foreign %d" % number for number in range(self._random.randint(0, 9))]
+        sizes = EntryStoreConfig(options.data_file_size_bytes, options.index_file_size_bytes)
+        foreign = strange_directories.Foreign(members, _FOREIGN_GROUP, _FOREIGN_TERM, bodies)
+        files = SimFiles(victim.disk, self._random, self._world.disk_counts, victim.clock)
+        strange_directories.put_foreign(files, victim.node_id, sizes, foreign, group=victim.config.group)
+        self._world.tally.add(ShellFault.FOREIGN_DIRECTORY)
+        victim.hurt = _FOREIGN
+
+    def put_old_copy(self) -> None:
+        """Keep a copy of the victim's directory, and put it back when all peers have met a later life."""
+        if self._may_lose() and self._copy is None and self._victim.is_counted:
+            self._victim.kill()
+            self._copy, self._copied_life = deepcopy(self._victim.disk.directories), self._victim.lives_count
+            self._put_back_later()
+
+    def _put_back_later(self) -> None:
+        self._world.scheduler.after(_LOOK_AGAIN_US, self._put_back)
+
+    def _put_back(self) -> None:
+        victim = self._victim
+        if self._is_ended or self._copy is None:
+            return
+        if not self._may_lose() or victim.lives_count == self._copied_life or not victim.has_met_all:
+            self._put_back_later()
+            return
+        victim.kill()
+        victim.replace_disk()
+        victim.disk.directories.update(self._copy)
+        self._copy = None
+        self._world.tally.add(ShellFault.OLD_COPY)
+        victim.hurt = _OLD_COPY
+
+    def exchange(self) -> None:
+        """Exchange two directories; at the next such order each comes back to its own node."""
+        if self._exchanged is not None:
+            self._exchange_back()
+            return
+        others = [machine for machine in self._machines.values() if machine is not self._victim]
+        one, other = self._victim, self._random.choice(others)
+        if self._may_lose() and one.is_counted:
+            for machine in (one, other):
+                machine.kill()
+            strange_directories.exchange(one.disk, one.node_id, other.disk, other.node_id)
+            one.hurt = other.hurt = _EXCHANGED
+            self._world.tally.add(ShellFault.EXCHANGED)
+            self._exchanged = one, other
+
+    # ---------------------------------------------------------------------------------------------- mending
+
+    def mend(self, machine: NodeMachine) -> None:
+        """Do what an operator does with a node that is down and was refused for its directory."""
+        if machine.hurt is None or self._exchanged is not None or not machine.is_refused:
+            return
+        if machine.hurt == _FLIPPED and self._random.random() < 0.5:
+            # From a backup that somebody kept.
+            machine.disk.unflip()
+            machine.hurt = None
+        else:
+            machine.replace_disk()
+
+    def end(self) -> None:
+        """Mend everything, and bring nothing about any more: the run heals."""
+        self._is_ended = True
+        if self._exchanged is not None:
+            self._exchange_back()
+        for machine in self._machines.values():
+            if machine.hurt is not None:
+                machine.kill()
+                machine.replace_disk()
+
+    def check(self) -> None:
+        """Look at whom peers talk to, and whom they obeyed.
+
+        Raises:
+            Violation: a node of the group has the term of the foreign directory, or let in what runs on one that is
+                not the node's.
+        """
+        for machine in self._machines.values():
+            process = machine.process
+            if machine.hurt in (_FOREIGN, _OLD_COPY) and machine.has_met_any:
+                raise Violation("whose directory it is", f"{machine.node_id} is let in, and runs on {machine.hurt}")
+            if machine.hurt is None and process is not None and process.life is not None:
+                term = process.life.node.term
+                if term >= _FOREIGN_TERM:
+                    raise Violation("a foreign directory is not obeyed", f"{machine.node_id} is in term {term}")
+
+    def _exchange_back(self) -> None:
+        assert self._exchanged is not None, "nothing was exchanged"
+        (one, other), self._exchanged = self._exchanged, None
+        for machine in (one, other):
+            machine.kill()
+        strange_directories.exchange(one.disk, one.node_id, other.disk, other.node_id)
+        one.hurt = other.hurt = None
+
+    def _may_lose(self) -> bool:
+        """Say whether the victim may lose what it has: all others, at least, were founded and count as what they are.
+
+        Before, a node without a past may have promised something that it would forget.
+        """
+        if self._victim.hurt is not None or self._exchanged is not None:
+            return False
+        if self._victim.disk.capacity_bytes < UNLIMITED_BYTES:
+            return False
+        return all(machine.is_counted for machine in self._machines.values() if machine is not self._victim)
