@@ -12,6 +12,7 @@ from tests.mutants import (
     replicated,
     replication,
     shell,
+    shell_strangers,
     store_damage,
     transfer,
 )
@@ -28,6 +29,7 @@ GROUPS = (
     replicated,
     identity,
     shell,
+    shell_strangers,
     rare_places,
     store_damage,
 )

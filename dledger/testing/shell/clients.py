@@ -73,6 +73,7 @@ class ClientProcess:
             lambda address: cast("grpc.aio.Channel", RpcChannel(self.loop, address)),
         )
         self._endpoints = [f"{node_id}:{CLIENT_PORT}" for node_id in world.options.node_ids]
+        self._replacing: asyncio.Task[None] | None = None
         self._main = self.loop.run(self._work())
 
     @property
@@ -176,7 +177,8 @@ class ClientProcess:
 
     def replace_member(self, member_id: str) -> None:
         """Remove a member, and take it in again as a learner and as a voter."""
-        self.loop.call_soon(self.loop.create_task, self._replace_member(member_id))
+        if self._replacing is None or self._replacing.done():
+            self._replacing = self.loop.create_task(self._replace_member(member_id))
 
     def restore_members(self) -> asyncio.Task[None]:
         """Make all nodes voters again; return what ends then."""
@@ -192,6 +194,8 @@ class ClientProcess:
                 return
 
     async def _restore_members(self) -> None:
+        if self._replacing is not None:
+            await asyncio.wait([self._replacing])
         async with AsyncAdminClient(self._endpoints, group="shell", deadline_s=_RESTORE_S, host=self._host) as admin:
             for node_id in self._world.options.node_ids:
                 await self._admit(admin, node_id)

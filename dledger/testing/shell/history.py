@@ -79,6 +79,10 @@ class History:
         self._appends: dict[int, tuple[Append, int]] = {}
         self._next_id = 1
         self._leaders: dict[int, str] = {}
+        # Committed by a node whose damaged disk does not say what it is; the others' disks will.
+        self._unread_index = -1
+        # Delivered meanwhile; compared at the end.
+        self._delivered_unread: list[Entry] = []
 
     @property
     def election_count(self) -> int:
@@ -119,6 +123,10 @@ class History:
                 raise Violation("commit index", f"{life.node_id} committed {index}, nobody {len(self.committed)}")
         life.commit_index = commit_index
 
+    def commits_unread(self, commit_index: int) -> None:
+        """Note that a node with a damaged disk committed so much: what that is can be seen when the others do."""
+        self._unread_index = max(self._unread_index, commit_index)
+
     def check_store(self, node_id: str, store: EntryStore) -> None:
         """Compare all that a node holds with what was committed; all of that must be there."""
         if store.last_index < len(self.committed) - 1:
@@ -150,7 +158,9 @@ class History:
         """
         self._end(append, Told.APPENDED)
         append.places = tuple(places)
-        self._check_places(append)
+        if places[-1].index < len(self.committed) or places[-1].index > self._unread_index:
+            # Else at the end.
+            self._check_places(append)
         self.floor = max(self.floor, places[-1].index)
         self.appended_count += len(places)
 
@@ -196,6 +206,8 @@ class History:
             if body_id in seen:
                 raise Violation("log content", f"id {body_id} stands at {seen[body_id]} and at {entry.index}")
             seen[body_id] = entry.index
+        for entry in self._delivered_unread:
+            self._check_delivered(entry)
         for append, _ in self._appends.values():
             if append.told is Told.APPENDED:
                 self._check_places(append)
@@ -210,8 +222,14 @@ class History:
         """
         if entry.index != expected_index:
             raise Violation("read", f"expected entry {expected_index}, was given {entry.index}")
+        if len(self.committed) <= entry.index <= self._unread_index:
+            self._delivered_unread.append(entry)
+            return
         if entry.index >= len(self.committed):
             raise Violation("read", f"{entry.index} was delivered, committed are {len(self.committed)}")
+        self._check_delivered(entry)
+
+    def _check_delivered(self, entry: Entry) -> None:
         known = self.committed[entry.index]
         if (entry.term, entry.position, entry.body) != (known.term, known.position, known.body):
             raise Violation("read", f"{entry.index}: another entry was delivered than was committed")

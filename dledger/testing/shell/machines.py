@@ -22,12 +22,14 @@ from dledger.testing.checks import STORE_BASE_DIRECTORY
 from dledger.testing.faults import SimulatedCrash, Violation
 from dledger.testing.shell.history import Life
 from dledger.testing.shell.options import CLIENT_PORT, PEER_PORT, ShellFault
+from dledger.testing.shell.promises import PromiseWatch
 from dledger.testing.shell.rpc_server import RpcServer
 from dledger.testing.shell.sim_loop import SimLoop
 from dledger.testing.shell.sim_worker import DiskTime, SimWorker
 from dledger.testing.sim_clock import SimClock
 from dledger.testing.sim_disk import UNLIMITED_BYTES, SimDisk
 from dledger.testing.sim_files import SimFiles
+from dledger.types import NO_GROUP
 from store.errors import DiskFull, StorageFailed, StoreError
 from store.retention import ClockReading
 
@@ -90,6 +92,7 @@ class NodeProcess:
         node, server = self.node, RpcServer(self.loop)
         await node.start()
         self.life = Life(self.node_id, node, node.open())
+        PromiseWatch(node, self._step_ms, lambda: int(self.loop.now_s() * 1000), self._world.violate)
         for served in log_services(node):
             served.add(served.servicer, cast("grpc.aio.Server", server))
         await server.start(self.node_id, CLIENT_PORT)
@@ -111,6 +114,9 @@ class NodeProcess:
         if not self._stopping.done():
             self._stopping.set_result(None)
 
+    def _step_ms(self) -> int:
+        return self._machine.clock.now_us() // 1000
+
     def _read_clocks(self) -> ClockReading:
         return ClockReading(self._machine.clock.wall_us() / 1e6, self.loop.now_s(), _NOON_HOUR)
 
@@ -125,7 +131,8 @@ class NodeProcess:
             self._machine.crashed()
         elif self._main.done():
             self._machine.ended(None if self._main.cancelled() else self._main.exception())
-        elif self.life is not None and not self._is_leaving:
+        elif self.life is not None and not self._is_leaving and not self.node.failed.done():
+            # One that failed may be in the middle of a step: it is silent, whatever it believes.
             try:
                 self._world.history.look(self.life)
             except Violation as violation:
@@ -134,20 +141,29 @@ class NodeProcess:
                 # What it committed cannot be read: its disk changed it, or the check of the run fails.
                 if self._machine.hurt is None:
                     self._on_error("the store cannot be read", error)
+                self._world.history.commits_unread(self.node.commit_index)
 
     @property
     def is_counted(self) -> bool:
-        """Whether the node was founded and is a voter as which it counts, as far as it knows."""
+        """Whether the node was founded, knows its group, and is a voter as which it counts, as far as it knows."""
         if self.life is None or not self.node.is_running:
             return False
-        raft = self.node._parts.raft  # noqa: SLF001 - a check looks inside
+        parts = self.node._parts  # noqa: SLF001 - a check looks inside
+        raft = parts.raft
         member = raft.membership.get(self.node_id)
         return (
             not raft.state.is_founding
+            and parts.files.acquaintances.group_id != NO_GROUP
             and member is not None
             and member.is_voter
             and member.incarnation == raft.state.incarnation
         )
+
+    @property
+    def links_count(self) -> int:
+        """Connections that the node itself uses."""
+        links = self.node._parts.transport._links.values()  # noqa: SLF001 - as above
+        return sum(len(link.connections()) for link in links)
 
     def has_met(self, node_id: str) -> bool:
         """Say whether it is connected to that node, which let it in."""
@@ -170,6 +186,7 @@ class NodeMachine:
         hurt: what was done to the disk, so that the node need not run on it; None: nothing, or it was mended.
         is_refused: since then the node has stopped, and said why.
         lives_count: processes so far.
+        replacements_count: disks that were replaced by empty ones.
     """
 
     def __init__(self, world: ShellWorld, node_id: str, number: int, on_down: Callable[[NodeMachine], None]) -> None:
@@ -179,7 +196,7 @@ class NodeMachine:
         self.sync_delay_us = 0
         self.hurt: str | None = None
         self.is_refused = False
-        self.lives_count = 0
+        self.lives_count = self.replacements_count = 0
         self.disk = SimDisk(Random(f"{options.seed}/disk/{node_id}"), world.disk_counts)
         self.clock = SimClock(world.scheduler, options.clock_rates_ppm[number])
         self.config = _config_of(world, node_id)
@@ -259,7 +276,10 @@ class NodeMachine:
     def replace_disk(self) -> None:
         """Replace the disk of a machine that is down by an empty one."""
         assert self.process is None, self.node_id
+        self.replacements_count += 1
         self.disk.wipe()
+        self.disk.write_trouble.heal()
+        self.disk.sync_trouble.heal()
         self.hurt, self.is_refused = None, False
 
     @property

@@ -64,6 +64,7 @@ class Mishaps:
         self._copy: dict[str, Directory] | None = None
         # Of which life it is.
         self._copied_life = 0
+        self._replacements_count = 0
         self._is_ended = False
         self._exchanged: tuple[NodeMachine, NodeMachine] | None = None
 
@@ -119,6 +120,7 @@ class Mishaps:
         if self._may_lose() and self._copy is None and self._victim.is_counted:
             self._victim.kill()
             self._copy, self._copied_life = deepcopy(self._victim.disk.directories), self._victim.lives_count
+            self._replacements_count = self._victim.replacements_count
             self._put_back_later()
 
     def _put_back_later(self) -> None:
@@ -127,6 +129,10 @@ class Mishaps:
     def _put_back(self) -> None:
         victim = self._victim
         if self._is_ended or self._copy is None:
+            return
+        if victim.replacements_count != self._replacements_count:
+            # Peers have met another directory since, and know the former one no more.
+            self._copy = None
             return
         if not self._may_lose() or victim.lives_count == self._copied_life or not victim.has_met_all:
             self._put_back_later()
@@ -185,8 +191,9 @@ class Mishaps:
         """
         for machine in self._machines.values():
             process = machine.process
-            if machine.hurt in (_FOREIGN, _OLD_COPY) and machine.has_met_any:
-                raise Violation("whose directory it is", f"{machine.node_id} is let in, and runs on {machine.hurt}")
+            is_let_in = machine.hurt in (_FOREIGN, _OLD_COPY) and machine.has_met_any
+            if is_let_in or (machine.hurt == _EXCHANGED and process is not None and process.life is not None):
+                raise Violation("whose directory it is", f"{machine.node_id} takes part, and runs on {machine.hurt}")
             if machine.hurt is None and process is not None and process.life is not None:
                 term = process.life.node.term
                 if term >= _FOREIGN_TERM:

@@ -76,6 +76,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._is_crashed = is_crashed
         self._after_step = after_step
         self._ready: deque[asyncio.Handle] = deque()
+        # Timers that came due while the process was stopped: asyncio reads its sockets first, whatever came first.
+        self._overdue: list[asyncio.Handle] = []
         self._is_step_due = False
         # Ordered: the order of a set differs between processes.
         self._tasks: WeakKeyDictionary[asyncio.Task[Any], None] = WeakKeyDictionary()
@@ -97,6 +99,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     def resume(self) -> None:
         """Take steps again, with all that has gathered."""
         self.is_paused = False
+        self._ready += self._overdue
+        self._overdue.clear()
         self._ask_step()
 
     def kill(self) -> list[asyncio.Task[Any]]:
@@ -209,6 +213,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         if self._clock.now_us() < round(timer.when() * _US):
             # The clock stood still meanwhile, and may still do so.
             self._arm(timer, at_least_us=_CLOCK_CHECK_US)
+            return
+        if self.is_paused:
+            self._overdue.append(timer)
             return
         self._ready.append(timer)
         self._ask_step()

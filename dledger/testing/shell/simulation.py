@@ -144,6 +144,9 @@ class ShellSimulation:
             expected = _CONNECTIONS_PER_PEER * (len(self._machines) - 1)
             if count != expected:
                 raise Violation("connections", f"{machine.node_id}: expected {expected} connections, found {count}")
+            used = 0 if machine.process is None else machine.process.links_count
+            if used != expected:
+                raise Violation("connections", f"{machine.node_id}: expected {expected} in use, found {used}")
 
     def _has_converged(self) -> bool:
         """Say whether all nodes run, count, hold and know the same, are connected, and none dials in vain."""

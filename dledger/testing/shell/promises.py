@@ -1,0 +1,53 @@
+"""Looks at what a node sends: whoever answered a leader's heartbeat does not stand for election too soon.
+
+A leader's lease trusts in it (dissertation §6.4.1). It is the first thing to break where a process that did not run for
+a while goes by the time at which it was stopped: it takes a heartbeat for as old as its last look at the clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dledger.core.messages import HeartbeatResponse, Message, VoteRequest
+from dledger.testing.faults import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.node import Node
+
+
+class PromiseWatch:
+    """Stands in front of the transport of one life of a node.
+
+    Args:
+        node: started.
+        step_ms: says when the present step of the node's loop began, by its own clock, in milliseconds.
+        now_ms: says the time of that clock now, with what the step has spent.
+        violate: notes a broken promise.
+    """
+
+    def __init__(
+        self, node: Node, step_ms: Callable[[], int], now_ms: Callable[[], int], violate: Callable[[Exception], None]
+    ) -> None:
+        parts = node._parts  # noqa: SLF001 - a check looks inside
+        self._raft = parts.raft
+        self._node_id = node.config.self_id
+        self._timeout_ms = node.config.raft.min_election_timeout_ms
+        self._step_ms = step_ms
+        self._now_ms = now_ms
+        self._violate = violate
+        self._promised_ms: int | None = None
+        self._send = parts.transport.send
+        parts.transport.send = self.send  # type: ignore[method-assign]
+
+    def send(self, peer: str, message: Message) -> None:
+        """Look at a message, and send it."""
+        if isinstance(message, HeartbeatResponse) and self._raft.state.leader_id == peer:
+            self._promised_ms = self._step_ms()
+        elif isinstance(message, VoteRequest) and not message.is_transfer and self._promised_ms is not None:
+            since_ms = self._now_ms() - self._promised_ms
+            if since_ms < self._timeout_ms - 1:
+                text = f"{self._node_id} stands {since_ms} ms after it answered a heartbeat: {message}"
+                self._violate(Violation("lease", text))
+        self._send(peer, message)

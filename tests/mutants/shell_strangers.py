@@ -1,0 +1,102 @@
+"""Planted bugs of the shell in greetings, identities, frames, pending requests and the clock."""
+
+from dataclasses import replace
+
+import dledger.peer_buffer
+from dledger.acquaintances import Acquaintances
+from dledger.core.raft import Raft
+from dledger.identity import IdentityFile
+from dledger.peer_handshake import Handshake
+from dledger.peer_link import PeerLink
+from dledger.strangers import Strangers
+from dledger.testing.shell.options import ShellTrouble
+from tests.mutants.mutant import Mutant, ShellSeeds, Tests
+from tests.mutants.shell import STUCK, with_troubles
+
+STRANGER = ("Violation: whose directory it is", "Violation: a foreign directory is not obeyed")
+
+with_pauses = with_troubles(ShellTrouble.PAUSE, ShellTrouble.ISOLATE)
+with_foreign_directories = with_troubles(ShellTrouble.PUT_FOREIGN)
+with_old_copies = with_troubles(ShellTrouble.PUT_OLD_COPY)
+with_exchanges = with_troubles(ShellTrouble.EXCHANGE)
+with_flipped_frames = with_troubles(ShellTrouble.FLIP_FRAMES)
+
+
+def with_half_open_connections(options):
+    """Machines that lose power say nothing: the other side keeps their connections until a time limit ends these."""
+    shaped = with_troubles(ShellTrouble.CUT_POWER)(options)
+    return replace(
+        shaped, is_flush_sync=True, downtime_max_us=50_000, trouble_interval_us=1_000_000, safety_us=9_000_000
+    )
+
+
+def time_stands_still_between_ticks(patch):
+    """A process that was stopped takes what waited for it as of the time at which it was stopped."""
+    patch.setattr(Raft, "pass_time", lambda *_: None)
+
+
+def old_copy_of_a_directory_is_let_in(patch):
+    original = Acquaintances.fault_of
+
+    def fault_of(self, peer_id, directory_id, starts, lives):
+        original(self, peer_id, directory_id, starts, lives)
+
+    patch.setattr(Acquaintances, "fault_of", fault_of)
+
+
+def group_of_a_peer_is_not_compared(patch):
+    original = Handshake._judge_directory
+
+    def judge_directory(self, hello):
+        if self._acquaintances is None or hello.group_id == self._acquaintances.group_id:
+            original(self, hello)
+
+    patch.setattr(Handshake, "_judge_directory", judge_directory)
+
+
+def directory_of_another_node_is_taken(patch):
+    patch.setattr(IdentityFile, "_load", lambda self, *_: self.read())
+
+
+def end_of_a_replaced_connection_takes_the_new_one_out(patch):
+    patch.setattr(PeerLink, "holds", lambda *_: True)
+
+
+def size_of_a_damaged_frame_is_awaited(patch):
+    patch.setattr(dledger.peer_buffer, "check_control", lambda *_: None)
+
+
+def connection_that_is_made_after_the_stop_is_kept(patch):
+    original = Strangers.close
+
+    def close(self, error):
+        original(self, error)
+        self._closed_for = None
+
+    patch.setattr(Strangers, "close", close)
+
+
+MUTANTS = (
+    Mutant(time_stands_still_between_ticks, "leases are promises", ShellSeeds(("Violation: lease",), with_pauses)),
+    Mutant(
+        old_copy_of_a_directory_is_let_in,
+        "peers know each other",
+        ShellSeeds(STRANGER, with_old_copies),
+    ),
+    Mutant(group_of_a_peer_is_not_compared, "peers know each other", ShellSeeds(STRANGER, with_foreign_directories)),
+    Mutant(directory_of_another_node_is_taken, "a directory is its node's", ShellSeeds(STRANGER, with_exchanges)),
+    Mutant(
+        end_of_a_replaced_connection_takes_the_new_one_out,
+        "connections",
+        ShellSeeds(("Violation: connections",), with_half_open_connections, 10),
+    ),
+    Mutant(
+        connection_that_is_made_after_the_stop_is_kept,
+        "a node that stops is silent",
+        Tests(
+            "tests/integration/network/test_peer_transport.py"
+            "::test_connection_that_is_made_after_the_stop_is_ended_and_nobody_is_dialled_back"
+        ),
+    ),
+    Mutant(size_of_a_damaged_frame_is_awaited, "frames are whole", ShellSeeds(STUCK, with_flipped_frames)),
+)
