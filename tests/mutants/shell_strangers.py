@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         end_of_a_replaced_connection_takes_the_new_one_out,
         "connections",
-        ShellSeeds(("Violation: connections",), with_half_open_connections, 10),
+        ShellSeeds(STUCK, with_half_open_connections, 10),
     ),
     Mutant(
         connection_that_is_made_after_the_stop_is_kept,

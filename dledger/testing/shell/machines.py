@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 from prometheus_client import CollectorRegistry
 
 from dledger.config import Address, NodeConfig, Peer
+from dledger.errors import DLedgerError, InvariantBroken
 from dledger.host import Host
 from dledger.log_service import log_services
 from dledger.metrics import NodeMetrics
 from dledger.node import Node
-from dledger.peer_handshake import OldDirectory
 from dledger.testing.checks import STORE_BASE_DIRECTORY
 from dledger.testing.faults import SimulatedCrash, Violation
 from dledger.testing.shell.history import Life
@@ -258,7 +258,7 @@ class NodeMachine:
         if isinstance(error, (StorageFailed, DiskFull)):
             self._world.tally.add(ShellFault.NODE_FAILED)
             self.is_refused = self.hurt is not None
-        elif self.hurt is not None and isinstance(error, (StoreError, OldDirectory)) and self.node_id in str(error):
+        elif self.hurt is not None and _names_directory(error, self.node_id):
             self._world.trace.note(self.node_id, "refuses %s: %s", self.hurt, error)
             self._world.tally.add(ShellFault.REFUSED_BY_NAME)
             self.is_refused = True
@@ -286,6 +286,11 @@ class NodeMachine:
     def is_counted(self) -> bool:
         """Whether a process runs whose voice counts."""
         return self.process is not None and self.process.is_counted
+
+    @property
+    def links_count(self) -> int:
+        """Connections that the process uses."""
+        return 0 if self.process is None else self.process.links_count
 
     @property
     def has_met_all(self) -> bool:
@@ -338,6 +343,12 @@ class NodeMachine:
         self._world.left += process.loop.kill()
         self._world.network.process_ended(self.node_id)
         self._on_down(self)
+
+
+def _names_directory(error: BaseException | None, node_id: str) -> bool:
+    """Say whether a node ended because of its directory, and says which one that is."""
+    is_refusal = isinstance(error, (StoreError, DLedgerError)) and not isinstance(error, InvariantBroken)
+    return is_refusal and node_id in str(error)
 
 
 def _config_of(world: ShellWorld, node_id: str) -> NodeConfig:

@@ -10,7 +10,6 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from dledger.peer_frames import FRAME_HEAD
 from dledger.testing.shell.options import PEER_PORT, ShellFault
 from dledger.testing.shell.sim_streams import RETRANSMISSION_US, SimTransport
 
@@ -22,6 +21,10 @@ if TYPE_CHECKING:
     from dledger.testing.scheduler import Scheduler
     from dledger.testing.shell.options import FaultTally, LinkOptions
     from dledger.testing.shell.sim_loop import SimLoop
+
+
+# Of a frame between peers: its sizes.
+_HEAD_SIZE_BYTES = 8
 
 
 class SimServer:
@@ -162,7 +165,7 @@ class Network:
         self.tally.add(ShellFault.FRAME_FLIPPED)
         arrived = bytearray(data)
         # The first bytes, which tell sizes, as often as all others.
-        end = len(data) if self.random.random() < 0.5 else min(len(data), FRAME_HEAD.size)
+        end = len(data) if self.random.random() < 0.5 else min(len(data), _HEAD_SIZE_BYTES)
         arrived[self.random.randrange(end)] ^= 1 << self.random.randrange(8)
         return bytes(arrived)
 
