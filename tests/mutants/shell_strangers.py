@@ -94,7 +94,7 @@ MUTANTS = (
         connection_that_is_made_after_the_stop_is_kept,
         "a node that stops is silent",
         Tests(
-            "tests/integration/network/test_peer_transport.py"
+            "tests/integration/network/test_stopping_transport.py"
             "::test_connection_that_is_made_after_the_stop_is_ended_and_nobody_is_dialled_back"
         ),
     ),

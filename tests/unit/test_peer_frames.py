@@ -212,24 +212,6 @@ def test_a_frame_with_damaged_sizes_gives_no_message(message: Message, at: int, 
             pytest.fail("a message came out of a frame whose sizes are wrong")
 
 
-@given(messages, st.integers(0, 31))
-def test_a_damaged_size_is_found_before_the_bytes_that_it_announces_are_awaited(message: Message, bit: int) -> None:
-    """Else the frame swallows what follows, heartbeats for an hour, and the connection looks well."""
-    frame = bytearray(joined(message))
-    frame[bit // 8] ^= 1 << bit % 8
-    buffer = FrameBuffer()
-    buffer.accept_messages()
-
-    def receive() -> None:
-        for control, behind in feed(buffer, bytes(frame), random.Random(0)):
-            decode(control, behind)
-        # One that became shorter leaves the rest as the head of the next.
-        feed(buffer, joined(message), random.Random(0))
-
-    with pytest.raises(BadFrame):
-        receive()
-
-
 @given(messages, st.binary(max_size=200), st.data())
 def test_what_has_a_checksum_is_still_checked_for_its_range(
     message: Message, noise: bytes, data: st.DataObject
