@@ -47,7 +47,7 @@ from dledger.types import HardState
 from store.errors import StorageFailed
 from store.mapped_file import MappedFile
 from store.os_files import OsFiles
-from store.os_reading import read_regular
+from store.os_regular import read_regular
 from store.read_only_files import ReadOnlyFile, ReadOnlyFiles
 
 _NAME_DIGITS = 20

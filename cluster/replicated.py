@@ -37,7 +37,7 @@ from dledger.node_parts import Trace
 from dledger.types import Role
 from dledger.v1.log_pb2 import ReadMode
 from store.commit_log import Certainty, Outcome
-from store.derived_data import Progress
+from store.derived_catch_up import Progress
 from store.errors import DiskFull
 from store.files import Files
 from store.message import Host, Message
@@ -146,7 +146,7 @@ class ReplicatedReplica:
         try:
             if self.node.is_running and not self.parts.messages.stop_reason:
                 # The log is read for that. What is committed behind it is dispatched by the next process.
-                self._upkeep.prepare()
+                self._upkeep.prepare_to_end()
                 keeper.flush()
                 is_in_order = True
         except DiskFull as error:

@@ -33,7 +33,7 @@ from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.metrics import NodeMetrics
 from dledger.node import Node
 from dledger.node_parts import Trace
-from store.derived_data import Progress
+from store.derived_catch_up import Progress
 from store.files import Files
 from store.message_store import MessageStore
 from store.queue_ends import QueueEnds

@@ -8,16 +8,17 @@ retention has deleted is gone from queues and index a moment later, some queues 
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 
+from cluster.loaded_queues import LoadedQueues
 from cluster.replicated_state import ReplicatedState
 from commitlog.dledger_commit_log import DLedgerCommitLog
 from commitlog.leadership import Leadership, Readiness
 from dledger.node import Node
 from store.message_store import MessageStore
-from store.queue_ends import QueueEnds
 from store.store_config import MessageStoreConfig
 from store.store_keeper import DerivedKeeper
-from store.store_upkeep import StoreUpkeep
+from store.store_upkeep import TURN_S, StoreUpkeep
 
 
 class ReplicatedUpkeep(StoreUpkeep):
@@ -55,7 +56,7 @@ class ReplicatedUpkeep(StoreUpkeep):
         self._leadership = leadership
         self._machine = machine
         self._on_look = on_look
-        self._prepared: QueueEnds | None = None
+        self._loaded_queues = LoadedQueues(store.derived, log, machine)
         self._snapshot_due_ms = 0
         node.when_changed(self.dispatch_soon)
 
@@ -74,23 +75,25 @@ class ReplicatedUpkeep(StoreUpkeep):
                 # Also of the same entries: queues may have been behind them, and the last but one is kept, too.
                 self._node.ask_snapshot(anew=True)
 
-    def prepare(self) -> None:
+    def prepare(self) -> bool:
         """See `StoreUpkeep.prepare`: follow a log that was begun anew."""
-        loaded = self._machine.loaded
-        if loaded is not None and loaded is not self._prepared:
-            self._prepared = loaded
-            self._log.drop_stranded_files()
-            self.store.derived.drop_surpassed_queues(loaded)
+        return self._loaded_queues.turn(monotonic() + TURN_S)
 
-    def _dispatched(self) -> None:
-        offset = self.store.derived.dispatcher.offset
-        loaded = self._machine.loaded
-        if loaded is not None and offset >= loaded.offset:
-            # Before this node may lead: it would give out offsets anew of which the log says nothing any more.
-            self.store.derived.restore_queue_ends(loaded)
-            self._machine.loaded = None
+    def prepare_to_end(self) -> None:
+        """Do all that must come before the last dispatch.
+
+        Raises:
+            store.errors.DiskFull, StorageFailed: see `MessageStore.dispatch`.
+        """
+        self._loaded_queues.drop_surpassed()
+
+    def _dispatched(self) -> bool:
+        # Before this node may lead: it would give out offsets anew of which the log says nothing any more.
+        if not self._loaded_queues.turn(monotonic() + TURN_S):
+            return False
         self.readiness = self._leadership.look()
         self._on_look()
+        return True
 
     def _is_dispatch_urgent(self) -> bool:
         """Return whether somebody waits: also who is to know that this node leads now, or that another one does."""

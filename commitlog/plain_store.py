@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from commitlog.accepted_damage import accept_more, load_accepted
 from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
-from store.derived_data import Progress
+from store.derived_catch_up import Progress
 from store.files import Files
 from store.message_store import MessageStore
 from store.retention import ClockReading, read_clocks

@@ -12,33 +12,26 @@ Source: RocketMQ `ConsumeQueue`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from enum import Enum
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from store.files import Files
+from store.files import File, Files
 from store.mapped_file_queue import MappedFileQueue, name_of
 from store.message import QueueKey
 from store.pending_units import PendingUnits
+from store.queue_glance import SeenQueue
 from store.queue_unit import BLANK, BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_units
 from store.unit_parts import UnitParts, check_full, used_count
 
 IsMessage = Callable[[QueueKey, int, int, int], bool]
-StoreTimestampOf = Callable[[int, int], int]
 UnitTuple = tuple[int, int, int]
 
 # What stands ready in memory of one queue's blanks; more of them go into files at once.
 _BLANKS_PENDING_BYTES_MAX = 1 << 20
 # Blanks written at once; also bounds what is read at once when blanks are stepped over.
 _CHUNK_COUNT = 1 << 14
-
-
-class Boundary(Enum):
-    """Which message a time stands for (RocketMQ `BoundaryType`)."""
-
-    LOWER = "lower"  # the first message stored at that time or later
-    UPPER = "upper"  # the last message stored at that time or earlier
+_PAGE_SIZE_BYTES = 4096
 
 
 class ConsumeQueue:
@@ -59,6 +52,7 @@ class ConsumeQueue:
     """
 
     __slots__ = (
+        "_first_place",
         "_parts",
         "_pending",
         "_queue",
@@ -76,6 +70,8 @@ class ConsumeQueue:
         self.min_offset = 0
         self.max_offset = 0
         self.max_physical_offset = 0
+        # Where the message of `min_offset` begins in the log; -1: not known.
+        self._first_place = -1
         self._queue = queue
         self._pending = pending
         self._parts = UnitParts(key, queue, pending, names)
@@ -118,8 +114,26 @@ class ConsumeQueue:
         self.min_offset = self._next_message(self.begin_offset)
         return notes
 
+    def take_up(self, files: Sequence[File], seen: SeenQueue, *, is_kept: bool) -> None:
+        """Take up files that a look at their directory has found in order; the result is that of `load`.
+
+        Args:
+            files: in order.
+            seen: what the look has shown.
+            is_kept: `truncate` follows: what was seen serves it, too.
+        """
+        self._queue.take_up(files)
+        self.is_begun = bool(files)
+        self._parts.begin_offset = self.min_offset = seen.begin_offset
+        self.max_offset = seen.max_offset
+        self._first_place = seen.first_place
+        self._parts.newest = seen.newest
+        self._find_last()
+        if not is_kept or not seen.is_newest_whole:
+            self._parts.newest = None
+
     def _find_last(self) -> None:
-        last = self._message_before(self.max_offset)
+        last = self.message_before(self.max_offset)
         self.max_physical_offset = 0
         if last is not None:
             physical_offset, size, _ = self._parts.unit(last)
@@ -172,7 +186,7 @@ class ConsumeQueue:
             queue_offset += len(is_blank)
         return queue_offset
 
-    def _message_before(self, queue_offset: int) -> int | None:
+    def message_before(self, queue_offset: int) -> int | None:
         """Return the last offset before `queue_offset` that is not blank."""
         while queue_offset > self.begin_offset:
             if self._parts.unit(queue_offset - 1)[1] != BLANK_SIZE:
@@ -208,26 +222,38 @@ class ConsumeQueue:
         self.is_begun = True
         units_a_file = self._queue.file_size // UNIT_SIZE
         self._parts.begin_offset = self.max_offset = self.min_offset = queue_offset - queue_offset % units_a_file
+        if self._queue.mapped_files and self.max_offset:
+            # One that was kept when the queue was emptied; it begins at 0.
+            self._queue.remove_all()
         # Also where nothing becomes blank there is to be a file: it says how far the queue has come.
         self._pending.add(self.key, self.max_offset, b"")
         self.fill_gap(queue_offset)
 
     def fill_gap(self, queue_offset: int) -> None:
-        """Make blank what lies between the last unit and `queue_offset`."""
+        """Make blank what lies between the last unit and `queue_offset`.
+
+        Raises:
+            store.errors.DiskFull: it may be longer than it was; call it again.
+        """
         if self.min_offset == self.max_offset:
             self.min_offset = queue_offset
-        while self.max_offset < queue_offset:
-            count = min(_CHUNK_COUNT, queue_offset - self.max_offset)
-            tail_bytes = self._pending.add(self.key, self.max_offset, BLANK * count)
-            self.max_offset += count
-            if tail_bytes >= _BLANKS_PENDING_BYTES_MAX:
+        while True:
+            # Before any are added: each further try on a full disk would add more.
+            if self._parts.pending_bytes() >= _BLANKS_PENDING_BYTES_MAX:
                 self._parts.settle(self.max_offset)
+            if self.max_offset >= queue_offset:
+                return
+            count = min(_CHUNK_COUNT, queue_offset - self.max_offset)
+            self._pending.add(self.key, self.max_offset, BLANK * count)
+            self.max_offset += count
 
     def overwrite(self, queue_offset: int, unit: bytes) -> None:
         """Put another unit in the place of one that is wrong."""
         assert self.begin_offset <= queue_offset < self.max_offset, (queue_offset, self.max_offset)
         self._parts.settle(self.max_offset)
+        self._parts.newest = None
         self._queue.write(queue_offset * UNIT_SIZE, unit)
+        self._first_place = -1
         self._find_last()
 
     # ---------------------------------------------------------------------------------------------------- cutting
@@ -240,28 +266,59 @@ class ConsumeQueue:
 
         Args:
             queue_offset: of the first unit to give up.
-            is_durable: False: the caller syncs what `files` then says is dirty.
+            is_durable: False: the caller syncs what `files` then says is dirty, and a queue that is left without
+                units may keep a file until `remove_unused`.
         """
         assert queue_offset >= self.begin_offset, (queue_offset, self.begin_offset)
         if queue_offset == 0:
-            self.remove_all()
+            if is_durable or len(self._queue.mapped_files) != 1:
+                self.remove_all()
+            else:
+                self._empty()
             return
         self._parts.settle(self.max_offset)
         holder = self._queue.find(queue_offset * UNIT_SIZE)
-        data_end = 0 if holder is None else holder.find_data_end(queue_offset * UNIT_SIZE)
+        data_end = 0 if holder is None else self._parts.data_end(holder, queue_offset * UNIT_SIZE)
         self._queue.truncate(queue_offset * UNIT_SIZE, data_end, is_durable=is_durable)
         if holder is not None and not is_durable:
             # Also where nothing was left to overwrite: zeros that a process before has written may not be durable.
             self._queue.mark_dirty(holder)
         self.max_offset = queue_offset
-        self.min_offset = min(self.min_offset, queue_offset)
+        if self.min_offset >= queue_offset:
+            self.min_offset = queue_offset
+            self._first_place = -1
         self._find_last()
+        self._parts.newest = None
+
+    def _empty(self) -> None:
+        """Overwrite all units of the only file. The queue is as new, but for that file: see `remove_unused`."""
+        (file,) = self._queue.mapped_files
+        # Whole pages: of a part of one the system would have to read the other part first.
+        data_end = min(-(-self._parts.data_end(file, 0) // _PAGE_SIZE_BYTES) * _PAGE_SIZE_BYTES, file.end_offset)
+        self._queue.truncate(0, data_end, is_durable=False)
+        self._queue.mark_dirty(file)
+        self._pending.drop(self.key, self._queue.directory)
+        self._be_new()
+
+    def remove_unused(self) -> None:
+        """Remove, durably, the file that was kept when the queue was emptied, if nothing was appended since.
+
+        To make a file again takes longer than to overwrite it, and after a crash thousands of queues may be emptied and
+        filled again.
+        """
+        if not self.is_begun and self._queue.mapped_files:
+            self.remove_all()
 
     def remove_all(self) -> None:
         """Remove all files; the queue is then as new."""
         self._pending.drop(self.key, self._queue.directory)
         self._queue.attach(self.begin_offset * UNIT_SIZE, (self.max_offset + 1) * UNIT_SIZE)
         self._queue.remove_all()
+        self._be_new()
+
+    def _be_new(self) -> None:
+        self._parts.newest = None
+        self._first_place = -1
         self.is_begun = False
         self._parts.begin_offset = self.min_offset = self.max_offset = self.max_physical_offset = 0
 
@@ -280,39 +337,28 @@ class ConsumeQueue:
         self._parts.settle(self.max_offset)
         if not self._queue.mapped_files:
             return
-        end = self._sound_end(physical_offset)
+        end = self._parts.sound_end(physical_offset)
         self.max_offset = end
-        last = self._message_before(end)
+        last = self.message_before(end)
         if is_message is not None and last is not None and not is_message(self.key, last, *self._parts.unit(last)[:2]):
-            last = self._message_before(last)
+            last = self.message_before(last)
         # Blanks behind the last message belong to one that is given up; those before the first one stay, for they say
         # how far the queue had come.
         self.cut(end if last is None else last + 1, is_durable=is_durable)
 
     def is_last_unit(self, is_message: IsMessage) -> bool:
         """Return whether the log has the message of the last unit (`truncate` says how it is asked)."""
-        last = self._message_before(self.max_offset)
+        last = self.message_before(self.max_offset)
         return last is None or is_message(self.key, last, *self._parts.unit(last)[:2])
-
-    def _sound_end(self, physical_offset: int) -> int:
-        """Return the offset behind the units that are sound and point below `physical_offset`."""
-        files = self._queue.mapped_files
-        for file in reversed(files):
-            begin = file.begin_offset // UNIT_SIZE
-            first, size, _ = UNIT.unpack_from(file.view(), 0)
-            if file is files[0] or (0 <= first < physical_offset and 0 < size < BLANK_SIZE):
-                data_end = file.find_data_end(file.begin_offset)
-                units = decode_units(file.view(), 0, -(-(data_end - file.begin_offset) // UNIT_SIZE))
-                is_above = units.physical_offsets >= physical_offset
-                below = int(is_above.argmax()) if is_above.any() else len(is_above)
-                return begin + min(below, units.sound_count())
-        return self.begin_offset
 
     def expire(self, log_begin: int) -> None:
         """Delete files of which no message is in the log any more, and set `min_offset` to the first that is.
 
         The last file stays, so that `max_offset` is not forgotten.
         """
+        in_first_file = (self.min_offset - self.begin_offset) * UNIT_SIZE < self._queue.file_size
+        if self._first_place >= log_begin and in_first_file:
+            return
         if (self.max_offset - self.begin_offset) * UNIT_SIZE > self._queue.file_size:
             tails = self._pending.tails_of(self.key)
             files_end = tails[0].begin_offset if tails else self.max_offset
@@ -320,7 +366,7 @@ class ConsumeQueue:
         files = self._queue.mapped_files
         expired_end = self.begin_offset * UNIT_SIZE
         for file in files[:-1]:
-            last = self._message_before(file.end_offset // UNIT_SIZE)
+            last = self.message_before(file.end_offset // UNIT_SIZE)
             if last is not None and self._parts.unit(last)[0] >= log_begin:
                 break
             expired_end = file.end_offset
@@ -329,12 +375,13 @@ class ConsumeQueue:
         if expired_end > self.begin_offset * UNIT_SIZE:
             self._parts.begin_offset = expired_end // UNIT_SIZE
         self.min_offset = self.first_offset_from(log_begin)
+        self._first_place = self._parts.unit(self.min_offset)[0] if self.min_offset < self.max_offset else -1
 
     def first_offset_from(self, log_begin: int) -> int:
         """Return the first offset whose message begins at or behind `log_begin`, blanks aside."""
-        return self._search(lambda physical_offset, _: physical_offset >= log_begin, self.begin_offset)
+        return self.search(lambda physical_offset, _: physical_offset >= log_begin, self.begin_offset)
 
-    def _search(self, is_behind: Callable[[int, int], bool], begin: int) -> int:
+    def search(self, is_behind: Callable[[int, int], bool], begin: int) -> int:
         """Return the first offset from `begin` on whose (physical offset, size) `is_behind`; `max_offset` if none.
 
         `is_behind` must be false up to some message and true from there on. A blank counts as the message behind it.
@@ -348,22 +395,3 @@ class ConsumeQueue:
             else:
                 low = at + 1
         return self._next_message(low)
-
-    # ------------------------------------------------------------------------------------------------------ times
-
-    def offset_by_time(self, timestamp: int, boundary: Boundary, store_timestamp_of: StoreTimestampOf) -> int:
-        """Return the queue offset that a time stands for.
-
-        Args:
-            timestamp: milliseconds since 1970.
-            boundary: LOWER: the first message that is not older, `max_offset` if all are older. UPPER: the last one
-                that is not newer, `min_offset` if all are newer.
-            store_timestamp_of: called with (physical offset, size) of a message.
-
-        Source: RocketMQ `ConsumeQueue.getOffsetInQueueByTime`.
-        """
-        if boundary is Boundary.LOWER:
-            return self._search(lambda *place: store_timestamp_of(*place) >= timestamp, self.min_offset)
-        newer = self._search(lambda *place: store_timestamp_of(*place) > timestamp, self.min_offset)
-        older = self._message_before(newer)
-        return self.min_offset if older is None else max(older, self.min_offset)

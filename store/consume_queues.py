@@ -8,20 +8,20 @@ Source: RocketMQ `ConsumeQueueStore`, `FlushConsumeQueueService`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from crc32c import crc32c
 
 from store.consume_queue import ConsumeQueue, IsMessage
 from store.descriptors import queue_files_max
 from store.dispatch_batch import DispatchBatch
-from store.errors import CorruptData, MissingFile, StoreError, WrongFileSize
 from store.file_pool import FilePool
 from store.files import Files
 from store.flush_ticket import Dispatched, FlushProgress
 from store.mapped_file_queue import MappedFileQueue
-from store.message import QueueKey
+from store.message import QUEUE_ID_MAX, QueueKey
 from store.pending_units import PENDING_BYTES_MAX, PendingUnits
+from store.queue_loading import OnDamage, QueueLoading
 from store.queue_rows import Rows, rows_by_queue
 from store.queue_unit import UNIT_SIZE
 from store.sync_tickets import flush_all
@@ -29,12 +29,8 @@ from store.topics import is_storable_topic
 from store.unit_placement import Misplaced, place
 from store.unit_writer import UnitsTicket, UnitWriter
 
-# Hears of a queue whose files are damaged.
-OnDamage = Callable[[QueueKey], None]
-
 DIRECTORY = "consumequeue"
 FILE_SIZE_BYTES = 300_000 * UNIT_SIZE
-_QUEUE_ID_MAX = (1 << 31) - 1
 _PAGE_SIZE_BYTES = 4096
 # One of so many files that may be open is for writing.
 _WRITING_PART = 4
@@ -80,10 +76,11 @@ class ConsumeQueues:
 
     # ----------------------------------------------------------------------------------------------------- queues
 
-    def load(self, on_damage: OnDamage | None = None) -> list[str]:
+    def load(self, on_damage: OnDamage | None = None, *, is_truncated_next: bool = False) -> list[str]:
         """Open all queues that are there, as they were closed in order; after a crash `truncate` must follow.
 
         Args:
+            is_truncated_next: it will: nothing is believed to be on the disk that is only in the system's memory.
             on_damage: called with a queue before its files are removed, because they cannot be those of a queue; that
                 queue is then empty, and to be built again from the log. None: the error is raised instead.
 
@@ -94,53 +91,16 @@ class ConsumeQueues:
             store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see `ConsumeQueue.load`.
         """
         assert not self._queues
-        notes: list[str] = []
-        for topic in self._files.list_directory(self._directory):
-            path = f"{self._directory}/{topic}"
-            if not is_storable_topic(topic) or not self._files.is_directory(path):
-                notes.append(f"{path}: not the directory of a topic; it is left alone")
-                continue
-            for name in self._files.list_directory(path):
-                queue_id = _queue_id(name)
-                if queue_id is None or not self._files.is_directory(f"{path}/{name}"):
-                    notes.append(f"{path}/{name}: not the directory of a queue; it is left alone")
-                    continue
-                notes += self._load_queue(QueueKey(topic, queue_id), on_damage)
-        return notes
-
-    def _load_queue(self, key: QueueKey, on_damage: OnDamage | None) -> list[str]:
-        """Open one queue, or remove its damaged files."""
-        queue = self._add(key)
-        try:
-            return queue.load()
-        except (MissingFile, CorruptData, WrongFileSize) as error:
-            if on_damage is None or (isinstance(error, WrongFileSize) and not self._is_damage(error)):
-                raise
-            queue.files.close()
-            on_damage(key)
-            directory = self.path(key)
-            for name in reversed(self._files.list_directory(directory)):
-                self._files.remove(f"{directory}/{name}")
-            self._files.sync_directory(directory)
-            self._add(key)
-            return [f"{_fault_of(error)}; the queue is built again from the log"]
-
-    def _is_damage(self, error: WrongFileSize) -> bool:
-        """Return whether a file has a wrong size by itself, and not because the store was written with another one."""
-        if error.found_bytes % UNIT_SIZE or not error.found_bytes:
-            return True
-        paths = (
-            f"{self._directory}/{topic}/{queue_id}/{name}"
-            for topic in self._files.list_directory(self._directory)
-            for queue_id in self._files.list_directory(f"{self._directory}/{topic}")
-            for name in self._files.list_directory(f"{self._directory}/{topic}/{queue_id}")
+        loading = QueueLoading(
+            self._files,
+            self._pool,
+            self._directory,
+            self._file_size,
+            self._add,
+            on_damage,
+            is_truncated_next=is_truncated_next,
         )
-        return any(self._size_of(path) == self._file_size for path in paths)
-
-    def _size_of(self, path: str) -> int:
-        file = self._files.open(path)
-        file.close()
-        return file.size
+        return loading.run()
 
     def get(self, key: QueueKey) -> ConsumeQueue | None:
         """Return a queue, if there is one."""
@@ -224,7 +184,7 @@ class ConsumeQueues:
 
     def _make(self, key: QueueKey) -> ConsumeQueue | None:
         """Make a queue; None when there can be no such queue."""
-        if not is_storable_topic(key.topic) or not 0 <= key.queue_id <= _QUEUE_ID_MAX:
+        if not is_storable_topic(key.topic) or not 0 <= key.queue_id <= QUEUE_ID_MAX:
             return None
         return self._add(key)
 
@@ -232,6 +192,11 @@ class ConsumeQueues:
     def pending_bytes(self) -> int:
         """Bytes of units that wait to be written."""
         return self._pending.size_bytes
+
+    @property
+    def pending_count(self) -> int:
+        """Queues with units that wait to be written."""
+        return self._pending.filling_count
 
     @property
     def is_full(self) -> bool:
@@ -242,8 +207,10 @@ class ConsumeQueues:
         """Return the offset behind the last unit of each queue."""
         return {key: queue.max_offset for key, queue in self._queues.items()}
 
-    def drop_surpassed(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> None:
+    def drop_surpassed_in_steps(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> Iterator[None]:
         """Remove the files of queues that end before the offset given for them, and point to expired messages only.
+
+        One queue a step, which may take milliseconds.
 
         Raises:
             store.errors.StorageFailed: the node must stop.
@@ -252,9 +219,12 @@ class ConsumeQueues:
             queue = self._queues.get(key)
             if queue is not None and queue.max_offset < next_offset and queue.max_physical_offset <= log_begin:
                 queue.remove_all()
+                yield
 
-    def extend(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> None:
+    def extend_in_steps(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> Iterator[None]:
         """Let no queue end before the offset given for it: blank units stand for messages that expired.
+
+        One queue a step. Between steps the caller must look at `is_full`, and flush first.
 
         Args:
             next_offsets: by queue.
@@ -274,6 +244,7 @@ class ConsumeQueues:
                 queue.begin_at(next_offset)
             else:
                 queue.fill_gap(next_offset)
+            yield
 
     # ---------------------------------------------------------------------------------------------------- cutting
 
@@ -283,12 +254,21 @@ class ConsumeQueues:
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
+        with self._pool.synced_later():
+            for queue in self._queues.values():
+                queue.truncate(physical_offset, is_message, is_durable=False)
+            # All at once, for there may be thousands, and also what an earlier process has written and this one has
+            # nothing to change about: it counts as durable from now on.
+            self._files.sync_tree(self._directory)
         for queue in self._queues.values():
-            queue.truncate(physical_offset, is_message, is_durable=False)
-        # All at once: a store may have thousands.
-        self._pool.sync_all([file for queue in self._queues.values() for file in queue.files.take_dirty()], ())
+            queue.files.take_dirty()
         self._dispatched = min(self._dispatched, Dispatched(physical_offset))
         self._progress.cut(self._dispatched)
+
+    def remove_unused(self) -> None:
+        """Remove the files that `truncate` has left to queues without units, durably."""
+        for queue in self._queues.values():
+            queue.remove_unused()
 
     def expire(self, log_begin: int) -> None:
         """Let the queues follow the log's begin: files go of which no message is left, `min_offset` is set."""
@@ -373,16 +353,3 @@ class ConsumeQueues:
             queue.files.close()
         self._queues.clear()
         self._writer.close()
-
-
-def _fault_of(error: StoreError) -> str:
-    """Return what an error found, without its advice, which does not fit where the log has everything."""
-    return str(error).partition(". ")[0]
-
-
-def _queue_id(name: str) -> int | None:
-    """Return the number that a directory's name stands for."""
-    if not (name.isascii() and name.isdigit() and len(name) <= len(str(_QUEUE_ID_MAX))):
-        return None
-    queue_id = int(name)
-    return queue_id if str(queue_id) == name and queue_id <= _QUEUE_ID_MAX else None

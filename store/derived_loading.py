@@ -29,7 +29,7 @@ def load_queues(
         lost.add(key)
 
     queues = ConsumeQueues(files, root, config.mapped_file_size_consume_queue)
-    return queues, lost, queues.load(on_damage)
+    return queues, lost, queues.load(on_damage, is_truncated_next=not last.is_clean)
 
 
 def load_index(

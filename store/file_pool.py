@@ -8,7 +8,8 @@ milliseconds, and happens only when more files than the pool may hold are writte
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from store.descriptors import RESERVE
 from store.errors import OutOfDescriptors
@@ -26,11 +27,11 @@ class PooledFile:
 
     __slots__ = ("_file", "_pool", "_synced_count", "_written_count", "path", "size")
 
-    def __init__(self, pool: FilePool, path: str, file: File) -> None:
+    def __init__(self, pool: FilePool, path: str, size: int, file: File | None = None) -> None:
         self.path = path
-        self.size = file.size
+        self.size = size
         self._pool = pool
-        self._file: File | None = file
+        self._file = file
         self._written_count = 0
         self._synced_count = 0
 
@@ -108,12 +109,13 @@ class PooledFile:
 class FilePool:
     """`QueueFiles` that keeps at most `open_files_max` files open at a time."""
 
-    __slots__ = ("_files", "_open", "_open_files_max")
+    __slots__ = ("_files", "_is_synced_later", "_open", "_open_files_max")
 
     def __init__(self, files: QueueFiles, open_files_max: int) -> None:
         assert open_files_max > 0, open_files_max
         self._files = files
         self._open_files_max = open_files_max
+        self._is_synced_later = False
         # By identity, the one used longest ago first.
         self._open: OrderedDict[int, PooledFile] = OrderedDict()
 
@@ -133,11 +135,16 @@ class FilePool:
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> PooledFile:
         """See `Files.create`."""
         file = self._with_room(lambda: self._files.create(path, size, is_sparse=is_sparse))
-        return self._admit(PooledFile(self, path, file))
+        return self._admit(PooledFile(self, path, size, file))
 
     def open(self, path: str) -> PooledFile:
         """See `Files.open`."""
-        return self._admit(PooledFile(self, path, self._with_room(lambda: self._open_file(path))))
+        file = self._with_room(lambda: self._open_file(path))
+        return self._admit(PooledFile(self, path, file.size, file))
+
+    def resting(self, path: str, size: int) -> PooledFile:
+        """Return a file that is there and has this size; it opens itself when it is used."""
+        return PooledFile(self, path, size)
 
     def remove(self, path: str) -> None:
         """See `Files.remove`."""
@@ -150,6 +157,15 @@ class FilePool:
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
         """See `Files.sync_all`."""
         self._files.sync_all(files, directories)
+
+    @contextmanager
+    def synced_later(self) -> Iterator[None]:
+        """Close files without a sync meanwhile: the caller syncs the whole directory tree before he leaves."""
+        self._is_synced_later = True
+        try:
+            yield
+        finally:
+            self._is_synced_later = False
 
     def reopen(self, pooled: PooledFile) -> File:
         """Open a file that rests."""
@@ -196,6 +212,7 @@ class FilePool:
     def _let_rest(self, count: int) -> None:
         """Close the files that were not used for longest."""
         oldest = [self._open.popitem(last=False)[1] for _ in range(count)]
-        self._files.sync_all([file for file in oldest if file.has_unsynced], ())
+        if not self._is_synced_later:
+            self._files.sync_all([file for file in oldest if file.has_unsynced], ())
         for file in oldest:
             file.rest()

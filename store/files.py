@@ -9,11 +9,31 @@ middle; a rename is atomic; a name is durable once its directory is synced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 # What a replaced file needs at most unless its owner says otherwise: one block.
 SMALL_FILE_SIZE_BYTES = 4096
+# So much of a file's begin, and of the end of its data, one look shows.
+GLANCE_SIZE_BYTES = 4096
+
+
+class FileGlance(NamedTuple):
+    """What one look at a file shows.
+
+    Attributes:
+        name: in its directory.
+        size: bytes; -1: it is no file.
+        ranges: see `File.data_ranges`, from 0 on.
+        head: its first bytes.
+        tail: the last bytes before the end of its last range.
+    """
+
+    name: str
+    size: int
+    ranges: Sequence[tuple[int, int]] = ()
+    head: bytes = b""
+    tail: bytes = b""
 
 
 class File(Protocol):
@@ -142,6 +162,23 @@ class Files(Protocol):
         """Return the names in `path`, sorted; none when there is no such directory."""
         ...
 
+    def list_entries(self, path: str) -> list[tuple[str, bool]]:
+        """Return the names in `path`, sorted, each with whether it is a directory; none without such a directory."""
+        ...
+
+    def glance(self, directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
+        """Look at all files of many directories, and yield what each directory has, in the order of their names.
+
+        Nothing stays open and nothing is mapped, and several directories are looked at together: a thousand take some
+        ten milliseconds.
+
+        Args:
+            directories: paths; one that does not exist has no files.
+            is_cache_trusted: False: what the system keeps in memory of the files, and has not to write any more, is
+                read from the disk again, as `open` does.
+        """
+        ...
+
     def exists(self, path: str) -> bool:
         """Return whether there is a file or directory of this name."""
         ...
@@ -228,6 +265,16 @@ class Files(Protocol):
 
         Raises:
             StorageFailed: one of them could not be synced; all others have ended.
+        """
+        ...
+
+    def sync_tree(self, path: str) -> None:
+        """Make durable all that is in and below the directory `path`: contents and names, whoever wrote them.
+
+        For thousands of files: it may also wait for what other programs have written to the same file system.
+
+        Raises:
+            StorageFailed: something of it may not be durable; the node must stop.
         """
         ...
 

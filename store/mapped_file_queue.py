@@ -126,6 +126,13 @@ class MappedFileQueue:
             notes.append(f"{file.path}: removed; a crash cut its creation short at {file.file.size} bytes")
         return notes
 
+    def take_up(self, files: Sequence[File]) -> None:
+        """Take up the files of the directory as they were found: all of them, whole, in order, without a gap."""
+        assert not self._mapped_files
+        self._has_new_name = self._is_sparse
+        for file in files:
+            self._mapped_files.append(MappedFile(file, int(file.path[-_NAME_DIGITS:]), is_allocated=False))
+
     def attach(self, begin: int, end: int) -> None:
         """Open the files of `[begin, end)` that somebody else has made behind those that are known, as far as they are.
 
@@ -229,8 +236,7 @@ class MappedFileQueue:
         """
         self._settle_next()
         while len(self._mapped_files) > 1 and self._mapped_files[-1].begin_offset >= offset:
-            file = self._mapped_files.pop()
-            self._drop(file)
+            self._drop(self._mapped_files.pop())
         self._reserved_end = min(self._reserved_end, self.end_offset)
         holder = self.find(offset)
         if holder is None:

@@ -15,6 +15,8 @@ KEYS = "KEYS"
 UNIQUE_KEY = "UNIQ_KEY"
 DELAY = "DELAY"
 
+QUEUE_ID_MAX = (1 << 31) - 1
+
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 

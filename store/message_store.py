@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from store.commit_log import Certainty, CommitLog, Outcome, PendingAppend, PutStatus
-from store.consume_queue import Boundary
 from store.dedupe import DedupeWindow
-from store.derived_data import DerivedData, DerivedTicket, Progress
+from store.derived_catch_up import Progress
+from store.derived_data import DerivedData, DerivedTicket
 from store.derived_recovery import LastState
 from store.errors import DiskFull, IllegalMessage, IllegalRequest, StorageFailed, StoreStopped
 from store.files import Files
@@ -30,6 +30,7 @@ from store.message import Message, QueueKey, StoredMessage
 from store.message_query import FOREVER_MS, MessageQuery, QueryResult
 from store.message_waiters import MessageWaiters, Waiter
 from store.queue_offsets import QueueOffsets
+from store.queue_times import Boundary, offset_by_time
 from store.store_config import MessageStoreConfig
 from store.sys_flag import INNER_BATCH
 from store.tag_filter import TagFilter
@@ -224,14 +225,14 @@ class MessageStore:
         return 0 if queue is None else queue.max_offset
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Return the queue offset that a time (milliseconds since 1970) stands for; see `ConsumeQueue.offset_by_time`.
+        """Return the queue offset that a time (milliseconds since 1970) stands for; see `store.queue_times`.
 
         0 when there is no such queue.
         """
         queue = self._derived.queues.get(_queue_key(topic, queue_id))
         if queue is None:
             return 0
-        return queue.offset_by_time(timestamp, boundary, self._store_timestamp_at)
+        return offset_by_time(queue, timestamp, boundary, self._store_timestamp_at)
 
     def earliest_message_time(self, topic: str, queue_id: int) -> int:
         """Return the store timestamp of the first message of a queue that is still there; -1 when there is none."""

@@ -17,7 +17,9 @@ from pathlib import Path
 from store.descriptors import with_descriptor
 from store.errors import DirectoryLocked, DiskFull, ForeignFile, StorageFailed
 from store.files import SMALL_FILE_SIZE_BYTES, File
-from store.os_reading import OsFileMap, OsReading, data_ranges, open_regular
+from store.os_reading import OsFileMap, OsReading
+from store.os_regular import data_ranges, open_regular
+from store.os_tree_sync import sync_path, sync_tree
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 # A removed file of 1 GiB takes 0.3 s to free: too long for a thread that sends heartbeats.
@@ -234,13 +236,7 @@ class OsFiles(OsReading):
 
     def sync_directory(self, path: str) -> None:
         """See `Files.sync_directory`."""
-        descriptor = _open(path or ".", os.O_RDONLY | os.O_DIRECTORY, "open")
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            raise StorageFailed(path, "sync", error) from error
-        finally:
-            os.close(descriptor)
+        sync_path(path or ".", os.O_RDONLY | os.O_DIRECTORY)
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
         """See `Files.sync_all`."""
@@ -255,6 +251,10 @@ class OsFiles(OsReading):
             syncing = [threads.submit(work) for work in works]
         for sync in syncing:
             sync.result()
+
+    def sync_tree(self, path: str) -> None:
+        """See `Files.sync_tree`."""
+        sync_tree(path)
 
     def disk_used_ratio(self, path: str) -> float:
         """See `Files.disk_used_ratio`. What is reserved for root counts neither as used nor as usable."""

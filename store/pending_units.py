@@ -71,6 +71,11 @@ class PendingUnits:
         return not self._filling
 
     @property
+    def filling_count(self) -> int:
+        """Of how many queues units wait to be written."""
+        return len(self._filling)
+
+    @property
     def is_writing(self) -> bool:
         """Whether tails are handed out to be written."""
         return self._writing is not None
@@ -83,15 +88,14 @@ class PendingUnits:
             return () if filling is None else (filling,)
         return (writing,) if filling is None else (writing, filling)
 
-    def add(self, key: QueueKey, queue_offset: int, units: bytes | memoryview) -> int:
-        """Add units behind the last one of a queue, which is before `queue_offset`; return the bytes of its tail."""
+    def add(self, key: QueueKey, queue_offset: int, units: bytes | memoryview) -> None:
+        """Add units after the last one of a queue, which is before `queue_offset`."""
         tail = self._filling.get(key)
         if tail is None:
             tail = self._filling[key] = Tail(queue_offset)
         assert tail.end_offset == queue_offset, (key, tail.begin_offset, len(tail.data), queue_offset)
         tail.data += units
         self.size_bytes += len(units)
-        return len(tail.data)
 
     def begin_writing(self, size_bytes_min: int = 0) -> dict[QueueKey, Tail]:
         """Hand out the tails that are at least so long; further units go into others. `end_writing` must follow."""

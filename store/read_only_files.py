@@ -10,7 +10,8 @@ from typing import NoReturn
 
 from store.errors import StorageFailed
 from store.files import SMALL_FILE_SIZE_BYTES, File, Files
-from store.os_reading import OsFileMap, OsReading, data_ranges, open_regular
+from store.os_reading import OsFileMap, OsReading
+from store.os_regular import data_ranges, open_regular
 
 # Files that are mapped at a time; a map keeps no descriptor.
 _OPEN_FILES_MAX = 256
@@ -129,6 +130,10 @@ class ReadOnlyFiles(OsReading):
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> NoReturn:
         """Refuse."""
         raise AssertionError(f"only for looking: nothing to sync in {len(files)} files of {directories}")
+
+    def sync_tree(self, path: str) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: nothing to sync below {path}")
 
     def disk_used_ratio(self, path: str) -> NoReturn:
         """Refuse."""

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 _TICK_S = 0.05
 # After so long others of the loop get their turn.
-_TURN_S = 0.005
+TURN_S = 0.005
 # So long, and so much of it, what nobody waits for is left to gather: a turn of dispatch costs a millisecond, and in
 # small pieces it would take as long as all else. Reads that confirm what they see have it dispatched themselves.
 _DISPATCH_PACE_S = 0.1
@@ -145,15 +145,17 @@ class StoreUpkeep:
             store.errors.StorageFailed: the store must stop.
         """
 
-    def prepare(self) -> None:
-        """Do what must come before the next dispatch.
+    def prepare(self) -> bool:
+        """Do a bounded part of what must come before the next dispatch; return whether that is all.
 
         Raises:
             store.errors.StorageFailed: the store must stop.
         """
+        return True
 
-    def _dispatched(self) -> None:
-        """Take note that some of the log, or none, was dispatched."""
+    def _dispatched(self) -> bool:
+        """Take note that some of the log, or none, was dispatched; return whether it may be read and nothing is due."""
+        return True
 
     def _is_dispatch_urgent(self) -> bool:
         """Return whether somebody must not wait for what may be read further."""
@@ -257,11 +259,14 @@ class StoreUpkeep:
         if not self._is_running or self.store.derived.queues.is_full:
             return
         try:
-            self.prepare()
+            if not self.prepare():
+                self._dispatching.at_once()
+                return
             is_more = self.store.dispatch_turn()
-            self._dispatched()
-            self._tell_awaiting()
-            if is_more:
+            is_done = self._dispatched()
+            if is_done:
+                self._tell_awaiting()
+            if is_more or not is_done:
                 self._dispatching.at_once()
             if self._is_held_up:
                 self._is_held_up = False
@@ -297,7 +302,7 @@ class StoreUpkeep:
         """Let some queues follow the log, and go on in the next turn: a leader must not be held up for all of them."""
         if not self._is_running:
             return
-        turn_end_s = monotonic() + _TURN_S
+        turn_end_s = monotonic() + TURN_S
         try:
             for _ in self._expiring or ():
                 if monotonic() >= turn_end_s:

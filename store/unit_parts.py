@@ -12,8 +12,8 @@ from store.files import Files
 from store.mapped_file import MappedFile
 from store.mapped_file_queue import MappedFileQueue
 from store.message import QueueKey
-from store.pending_units import PendingUnits
-from store.queue_unit import UNIT, UNIT_SIZE
+from store.pending_units import PendingUnits, Tail
+from store.queue_unit import BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_units
 
 UnitTuple = tuple[int, int, int]
 
@@ -29,12 +29,15 @@ class UnitParts:
 
     Attributes:
         begin_offset: the queue offset at which its first file begins.
+        newest: the units at the end of its files, as they were found when the queue was loaded; None: look into the
+            files. Kept while a store is opened only.
     """
 
-    __slots__ = ("_key", "_names", "_pending", "_queue", "begin_offset")
+    __slots__ = ("_key", "_names", "_pending", "_queue", "begin_offset", "newest")
 
     def __init__(self, key: QueueKey, queue: MappedFileQueue, pending: PendingUnits, names: Files) -> None:
         self.begin_offset = 0
+        self.newest: Tail | None = None
         self._key = key
         self._queue = queue
         self._pending = pending
@@ -46,6 +49,10 @@ class UnitParts:
             return
         tails = self._pending.tails_of(self._key)
         files_end = min(end, tails[0].begin_offset) if tails else end
+        newest = self.newest
+        if newest is not None and newest.begin_offset <= begin < files_end <= newest.end_offset:
+            yield memoryview(newest.data), (begin - newest.begin_offset) * UNIT_SIZE, files_end - begin
+            begin = files_end
         while begin < files_end:
             file = self._file_of(begin)
             upto = min(files_end, file.end_offset // UNIT_SIZE)
@@ -66,6 +73,10 @@ class UnitParts:
             if tail.begin_offset <= queue_offset < tail.end_offset:
                 unit = UNIT.unpack_from(tail.data, (queue_offset - tail.begin_offset) * UNIT_SIZE)
                 return unit
+        newest = self.newest
+        if newest is not None and newest.begin_offset <= queue_offset < newest.end_offset:
+            unit = UNIT.unpack_from(newest.data, (queue_offset - newest.begin_offset) * UNIT_SIZE)
+            return unit
         file = self._file_of(queue_offset)
         unit = UNIT.unpack_from(file.view(), queue_offset * UNIT_SIZE - file.begin_offset)
         return unit
@@ -105,7 +116,40 @@ class UnitParts:
         else:
             self._queue.attach(begin, max_offset * UNIT_SIZE + 1)
 
+    def _units_of(self, file: MappedFile) -> Units:
+        """Return all units of a file that are not zero, and zeros between them; tails aside."""
+        newest = self.newest
+        if newest is not None and newest.begin_offset * UNIT_SIZE == file.begin_offset:
+            return decode_units(memoryview(newest.data), 0, len(newest.data) // UNIT_SIZE)
+        data_size = file.find_data_end(file.begin_offset) - file.begin_offset
+        return decode_units(file.view(), 0, -(-data_size // UNIT_SIZE))
+
+    def sound_end(self, physical_offset: int) -> int:
+        """Return the queue offset behind the units that are sound and point below `physical_offset`; tails aside."""
+        files = self._queue.mapped_files
+        for file in reversed(files):
+            begin = file.begin_offset // UNIT_SIZE
+            first, size, _ = self.unit(begin)
+            if file is files[0] or (0 <= first < physical_offset and 0 < size < BLANK_SIZE):
+                units = self._units_of(file)
+                is_above = units.physical_offsets >= physical_offset
+                below = int(is_above.argmax()) if is_above.any() else len(is_above)
+                return begin + min(below, units.sound_count())
+        return self.begin_offset
+
+    def data_end(self, file: MappedFile, offset: int) -> int:
+        """Return where the data of a file ends, `offset` or after it; tails aside. Bytes from the queue's origin."""
+        newest = self.newest
+        if newest is not None and newest.begin_offset * UNIT_SIZE == file.begin_offset:
+            return max(offset, file.begin_offset + len(newest.data.rstrip(b"\0")))
+        return file.find_data_end(offset)
+
+    def pending_bytes(self) -> int:
+        """Return how many bytes of this queue wait to be written."""
+        return sum(len(tail.data) for tail in self._pending.tails_of(self._key))
+
     def _write(self, queue_offset: int, units: bytes | memoryview) -> None:
+        self.newest = None
         queue, offset = self._queue, queue_offset * UNIT_SIZE
         size = len(units)
         queue.reserve(offset, offset + (size or UNIT_SIZE))

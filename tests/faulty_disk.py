@@ -62,6 +62,12 @@ class FaultyDisk:
     def is_full(self, is_full):
         self.files_left = 0 if is_full else math.inf
 
+    def sync_tree(self, path):
+        self.counts["sync_tree"] += 1
+        if self.is_broken and self.broken_part in f"{path}/":
+            raise StorageFailed(path, "sync", OSError(5, "Input/output error"))
+        self._files.sync_tree(path)
+
     def disk_used_ratio(self, path):
         return self._files.disk_used_ratio(path) if self.used_ratio is None else self.used_ratio
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import errno
 import posixpath
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from dledger.testing.crash_point import CrashPoint
 from dledger.testing.faults import Fault, SimulatedCrash
-from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, Directory, SimDisk
+from dledger.testing.sim_disk import Directory, SimDisk
+from dledger.testing.sim_file import SimFile, SimLock, io_error
 from dledger.testing.sim_inode import Inode
 from store.errors import DirectoryLocked, DiskFull, StorageFailed
-from store.files import SMALL_FILE_SIZE_BYTES, File
+from store.files import GLANCE_SIZE_BYTES, SMALL_FILE_SIZE_BYTES, File, FileGlance
 
 if TYPE_CHECKING:
     from random import Random
@@ -26,94 +27,6 @@ if TYPE_CHECKING:
 
 # (path, file, writes it had when the sync began): what a sync under way will have made durable when it ends.
 SyncedWrites = list[tuple[str, Inode, int]]
-
-
-class SimFile:
-    """An open file: `store.files.File`."""
-
-    __slots__ = ("_files", "_inode", "_view", "path", "size")
-
-    def __init__(self, files: SimFiles, path: str, inode: Inode) -> None:
-        self.path = path
-        self.size = len(inode.cache)
-        self._files = files
-        self._inode = inode
-        self._view = memoryview(inode.cache).toreadonly()
-
-    def write(self, data: bytes | memoryview, position: int) -> None:
-        """Write into the page cache; a process that dies here leaves any prefix that ends with a sector."""
-        content = bytes(data)
-        files = self._files
-        if files.crash_point.reach():
-            reached = position + files.random.randint(0, len(content))
-            if reached < position + len(content):
-                reached -= reached % SECTOR_SIZE_BYTES
-            self._inode.write(content[: max(0, reached - position)], position)
-            raise SimulatedCrash
-        if files.is_write_refused():
-            reached = position + files.random.randint(0, len(content))
-            self._inode.write(content[: max(0, reached - reached % SECTOR_SIZE_BYTES - position)], position)
-            raise StorageFailed(self.path, "write", _io_error())
-        self._inode.write(content, position)
-        if files.clock is not None:
-            self._inode.modified_us = files.clock.wall_us()
-
-    def read(self, position: int, size: int) -> bytes:
-        """Read from the page cache; fewer bytes where the file ends."""
-        self._files.refuse_read(self.path)
-        return self._view[position : position + size].tobytes()
-
-    def view(self) -> memoryview:
-        """Return the whole file, read-only; it shows later writes."""
-        return self._view
-
-    def allocate(self, position: int, size: int) -> None:
-        """Do nothing: `SimFiles.create` gives every byte its room."""
-        assert 0 <= position <= position + size <= self.size, (self.path, position, size, self.size)
-
-    def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """Return one range: from the sector of the first byte other than zero to that of the last one."""
-        content = bytes(self._view[position:])
-        begin = position + len(content) - len(content.lstrip(b"\0"))
-        end = position + len(content.rstrip(b"\0"))
-        if begin == self.size:
-            return []
-        first = max(position, begin - begin % SECTOR_SIZE_BYTES)
-        return [(first, min(self.size, end + -end % SECTOR_SIZE_BYTES))]
-
-    def advise_random(self) -> None:
-        """Do nothing."""
-
-    def sync(self) -> None:
-        """Make durable what was written before this call began."""
-        files, inode = self._files, self._inode
-        is_dying = files.crash_point.reach()
-        if files.open_sync is not None and not is_dying:
-            files.open_sync.append((self.path, inode, inode.written_count))
-        elif not is_dying or files.random.random() < 0.5:
-            files.sync(self.path, inode, inode.written_count)
-        if is_dying:
-            raise SimulatedCrash
-
-    def close(self) -> None:
-        """Give the file back; nothing becomes durable by it."""
-
-    def discard(self) -> None:
-        """Give a removed file back."""
-
-
-class SimLock:
-    """A held directory lock: `store.files.DirectoryLock`."""
-
-    __slots__ = ("_files", "_path")
-
-    def __init__(self, files: SimFiles, path: str) -> None:
-        self._files = files
-        self._path = path
-
-    def release(self) -> None:
-        """Let another process open the directory."""
-        self._files.locked.pop(self._path, None)
 
 
 class SimFiles:
@@ -154,7 +67,7 @@ class SimFiles:
         """
         if self._disk.read_trouble.strikes():
             self._counts.add(Fault.READ_ERROR)
-            raise StorageFailed(path, "read", _io_error())
+            raise StorageFailed(path, "read", io_error())
 
     def sync(self, path: str, inode: Inode, written_count: int) -> None:
         """Make the first `written_count` writes of a file durable.
@@ -165,7 +78,7 @@ class SimFiles:
         if self._disk.sync_trouble.strikes():
             self._counts.add(Fault.SYNC_ERROR)
             self._disk.fail_sync(inode, written_count)
-            raise StorageFailed(path, "sync", _io_error())
+            raise StorageFailed(path, "sync", io_error())
         inode.make_durable(written_count)
         if self.after_sync is not None:
             self.after_sync()
@@ -187,6 +100,29 @@ class SimFiles:
             return []
         below = [posixpath.basename(other) for other in self._disk.directories if posixpath.dirname(other) == path]
         return sorted([*directory.cached, *below])
+
+    def list_entries(self, path: str) -> list[tuple[str, bool]]:
+        """Return the names in `path`, sorted, each with whether it is a directory."""
+        return [(name, self.is_directory(posixpath.join(path, name))) for name in self.list_directory(path)]
+
+    def glance(self, directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
+        """Look at the files of directories, one after the other."""
+        for directory in directories:
+            yield [
+                self._glance(posixpath.join(directory, name), name, is_cache_trusted=is_cache_trusted)
+                for name in self.list_directory(directory)
+            ]
+
+    def _glance(self, path: str, name: str, *, is_cache_trusted: bool) -> FileGlance:
+        if self.is_directory(path):
+            return FileGlance(name, -1)
+        inode = self._existing(path)
+        if not is_cache_trusted:
+            inode.drop_clean_pages()
+        ranges = SimFile(self, path, inode).data_ranges(0)
+        data_end = ranges[-1][1] if ranges else 0
+        tail = bytes(inode.cache[max(data_end - GLANCE_SIZE_BYTES, 0) : data_end])
+        return FileGlance(name, len(inode.cache), ranges, bytes(inode.cache[: min(GLANCE_SIZE_BYTES, data_end)]), tail)
 
     def exists(self, path: str) -> bool:
         """Say whether a file or directory of this path exists."""
@@ -211,7 +147,7 @@ class SimFiles:
         if self.crash_point.reach():
             self._die_creating(directory, name, size)
         if self.is_write_refused():
-            raise StorageFailed(path, "create", _io_error())
+            raise StorageFailed(path, "create", io_error())
         if not self._disk.has_room(size):
             self._counts.add(Fault.DISK_FULL)
             raise DiskFull(path, size)
@@ -269,7 +205,7 @@ class SimFiles:
         if self.crash_point.reach():
             raise SimulatedCrash
         if self.is_write_refused():
-            raise StorageFailed(path, "replace", _io_error())
+            raise StorageFailed(path, "replace", io_error())
         directory, name = self._parent(path)
         inode = Inode(len(content))
         inode.write(content, 0)
@@ -292,7 +228,7 @@ class SimFiles:
         directory, name = self._parent(path)
         is_dying = self.crash_point.reach()
         if not is_dying and self.is_write_refused():
-            raise StorageFailed(path, "rename", _io_error())
+            raise StorageFailed(path, "rename", io_error())
         if not is_dying or self.random.random() < 0.5:
             if self.is_directory(path):
                 self._disk.move(path, new_path)
@@ -307,7 +243,7 @@ class SimFiles:
         directory, name = self._parent(path)
         is_dying = self.crash_point.reach()
         if not is_dying and self.is_write_refused():
-            raise StorageFailed(path, "remove", _io_error())
+            raise StorageFailed(path, "remove", io_error())
         if not is_dying or self.random.random() < 0.5:
             directory.change(name, None)
         if is_dying:
@@ -331,7 +267,7 @@ class SimFiles:
         is_dying = self.crash_point.reach()
         if not is_dying and self._disk.sync_trouble.strikes():
             self._counts.add(Fault.SYNC_ERROR)
-            raise StorageFailed(path, "sync", _io_error())
+            raise StorageFailed(path, "sync", io_error())
         if not is_dying or self.random.random() < 0.5:
             self._disk.directories[path].sync()
             self._disk.settle_moves(path)
@@ -344,6 +280,14 @@ class SimFiles:
             file.sync()
         for path in directories:
             self.sync_directory(path)
+
+    def sync_tree(self, path: str) -> None:
+        """Sync all files and directories in and below `path`, one after the other."""
+        below = [each for each in self._disk.directories if each == path or each.startswith(f"{path}/")]
+        for directory in below:
+            for name, inode in self._disk.directories[directory].cached.items():
+                SimFile(self, posixpath.join(directory, name), inode).sync()
+            self.sync_directory(directory)
 
     def modified_time(self, path: str) -> float:
         """Return when a file was last written, as the clock of the machine said; 0 without one."""
@@ -387,7 +331,3 @@ class SimFiles:
         if inode is None:
             raise StorageFailed(path, "open", FileNotFoundError(errno.ENOENT, "no such file"))
         return inode
-
-
-def _io_error() -> OSError:
-    return OSError(errno.EIO, "input/output error")

@@ -11,7 +11,8 @@ from dledger.core.progress import Progress
 from dledger.core.raft import Raft
 from dledger.snapshot_store import SnapshotStore
 from dledger.state_machine import Applier
-from dledger.testing.sim_files import SimFile, SimFiles
+from dledger.testing.sim_file import SimFile
+from dledger.testing.sim_files import SimFiles
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_old_files_that_go
 

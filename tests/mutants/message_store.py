@@ -61,7 +61,7 @@ def dispatch_goes_on_where_the_queues_end_for_both(patch):
 
 
 def gaps_in_queues_are_not_looked_for(patch):
-    patch.setattr(store.derived_data._Recovery, "_gaps", lambda self, batch, seen: set())
+    patch.setattr(store.derived_catch_up.DerivedCatchUp, "_gaps", lambda self, batch, seen: set())
 
 
 def files_go_before_they_are_dispatched(patch):

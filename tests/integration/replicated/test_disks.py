@@ -262,7 +262,7 @@ def test_files_of_a_group_that_nobody_writes_to_any_more_go_up_to_the_end(tmp_pa
 
 @pytest.mark.slow
 def test_many_queues_follow_the_log_in_turns_in_which_others_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("store.store_upkeep._TURN_S", 0.0)
+    monkeypatch.setattr("store.store_upkeep.TURN_S", 0.0)
 
     async def story():
         queues = 40

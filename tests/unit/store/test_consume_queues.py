@@ -2,10 +2,10 @@
 
 import pytest
 
-from store.consume_queue import Boundary
 from store.consume_queues import ConsumeQueues
 from store.message import QueueKey
 from store.os_files import OsFiles
+from store.queue_times import Boundary, offset_by_time
 from store.queue_unit import BLANK_SIZE, UNIT
 from tests.unit.store.batches import batch_of
 
@@ -161,6 +161,6 @@ def test_time_search_finds_the_borders_of_equal_times(open_queues, timestamp, lo
     queues.append(batch_of(messages(0, 5)))
 
     def found(boundary):
-        return queues.get(KEY).offset_by_time(timestamp, boundary, lambda offset, _: times[offset // SIZE])
+        return offset_by_time(queues.get(KEY), timestamp, boundary, lambda offset, _: times[offset // SIZE])
 
     assert (found(Boundary.LOWER), found(Boundary.UPPER)) == (lower, upper)

@@ -3,9 +3,11 @@
 import pytest
 
 from store.consume_queues import ConsumeQueues
+from store.errors import DiskFull
 from store.message import QueueKey
 from store.os_files import OsFiles
 from store.queue_ends import QueueEnds
+from tests.faulty_disk import FaultyDisk
 from tests.unit.store.batches import batch_of
 
 KEY = QueueKey("orders", 0)
@@ -37,6 +39,12 @@ def messages(begin, end, base):
     return batch_of([(*KEY, offset, base + (offset - begin) * SIZE, SIZE) for offset in range(begin, end)])
 
 
+def extend(queues, ends, log_begin):
+    """Let queues end where they are known to have come, all at once."""
+    for _ in queues.extend_in_steps(ends, log_begin):
+        continue
+
+
 @pytest.mark.parametrize("end", [1, UNITS_A_FILE - 1, UNITS_A_FILE, 10 * UNITS_A_FILE, 10 * UNITS_A_FILE + 7])
 @pytest.mark.parametrize("has_expired", [False, True])
 def test_queue_that_is_extended_goes_on_there_follows_the_log_and_is_the_same_when_it_is_opened_again(
@@ -45,7 +53,7 @@ def test_queue_that_is_extended_goes_on_there_follows_the_log_and_is_the_same_wh
     queues = open_queues()
     if has_expired:
         queues.append(messages(0, 1, 0))
-    queues.extend({KEY: end}, LOG_BEGIN)
+    extend(queues, {KEY: end}, LOG_BEGIN)
     queues.expire(LOG_BEGIN + 50)
     for _ in range(2):
         queue = queues.get(KEY)
@@ -65,7 +73,7 @@ def test_queue_that_is_extended_goes_on_there_follows_the_log_and_is_the_same_wh
 def test_queue_that_has_messages_still_is_filled_up_with_blanks(open_queues):
     queues = open_queues()
     queues.append(messages(0, 3, LOG_BEGIN))
-    queues.extend({KEY: UNITS_A_FILE}, LOG_BEGIN)
+    extend(queues, {KEY: UNITS_A_FILE}, LOG_BEGIN)
     queue = queues.get(KEY)
     assert (queue.min_offset, queue.max_offset) == (0, UNITS_A_FILE)
     assert queue.units(3, 100).is_blank.all()
@@ -74,7 +82,7 @@ def test_queue_that_has_messages_still_is_filled_up_with_blanks(open_queues):
 def test_queue_that_has_come_as_far_or_further_is_left_alone(open_queues):
     queues = open_queues()
     queues.append(messages(0, 3, 0))
-    queues.extend({KEY: 3, QueueKey("orders", 1): 0, QueueKey("../no", 1): 5}, LOG_BEGIN)
+    extend(queues, {KEY: 3, QueueKey("orders", 1): 0, QueueKey("../no", 1): 5}, LOG_BEGIN)
     assert queues.next_offsets() == {KEY: 3}
     assert queues.get(KEY).max_physical_offset == 300
 
@@ -84,3 +92,38 @@ def test_two_accounts_of_one_log_are_joined_by_what_is_further():
     other = QueueEnds(70, {KEY: 3, QueueKey("b", 0): 2})
     joined = QueueEnds(100, {KEY: 5, QueueKey("a", 0): 1, QueueKey("b", 0): 2})
     assert one.joined(other) == other.joined(one) == joined
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """Return queues on a disk without room for any file."""
+    disk = FaultyDisk()
+    queues = ConsumeQueues(disk, str(tmp_path), UNITS_A_FILE * 20)
+    queues.load()
+    queues.append(messages(0, 3, LOG_BEGIN))
+    disk.is_full = True
+    yield queues
+    queues.close()
+
+
+def test_blanks_of_one_queue_are_bounded_however_often_a_full_disk_refuses_them(full_disk, monkeypatch):
+    monkeypatch.setattr("store.consume_queue._BLANKS_PENDING_BYTES_MAX", 1000)
+    monkeypatch.setattr("store.consume_queue._CHUNK_COUNT", 100)
+    for _ in range(10):
+        with pytest.raises(DiskFull):
+            extend(full_disk, {KEY: 10_000}, LOG_BEGIN)
+        assert full_disk.pending_bytes <= 1000 + 100 * 20
+
+
+def test_queues_are_extended_one_a_step_so_that_who_asks_can_flush_before_too_much_waits(open_queues, monkeypatch):
+    monkeypatch.setattr("store.consume_queues.PENDING_BYTES_MAX", 3 * UNITS_A_FILE * 20)
+    queues = open_queues()
+    ends = {QueueKey("orders", number): 2 * UNITS_A_FILE - 1 for number in range(20)}
+    flushed_count = 0
+    for _ in queues.extend_in_steps(ends, LOG_BEGIN):
+        assert queues.pending_bytes <= 4 * UNITS_A_FILE * 20
+        if queues.is_full:
+            queues.flush()
+            flushed_count += 1
+    assert flushed_count >= 5
+    assert queues.next_offsets() == ends

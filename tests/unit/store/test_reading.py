@@ -2,9 +2,9 @@
 
 import pytest
 
-from store.consume_queue import Boundary
 from store.errors import IllegalRequest
 from store.get_message import GetStatus
+from store.queue_times import Boundary
 from store.skipped_messages import SKIPS_MAX, SkipCause
 from tests.message_stores import SMALL, numbered, numbers, queued, with_store
 

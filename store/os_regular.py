@@ -1,0 +1,50 @@
+"""Regular files of the operating system: opened, read, and asked where they have data."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+
+def open_regular(path: str, flags: int, mode: int = 0o644) -> int:
+    """Return a descriptor of a regular file that no child process inherits.
+
+    A FIFO in place of a file would block its reader for ever, so nothing else is opened.
+
+    Raises:
+        OSError: there is no such file, it cannot be opened, or it is something else.
+    """
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "it is no regular file", path)
+
+
+def read_regular(path: str) -> bytes:
+    """Return the content of a regular file.
+
+    Raises:
+        OSError: as `open_regular`.
+    """
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as stream:
+        return stream.read()
+
+
+def data_ranges(descriptor: int, position: int, size: int) -> list[tuple[int, int]]:
+    """Return what `File.data_ranges` tells of an open file of `size` bytes."""
+    ranges: list[tuple[int, int]] = []
+    end = position
+    try:
+        while end < size:
+            begin = os.lseek(descriptor, end, os.SEEK_DATA)
+            end = os.lseek(descriptor, begin, os.SEEK_HOLE)
+            ranges.append((begin, end))
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # not the end of the data, but a file system that cannot tell
+            return [(position, size)]
+    return ranges
