@@ -23,8 +23,9 @@ def fault_of(state: State, sender: str, message: Message) -> Distrust | None:
       back, and in the end no higher one could be sent: the group would have no leader ever again.
     - Who leads or wants to must name the group that our log names, once that is committed. It need not be a member as
       far as we know: its membership may be newer (dissertation §4.1); the id proves it, for no stranger is told it.
-    - While we know of no group, any member may speak to us; others only if we hold nothing, or have no voice: a node
-      that is new or was wiped may not know who joined meanwhile.
+    - While we know of no group, any member may speak to us, and whoever names the group that an entry of ours names,
+      which we do not know to be committed; others only if we hold nothing, or have no voice: a node that is new or was
+      wiped may not know who joined meanwhile.
     - A term has one leader. Who else claims to be it is believed in nothing; the one that was elected is followed on.
     """
     term = message.term
@@ -42,7 +43,9 @@ def fault_of(state: State, sender: str, message: Message) -> Distrust | None:
 def _fault_of_group(state: State, sender: str, message: Grouped) -> Distrust | None:
     known = state.settled_group_id
     if known == NO_GROUP:
-        if not _may_be_of_our_group(state, sender):
+        # Whoever names the group that our log names is of it, committed or not: no stranger is told the id.
+        is_proven = message.group_id != NO_GROUP and message.group_id == state.group_id
+        if not (is_proven or _may_be_of_our_group(state, sender)):
             return Distrust.STRANGER
     elif message.group_id != known:
         is_new = message.group_id == NO_GROUP and isinstance(message, VoteRequest)

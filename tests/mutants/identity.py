@@ -43,6 +43,18 @@ def reset_may_bring_another_group(patch):
     patch.setattr(dledger.core.trust, "ResetLog", Heartbeat)
 
 
+def newcomers_are_strangers_before_the_first_commit(patch):
+    original = dledger.core.trust._fault_of_group
+
+    def fault_of_group(state, sender, message):
+        known, state.group_id = state.group_id, 0
+        fault = original(state, sender, message)
+        state.group_id = known
+        return fault
+
+    patch.setattr(dledger.core.trust, "_fault_of_group", fault_of_group)
+
+
 def strangers_lead_an_old_directory(patch):
     patch.setattr(dledger.core.trust, "_may_be_of_our_group", lambda state, sender: True)
 
@@ -149,6 +161,14 @@ MUTANTS = (
         answer_to_a_request_for_a_read_raises_the_term,
         "a foreign directory deposes nobody",
         Seeds(("Violation: strangers",), with_strange_directories),
+    ),
+    Mutant(
+        newcomers_are_strangers_before_the_first_commit,
+        "liveness",
+        Tests(
+            TRUST
+            + "test_whoever_names_the_group_of_an_entry_that_is_not_known_to_be_committed_need_not_be_a_known_member"
+        ),
     ),
     Mutant(
         directory_of_any_node_is_taken,

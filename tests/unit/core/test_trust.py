@@ -189,6 +189,19 @@ def without_a_group(terms, **state):
     return Node("b", (), terms, HardState(1, **state), 7, memberships=[MembershipEntry(NO_INDEX, settings)])
 
 
+def test_whoever_names_the_group_of_an_entry_that_is_not_known_to_be_committed_need_not_be_a_known_member():
+    """Found by simulation (seed 173): a node that was cut off before the first commit refused a leader that joined."""
+    nameless = MembershipEntry(NO_INDEX, Membership(membership_of("abc").membership.members))
+    memberships = [nameless, membership_of("abc", index=0)]
+    node = Node("a", ("a", "b", "c"), [1, 1], HardState(1), 7, memberships=memberships)
+
+    stranger = node.step(Received("s", Heartbeat(2, NO_INDEX, 1, group_id=GROUP + 1)))
+    node.step(Received("s", Heartbeat(2, NO_INDEX, 1, group_id=GROUP)))
+
+    assert stranger == [Distrusted("s", Distrust.STRANGER, "Heartbeat", 2)]
+    assert (node.raft.term, node.raft.leader_id) == (2, "s")
+
+
 def test_old_directory_without_a_group_believes_members_only():
     node = without_a_group([1, 1])
 
