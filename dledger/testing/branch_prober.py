@@ -91,7 +91,7 @@ class _Prober(ast.NodeTransformer):
 
     def _function(self, node: _Function) -> ast.AST:
         has_docstring = ast.get_docstring(node) is not None
-        if len(node.body) == has_docstring:
+        if all(isinstance(statement, ast.Expr) for statement in node.body) and _is_ellipsis(node.body[-1]):
             # A protocol's: there is nothing to call.
             return node
         self._names.append(node.name)
@@ -270,6 +270,12 @@ class _Prober(ast.NodeTransformer):
 
 def _call(function: str, number: int, value: bool) -> ast.expr:
     return ast.Call(ast.Name(function, ast.Load()), [ast.Constant(number), ast.Constant(value)], [])
+
+
+def _is_ellipsis(statement: ast.stmt) -> bool:
+    """Say whether nothing is done: `...`, or a docstring alone."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and (value.value is ... or isinstance(value.value, str))
 
 
 def _is_wildcard(case: ast.match_case) -> bool:

@@ -96,4 +96,6 @@ def _identity_path(machine: SimMachine) -> str:
 def _is_sound(machine: SimMachine) -> bool:
     """Say whether nothing but its directory keeps this machine's node from starting."""
     disk = machine.disk
-    return machine.stranger is None and disk.capacity_bytes == UNLIMITED_BYTES and not disk.read_trouble.is_armed
+    troubles = (disk.read_trouble, disk.write_trouble, disk.sync_trouble)
+    is_disk_well = disk.capacity_bytes == UNLIMITED_BYTES and not any(trouble.is_armed for trouble in troubles)
+    return machine.stranger is None and is_disk_well
