@@ -100,3 +100,13 @@ MUTANTS = (
     ),
     Mutant(size_of_a_damaged_frame_is_awaited, "frames are whole", ShellSeeds(STUCK, with_flipped_frames)),
 )
+
+# Production code must hold in each of them.
+SOUND = (
+    with_pauses,
+    with_foreign_directories,
+    with_old_copies,
+    with_exchanges,
+    with_flipped_frames,
+    with_half_open_connections,
+)
