@@ -1,0 +1,94 @@
+"""The files `identity` and `peers`: whatever operation of their writes is the last, the directory starts again.
+
+Nothing that was told is forgotten: the id of the directory, the starts and lives that a greeting told, and the lives
+of peers that were met. What else is in the directory has its crash points in `test_crash_points.py`.
+"""
+
+from functools import partial
+from random import Random
+
+from dledger.acquaintances import Acquaintances
+from dledger.hard_state import HardStateFile
+from dledger.identity import IdentityFile
+from dledger.testing.faults import FaultCounts
+from dledger.testing.sim_disk import SimDisk
+from dledger.types import HardState, Member, Membership, MembershipEntry
+from tests.crashpoints.crashes import Crashes
+from tests.crashpoints.workload import DIRECTORY, files_on
+
+SECOND_CRASH_STRIDE = 5
+LIVES = tuple(range(100, 110))
+MEMBERS = (MembershipEntry(0, Membership(tuple(Member(f"n{number}") for number in range(3)), 4711)),)
+
+
+def start(files, draw):
+    """Begin a life as `NodeFiles.open` does, and vote: what comes after it has a past."""
+    identity_file = IdentityFile.check(files, DIRECTORY, "n0", "g")
+    files.make_directory(DIRECTORY)
+    hard_state = HardStateFile.open(files, DIRECTORY)
+    own = identity_file.begin("n0", "g", has_past=hard_state.exists, is_adopting=False, draw=draw)
+    acquaintances = Acquaintances.open(files, DIRECTORY, own)
+    acquaintances.learn(MEMBERS)
+    return hard_state, acquaintances
+
+
+class Workload:
+    """Starts a node again and again; between the starts it meets two peers, which start again, too."""
+
+    def __init__(self, see):
+        self.see = see
+        self.disk = SimDisk(Random(3), FaultCounts())
+        self.told = None
+        self.met = {}
+        self.step = ""
+        self.random = Random(5)
+
+    def before_operation(self, number):
+        self.see(f"{self.step}, operation {number}", self)
+
+    def run(self):
+        for number in range(1, 4):
+            self.step = f"start {number}"
+            hard_state, acquaintances = start(files_on(self.disk, self.before_operation), self.random.randrange)
+            self.told = acquaintances.own
+            self.step = f"start {number}, vote"
+            hard_state.save(HardState(number, "n1"))
+            for peer_id in ("n1", "n2"):
+                self.step = f"start {number}, meeting {peer_id}"
+                starts = 2 * number
+                assert acquaintances.fault_of(peer_id, 7, starts, LIVES[:starts]) is None
+                self.met[peer_id] = starts
+        self.step = "end"
+        self.before_operation(0)
+
+
+class Inspector:
+    """Starts a node on what a crash left, without an operator who adopts anything."""
+
+    def __init__(self):
+        self.crashes = Crashes(SECOND_CRASH_STRIDE)
+
+    def see(self, place, work):
+        self.crashes.see(place, work.disk, partial(self.look, work.told, dict(work.met)))
+
+    @staticmethod
+    def look(told, met, disk, before_operation):
+        _, found = start(files_on(disk, before_operation), Random(6).randrange)
+        if told is not None:
+            assert found.own.directory_id == told.directory_id
+            assert found.own.starts > told.starts
+            assert told.lives[-1] in found.own.lives, "peers would take this start for one of an old copy"
+        for peer_id, starts in met.items():
+            assert "old copy" in str(found.fault_of(peer_id, 7, starts - 1, LIVES[: starts - 1]))
+            later = starts + 2  # which may have been met already when it crashed
+            assert found.fault_of(peer_id, 7, later, LIVES[:later]) is None
+
+
+def test_directory_starts_whatever_operation_is_the_last(capsys):
+    inspector = Inspector()
+
+    Workload(inspector.see).run()
+
+    with capsys.disabled():
+        print(f"\ncrash points of identity and peers: {dict(inspector.crashes.counts)}")
+    assert inspector.crashes.counts["images of a second crash"] > 100
