@@ -14,6 +14,7 @@ from dledger.entry import CHANNEL_OFFSET, HEADER, HEADER_SIZE, Entry, decode
 from dledger.entry_errors import EntryNotFound
 from dledger.entry_push import Predecessor
 from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
+from dledger.log_head import LogHead
 from dledger.types import UNKNOWN_TERM, LogState, Span, TermRun
 from store.errors import CorruptData
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from dledger.entry_codec import EntryCodec
     from dledger.entry_index import EntryIndex, IndexUnit
     from dledger.entry_recovery import RecoveredLog
-    from dledger.log_head import LogHead
     from store.mapped_file import MappedFile
     from store.mapped_file_queue import MappedFileQueue
 
@@ -56,6 +56,11 @@ class EntryReader:
         self.begin_prev_term = log.begin_prev_term
         self.begin_chain_crc = log.begin_chain_crc
         self.last_index = log.last_index
+
+    @property
+    def head(self) -> LogHead:
+        """Where the log begins."""
+        return LogHead(self.begin_index, self.begin_position, self.begin_prev_term, prev_chain_crc=self.begin_chain_crc)
 
     def _begin_at(self, head: LogHead) -> None:
         self.begin_index, self.begin_position = head.begin_index, head.begin_position

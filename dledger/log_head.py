@@ -179,6 +179,20 @@ def _make_first_file(data: MappedFileQueue, head: LogHead) -> None:
     data.sync_all()
 
 
+def note_beginning(head_file: LogHeadFile, found: LogHead) -> None:
+    """Save where a log begins whose first entries another program deleted: it says so nowhere, and ours always does.
+
+    `dledger verify` takes a log without the file for one that lost it. Only who has made sure that the directory is its
+    own may call this.
+
+    Raises:
+        store.errors.StorageFailed: the node must stop.
+    """
+    known = head_file.load()
+    if found.begin_index > 0 and (known is None or known.begin_index != found.begin_index):
+        head_file.save(found)
+
+
 def complete(
     head_file: LogHeadFile, data: MappedFileQueue, index: MappedFileQueue, aside: Aside, notes: list[str]
 ) -> LogHead | None:

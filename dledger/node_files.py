@@ -13,6 +13,7 @@ from dledger.entry_codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.hard_state import HardStateFile
 from dledger.identity import IdentityFile
+from dledger.log_head import LogHeadFile, note_beginning
 from dledger.membership_file import MembershipFile
 from dledger.snapshot_store import SnapshotStore
 from dledger.standing import MembershipKeeper, Standing, has_past
@@ -91,6 +92,7 @@ class NodeFiles:
                 is_adopting=config.is_adopting,
                 draw=draw,
             )
+            note_beginning(LogHeadFile.open(files, directory), store.head)
             keeper = MembershipKeeper(membership_file)
             standing = keeper.load(store, hard_state, config.membership())
             snapshots = SnapshotStore.open(files, directory) if has_state_machine else None

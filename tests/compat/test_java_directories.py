@@ -3,13 +3,19 @@
 import hashlib
 import json
 import shutil
+from dataclasses import replace
+from random import Random
 
 import pytest
 from typer.testing import CliRunner
 
 from cluster.cli import app
+from dledger.config import Address, NodeConfig, Peer
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.hard_state import HardStateFile
+from dledger.identity import WrongDirectory
+from dledger.log_head import LogHeadFile
+from dledger.node_files import NodeFiles
 from dledger.types import HardState
 from store.errors import CorruptData, WrongFileSize
 from store.os_files import OsFiles
@@ -185,3 +191,26 @@ def test_other_file_sizes_than_those_of_the_directory_are_refused(java):
         with pytest.raises(WrongFileSize, match=r"Start with the file size that this directory was written with"):
             EntryStore.open(OsFiles(), str(directory), config)
     assert open_store(directory).last_index == 149
+
+
+def test_adopted_log_whose_first_files_java_deleted_says_where_it_begins(unpack, manifest):
+    base = unpack("raw-dledger")
+    directory, entries = base / "dledger-n0", manifest("raw-dledger")
+    deleted = sorted(directory.glob("data/*"))[:1]
+    for path in deleted:
+        path.unlink()
+    first = next(entry for entry in entries if entry["pos"] >= CONFIG.data_file_size_bytes)
+    settings = {"self_id": "n0", "group": "g", "peers": (Peer("n0", Address("h", 1)),), "store_base_dir": str(base)}
+    sizes = {"mapped_file_size_for_entry_data": 65536, "mapped_file_size_for_entry_index": 1600}
+    config = NodeConfig(**settings, **sizes, client_address=Address("h", 2))
+
+    with pytest.raises(WrongDirectory):
+        NodeFiles.open(OsFiles(), config, Random(1).randrange, has_state_machine=False)
+    assert not (directory / "loghead").exists(), "nobody has said that it is ours"
+    for _ in range(2):
+        adopting = replace(config, is_adopting=True)
+        opened = NodeFiles.open(OsFiles(), adopting, Random(1).randrange, has_state_machine=False)
+        assert (opened.store.begin_index, opened.store.last_index) == (first["index"], 149)
+        opened.close(is_clean=True)
+        head = LogHeadFile.open(OsFiles(), str(directory)).load()
+        assert (head.begin_index, head.begin_position) == (first["index"], first["pos"])
