@@ -45,7 +45,10 @@ class GroupMembers:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, Member]] = {}
+        # Of the groups that have members. One counter numbers the changes of all groups, so that a group that was empty
+        # meanwhile has a version which none of its members saw before.
         self._versions: dict[str, int] = {}
+        self._changes = 0
         self._count = 0
 
     def __len__(self) -> int:
@@ -61,7 +64,7 @@ class GroupMembers:
         return sorted(self._groups.get(group, ()))
 
     def version(self, group: str) -> int:
-        """Return how often the group has changed."""
+        """Return a number that grows with each change of the group; 0 for a group without members."""
         return self._versions.get(group, 0)
 
     def join(self, group: str, member: Member) -> None:
@@ -74,7 +77,7 @@ class GroupMembers:
         if not 1 <= len(client_id) <= _ID_LENGTH_MAX or not _ID_CHARACTERS.issuperset(client_id):
             expected = f"1 to {_ID_LENGTH_MAX} letters, digits and . : @ # % | _ -"
             raise RequestFailed(Reason.ILLEGAL_REQUEST, f"client_id: expected {expected}, found {client_id[:80]!r}")
-        members = self._groups.setdefault(group, {})
+        members = self._groups.get(group, {})
         known = members.get(client_id)
         if known is None and self._count >= MEMBERS_MAX:
             raise RequestFailed(Reason.TOO_MANY_WAITERS, f"{self._count} consumers are here, and no more may be")
@@ -86,6 +89,7 @@ class GroupMembers:
                     f"another consumer of group {group!r} has the id {client_id!r}, and was heard {silent_ms} ms ago; "
                     "give each consumer an id of its own",
                 )
+        self._groups[group] = members
         members[client_id] = member
         self._count += known is None
         self._changed(group)
@@ -99,10 +103,11 @@ class GroupMembers:
         self._count -= 1
         self._changed(group)
         if not members:
-            del self._groups[group]
+            del self._groups[group], self._versions[group]
         return True
 
     def _changed(self, group: str) -> None:
-        self._versions[group] = self._versions.get(group, 0) + 1
+        self._changes += 1
+        self._versions[group] = self._changes
         for member in list(self._groups[group].values()):
             member.tell()

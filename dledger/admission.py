@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from dledger.core.events import ChangeMembership, Event, PushNotTaken, Received
 from dledger.core.messages import (
+    LEADERS_MESSAGES,
     HeartbeatResponse,
     Push,
     PushAccepted,
@@ -63,6 +64,9 @@ class Admission:
 
     def _admit_message(self, event: Received) -> Event | None:
         message = event.message
+        if isinstance(message, LEADERS_MESSAGES) and not self._raft.is_believed(event.sender, message):
+            # The core drops it, or answers that its term is old: neither needs its bytes checked or room for them.
+            return event
         match message:
             case Push(span=Span() as span):
                 return self._admit_push(event, message, span)

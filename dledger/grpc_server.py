@@ -26,6 +26,10 @@ from store.descriptors import connections_max
 # refusal; gRPC itself refuses what is larger than this (RESOURCE_EXHAUSTED).
 MESSAGE_SIZE_BYTES_MAX = 9 << 20
 CALLS_MAX = 2048
+# Connections without a call are closed after so long; a client dials again with its next call.
+IDLE_MS_MAX = 300_000
+# Who has connected and not spoken HTTP/2 by then is no client.
+HANDSHAKE_MS_MAX = 10_000
 
 SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_SIZE_BYTES_MAX),
@@ -37,6 +41,8 @@ SERVER_OPTIONS = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.max_connection_idle_ms", IDLE_MS_MAX),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),
 )
 
 
@@ -76,7 +82,9 @@ async def start_grpc_server(
 ) -> grpc.aio.Server:
     """Serve on `address`; stop it with `await server.stop(grace)`.
 
-    Connections are bounded by what the limit of descriptors allows (`store.descriptors`); more are closed at once.
+    Connections are bounded by what the limit of descriptors allows (`store.descriptors`); more are closed at once. The
+    calls of one connection are bounded by half of all calls, so that no connection can take the place of all others; a
+    client of gRPC keeps further calls back until others have ended.
 
     Args:
         address: where.
@@ -87,11 +95,14 @@ async def start_grpc_server(
     Raises:
         ServerNotStarted: the address is taken or wrong.
     """
-    bound = ("grpc.max_allowed_incoming_connections", connections_max())
+    bounds = [
+        ("grpc.max_allowed_incoming_connections", connections_max()),
+        ("grpc.max_concurrent_streams", calls_max // 2),
+    ]
     guards = {each.service: each.guard for each in services}
     guards.update(dict.fromkeys(_STANDARD, Guard(STANDARD_BOUNDS)))
     guard = RequestGuard(guards)
-    server = grpc.aio.server(interceptors=[guard], options=[*options, bound], maximum_concurrent_rpcs=calls_max)
+    server = grpc.aio.server(interceptors=[guard], options=[*options, *bounds], maximum_concurrent_rpcs=calls_max)
     for each in services:
         each.add(each.servicer, server)
     await _add_standard_services(server, [each.service.full_name for each in services])

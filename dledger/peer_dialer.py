@@ -47,11 +47,16 @@ class Dialer:
         self._random = random.Random(seed)
         self._connection: PeerConnection | None = None
         self._ended: asyncio.Event = asyncio.Event()
+        self._is_hurried = False
 
     def ended(self, connection: PeerConnection) -> None:
         """Take note that `connection` ended, in case it is the one of the present attempt."""
         if connection is self._connection:
             self._ended.set()
+
+    def hurry_after(self, connection: PeerConnection) -> None:
+        """Make the attempt after `connection` without a pause, in case it is the one of the present attempt."""
+        self._is_hurried = self._is_hurried or connection is self._connection
 
     async def run(self) -> None:
         """Dial until cancelled; the connection of the present attempt ends with it, greeted or not."""
@@ -61,6 +66,9 @@ class Dialer:
             while True:
                 begun_at = loop.time()
                 await self._dial_once()
+                if self._is_hurried:
+                    self._is_hurried = False
+                    continue
                 if loop.time() - begun_at > _GOOD_AFTER_S:
                     pause_s = _PAUSE_MIN_S
                 await asyncio.sleep(pause_s * self._random.uniform(0.5, 1.0))

@@ -11,9 +11,11 @@ from dledger.config import Address
 from dledger.errors import DLedgerError
 from dledger.peer_connection import PeerConnection
 from dledger.peer_dialer import Dialer
+from dledger.peer_slots import ACCEPTED_BULK, ACCEPTED_CONTROL, DIALLED_BULK, DIALLED_CONTROL
 
-# Slots of a link, one for each connection between the two nodes.
-DIALLED_CONTROL, DIALLED_BULK, ACCEPTED_CONTROL, ACCEPTED_BULK = range(4)
+
+class GreetAgain(DLedgerError):
+    """A connection that was greeted before the group's id was known ended, so that both sides prove the id."""
 
 
 class PeerLink:
@@ -67,9 +69,18 @@ class PeerLink:
         return self._slots[slot_of(connection)] is connection
 
     def is_proven_at(self, connection: PeerConnection) -> bool:
-        """Return whether a connection of its kind is open whose other side proved that it is of our group."""
-        older = self._slots[slot_of(connection)]
-        return older is not None and older.is_proven
+        """Return whether the other side proved our group's id on any open connection that the same side dialled."""
+        return any(each.is_proven and each.is_dialled == connection.is_dialled for each in self.connections())
+
+    def greet_again(self, error: DLedgerError) -> list[PeerConnection]:
+        """Dial again, at once, where the other side did not prove our group's id; return such as it dialled."""
+        unproven = [each for each in self.connections() if not each.is_proven]
+        for connection in unproven:
+            if connection.is_dialled:
+                for dialer in self._dialers:
+                    dialer.hurry_after(connection)
+                connection.close(error)
+        return [each for each in unproven if not each.is_dialled]
 
     @property
     def is_proven(self) -> bool:

@@ -27,28 +27,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Protocol
 
 from dledger.acquaintances import Acquaintances
 from dledger.config import Address, NodeConfig
-from dledger.core.messages import (
-    Heartbeat,
-    HeartbeatResponse,
-    Message,
-    Push,
-    PushAccepted,
-    PushRefused,
-    ReadIndexRequest,
-    ReadIndexResponse,
-    ResetLog,
-    SnapshotChunk,
-    SnapshotProgress,
-    TimeoutNow,
-    VoteRequest,
-    VoteResponse,
-)
+from dledger.core.messages import Message
 from dledger.errors import DLedgerError
 from dledger.inquiry import InquiryAnswers, take_over
 from dledger.origin import Origin
@@ -56,34 +41,12 @@ from dledger.peer_connection import PeerConnection
 from dledger.peer_dialer import Dialer
 from dledger.peer_frames import BadFrame
 from dledger.peer_handshake import Handshake, LateGreeting, OldDirectory, PeerRefused
-from dledger.peer_link import ACCEPTED_BULK, ACCEPTED_CONTROL, DIALLED_BULK, DIALLED_CONTROL, PeerLink, slot_of
+from dledger.peer_link import GreetAgain, PeerLink, slot_of
+from dledger.peer_slots import ARRIVES_IN, DIALLED_BULK, DIALLED_CONTROL, SLOT_OF
 from dledger.strangers import Strangers
+from dledger.types import NO_GROUP
 
 logger = logging.getLogger(__name__)
-
-_SLOT_OF: dict[type[Message], int] = {
-    VoteRequest: DIALLED_CONTROL,
-    Heartbeat: DIALLED_CONTROL,
-    TimeoutNow: DIALLED_CONTROL,
-    ReadIndexRequest: DIALLED_CONTROL,
-    Push: DIALLED_BULK,
-    SnapshotChunk: DIALLED_BULK,
-    ResetLog: DIALLED_BULK,
-    VoteResponse: ACCEPTED_CONTROL,
-    HeartbeatResponse: ACCEPTED_CONTROL,
-    ReadIndexResponse: ACCEPTED_CONTROL,
-    PushAccepted: ACCEPTED_BULK,
-    PushRefused: ACCEPTED_BULK,
-    SnapshotProgress: ACCEPTED_BULK,
-}
-
-# Where the receiver finds what a sender put on one of its connections.
-_ARRIVES_IN = {
-    DIALLED_CONTROL: ACCEPTED_CONTROL,
-    DIALLED_BULK: ACCEPTED_BULK,
-    ACCEPTED_CONTROL: DIALLED_CONTROL,
-    ACCEPTED_BULK: DIALLED_BULK,
-}
 
 # Heartbeats are a few dozen bytes; so many unsent ones mean that the peer has stopped.
 _CONTROL_BUFFER_SIZE_BYTES_MAX = 64 * 1024
@@ -95,6 +58,8 @@ GUESTS_PER_ADDRESS_MAX = 8
 # A guest that says nothing for so long is forgotten; whoever leads shows itself far more often.
 GUEST_IDLE_S = 30.0
 _GUEST_CHECK_S = 1.0
+# A member that learned the group's id has dialled again after so long; it learns it with the next heartbeat.
+_PROOF_S = 5.0
 # Different complaints that are remembered so as not to repeat them in the log.
 _COMPLAINTS_MAX = 256
 
@@ -150,6 +115,9 @@ class PeerTransport:
         self._server: asyncio.Server | None = None
         self._guest_timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
+        self._acquaintances = acquaintances
+        self._is_group_known = False
+        self._proof_timer: asyncio.TimerHandle | None = None
         # What the window of pushes lets the core have under way fits; only more than that is dropped.
         raft = config.raft
         self._bulk_buffer_size_bytes_max = max(
@@ -190,12 +158,15 @@ class PeerTransport:
             else:
                 self._begin(peer_id, address, is_member=True)
         self._forget_silent_guests()
+        self._prove_group()
 
     def abort(self) -> None:
         """Fall silent at once: end all connections, dial and listen no more; the listener hears nothing more."""
         self._is_stopped = True
         if self._guest_timer is not None:
             self._guest_timer.cancel()
+        if self._proof_timer is not None:
+            self._proof_timer.cancel()
         ended = DLedgerError("this node stops")
         for peer_id in list(self._links):
             self._forget(peer_id, ended)
@@ -215,7 +186,7 @@ class PeerTransport:
     def send(self, peer: str, message: Message) -> None:
         """Send `message` to `peer` if it can be reached now; else it is lost."""
         link = self._links.get(peer)
-        slot = _SLOT_OF[type(message)]
+        slot = SLOT_OF[type(message)]
         connection = link.at(slot) if link is not None else None
         if link is not None and connection is not None and connection.send(message):
             if slot == DIALLED_BULK:
@@ -282,7 +253,7 @@ class PeerTransport:
         if link is None or not link.holds(connection):
             return
         slot = slot_of(connection)
-        stray = next((each for each in messages if _ARRIVES_IN[_SLOT_OF[type(each)]] != slot), None)
+        stray = next((each for each in messages if ARRIVES_IN[SLOT_OF[type(each)]] != slot), None)
         if stray is not None:
             connection.close(BadFrame(f"a {type(stray).__name__} on a connection that carries none"))
             return
@@ -339,6 +310,25 @@ class PeerTransport:
         if not is_member:
             logger.info("guest peer=%r address=%s", peer_id, address)
 
+    def _prove_group(self) -> None:
+        """Once the group's id is known, have members prove it on the connections that were greeted before.
+
+        Until then whoever names a member's id can take the place of that member's connections. This node dials its own
+        again; the other side does the same when it learns the id, which replaces those that a false member opened.
+        """
+        if self._is_group_known or self._acquaintances is None or self._acquaintances.group_id == NO_GROUP:
+            return
+        self._is_group_known = True
+        links = [link for link in self._links.values() if link.is_member]
+        unproven = [each for link in links for each in link.greet_again(GreetAgain("the group's id is known now"))]
+        if unproven:
+            self._proof_timer = self._loop.call_later(_PROOF_S, self._end_all, unproven)
+
+    def _end_all(self, connections: Sequence[PeerConnection]) -> None:
+        """End connections on which nobody proved the group's id in time; a true member dials again."""
+        for connection in connections:
+            connection.close(GreetAgain(f"the group's id was not proven within {_PROOF_S} s"))
+
     def _forget(self, peer_id: str, error: DLedgerError) -> None:
         for task in self._links.pop(peer_id).end(error):
             self._ending[task] = None
@@ -373,6 +363,8 @@ class PeerTransport:
             self._listener.on_unreachable(peer_id)
 
     def _complain(self, peer_id: str, connection: PeerConnection, error: DLedgerError) -> None:
+        if isinstance(error, GreetAgain):
+            return
         side = "we dialled" if connection.is_dialled else "it dialled"
         is_refused = isinstance(error, PeerRefused) and not isinstance(error, LateGreeting)
         kind = "refused" if is_refused else type(error).__name__

@@ -205,6 +205,10 @@ class Raft(RaftStatus):
         assert now_ms >= self.state.now_ms, (now_ms, self.state.now_ms)
         self.state.now_ms = now_ms
 
+    def is_believed(self, sender: str, message: Message) -> bool:
+        """Say, without looking at entries, whether the rules for `message` would see it: it is of no old term, too."""
+        return message.term >= self.state.term and trust.fault_of(self.state, sender, message) is None
+
     def _finish(self) -> list[Effect]:
         """Put the hard state in front of all that depends on it, and show a changed role behind."""
         state = self.state

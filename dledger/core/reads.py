@@ -14,8 +14,9 @@ from dledger.core.roles import AskedRead, Follower, Leader, PendingRead
 from dledger.core.state import State
 from dledger.types import NO_INDEX, Role
 
-# Reads of one peer that wait here; more are refused.
-_PEER_READS_MAX = 1_024
+# Reads of one peer that wait here, and of all peers and this node; more are refused. A node asks twice a turn at most.
+PEER_READS_MAX = 1_024
+READS_MAX = 4_096
 _PPM = 1_000_000
 
 
@@ -37,12 +38,19 @@ def on_read_index(state: State, read_id: int, *, is_lease_allowed: bool) -> None
 
 
 def on_request(state: State, sender: str, request: ReadIndexRequest) -> None:
-    """Begin a read for a follower."""
-    office = state.office
-    if not isinstance(office, Leader) or sum(read.peer == sender for read in office.reads) >= _PEER_READS_MAX:
+    """Begin a read for a member that follows; refuse it here if too many wait, or the sender is no member."""
+    if not _may_ask(state, sender):
         state.send(sender, ReadIndexResponse(term=state.term, read_id=request.read_id, index=NO_INDEX))
         return
     _begin(state, request.read_id, sender)
+
+
+def _may_ask(state: State, sender: str) -> bool:
+    office = state.office
+    if not isinstance(office, Leader) or all(each.membership.get(sender) is None for each in state.memberships):
+        return False
+    # The bound of all comes first: it is what bounds the count of one.
+    return len(office.reads) < READS_MAX and sum(read.peer == sender for read in office.reads) < PEER_READS_MAX
 
 
 def on_response(state: State, sender: str, response: ReadIndexResponse) -> None:

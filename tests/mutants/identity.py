@@ -6,6 +6,7 @@ import dledger.core.follower
 import dledger.core.leader
 import dledger.core.pasts
 import dledger.core.raft
+import dledger.core.reads
 import dledger.core.transitions
 import dledger.core.trust
 from dledger.core.events import Distrust
@@ -13,6 +14,7 @@ from dledger.core.messages import Heartbeat, ReadIndexResponse
 from dledger.core.raft import Raft
 from dledger.identity import IdentityFile
 from dledger.peer_frames import _parse
+from dledger.peer_transport import PeerTransport
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_damaged_frames, with_strange_directories
 
@@ -156,7 +158,37 @@ def checkpoint_of_java_forbids_to_cut(patch):
     patch.setattr("dledger.checkpoint.is_checked", lambda content: True)
 
 
+def connections_greeted_before_the_id_stay_unproven(patch):
+    patch.setattr(PeerTransport, "_prove_group", lambda self: None)
+
+
+def push_is_checked_before_it_is_believed(patch):
+    patch.setattr(Raft, "is_believed", lambda self, sender, message: True)
+
+
+def reads_of_peers_are_not_bounded_together(patch):
+    patch.setattr(dledger.core.reads, "READS_MAX", 1 << 30)
+
+
 MUTANTS = (
+    Mutant(
+        connections_greeted_before_the_id_stay_unproven,
+        "a false member replaces no true one",
+        Tests(
+            "tests/integration/network/test_proven_connections.py::"
+            "test_all_connections_of_a_new_group_are_proven_soon_after_its_id_is_committed"
+        ),
+    ),
+    Mutant(
+        push_is_checked_before_it_is_believed,
+        "a stranger causes no work",
+        Tests("tests/unit/test_admission.py::test_push_that_is_not_believed_is_neither_checked_nor_given_room"),
+    ),
+    Mutant(
+        reads_of_peers_are_not_bounded_together,
+        "bounded memory",
+        Tests("tests/unit/core/test_reads.py::test_reads_of_all_peers_together_are_bounded"),
+    ),
     Mutant(
         answer_to_a_request_for_a_read_raises_the_term,
         "a foreign directory deposes nobody",

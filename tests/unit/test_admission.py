@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+from dledger.core.events import Received
 from dledger.core.messages import Push, PushRefused
 from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.machine import Settings
+from dledger.types import Span
 
 NODES = ("n1", "n2", "n3")
 
@@ -39,3 +41,25 @@ def test_push_that_does_not_verify_is_refused_as_such_and_both_sides_are_told():
     assert leader.node.raft.is_refusing_corrupt("n2")
     assert leader.node.raft.commit_index == 1
     assert follower.node.store.last_index == 0
+
+
+def test_push_that_is_not_believed_is_neither_checked_nor_given_room():
+    cluster = Cluster(Settings(NODES))
+    cluster.begin()
+    leader, follower = cluster.machines["n1"], cluster.machines["n2"]
+    cluster.pass_time([leader], 700, lambda: cluster.settle(NODES))
+    cluster.settle(NODES)
+    node, raft = follower.node, follower.node.raft
+    done = []
+    node.store.check_push = lambda *_: done.append("check")
+    node.store.reserve_span = lambda *_: done.append("room")
+    span = Span(1, 1, raft.term, 1 << 40, 10)
+    false = Push(raft.term, 0, raft.term, 0, span, b"0123456789", group_id=raft.state.group_id + 1)
+    old = replace(false, term=raft.term - 1, group_id=raft.state.group_id)
+
+    for sender, push in (("n1", false), ("n3", replace(false, group_id=raft.state.group_id)), ("n1", old)):
+        event = Received(sender, push)
+        follower.guard(lambda node, event=event: node._driver.process([event]))
+
+    assert done == []
+    assert node.store.last_index == 0

@@ -52,3 +52,27 @@ def test_members_are_bounded(monkeypatch):
     members.join("g", member("a"))
     with pytest.raises(RequestFailed, match="no more"):
         members.join("g", member("b"))
+
+
+def test_nothing_is_kept_of_groups_that_have_no_members():
+    members = GroupMembers()
+    for number in range(1_000):
+        one = member(f"c{number}")
+        members.join(f"g{number}", one)
+        members.leave(f"g{number}", one)
+        with pytest.raises(RequestFailed):
+            members.join(f"h{number}", member("no name"))
+
+    assert (len(members), members._groups, members._versions) == (0, {}, {})
+
+
+def test_group_that_was_empty_meanwhile_has_a_version_that_nobody_saw():
+    members = GroupMembers()
+    one = member("a")
+    members.join("g", one)
+    seen = members.version("g")
+    members.leave("g", one)
+
+    members.join("g", one)
+
+    assert members.version("g") > seen

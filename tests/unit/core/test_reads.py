@@ -27,7 +27,7 @@ from dledger.core.messages import (
     ReadIndexResponse,
     VoteRequest,
 )
-from dledger.core.reads import lease_ms_of
+from dledger.core.reads import PEER_READS_MAX, READS_MAX, lease_ms_of
 from dledger.types import NO_INDEX, Role
 from tests.unit.core.conftest import Node
 
@@ -69,6 +69,49 @@ def test_an_answer_to_a_request_for_a_read_index_raises_no_term(group):
 
     assert follower.seen(ReadRefused) == [ReadRefused(1)]
     assert (follower.raft.term, follower.raft.leader_id) == (term, "a")
+
+
+def refusals_of(node, peer):
+    return [
+        each
+        for each in node.seen(Send)
+        if each.peer == peer and isinstance(each.message, ReadIndexResponse) and each.message.index == NO_INDEX
+    ]
+
+
+def test_reads_of_one_peer_are_bounded_and_the_others_are_still_served(group):
+    leader = group(THREE).campaign("a")
+    term = leader.raft.term
+
+    for read_id in range(PEER_READS_MAX + 3):
+        leader.step(Received("b", ReadIndexRequest(term, read_id)))
+    leader.step(Received("c", ReadIndexRequest(term, 1)))
+
+    assert len(leader.raft.state.leader.reads) == PEER_READS_MAX + 1
+    assert [each.message.read_id for each in refusals_of(leader, "b")] == [PEER_READS_MAX + n for n in range(3)]
+    assert refusals_of(leader, "c") == []
+
+
+def test_reads_of_all_peers_together_are_bounded(group):
+    names = "abcdefg"
+    leader = group({name: [] for name in names}).campaign("a")
+    term = leader.raft.term
+
+    for peer in names[1:]:
+        for read_id in range(PEER_READS_MAX):
+            leader.step(Received(peer, ReadIndexRequest(term, read_id)))
+
+    assert len(leader.raft.state.leader.reads) == READS_MAX
+    assert len(refusals_of(leader, "g")) == PEER_READS_MAX
+
+
+def test_a_stranger_is_refused_a_read_index_at_once(group):
+    leader = group(THREE).campaign("a")
+
+    leader.step(Received("stranger", ReadIndexRequest(leader.raft.term, 7)))
+
+    assert [each.message.read_id for each in refusals_of(leader, "stranger")] == [7]
+    assert leader.raft.state.leader.reads == []
 
 
 def test_many_reads_share_one_round(group):

@@ -1,0 +1,71 @@
+"""Connections that were greeted before the group's id was known prove it later, or end."""
+
+import dledger.peer_transport
+from tests.integration.network.test_hostile_peers import Stranger
+
+
+def connections_of(cluster):
+    return [
+        connection
+        for node in cluster.nodes.values()
+        for link in node._transport._links.values()
+        for connection in link.connections()
+    ]
+
+
+def test_all_connections_of_a_new_group_are_proven_soon_after_its_id_is_committed(cluster, run):
+    async def main() -> None:
+        await cluster.start()
+        await cluster.append(b"a")
+        await cluster.heard()
+        term = (await cluster.leader()).term
+
+        def is_proven():
+            connections = connections_of(cluster)
+            return len(connections) == 24 and all(each.is_proven for each in connections)
+
+        await cluster.eventually(is_proven)
+        assert (await cluster.leader()).term == term
+        await cluster.stop()
+
+    run(main())
+
+
+def test_false_member_takes_the_place_of_no_connection_of_a_proven_one(cluster, run):
+    async def main() -> None:
+        await cluster.start()
+        await cluster.append(b"a")
+        await cluster.heard()
+        await cluster.eventually(lambda: all(each.is_proven for each in connections_of(cluster)))
+        target = cluster.nodes["n0"]
+        held = target._transport._links["n2"].connections()
+
+        for is_bulk in (False, True):
+            liar = await Stranger.dial(target.config)
+            await liar.greet(cluster.configs["n2"], "n0", is_bulk=is_bulk)
+            assert await liar.ended() == b""
+
+        assert target._transport._links["n2"].connections() == held
+        await cluster.stop()
+
+    run(main())
+
+
+def test_false_member_that_came_before_the_id_was_known_is_cut_off(cluster, run, monkeypatch):
+    monkeypatch.setattr(dledger.peer_transport, "_PROOF_S", 0.05)
+
+    async def main() -> None:
+        await cluster.start("n0")
+        target = cluster.nodes["n0"]
+        liar = await Stranger.dial(target.config)
+        await liar.greet(cluster.configs["n2"], "n0", is_bulk=False)
+        await cluster.eventually(lambda: connections_of(cluster))
+
+        target._parts.files.acquaintances.group_id = 5
+        target._transport.set_members({peer.id: peer.address for peer in target.config.peers})
+
+        assert await liar.ended() == b""
+        assert connections_of(cluster) == []
+        await cluster.stop()
+
+    run(main())
