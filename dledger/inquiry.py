@@ -64,8 +64,8 @@ class InquiryAnswers(asyncio.BufferedProtocol):
         self._peer_id = peer_id
         self._answerer = answerer
         self._inquiries = inquiries
+        # Whoever asks need not be a member: no question is larger than a greeting, and none has a payload.
         self._buffer = FrameBuffer()
-        self._buffer.accept_messages()
         self._questions: deque[Speech] = deque()
         self._has_question = asyncio.Event()
         self._may_write = asyncio.Event()

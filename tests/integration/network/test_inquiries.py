@@ -14,7 +14,7 @@ import uvloop
 from dledger.errors import DLedgerError, ResponseCode
 from dledger.inquiry import INQUIRIES_MAX, QUESTIONS_MAX, Inquiry, InquiryServer
 from dledger.origin import RawOrigin, Speech
-from dledger.peer_frames import ORIGIN_SIZE_BYTES_MAX, BadFrame, decode_hello, encode_hello
+from dledger.peer_frames import CONTROL_SIZE_BYTES_MAX, ORIGIN_SIZE_BYTES_MAX, BadFrame, decode_hello, encode_hello
 from dledger.peer_handshake import Handshake, PeerRefused
 from dledger.peer_transport import PeerTransport
 from store.errors import StoreError
@@ -40,7 +40,7 @@ class Echo:
             raise ValueError("no question")
         if question.body == b"broken":
             raise StoreError("disk")
-        return Speech(question.body * 2, question.payload * 2)
+        return Speech(question.body * 2, b"payload" * 100_000)
 
 
 @pytest.fixture(params=LOOPS)
@@ -91,13 +91,26 @@ def test_questions_are_answered_in_order_with_all_their_bytes(run, configs, node
         origin = Echo()
         async with node(configs["n1"], origin):
             inquiry = await dial(configs["n0"])
-            payloads = [bytes([number]) * 1_000_000 for number in range(QUESTIONS_MAX)]
-            for number, payload in enumerate(payloads):
-                inquiry.ask(Speech(b"%d" % number, payload))
-            for number, payload in enumerate(payloads):
-                assert await inquiry.answer() == Speech(b"%d" % number * 2, payload * 2)
+            for number in range(QUESTIONS_MAX):
+                inquiry.ask(Speech(b"%d" % number))
+            for number in range(QUESTIONS_MAX):
+                assert await inquiry.answer() == Speech(b"%d" % number * 2, b"payload" * 100_000)
             inquiry.close()
         assert origin.asked == [("n0", b"%d" % number) for number in range(QUESTIONS_MAX)]
+
+    run(main())
+
+
+def test_question_larger_than_a_greeting_ends_the_inquiry_before_it_is_read(run, configs):
+    """Who asks is no member, and 16 questions of each of 32 connections would take gigabytes."""
+
+    async def main():
+        async with running_node(configs["n1"], Echo()):
+            inquiry = await dial(configs["n0"])
+            inquiry.ask(Speech(b"0", bytes(CONTROL_SIZE_BYTES_MAX)))
+
+            with pytest.raises((OSError, DLedgerError)):
+                await inquiry.answer()
 
     run(main())
 
