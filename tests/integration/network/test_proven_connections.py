@@ -13,6 +13,12 @@ def connections_of(cluster):
     ]
 
 
+def are_proven(cluster):
+    """Say whether each of three nodes has its four connections to both others, and all of them are proven."""
+    connections = connections_of(cluster)
+    return len(connections) == 24 and all(each.is_proven for each in connections)
+
+
 def test_all_connections_of_a_new_group_are_proven_soon_after_its_id_is_committed(cluster, run):
     async def main() -> None:
         await cluster.start()
@@ -20,11 +26,7 @@ def test_all_connections_of_a_new_group_are_proven_soon_after_its_id_is_committe
         await cluster.heard()
         term = (await cluster.leader()).term
 
-        def is_proven():
-            connections = connections_of(cluster)
-            return len(connections) == 24 and all(each.is_proven for each in connections)
-
-        await cluster.eventually(is_proven)
+        await cluster.eventually(lambda: are_proven(cluster))
         assert (await cluster.leader()).term == term
         await cluster.stop()
 
@@ -36,7 +38,7 @@ def test_false_member_takes_the_place_of_no_connection_of_a_proven_one(cluster, 
         await cluster.start()
         await cluster.append(b"a")
         await cluster.heard()
-        await cluster.eventually(lambda: all(each.is_proven for each in connections_of(cluster)))
+        await cluster.eventually(lambda: are_proven(cluster))
         target = cluster.nodes["n0"]
         held = target._transport._links["n2"].connections()
 
