@@ -1,24 +1,48 @@
 """`dledger bench-broker` measures every part on nodes of its own, leaves nothing behind, and refuses unknown parts."""
 
 import json
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from typer.testing import CliRunner
 
-from cluster.bench_broker import TARGETS
+import cluster.bench_broker
+from cluster.bench_broker import TARGETS, BrokerBench
 from cluster.cli import app
 
 
 @pytest.mark.slow
-def test_every_part_is_measured_and_nothing_is_left(tmp_path):
+def test_every_part_is_measured_and_nothing_is_left(tmp_path, monkeypatch):
+    """All parts but the last, which kills a node, on the same nodes: each would start three processes of its own."""
     options = ["--runs", "1", "--seconds", "0.3", "--size", "2", "--folder", str(tmp_path), "--json", "-"]
+    own_broker, clusters, folders = BrokerBench._own_broker, [], []
 
-    result = CliRunner().invoke(app, ["bench-broker", *options])
+    with ExitStack() as closing:
+
+        @contextmanager
+        def shared_broker(bench):
+            if not clusters:
+                clusters.append(closing.enter_context(own_broker(bench)))
+            folders.append(set(tmp_path.iterdir()))
+            if len(folders) < len(TARGETS):
+                yield clusters[0]
+                return
+            closing.close()
+            assert list(tmp_path.iterdir()) == []
+            with own_broker(bench) as cluster_of_last_part:
+                folders.append(set(tmp_path.iterdir()))
+                yield cluster_of_last_part
+
+        monkeypatch.setattr(BrokerBench, "_own_broker", shared_broker)
+        monkeypatch.setattr(cluster.bench_broker, "_WARM_UP_S", 0.2)
+        result = CliRunner().invoke(app, ["bench-broker", *options])
 
     assert result.exit_code == 0, result.output
     figures = [json.loads(line) for line in result.stdout.splitlines()]
     assert [figure["figure"] for figure in figures] == list(TARGETS)
     assert all(figure["median"] > 0 for figure in figures)
+    assert [len(each) for each in folders] == [1] * (len(TARGETS) + 1)
+    assert folders[0] != folders[-1]
     assert list(tmp_path.iterdir()) == []
 
 
