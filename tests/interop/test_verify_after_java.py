@@ -1,0 +1,54 @@
+"""`dledger verify` of stores on which a Java program wrote on: what it says is true, and nothing else is said."""
+
+import pytest
+from typer.testing import CliRunner
+
+from cluster.cli import app
+from commitlog.store_directory import find_store
+from commitlog.store_verify import StoreParts, Verification
+from store.read_only_files import ReadOnlyFiles
+from tests.interop.java_program import SMALL, Sizes
+from tests.interop.ours import OurStore, clock_after
+from tests.interop.puts import puts_of_every_kind
+
+ROLLED = Sizes(index_items=400)
+
+
+def findings_of(folder):
+    files = ReadOnlyFiles()
+    return list(Verification(StoreParts(files, find_store(files, str(folder)))).findings())
+
+
+@pytest.mark.parametrize("sizes", [SMALL, ROLLED], ids=["one index file", "several index files"])
+def test_nothing_is_wrong_after_java_wrote_on_and_closed(java, tmp_path, sizes):
+    store = OurStore(tmp_path / "store", sizes)
+    store.put(puts_of_every_kind(seed=61, count=200))
+    store.close()
+    java.write(tmp_path / "store", puts_of_every_kind(seed=62, count=200), sizes)
+
+    result = CliRunner().invoke(app, ["verify", str(tmp_path / "store")])
+
+    assert result.exit_code == 0, result.output
+
+
+def test_only_what_the_next_start_mends_is_told_after_java_was_killed(java, tmp_path):
+    directory = tmp_path / "store"
+    store = OurStore(directory)
+    places = store.put(puts_of_every_kind(seed=63, count=200))
+    store.close()
+    places += java.write(directory, puts_of_every_kind(seed=64, count=200), is_halted=True)
+
+    told = findings_of(directory)
+
+    assert [finding for finding in told if not finding.is_unfinished] == []
+    OurStore(directory, clock=clock_after(places)).close()
+    assert findings_of(directory) == []
+
+
+def test_replicated_store_that_java_made_of_our_plain_one_is_well(java, tmp_path):
+    store = OurStore(tmp_path / "store")
+    store.put(puts_of_every_kind(seed=65, count=150))
+    store.close()
+    java.write(tmp_path / "store", puts_of_every_kind(seed=66, count=150), node_id="n0")
+
+    assert findings_of(tmp_path / "store") == []
