@@ -18,7 +18,7 @@ from dledger.membership_file import MembershipFile
 from dledger.snapshot_store import SnapshotStore
 from dledger.standing import MembershipKeeper, Standing, has_past
 from dledger.types import NO_INDEX
-from dledger.voice import VoiceGivenUp
+from dledger.voice import VoiceGivenUp, take_back_voice
 from store.files import Files
 
 
@@ -93,6 +93,7 @@ class NodeFiles:
                 draw=draw,
             )
             note_beginning(LogHeadFile.open(files, directory), store.head)
+            take_back_voice(files, directory, config.self_id, hard_state, membership_file)
             keeper = MembershipKeeper(membership_file)
             standing = keeper.load(store, hard_state, config.membership())
             snapshots = SnapshotStore.open(files, directory) if has_state_machine else None

@@ -12,6 +12,7 @@ Source: Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage" 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
     from dledger.types import Membership
     from store.files import Files
 
+logger = logging.getLogger(__name__)
+
 _LEAVE_NAME = "give-up"
+_VOICE_LEAVE_NAME = "take-back-voice"
 
 
 class VoiceGivenUp:
@@ -99,3 +103,30 @@ class VoiceGivenUp:
         except DiskFull:
             return ""
         return f"kept in {path}; "
+
+
+def take_back_voice(
+    files: Files, directory: str, self_id: str, hard_state: HardStateFile, memberships: MembershipFile
+) -> None:
+    """Count again as the voter that the group knows, if a person said so; the directory must be locked.
+
+    Where so many voters lost something that the rest are no majority, nobody can readmit them. A person can, by an
+    empty file whose name holds the incarnation that has no voice. Entries that only the lost disks or tails held are
+    given up by that.
+
+    Raises:
+        store.errors.StorageFailed: the node must not start.
+        dledger.hard_state.HardStateUnreadable, dledger.membership_codec.MembershipUnreadable: do not start.
+    """
+    saved = hard_state.load()
+    leave = f"{directory}/{_VOICE_LEAVE_NAME}.{saved.incarnation}"
+    if not files.exists(leave):
+        return
+    entries = memberships.load()
+    member = entries[0].membership.get(self_id) if entries else None
+    if member is not None and member.is_voter and not saved.is_founding:
+        # First: a leave that a crash leaves behind names an incarnation that this node never has again.
+        hard_state.save(replace(saved, incarnation=member.incarnation))
+        logger.warning("voice_taken_back self_id=%s incarnation=%d leave=%r", self_id, saved.incarnation, leave)
+    files.remove(leave)
+    files.sync_directory(directory)

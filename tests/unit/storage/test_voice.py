@@ -1,149 +1,88 @@
-"""What a node makes of a damaged tail: it keeps no voice that the group can give back, and asks where it cannot."""
+"""A person gives a node its vote back where no majority is left that could readmit it."""
 
-from dataclasses import replace
+from random import Random
 
 import pytest
 
+from dledger.config import Address, NodeConfig, Peer
 from dledger.hard_state import HardStateFile
 from dledger.membership_file import MembershipFile
-from dledger.testing.sim_disk import UNLIMITED_BYTES
+from dledger.node_files import NodeFiles
 from dledger.types import HardState, Member, Membership, MembershipEntry
-from dledger.voice import VoiceGivenUp
-from store.errors import CorruptData
-
-DIRECTORY = "/n0"
-THREE = Membership((Member("n0"), Member("n1"), Member("n2")))
-FOUNDED = (MembershipEntry(-1, THREE),)
-SAVED = HardState(7, "n1", incarnation=5)
-DRAWN = 99
+from dledger.voice import take_back_voice
+from store.os_files import OsFiles
+from tests.unit.core.conftest import Group
 
 
-class Node:
-    """A node's files, with three entries of which the last is damaged."""
-
-    def __init__(self, machine, memberships=FOUNDED):
-        self.machine = machine
-        self.files = machine.process()
-        MembershipFile.open(self.files, DIRECTORY).save(memberships)
-        self.hard_state = HardStateFile.open(self.files, DIRECTORY)
-        self.hard_state.save(SAVED)
-        *_, (self.begin, self.end) = machine.write_log([60, 300, 200])
-        machine.patch_data(self.end - 100, b"\xff\x00")
-        self.image = machine.data_image()
-
-    def open(self, settings=THREE):
-        draw = iter(range(DRAWN, DRAWN + 10))
-        give_up = VoiceGivenUp(
-            self.machine.process(), DIRECTORY, self_id="n0", settings=settings, draw=lambda *_: next(draw)
-        )
-        return self.machine.open(give_up)
-
-    def kept(self):
-        return self.files.read_bytes(f"{DIRECTORY}/damaged.{self.begin:020d}")
+@pytest.fixture
+def directory(tmp_path):
+    """Return the directory of a node that lost its tail: the group knows it by incarnation 5."""
+    members = (Member("n0", incarnation=5), Member("n1"), Member("n2", is_voter=False))
+    MembershipFile.open(OsFiles(), str(tmp_path)).save([MembershipEntry(3, Membership(members, 4711))])
+    HardStateFile.open(OsFiles(), str(tmp_path)).save(HardState(7, "n1", incarnation=99))
+    return tmp_path
 
 
-def test_voice_is_given_up_before_the_tail_is_cut_and_the_bytes_are_kept(machine):
-    node = Node(machine)
-
-    store = node.open()
-
-    assert store.last_index == 1
-    assert node.hard_state.load() == replace(SAVED, incarnation=DRAWN)
-    assert node.kept() == node.image[f"{0:020d}"][node.begin : node.end]
-    assert "has no vote until the leader has sent it what it lacks" in store.recovery_notes[-1]
+def take_back(directory, self_id="n0"):
+    hard_state = HardStateFile.open(OsFiles(), str(directory))
+    take_back_voice(OsFiles(), str(directory), self_id, hard_state, MembershipFile.open(OsFiles(), str(directory)))
+    return hard_state.load()
 
 
-def test_a_crash_anywhere_leaves_the_damage_or_no_voice(machine):
-    node = Node(machine)
-    counts = {"before": 0, "after": 0}
-    disk_before = machine.data_image()
+def test_leave_of_a_person_gives_the_vote_back_once(directory):
+    leave = directory / "take-back-voice.99"
+    leave.touch()
 
-    class Stop(Exception):
-        pass
-
-    class CrashAt:
-        is_dead = False
-
-        def __init__(self, count):
-            self.count = count
-
-        def reach(self):
-            self.count -= 1
-            if not self.count:
-                raise Stop
-            return False
-
-    for operation in range(1, 60):
-        machine.restore(disk_before)
-        node.hard_state.save(SAVED)
-        files = machine.process()
-        files.crash_point = CrashAt(operation)
-        give_up = VoiceGivenUp(files, DIRECTORY, self_id="n0", settings=THREE, draw=lambda *_: DRAWN)
-        try:
-            machine.open(give_up, files).abandon()
-        except Stop:
-            is_cut = machine.data_image() != disk_before
-            assert not is_cut or node.hard_state.load().incarnation == DRAWN, operation
-            counts["after" if is_cut else "before"] += 1
-            continue
-        break
-    assert min(counts.values()) > 0
+    assert take_back(directory) == HardState(7, "n1", incarnation=5)
+    assert not leave.exists()
 
 
-@pytest.mark.parametrize("voters", [("n0",), ("n0", "n1")])
-def test_without_a_majority_of_others_it_refuses_until_a_person_gives_leave(machine, voters):
-    members = Membership(tuple(Member(voter) for voter in voters))
-    node = Node(machine, (MembershipEntry(-1, members),))
+@pytest.mark.parametrize("name", ["take-back-voice.98", "take-back-voice", "give-up.99"])
+def test_leave_for_another_loss_gives_nothing_back(directory, name):
+    (directory / name).touch()
 
-    with pytest.raises(CorruptData, match=rf"no majority.*create the empty file {DIRECTORY}/give-up.2 ") as failure:
-        node.open()
-    assert failure.value.position == node.begin
-    assert machine.data_image() == node.image
-    assert node.hard_state.load() == SAVED
-
-    node.files.create_from(f"{DIRECTORY}/give-up.1", [])
-    with pytest.raises(CorruptData):
-        node.open()
-    node.files.create_from(f"{DIRECTORY}/give-up.2", [])
-    store = node.open()
-
-    assert store.last_index == 1
-    assert node.hard_state.load() == SAVED
-    assert node.kept()
-    assert not node.files.exists(f"{DIRECTORY}/give-up.2")
+    assert take_back(directory).incarnation == 99
+    assert (directory / name).exists()
 
 
-def test_membership_that_stood_in_the_damaged_entry_does_not_count(machine):
-    """What is in force without the entry decides who could send it again."""
-    alone = Membership((Member("n0"),))
-    node = Node(machine, (MembershipEntry(-1, alone), MembershipEntry(2, THREE)))
+@pytest.mark.parametrize("self_id", ["n2", "n9"])
+def test_who_is_no_voter_gets_no_vote(directory, self_id):
+    (directory / "take-back-voice.99").touch()
 
-    with pytest.raises(CorruptData, match="no majority"):
-        node.open()
+    assert take_back(directory, self_id).incarnation == 99
 
 
-def test_node_that_is_founding_stays_what_it_is(machine):
-    node = Node(machine)
-    founding = HardState(3, "n2", is_founding=True)
-    node.hard_state.save(founding)
+def test_node_takes_its_vote_back_at_its_start(tmp_path):
+    config = NodeConfig(
+        self_id="n0",
+        group="g",
+        peers=(Peer("n0", Address("h", 1)), Peer("n1", Address("h", 2)), Peer("n2", Address("h", 3))),
+        store_base_dir=str(tmp_path),
+        client_address=Address("h", 4),
+        mapped_file_size_for_entry_data=2048,
+        mapped_file_size_for_entry_index=320,
+    )
+    NodeFiles.open(OsFiles(), config, Random(1).randrange, has_state_machine=False).close(is_clean=True)
+    directory = tmp_path / "dledger-n0"
+    HardStateFile.open(OsFiles(), str(directory)).save(HardState(7, "n1", incarnation=99))
+    (directory / "take-back-voice.99").touch()
 
-    assert node.open().last_index == 1
-    assert node.hard_state.load() == founding
+    opened = NodeFiles.open(OsFiles(), config, Random(1).randrange, has_state_machine=False)
+
+    assert opened.standing.hard_state == HardState(7, "n1")
+    opened.close(is_clean=True)
 
 
-def test_node_that_lost_term_and_vote_has_no_voice_anyway(machine):
-    node = Node(machine)
-    node.files.remove(f"{DIRECTORY}/currterm")
+def test_one_vote_that_is_given_back_lets_the_leader_readmit_the_others():
+    nodes = Group({"a": [1, 1, 1], "b": [1, 1], "c": [1]})
+    for lost, incarnation in (("b", 77), ("c", 78)):
+        nodes[lost].raft.state.incarnation = incarnation
+    nodes.tick(8_000)
+    assert nodes.leaders == []
 
-    assert node.open().last_index == 1
-    assert not node.hard_state.exists
+    nodes["b"].raft.state.incarnation = 0
+    nodes.tick(8_000)
 
-
-def test_full_disk_does_not_keep_a_node_from_giving_its_voice_up(machine):
-    node = Node(machine)
-    machine.disk.capacity_bytes = machine.disk.used_bytes
-
-    assert node.open().last_index == 1
-    assert node.kept() is None
-    machine.disk.capacity_bytes = UNLIMITED_BYTES
-    assert node.hard_state.load().incarnation == DRAWN
+    assert nodes.leaders == ["a"]
+    assert nodes["b"].terms == nodes["c"].terms == nodes["a"].terms
+    assert nodes["a"].raft.membership.get("c").incarnation == 78
