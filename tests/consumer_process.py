@@ -26,7 +26,8 @@ class ConsumerProcess:
     Args:
         path: of its output.
         client_id: its name.
-        options: of `cluster.Consumer`; `beat_s`: how often it says to its group that it lives.
+        options: of `cluster.Consumer`; `beat_s`: how often it says to its group that it lives; `work_s`: how long it
+            works on each message before it writes it down.
     """
 
     def __init__(self, path: Path, client_id: str, **options: Any) -> None:
@@ -83,6 +84,7 @@ def say(*words: object) -> None:
 async def main(client_id: str, options: dict[str, Any]) -> None:
     """Consume until told to stop."""
     group_member._BEAT_S = options.pop("beat_s", group_member._BEAT_S)
+    work_s = options.pop("work_s", 0.0)
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     rules = {"group": "g", "topics": "orders", "start": "first", "commit_interval_s": 0.5, **options}
@@ -93,8 +95,12 @@ async def main(client_id: str, options: dict[str, Any]) -> None:
             if now != share:
                 share = now
                 say("share", share or "-")
-            for message in await consumer.poll(20, 0.05):
+            messages = await consumer.poll(20, 0.05)
+            for message in messages:
+                await asyncio.sleep(work_s)
                 say("message", message.queue_id, message.queue_offset)
+            # So that nothing of it comes again when it is told to stop now.
+            consumer.acknowledge(messages)
 
 
 if __name__ == "__main__":

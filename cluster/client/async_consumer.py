@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 _RENEW_S = 20.0
 _TICK_S = 1.0
+# While another consumer waits for a queue until messages are done with.
+_HANDOVER_TICK_S = 0.1
 _CHUNK = 256
 
 Topics = str | Iterable[str] | Mapping[str, str]
@@ -132,11 +134,12 @@ class AsyncConsumer:
                 current.reader.progress.done(current.queue_offset)
             self._current = None
         while True:
-            while chunk and (chunk[0].reader.is_held or not chunk[0].reader.is_active):
+            while chunk and not self._failures and (chunk[0].reader.is_held or not chunk[0].reader.is_active):
                 message = chunk.popleft()
-                if message.reader.is_active and not self._failures:
+                if message.reader.is_active:
                     self._current = message
                     return message
+                self._give_back(message)
             self._raise_failure()
             if self._handed_out:
                 self._finish()
@@ -157,6 +160,13 @@ class AsyncConsumer:
             self._is_ready.clear()
             await self._is_ready.wait()
         return reader.is_active
+
+    async def give_back(self, message: ReceivedMessage) -> None:
+        """Say that a message, and those after it in its queue, are not handed out: the queue was given up.
+
+        For callers that take messages from `poll` and hand them on one by one.
+        """
+        self._give_back(message)
 
     def acknowledge(self, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:
         """Say that messages are done with; their offsets are committed once all before them are."""
@@ -200,6 +210,8 @@ class AsyncConsumer:
             message = self._chunk.popleft()
             if message.reader.is_active:
                 messages.append(message)
+            else:
+                self._give_back(message)
         return messages or self._take_from_readers(count_max)
 
     def _take_from_readers(self, count_max: int) -> list[ReceivedMessage]:
@@ -215,11 +227,21 @@ class AsyncConsumer:
         return []
 
     def _on_ready(self, reader: QueueReader) -> None:
+        if not reader.is_active:
+            for first in [message for message in self._chunk if message.reader is reader][:1]:
+                self._give_back(first)
         if reader.failure is not None:
             self._failures.append(reader.failure)
         elif reader.is_active and reader not in self._ready:
             self._ready.append(reader)
         self._is_ready.set()
+
+    def _give_back(self, first: ReceivedMessage) -> None:
+        """Give back the first message that was not handed out before its queue was given up, and the rest."""
+        first.reader.progress.returned(first.queue_offset)
+        kept = [message for message in self._chunk if message.reader is not first.reader]
+        self._chunk.clear()
+        self._chunk.extend(kept)
 
     def _on_failure(self, failure: RequestFailed) -> None:
         self._failures.append(failure)
@@ -260,14 +282,15 @@ class AsyncConsumer:
     async def _keep_up(self) -> None:
         committed_at = renewed_at = looked_at = time.monotonic()
         while True:
-            await asyncio.sleep(min(_TICK_S, self._options.commit_interval_s))
+            tick_s = _HANDOVER_TICK_S if self._rebalancer.is_giving_up else _TICK_S
+            await asyncio.sleep(min(tick_s, self._options.commit_interval_s))
             async with self._lock:
                 now = time.monotonic()
                 await self._rebalancer.end_leaving()
                 if now - committed_at >= self._options.commit_interval_s:
                     committed_at = now
                     await self._rebalancer.commit()
-                if self._options.is_orderly and now - renewed_at >= _RENEW_S:
+                if self._options.mode == "cluster" and now - renewed_at >= _RENEW_S:
                     renewed_at = now
                     await self._rebalancer.renew_locks()
                 if now - looked_at >= SILENCE_S:

@@ -21,8 +21,9 @@ _TELL_S = 1.0
 class Consumer:
     """Reads messages of topics as one of a group: its consumers share the queues.
 
-    Every message is delivered at least once: again, when a consumer ends before its offset was committed (every 5 s and
-    on closing), or when queues change hands.
+    Every message is delivered at least once. It is delivered again when a consumer ends before its offset was committed
+    (each second, and on closing), or works on a message for longer than `handover_limit_s` while its queue goes to
+    another consumer.
 
     Example:
         async with Consumer("127.0.0.1:20911", group="billing", topics=["orders"]) as consumer:
@@ -149,10 +150,11 @@ class BlockingConsumer:
                 if self._told_at + _TELL_S <= time.monotonic():
                     self._tell()
                 message = self._chunk[self._taken]
-                self._taken += 1
                 reader = message.reader
                 if reader.is_active and (reader.is_held or self._thread.run(self._consumer.may_be_handed_out(message))):
+                    self._taken += 1
                     return message
+                self._return_rest(message)
             self._chunk, self._taken, self._told = [], 0, 0
             self._chunk = self._thread.run(self._consumer.poll(_CHUNK, _TELL_S))
 
@@ -176,6 +178,14 @@ class BlockingConsumer:
             self._thread.run(self._consumer.close())
         finally:
             self._thread.close()
+
+    def _return_rest(self, first: ReceivedMessage) -> None:
+        """Give back the rest of a queue that was given up; what was handed out before is done with."""
+        self._tell()
+        self._thread.run(self._consumer.give_back(first))
+        while self._taken < len(self._chunk) and self._chunk[self._taken].reader is first.reader:
+            self._taken += 1
+        self._told = self._taken
 
     def _tell(self) -> None:
         """Say which messages of the chunk are done with: those before the one that is to be handed out."""

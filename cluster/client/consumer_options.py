@@ -46,6 +46,8 @@ class ConsumerOptions:
         prefetch_size_bytes: bytes of one queue that may wait in the client.
         commit_interval_s: how often offsets are committed: of a consumer that dies, what it was done with since then
             comes again.
+        handover_limit_s: how long a queue that goes to another consumer of the group waits until the messages that were
+            handed out are done with, so that they are committed and not repeated.
         rebalance_interval_s: how often queues are shared out anew, if nothing calls for it before.
         no_route_limit_s: when nothing of a topic can be read for so long, because nobody has it, no broker answers, or
             none lets the consumer into its group, `poll` raises why, and again each time it has been so for as long; it
@@ -64,6 +66,7 @@ class ConsumerOptions:
     prefetch_messages: int = 1_000
     prefetch_size_bytes: int = 8 << 20
     commit_interval_s: float = 1.0
+    handover_limit_s: float = 10.0
     rebalance_interval_s: float = 20.0
     no_route_limit_s: float = 60.0
     on_skipped: Callable[[SkippedMessages], None] | None = None
@@ -84,5 +87,5 @@ class ConsumerOptions:
             raise ValueError("is_orderly: locks are for queues that a group shares, not for broadcast")
         if min(self.prefetch_messages, self.prefetch_size_bytes) < 1:
             raise ValueError("expected prefetch bounds of at least 1")
-        if min(self.commit_interval_s, self.rebalance_interval_s, self.no_route_limit_s) <= 0:
+        if min(self.commit_interval_s, self.handover_limit_s, self.rebalance_interval_s, self.no_route_limit_s) <= 0:
             raise ValueError("expected intervals above 0")

@@ -11,7 +11,7 @@ from cluster.client.broker_nodes import BrokerNodes
 from cluster.client.consumer_options import Start
 from cluster.client.queue_choice import BrokerQueue
 from cluster.client.queue_reader import QueueReader
-from cluster.errors import RequestFailed
+from cluster.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
 
 logger = logging.getLogger(__name__)
@@ -144,7 +144,9 @@ class QueueLocks:
             try:
                 response = await self._nodes.call(broker, lambda stub: stub.LockQueues, request, _TIMEOUT_S)
             except RequestFailed as failure:
-                logger.warning("queues_not_locked group=%s broker=%s: %s", self._group, broker, failure)
+                # The stay in the group at another broker may begin a moment later.
+                level = logging.INFO if failure.reason is Reason.NOT_IN_GROUP else logging.WARNING
+                logger.log(level, "queues_not_locked group=%s broker=%s: %s", self._group, broker, failure)
                 continue
             held.update(dict.fromkeys(mine, 0.0))
             for each in response.locked:

@@ -50,6 +50,17 @@ class QueueProgress:
             self._undone.add(offset)
         self._end = end
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was delivered is done with and committed."""
+        return not self._undone and self.committed >= self.position
+
+    def returned(self, offset: int) -> None:
+        """Take note that messages from this offset on are not handed out to the program after all."""
+        while self._delivered and self._delivered[-1] >= offset:
+            self._undone.discard(self._delivered.pop())
+            self._end = offset
+
     def done(self, offset: int) -> None:
         """Take note that a message is done with; one that is not outstanding changes nothing."""
         self._undone.discard(offset)

@@ -1,8 +1,10 @@
 """Shares the queues of a group's topics out among its consumers, and takes over and gives up queues as that changes.
 
 Each consumer computes for itself what all would compute: the queues in order, the members in order as the first broker
-of the topic tells them. While views differ, two consumers may read the same queue for a moment, and messages come
-twice; with locks (`is_orderly`) they never do.
+of the topic tells them. A queue changes hands by its lock at the broker: the consumer that gives it up stops reading,
+lets the program finish the messages that were handed out, commits, and unlocks; the one that takes it over waits for
+the lock. So a change of members repeats no message. With `is_orderly` nothing is handed out without the lock; otherwise
+the lock is waited for up to `handover_limit_s`, and reading continues while a new leader does not know the lock yet.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import logging
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from cluster.client.allocation import ALLOCATIONS
@@ -29,9 +31,14 @@ from store.skipped_messages import SkipCause
 
 logger = logging.getLogger(__name__)
 
-# Who gives a queue up commits when he hears of the change; who takes it over hears of it at the same time, and leaves
-# him that long. Only repeats are saved by it: right it is without, too.
+# At a new leader all consumers lock their queues again at the same time; a consumer that takes a queue over leaves the
+# one that still reads it this much time to lock it first.
 _HANDOVER_S = 0.3
+# A consumer that waits for a queue which another one gives up asks for its lock again after half of the time for which
+# it has waited, within these bounds.
+_LOCK_RETRY_S = (0.1, 1.0)
+# The consumer that takes a queue over waits this much longer than the one that gives it up.
+_HANDOVER_MARGIN_S = 1.0
 # A lock that another consumer holds still, or a topic that is not known yet, is asked for again so soon.
 _RETRY_S = 1.0
 # A stream that was silent for so long although its queue has more is opened anew.
@@ -97,6 +104,8 @@ class Rebalancer:
         # Topics of which nothing can be read: since when, and why.
         self._lost: dict[str, _Lost] = {}
         self._retry: asyncio.TimerHandle | None = None
+        # Since when each queue is waited for that another consumer holds, on the monotonic clock.
+        self._awaited: dict[BrokerQueue, float] = {}
         # Locks that were asked for and not given back, whether or not they were got.
         self._asked_locks: set[BrokerQueue] = set()
         # How often a stay in a group ended: locks that were given meanwhile may have ended with it.
@@ -122,9 +131,10 @@ class Rebalancer:
             if queue not in mine or reader.failure is not None:
                 await self._give_up(reader)
         await self.end_leaving()
-        if self._options.is_orderly and any(not reader.locked_until for reader in self.readers.values()):
+        if self._is_shared and any(not reader.locked_until for reader in self.readers.values()):
             await self.renew_locks()
         new = [queue for queue in mine if queue not in self.readers]
+        self._awaited = {queue: since_s for queue, since_s in self._awaited.items() if queue in mine}
         if new:
             await self._take_over(new, mine)
         self._tell_lost()
@@ -189,10 +199,14 @@ class Rebalancer:
             self._say_lost(topic, RequestFailed(Reason.NOT_REACHED, text), is_logged=False)
         return held
 
-    def _want_soon(self) -> None:
-        """Share out anew a little later; however often it is said meanwhile, once."""
-        if self._retry is None:
-            self._retry = asyncio.get_running_loop().call_later(_RETRY_S, self._want_now)
+    def _want_soon(self, delay_s: float = _RETRY_S) -> None:
+        """Share out again a little later: once, after the shortest delay that was asked for."""
+        loop = asyncio.get_running_loop()
+        if self._retry is not None:
+            if self._retry.when() <= loop.time() + delay_s:
+                return
+            self._retry.cancel()
+        self._retry = loop.call_later(delay_s, self._want_now)
 
     def _want_now(self) -> None:
         self._retry = None
@@ -209,12 +223,12 @@ class Rebalancer:
         if any(len(member.client_ids) > 1 for member in self._members.values()):
             await asyncio.sleep(_HANDOVER_S)
         locked_until: dict[BrokerQueue, float] = {}
-        if self._options.is_orderly:
+        if self._is_shared:
+            leaving = {reader.queue for reader in self._leaving}
             self._asked_locks.update(queues)
-            locked_until = {queue: until for queue, until in (await self._lock(queues)).items() if until}
-            if len(locked_until) < len(queues):
-                self._want_soon()
-            queues = [queue for queue in queues if queue in locked_until]
+            held = await self._lock([queue for queue in queues if queue not in leaving])
+            locked_until = {queue: until for queue, until in held.items() if until}
+            queues = self._free(queues, locked_until)
         by_topic: dict[tuple[str, str], list[BrokerQueue]] = defaultdict(list)
         for queue in queues:
             by_topic[queue.broker, queue.topic].append(queue)
@@ -240,8 +254,27 @@ class Rebalancer:
                 reader.locked_until = locked_until.get(queue, 0.0)
                 self.readers[queue] = reader
 
+    def _free(self, queues: Sequence[BrokerQueue], locked: Collection[BrokerQueue]) -> list[BrokerQueue]:
+        """Return the queues that may be read now: locked ones, and without `is_orderly` those awaited for too long."""
+        now = time.monotonic()
+        limit_s = self._options.handover_limit_s + _HANDOVER_MARGIN_S
+        free = []
+        for queue in queues:
+            since_s = self._awaited.setdefault(queue, now)
+            if queue in locked or (not self._options.is_orderly and now - since_s >= limit_s):
+                del self._awaited[queue]
+                free.append(queue)
+        awaited = [self._awaited[queue] for queue in queues if queue in self._awaited]
+        if awaited:
+            least_s, most_s = _LOCK_RETRY_S
+            self._want_soon(min(max((now - max(awaited)) / 2, least_s), most_s))
+        return free
+
     async def _give_up(self, reader: QueueReader) -> None:
         del self.readers[reader.queue]
+        if not self._options.is_orderly:
+            # Until then the messages that were handed out may be finished.
+            reader.locked_until = time.monotonic() + self._options.handover_limit_s
         await reader.stop()
         self._leaving.append(reader)
         # Who waits until messages of it may be handed out again waits in vain.
@@ -253,10 +286,10 @@ class Rebalancer:
         if not leaving:
             return
         await self.offsets.commit(leaving)
-        if not self._options.is_orderly:
+        if not self._is_shared:
             return
         now = time.monotonic()
-        working = [each for each in leaving if each.progress.outstanding_count and now < each.locked_until]
+        working = [each for each in leaving if now < each.locked_until and not each.progress.is_settled]
         self._leaving += working
         ended = [each.queue for each in leaving if each not in working]
         await self._locks.unlock(ended)
@@ -273,18 +306,23 @@ class Rebalancer:
                 await reader.stop()
                 self.wanted.set()
 
+    @property
+    def is_giving_up(self) -> bool:
+        """Whether another consumer may wait for a queue of this one."""
+        return bool(self._leaving)
+
     async def renew_locks(self) -> None:
-        """Ask for the locks again; queues whose lock went to somebody else are given up."""
+        """Ask for the locks again; with `is_orderly`, queues whose lock went to another consumer are given up."""
         locked_until = await self._lock([*self.readers, *(reader.queue for reader in self._leaving)])
         for queue, reader in list(self.readers.items()):
             if locked_until.get(queue):
                 reader.locked_until = locked_until[queue]
                 self._on_ready(reader)
-            elif queue in locked_until:
+            elif queue in locked_until and self._options.is_orderly:
                 logger.warning("lock_lost queue=%s", queue)
                 await self._give_up(reader)
                 self.wanted.set()
-            elif not reader.locked_until:
+            elif queue not in locked_until and not reader.locked_until:
                 self._want_soon()
 
     def follow_leaders(self) -> None:

@@ -5,6 +5,7 @@ import cluster.old_files_start
 import cluster.registration_witnesses
 import commitlog.dledger_commit_log
 import store.dedupe
+from cluster.client.progress import QueueProgress
 from cluster.registered_brokers import RouteTable
 from cluster.registration import Registrar
 from cluster.replicated import ReplicatedReplica
@@ -29,6 +30,7 @@ PUTS = UNIT + "test_puts.py::"
 GROUP = "tests/integration/replicated/"
 PACE = "tests/unit/store/test_dispatch_pace.py::"
 FORGED = "tests/integration/nameserver/test_forged_registrations.py::"
+HAND_OVER = "tests/integration/messages/test_hand_over.py::"
 NAME_SERVER = "tests/integration/nameserver/test_name_server.py::"
 UNKNOWN_TOPIC = "test_put_to_a_topic_that_a_node_does_not_know_is_sent_to_the_leader_that_may_know_it"
 YOUNG = "test_a_topic_is_unknown_only_when_a_name_server_says_so_that_brokers_had_time_to_register_with"
@@ -215,7 +217,16 @@ def name_server_takes_heartbeats_without_the_life(patch):
     patch.setattr(RouteTable, "heartbeat", believing)
 
 
+def queue_is_handed_over_while_messages_are_at_work(patch):
+    patch.setattr(QueueProgress, "is_settled", True)
+
+
 MUTANTS = (
+    Mutant(
+        queue_is_handed_over_while_messages_are_at_work,
+        "a change of members repeats nothing",
+        Tests(HAND_OVER + "test_a_queue_is_taken_over_when_its_messages_at_work_are_done_and_committed"),
+    ),
     Mutant(
         messages_are_dispatched_before_they_are_committed,
         "what is read stays",

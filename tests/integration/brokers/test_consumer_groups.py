@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby, islice
@@ -102,6 +103,7 @@ def test_consumers_come_go_and_die_and_so_does_the_leader_and_no_message_is_miss
             d = start("d")
             wait_until(lambda: shared_out(QUEUES, a, d), "another one joined")
             sent = len(load.places)
+            leader_lost_at = time.monotonic_ns()
             cluster.kill(cluster.wait_for_leader(PATIENCE_S))
             wait_until(lambda: load.error is not None or len(load.places) > sent + 40, "the new leader takes messages")
             wait_until(lambda: shared_out(QUEUES, a, d), "they share the queues at the new leader")
@@ -127,9 +129,24 @@ def test_consumers_come_go_and_die_and_so_does_the_leader_and_no_message_is_miss
         fetched = calls.ask(lambda stub: stub.FetchOffset, request)
     assert dict(zip(fetched.queue_ids, fetched.offsets, strict=True)) == ends
     assert sorted(load.places) == [(queue, offset) for queue in range(QUEUES) for offset in range(ends[queue])]
+    if term_of(cluster) == first_term + 1:
+        check_repeats(everybody, b.client_id, leader_lost_at)
     # A node that stood still for a while was deposed, too: its queues were shared out anew, and once more behind it.
     events = EVENTS + 2 * (term_of(cluster) - first_term - 1)
     check_deliveries(everybody, events, is_orderly=kind == "orderly")
+
+
+def check_repeats(consumers: list[ConsumerProcess], killed: str, leader_lost_at: int) -> None:
+    """While one leader lives only what the consumer that was killed had not committed comes again, once."""
+    delivered: dict[Place, list[str]] = defaultdict(list)
+    for at, queue, offset, client_id in sorted(
+        (*message, consumer.client_id) for consumer in consumers for message in consumer.messages()
+    ):
+        if at < leader_lost_at:
+            delivered[queue, offset].append(client_id)
+    again = {place: by for place, by in delivered.items() if len(by) > 1}
+    print(f"delivered {len(delivered)}, again {len(again)}")
+    assert all(len(by) == 2 and by[0] == killed for by in again.values()), again
 
 
 def check_deliveries(consumers: list[ConsumerProcess], events: int, *, is_orderly: bool) -> None:

@@ -342,6 +342,9 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
         finally:
             with stored.changed:
                 members.pop(request.client_id, None)
+                for key, holder in list(stored.locks.items()):
+                    if (key[0], holder) == (request.group, request.client_id):
+                        del stored.locks[key]
                 stored.changed.notify_all()
 
     def LockQueues(self, request: pb.LockQueuesRequest, context: grpc.ServicerContext) -> pb.LockQueuesResponse:

@@ -58,3 +58,18 @@ def test_the_position_is_where_the_first_undone_message_stands(
         undone.discard(begin + number)
         assert progress.position == min(undone, default=end)
         assert progress.outstanding_count == len(undone)
+
+
+def test_messages_that_are_given_back_are_not_committed_and_not_waited_for() -> None:
+    progress = QueueProgress(10)
+    progress.delivered([10, 11, 14, 15], 20)
+    progress.done(10)
+
+    progress.returned(14)
+    progress.done(14)
+    assert (progress.position, progress.outstanding_count, progress.is_settled) == (11, 1, False)
+
+    progress.done(11)
+    assert (progress.position, progress.is_settled) == (14, False)
+    progress.committed = 14
+    assert progress.is_settled
