@@ -211,21 +211,26 @@ class GroupCalls:
         Raises:
             IllegalRequest, RequestFailed: nothing was taken.
         """
-        queues = await self._queues_of(request)
+        await self._check_locks(request)
+        # Not checked: the topic may have been deleted, or have fewer queues than when they were locked.
+        queues = [QueueKey(each.topic, each.queue_id) for each in request.queues]
         is_changed = self._locks.unlock(request.group, request.client_id, queues)
         return pb.ChangeResponse(answer=DONE, is_changed=is_changed)
 
     async def _queues_of(self, request: pb.LockQueuesRequest) -> list[QueueKey]:
+        await self._check_locks(request)
+        for each in request.queues:
+            topic = self._core.known_topic(each.topic)
+            self._core.check_queue(topic, each.queue_id, topic.read_queues)
+        return [QueueKey(each.topic, each.queue_id) for each in request.queues]
+
+    async def _check_locks(self, request: pb.LockQueuesRequest) -> None:
         await self._core.check_current()
         await self._core.known_group(request.group)
         if not request.client_id:
             raise IllegalRequest("client_id", "the id of the consumer", "none")
         if not 1 <= len(request.queues) <= LOCK_QUEUES_MAX:
             raise IllegalRequest("queues", f"1 to {LOCK_QUEUES_MAX}", str(len(request.queues)))
-        for each in request.queues:
-            topic = self._core.known_topic(each.topic)
-            self._core.check_queue(topic, each.queue_id, topic.read_queues)
-        return [QueueKey(each.topic, each.queue_id) for each in request.queues]
 
     # ---------------------------------------------------------------------------------------------------- members
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from cluster.client.broker_nodes import BrokerNodes
@@ -114,10 +114,13 @@ class GroupOffsets:
             response = await self._nodes.call(broker, lambda stub: stub.CommitOffset, request, _TIMEOUT_S)
         except RequestFailed as failure:
             logger.warning("offsets_not_committed group=%s topic=%s: %s", self._group, topic, failure)
+            for reader, _ in rows:
+                reader.progress.is_refused = not failure.is_worth_repeating
             return []
         were_reset = []
         for (reader, position), outcome in zip(rows, response.outcomes, strict=True):
-            if outcome == pb.COMMIT_OUTCOME_WAS_RESET:
+            reader.progress.is_refused = outcome == pb.COMMIT_OUTCOME_WAS_RESET
+            if reader.progress.is_refused:
                 logger.info("offset_reset group=%s queue=%s", self._group, reader.queue)
                 were_reset.append(reader)
             else:
@@ -139,7 +142,7 @@ class QueueLocks:
         Queues of a broker that does not answer are left out.
         """
         held: dict[BrokerQueue, float] = {}
-        for broker, mine in _by_broker(queues).items():
+        for broker, mine in _in_requests(queues):
             request = self._request(mine)
             try:
                 response = await self._nodes.call(broker, lambda stub: stub.LockQueues, request, _TIMEOUT_S)
@@ -155,7 +158,7 @@ class QueueLocks:
 
     async def unlock(self, queues: Iterable[BrokerQueue]) -> None:
         """Give locks back; those that cannot be given back end by themselves."""
-        for broker, mine in _by_broker(queues).items():
+        for broker, mine in _in_requests(queues):
             try:
                 await self._nodes.call(broker, lambda stub: stub.UnlockQueues, self._request(mine), _TIMEOUT_S)
             except RequestFailed as failure:
@@ -166,8 +169,11 @@ class QueueLocks:
         return pb.LockQueuesRequest(group=self._group, client_id=self._client_id, queues=ids)
 
 
-def _by_broker(queues: Iterable[BrokerQueue]) -> dict[str, list[BrokerQueue]]:
+def _in_requests(queues: Iterable[BrokerQueue]) -> Iterator[tuple[str, list[BrokerQueue]]]:
+    """Yield brokers with as many of their queues as one request may name."""
     by_broker: dict[str, list[BrokerQueue]] = defaultdict(list)
     for queue in queues:
         by_broker[queue.broker].append(queue)
-    return by_broker
+    for broker, mine in by_broker.items():
+        for begin in range(0, len(mine), _QUEUES_PER_CALL):
+            yield broker, mine[begin : begin + _QUEUES_PER_CALL]

@@ -15,6 +15,7 @@ class QueueProgress:
 
     Attributes:
         committed: what the broker holds as the group's offset.
+        is_refused: the broker refused the last commit for good: the offset was reset, or the topic deleted.
 
     Args:
         offset: where consuming begins.
@@ -22,6 +23,7 @@ class QueueProgress:
 
     def __init__(self, offset: int) -> None:
         self.committed = offset
+        self.is_refused = False
         self._end = offset
         # What was delivered, beginning with the first that is not done; and which of it is not done.
         self._delivered: deque[int] = deque()
@@ -52,8 +54,8 @@ class QueueProgress:
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything that was delivered is done with and committed."""
-        return not self._undone and self.committed >= self.position
+        """Whether everything that was delivered is done with, and committed as far as it can be."""
+        return not self._undone and (self.is_refused or self.committed >= self.position)
 
     def returned(self, offset: int) -> None:
         """Take note that messages from this offset on are not handed out to the program after all."""

@@ -47,6 +47,8 @@ _GOES_ON = frozenset(
 _RESPONSE_SIZE_BYTES_MAX = 1 << 20
 # A place that cannot be read just now (no such queue yet, or a file that is being removed) is tried again so late.
 _PAUSE_S = 1.0
+# A stream that has been open for so long is served, although it may have nothing to bring.
+_OPEN_S = 1.0
 
 
 class ReaderRules(NamedTuple):
@@ -124,6 +126,9 @@ class QueueReader:
         self._count = 0
         self._size_bytes = 0
         self._room = asyncio.Event()
+        # The first failure since anything was read, and when it was; None while the broker serves the queue.
+        self._refused: tuple[float, RequestFailed] | None = None
+        self._opened_at = 0.0
         self._call: grpc.aio.UnaryStreamCall[SubscribeRequest, SubscribeResponse] | None = None
         self._heard_at = time.monotonic()
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -143,6 +148,12 @@ class QueueReader:
     def silent_s(self) -> float:
         """For how long the broker has sent nothing, although there is room; 0 while there is none."""
         return time.monotonic() - self._heard_at if self._has_room() else 0.0
+
+    @property
+    def refused(self) -> tuple[float, RequestFailed] | None:
+        """Since when, on the monotonic clock, no stream of the queue is served, and why; None: one is, or may be."""
+        is_open = bool(self.address) and time.monotonic() - self._opened_at >= _OPEN_S
+        return None if is_open else self._refused
 
     def take(self, count_max: int) -> list[ReceivedMessage]:
         """Return the next messages; they are outstanding from now on."""
@@ -194,6 +205,8 @@ class QueueReader:
                 hops += 1
                 pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s()
                 self._judge(failure)
+                since_s = self.refused[0] if self.refused is not None else time.monotonic()
+                self._refused = since_s, failure
             await asyncio.sleep(pause_s)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -228,19 +241,21 @@ class QueueReader:
             max_bytes=min(_RESPONSE_SIZE_BYTES_MAX, max(self._rules.prefetch_size_bytes // 4, 1)),
         )
         call = self._call = self._nodes.stub(address).Subscribe(request)
-        self.address = address
+        self.address, self._opened_at = address, time.monotonic()
         try:
             while True:
                 await self._wait_room()
                 response = await next_response(call, "the stream was silent for too long")
                 self._heard_at = time.monotonic()
                 check_answer(response.answer, address)
-                self._was_served, self._is_held_up = True, False
+                self._was_served, self._is_held_up, self._refused = True, False, None
                 if not await self._take_in(response, address):
                     return _PAUSE_S
         except StreamEnded as end:
             raise failure_of_call(address, end.code, end.details, "BrokerService") from None
         finally:
+            if time.monotonic() - self._opened_at >= _OPEN_S:
+                self._refused = None
             self._call = None
             self.address = ""
             call.cancel()

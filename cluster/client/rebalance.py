@@ -141,8 +141,16 @@ class Rebalancer:
 
     def _tell_lost(self) -> None:
         """Say of which topics nothing has been read for too long: who waits for messages must hear of it."""
-        for queue in self.readers:
-            self._lost.pop(queue.topic, None)
+        refused: dict[str, _Lost | None] = {}
+        for queue, reader in self.readers.items():
+            if reader.refused is None or refused.get(queue.topic, reader) is None:
+                refused[queue.topic] = None
+            else:
+                refused[queue.topic] = _Lost(*reader.refused)
+        for topic, refusal in refused.items():
+            known = self._lost.pop(topic, None)
+            if refusal is not None:
+                self._lost[topic] = refusal if known is None else known._replace(failure=refusal.failure)
         now = time.monotonic()
         for topic, lost in self._lost.items():
             if now - lost.since_s >= self._options.no_route_limit_s:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from cluster import Consumer, RequestFailed
+from cluster.client import group_offsets, queue_reader
 from cluster.errors import Reason
-from tests.integration.messages.helpers import consumer_of
+from tests.integration.messages.helpers import consumer_of, take
 from tests.integration.messages.scripted_name_server import ScriptedNameServer
-from tests.waiting import PATIENCE_S, run
+from tests.waiting import PATIENCE_S, run, until
 
 MakeBroker = Callable[..., Any]
 
@@ -69,3 +70,33 @@ def test_a_broker_that_is_gone_though_its_routes_are_known_is_told_after_a_while
         run(main())
     finally:
         server.stop()
+
+
+def test_a_broker_that_was_read_and_is_gone_is_told_after_a_while(make_broker: MakeBroker, monkeypatch: Any) -> None:
+    monkeypatch.setattr(group_offsets, "_TIMEOUT_S", 0.1)
+    broker = make_broker({"orders": 2})
+    broker.stored.fill("orders", 5)
+
+    async def main() -> None:
+        async with consumer_of(broker, no_route_limit_s=0.5, rebalance_interval_s=0.1, start="first") as consumer:
+            assert len(await take(consumer, 5)) == 5
+            broker.stop()
+            with pytest.raises(RequestFailed, match="nothing of topic 'orders' could be read") as told:
+                await consumer.poll(timeout_s=PATIENCE_S)
+            assert told.value.reason in (Reason.NOT_REACHED, Reason.ANSWER_LOST)
+
+    run(main())
+
+
+def test_an_idle_topic_is_no_failure(make_broker: MakeBroker, monkeypatch: Any) -> None:
+    monkeypatch.setattr(queue_reader, "_OPEN_S", 0.0)
+    broker = make_broker({"orders": 1})
+
+    async def main() -> None:
+        async with consumer_of(broker, no_route_limit_s=1.0, rebalance_interval_s=0.05) as consumer:
+            await until(lambda: consumer.queues)
+            broker.break_streams()
+            # Streams are open again, and bring nothing.
+            assert await consumer.poll(timeout_s=1.5) == []
+
+    run(main())
