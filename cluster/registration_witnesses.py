@@ -99,7 +99,7 @@ class Witnesses:
                 pending = set((await self._next_round(known, claim.leader_id)).asked)
                 while pending:
                     done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                    answers = [each.result() for each in done]
+                    answers = [_answer_in(each) for each in done]
                     has_answered = has_answered or any(answers)
                     if any(_confirms(known, claim, each) for each in answers if each is not None):
                         return
@@ -134,7 +134,7 @@ class Witnesses:
         began_s = time.monotonic()
         await asyncio.wait(begun.asked)
         slots.release()
-        if any(each.result() for each in begun.asked):
+        if any(_answer_in(each) for each in begun.asked):
             if len(self._answering) >= BROKERS_MAX:
                 self._answering.clear()
             self._answering.add(known.broker)
@@ -154,6 +154,11 @@ async def _ask(broker: str, node: BrokerNode) -> _Answer | None:
             status = await stub.Status(BrokerStatusRequest())
             return _Answer(node, status) if status.broker == broker else None
     return None
+
+
+def _answer_in(asked: asyncio.Task[_Answer | None]) -> _Answer | None:
+    """Return what came of a question; gRPC cancels the caller of a call whose channel it closes."""
+    return None if asked.cancelled() else asked.result()
 
 
 def _confirms(known: Registration, claim: Registration, answer: _Answer) -> bool:

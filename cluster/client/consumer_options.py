@@ -24,6 +24,7 @@ class ConsumerSettings(TypedDict, total=False):
     prefetch_messages: int
     prefetch_size_bytes: int
     commit_interval_s: float
+    handover_limit_s: float
     rebalance_interval_s: float
     no_route_limit_s: float
     on_skipped: Callable[[SkippedMessages], None] | None
