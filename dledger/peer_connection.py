@@ -21,6 +21,7 @@ from dledger.peer_decoder import decode
 from dledger.peer_encoder import encode
 from dledger.peer_frames import BadFrame, Hello, decode_hello, encode_hello
 from dledger.peer_handshake import Handshake, PeerRefused
+from dledger.types import NO_GROUP
 from store.errors import StoreError
 
 # A connection whose bytes the other side does not take, or on which nothing at all is heard, ends after so long:
@@ -84,6 +85,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.host = ""
         self.is_open = False
         self.is_proven = False
+        self._named_group_id = NO_GROUP
         self.is_full = False
         self._handshake = handshake
         self._owner = owner
@@ -104,6 +106,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         else:
             transport.writelines((head, payload))
         return True
+
+    def prove(self, group_id: int) -> bool:
+        """Say whether the other side's greeting named this group, whose id was not known here then."""
+        self.is_proven = self.is_proven or self._named_group_id == group_id
+        return self.is_proven
 
     def close(self, error: DLedgerError) -> None:
         """End the connection at once, dropping what is not yet sent; `on_closed` follows."""
@@ -177,6 +184,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._hello_timer is not None:
             self._hello_timer.cancel()
         self.is_proven = self._handshake.proves_group(hello)
+        self._named_group_id = hello.group_id
         self.client_address, self.peer_address = hello.client_address, hello.peer_address
         if hello.is_inquiry:
             self._hand_over()

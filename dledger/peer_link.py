@@ -72,9 +72,9 @@ class PeerLink:
         """Return whether the other side proved our group's id on any open connection that the same side dialled."""
         return any(each.is_proven and each.is_dialled == connection.is_dialled for each in self.connections())
 
-    def greet_again(self, error: DLedgerError) -> list[PeerConnection]:
+    def greet_again(self, group_id: int, error: DLedgerError) -> list[PeerConnection]:
         """Dial again, at once, where the other side did not prove our group's id; return such as it dialled."""
-        unproven = [each for each in self.connections() if not each.is_proven]
+        unproven = [each for each in self.connections() if not each.prove(group_id)]
         for connection in unproven:
             if connection.is_dialled:
                 for dialer in self._dialers:

@@ -320,7 +320,8 @@ class PeerTransport:
             return
         self._is_group_known = True
         links = [link for link in self._links.values() if link.is_member]
-        unproven = [each for link in links for each in link.greet_again(GreetAgain("the group's id is known now"))]
+        group_id, again = self._acquaintances.group_id, GreetAgain("the group's id is known now")
+        unproven = [each for link in links for each in link.greet_again(group_id, again)]
         if unproven:
             self._proof_timer = self._loop.call_later(_PROOF_S, self._end_all, unproven)
 
