@@ -8,10 +8,12 @@ from dledger.core.raft import Raft
 from dledger.identity import IdentityFile
 from dledger.peer_handshake import Handshake
 from dledger.peer_link import PeerLink
+from dledger.pending_appends import PendingAppends
+from dledger.pending_reads import PendingReads
 from dledger.strangers import Strangers
 from dledger.testing.shell.options import ShellTrouble
 from tests.mutants.mutant import Mutant, ShellSeeds, Tests
-from tests.mutants.shell import STUCK, with_troubles
+from tests.mutants.shell import FAILED, LOST, READ, STUCK, with_elections, with_troubles
 
 STRANGER = ("Violation: whose directory it is", "Violation: a foreign directory is not obeyed")
 
@@ -76,6 +78,24 @@ def connection_that_is_made_after_the_stop_is_kept(patch):
     patch.setattr(Strangers, "close", close)
 
 
+def room_of_appends_is_never_given_back(patch):
+    patch.setattr(PendingAppends, "_release", lambda *_: None)
+
+
+def append_that_ends_where_the_log_is_cut_is_kept(patch):
+    original = PendingAppends.truncated
+    patch.setattr(PendingAppends, "truncated", lambda self, first_index: original(self, first_index + 1))
+
+
+def refused_read_is_answered_with_the_first_index(patch):
+    def refused(self, read_id):
+        for future in self._take(read_id):
+            if not future.done():
+                future.set_result(0)
+
+    patch.setattr(PendingReads, "refused", refused)
+
+
 MUTANTS = (
     Mutant(time_stands_still_between_ticks, "leases are promises", ShellSeeds(("Violation: lease",), with_pauses)),
     Mutant(
@@ -98,6 +118,9 @@ MUTANTS = (
             "::test_connection_that_is_made_after_the_stop_is_ended_and_nobody_is_dialled_back"
         ),
     ),
+    Mutant(room_of_appends_is_never_given_back, "liveness", ShellSeeds(STUCK, with_elections)),
+    Mutant(append_that_ends_where_the_log_is_cut_is_kept, "outcomes are so", ShellSeeds(FAILED + LOST, with_elections)),
+    Mutant(refused_read_is_answered_with_the_first_index, "reads are linearizable", ShellSeeds(READ, with_elections)),
     Mutant(size_of_a_damaged_frame_is_awaited, "frames are whole", ShellSeeds(STUCK, with_flipped_frames)),
 )
 
