@@ -8,13 +8,13 @@ Source: RocketMQ `DLedgerCommitLog.setRecoverPosition`.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import Self
 
 from commitlog.log_reader import LogReader
 from commitlog.log_recovery import NO_TIMESTAMP, RecoveredLog
-from commitlog.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, decode
+from commitlog.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, BadRecord, decode
 from commitlog.record_scan import walk
 from store.errors import CorruptData
 from store.files import Files
@@ -59,14 +59,16 @@ class OldLog(LogReader):
     @cached_property
     def _last_timestamp(self) -> int:
         for file in reversed(self._queue.mapped_files):
-            starts = _starts(file.view())
-            if starts:
-                return decode(file.view(), starts[-1]).store_timestamp
+            view = file.view()
+            for start in reversed(_starts(view)):
+                # A record that was damaged later says nothing; whoever reads it is told.
+                with suppress(BadRecord):
+                    return decode(view, start).store_timestamp
         return NO_TIMESTAMP
 
     @property
     def last_store_timestamp(self) -> int:
-        """Of the last record; -1 when there is none."""
+        """Of the last record that can be read; -1 when there is none."""
         return self._last_timestamp
 
     def old_files(self, count_max: int) -> list[tuple[str, int]]:

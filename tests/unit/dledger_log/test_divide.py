@@ -248,3 +248,17 @@ def test_directory_of_another_program_is_known_until_a_node_ran_in_it(open_log, 
 
 def test_there_are_no_old_files_without_a_directory(tmp_path):
     assert OldLog.open(OsFiles(), f"{tmp_path}/commitlog", FILE_SIZE, 0) is None
+
+
+def test_damaged_last_record_of_old_files_does_not_stop_the_node(open_log, tmp_path, clock):
+    """Its end became zeros after the log was divided: the record before it says when the old files end."""
+    _, last = write_plain(tmp_path, clock, 100, 300)
+    open_log().close()
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    content[last[0] + 200 : last[0] + last[1]] = bytes(last[1] - 200)
+    path.write_bytes(content)
+
+    opened = open_log()
+
+    assert opened.old.last_store_timestamp == clock.now - 1
