@@ -145,8 +145,8 @@ mutants: $(READY) ## Plant every bug of tests/mutants and see that it is caught;
 mutants-blind: $(READY) ## Judge planted bugs by rungs that were not chosen for them; goes on where it stopped (hours)
 	@$(BIN)/python scripts/mutants_blind.py --jobs $(WORKERS)
 
-chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes
-	@$(BIN)/python -m pytest -q tests/chaos
+chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes, 10,000 queues; the long form
+	@DLEDGER_MANY_QUEUES=long $(BIN)/python -m pytest -q tests/chaos tests/integration/brokers/test_many_queues.py
 
 interop: $(READY) ## Our stores in RocketMQ's own program and its stores in ours (needs Java 17 and Maven, else skipped)
 	@$(BIN)/python scripts/interop.py

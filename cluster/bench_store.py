@@ -15,6 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
+from cluster.bench_queues import FEW_QUEUES, longest_turn_ms, opening_s, put_p99_ms
 from cluster.bench_store_parts import (
     Work,
     get_all,
@@ -56,7 +57,14 @@ TARGETS = {
     # For a log of 1 GiB; shorter for a smaller one.
     "rebuild": Target("s", 6, is_less_better=True),
     "query": Target("ms, p99", 1, is_less_better=True),
+    "open": Target("s, many queues", 2, is_less_better=True),
+    "open-killed": Target("s, many queues", 2, is_less_better=True),
+    "turn": Target("ms, many queues", 50, is_less_better=True),
+    "put-many": Target("p99 of 8 queues = 1", 2, is_less_better=True),
 }
+# They have stores of their own.
+_ALONE = frozenset({"query", "open", "open-killed", "turn", "put-many"})
+_PUT_MANY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,8 @@ class Figure:
     Attributes:
         name: of the part.
         target: what it should be.
-        messages: of one run; for queries, items of the index file; 0: as many as the time allowed.
+        messages: of one run; for queries, items of the index file; where there are many queues, their number; 0: as
+            many as the time allowed.
         runs: what was measured, in order.
     """
 
@@ -119,12 +128,14 @@ class StoreBench:
         log_size: bytes of messages that are put.
         body_size: bytes of each body.
         index_items: items of the index file that is queried.
+        queues: of the parts that have many.
     """
 
     folder: Path
     log_size: int
     body_size: int
     index_items: int
+    queues: int
 
     @property
     def work(self) -> Work:
@@ -157,11 +168,12 @@ class StoreBench:
     def _run(self, folder: Path, parts: Sequence[str], tell: Callable[[str], None]) -> Iterator[tuple[str, float]]:
         """Measure the parts once, in a new store; parts that were not asked for are done only if others need them."""
         work = self.work
-        if "query" in parts:
-            tell("query")
-            yield "query", query_p99_ms(folder / "index-alone", self.index_items)
-            shutil.rmtree(folder / "index-alone")
-        if not set(parts) - {"query"}:
+        for name in parts:
+            if name in _ALONE:
+                tell(name)
+                yield name, self._alone(folder / name, name)
+                shutil.rmtree(folder / name)
+        if not set(parts) - _ALONE:
             return
         with open_store(folder / "store") as store:
             tell("put")
@@ -176,6 +188,17 @@ class StoreBench:
                 tell("get")
                 yield "get", work.messages / get_all(store, work)
         yield from self._run_closed(folder / "store", parts, tell)
+
+    def _alone(self, folder: Path, name: str) -> float:
+        """Measure a part that has a store of its own, in a new folder."""
+        if name == "query":
+            return query_p99_ms(folder, self.index_items)
+        if name == "turn":
+            return longest_turn_ms(folder, self.queues)
+        if name == "put-many":
+            few = put_p99_ms(folder / "few", FEW_QUEUES, _PUT_MANY_S)
+            return put_p99_ms(folder / "many", self.queues, _PUT_MANY_S) / few
+        return opening_s(folder, self.queues, is_killed=name == "open-killed")
 
     def _run_closed(
         self, folder: Path, parts: Sequence[str], tell: Callable[[str], None]
@@ -199,4 +222,6 @@ class StoreBench:
         return replace(target, value=target.value * self.work.log_size / _GIB) if name == "rebuild" else target
 
     def _messages_of(self, name: str) -> int:
-        return self.index_items if name == "query" else self.work.messages
+        if name == "query":
+            return self.index_items
+        return self.queues if name in _ALONE else self.work.messages

@@ -114,16 +114,22 @@ class TopicCalls:
         if request.group and request.group not in state.groups:
             raise RequestFailed(Reason.UNKNOWN_GROUP, f"there is no group {request.group!r}")
         names = [request.group] if request.group else sorted(state.groups)
-        return pb.ListGroupsResponse(
-            groups=[
-                pb.GroupState(
-                    group=group_message(state.groups[name]),
-                    client_ids=self._members.client_ids(name),
-                    topics=sorted({each.topic for each in state.offsets(name)}),
-                )
-                for name in names
-            ]
-        )
+        return pb.ListGroupsResponse(groups=await in_turns(self._group_states(names)))
+
+    def _group_states(self, names: Sequence[str]) -> Steps[list[pb.GroupState]]:
+        """Return these groups, but those that are deleted meanwhile."""
+        state, found = self._core.replica.state, []
+        for name in names:
+            topics = set()
+            for kept in tuple(state.offsets(name)):
+                yield
+                topics.add(kept.topic)
+            yield
+            group = state.groups.get(name)
+            if group is not None:
+                client_ids = self._members.client_ids(name)
+                found.append(pb.GroupState(group=group_message(group), client_ids=client_ids, topics=sorted(topics)))
+        return found
 
     # ----------------------------------------------------------------------------------------- what the broker says
 

@@ -1,6 +1,6 @@
 """Planted bugs of the message store: what RocketMQ gets wrong, and what is easily forgotten."""
 
-import store.derived_data
+import store.derived_catch_up
 import store.message_query
 import store.queue_offsets
 import store.store_root
@@ -47,7 +47,7 @@ def checkpoint_promises_what_is_only_dispatched(patch):
     patch.setattr(
         DerivedData,
         "queues_timestamp",
-        property(lambda self: max(self._opened_timestamp, self.queues.dispatched.store_timestamp)),
+        property(lambda self: max(self._opened_queues.store_timestamp, self.queues.dispatched.store_timestamp)),
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import nameserver_pb2
 from tests.integration.broker.conftest import run
+from tests.waiting import counting_turns
 
 TOPIC = "orders"
 COMMITTED, NOT_AHEAD, WAS_RESET = 0, 1, 2
@@ -187,5 +188,21 @@ def test_topics_and_offsets_of_a_rocketmq_broker_are_taken_over_once(shop):
             assert (await stub.DeleteTopic(pb.DeleteTopicRequest(topic="bills"))).is_changed
         async with shop.open():
             assert (await shop.put(b"x", topic="bills")).answer.reason == "UNKNOWN_TOPIC"
+
+    run(story)
+
+
+def test_others_have_their_turn_while_groups_are_listed(shop, monkeypatch):
+    monkeypatch.setattr("cluster.turns.TURN_S", 0.0)
+
+    async def story():
+        async with shop.open() as stub:
+            await shop.put(b"a")
+            await shop.set_topic(TOPIC, 200)
+            await commit(stub, *[0] * 200, queue_ids=range(200))
+            async with counting_turns() as turns:
+                answer = await shop.broker._service.topics.list_groups(pb.ListGroupsRequest())
+                assert turns() >= 200
+            assert [(each.group.name, list(each.topics)) for each in answer.groups] == [("billing", [TOPIC])]
 
     run(story)

@@ -10,10 +10,12 @@ from cluster.cli import app
 
 
 @pytest.mark.slow
-def test_every_part_is_measured_and_nothing_is_left(tmp_path):
+def test_every_part_is_measured_and_nothing_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr("cluster.bench_store._PUT_MANY_S", 0.1)
+    monkeypatch.setattr("cluster.bench_queues._WRITTEN_S", 0.1)
     options = ["--runs", "1", "--size", "2", "--index-items", "20000", "--folder", str(tmp_path), "--json", "-"]
 
-    result = CliRunner().invoke(app, ["bench-store", *options])
+    result = CliRunner().invoke(app, ["bench-store", *options, "--queues", "50"])
 
     assert result.exit_code == 0, result.output
     figures = [json.loads(line) for line in result.stdout.splitlines()]

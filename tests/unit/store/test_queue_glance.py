@@ -60,6 +60,7 @@ DAMAGE = {
     "last file zeroed": lambda root: put_at(last_file(root), 0, bytes(FILE_SIZE)),
     "first file zeroed": lambda root: put_at(first_file(root), 0, bytes(FILE_SIZE)),
     "first unit zeroed": lambda root: put_at(first_file(root), 0, bytes(UNIT_SIZE)),
+    "end of the first file zeroed": lambda root: put_at(first_file(root), FILE_SIZE - UNIT_SIZE, bytes(UNIT_SIZE)),
     "a size below zero": lambda root: put_at(last_file(root), 8, b"\xff\xff\xff\xff"),
     "a blank at the end": lambda root: put_at(last_file(root), 3 * UNIT_SIZE, BLANK),
     "cut short": lambda root: last_file(root).open("r+b").truncate(100),

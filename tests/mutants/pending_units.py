@@ -1,0 +1,78 @@
+"""Planted bugs of units that wait in memory, and of opening many queues by one look at their files."""
+
+import store.queue_glance
+from dledger.testing.sim_files import SimFiles
+from store.consume_queues import ConsumeQueues
+from store.derived_catch_up import QueuesPromise
+from store.pending_units import PendingUnits
+from store.unit_writer import UnitWriter
+from tests.mutants.mutant import Mutant, Tests
+
+PENDING = "tests/unit/store/test_pending_units.py::"
+OPENING = "tests/unit/store/test_opening_many_queues.py::"
+LOOKS = "tests/unit/store/test_queue_glance.py::"
+RULE = "queues are what the log says"
+
+
+def units_that_found_no_room_are_forgotten(patch):
+    original = PendingUnits.end_writing
+    patch.setattr(PendingUnits, "end_writing", lambda self, *, is_written: original(self, is_written=True))
+
+
+def only_files_are_read(patch):
+    patch.setattr(PendingUnits, "tails_of", lambda self, key: ())
+
+
+def units_that_the_owner_took_are_written_all_the_same(patch):
+    def write(self, key, tail, group):
+        with self._pending.lock:
+            self._write_units(f"{self._root}/{key.topic}/{key.queue_id}", tail, group)
+
+    patch.setattr(UnitWriter, "_write", write)
+
+
+def memory_is_never_full(patch):
+    patch.setattr(ConsumeQueues, "is_full", property(lambda self: False))
+
+
+def what_a_killed_process_wrote_is_taken_for_durable(patch):
+    patch.setattr(SimFiles, "sync_tree", lambda self, path: None)
+
+
+def withdrawn_promise_is_given_again(patch):
+    patch.setattr(QueuesPromise, "withdraw", lambda self: self._last.withdraw())
+
+
+def full_files_are_not_asked_for(patch):
+    patch.setattr(store.queue_glance, "_is_full", lambda file: True)
+
+
+MUTANTS = (
+    Mutant(
+        units_that_found_no_room_are_forgotten,
+        RULE,
+        Tests(PENDING + "test_full_disk_loses_nothing_and_the_next_flush_goes_on"),
+    ),
+    Mutant(only_files_are_read, RULE, Tests(PENDING + "test_units_are_read_over_files_and_tails")),
+    Mutant(
+        units_that_the_owner_took_are_written_all_the_same,
+        RULE,
+        Tests(PENDING + "test_queue_that_is_cut_while_its_units_are_written_is_what_the_log_says"),
+    ),
+    Mutant(
+        memory_is_never_full,
+        RULE,
+        Tests(PENDING + "test_queues_are_full_when_more_waits_than_memory_is_meant_for"),
+    ),
+    Mutant(
+        what_a_killed_process_wrote_is_taken_for_durable,
+        RULE,
+        Tests(OPENING + "test_zeros_of_a_killed_process_are_durable_whatever_files_the_pool_holds"),
+    ),
+    Mutant(
+        withdrawn_promise_is_given_again,
+        RULE,
+        Tests(OPENING + "test_queues_that_lost_what_was_promised_are_written_before_anything_is_promised_again"),
+    ),
+    Mutant(full_files_are_not_asked_for, RULE, Tests(LOOKS + "test_look_at_files_says_what_opening_them_says")),
+)
