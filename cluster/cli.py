@@ -35,28 +35,29 @@ def log(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    """Keep one sequence of entries on three nodes; what is acknowledged survives the loss of any one.
+    """A replicated log: an acknowledged entry survives the loss of any one of three nodes.
 
-    The entries are lines, or messages in topics and queues, as in RocketMQ. Exit codes of all commands: 0 done; 1 not,
-    or not all, and the message says what to do; 2 wrong usage.
+    Entries are lines, or messages in topics and queues, as in RocketMQ. Exit codes of all commands: 0 success; 1
+    failure, or only partly done, and the message says what to do; 2 wrong usage.
 
     Examples:
-        dledger server --config n0.toml              run a node
-        export DLEDGER_ENDPOINTS=127.0.0.1:20921     where the commands below find the nodes
-        dledger status                               who leads, how far is everybody
-        dledger append access.log                    append a file, one line an entry
-        dledger tail -n 5 --follow                   read the end of the log, and what comes
-        dledger broker --standalone data/store       run a broker of messages on this machine alone
-        dledger produce orders < orders.txt          put messages, one line each; `consume` prints them
-        dledger consume orders --group billing -f    read them, go on where the group is, wait for more
-        dledger group disable billing                hold a group up; `offsets --group` shows how far it is
-        dledger nameserver                           run a name server: brokers register, clients look topics up
-        dledger members list                         who belongs to the group
-        dledger inspect entries data/dledger-n0      look into the files of a node
-        dledger inspect messages /data/store         the messages of a store of RocketMQ, or ours
-        dledger verify /data/store                   is everything in it as it must be?
-        dledger bench                                measure three nodes of its own
-        dledger spark report /data/store             a page about a log of any size, made with Spark
+        dledger server --config n0.toml            run a node
+        dledger context add local --endpoints 127.0.0.1:20921 --use
+        dledger status                             the leader, and each node's log
+        dledger top                                the same, live, with rates
+        dledger append access.log                  append a file, one entry a line
+        dledger tail -n 5 --follow                 print the last entries, then new ones
+        dledger members list                       the members of the group
+        dledger broker --standalone data/store     run a broker on this machine alone
+        dledger nameserver                         run a name server for brokers
+        dledger produce orders < orders.txt        send messages, one a line
+        dledger consume orders --group billing -f  read on from the group's offsets
+        dledger offsets orders --group billing     the group's offsets and lag
+        dledger inspect entries data/dledger-n0    read the files of a node
+        dledger inspect messages /data/store       read a store, RocketMQ's or ours
+        dledger verify /data/store                 check every record and index unit
+        dledger bench                              measure three nodes of its own
+        dledger spark report /data/store           report on a log, with Spark
     """
     note_context_of_root(context, context_name)
 

@@ -69,7 +69,7 @@ def broker(
         ),
     ] = False,
 ) -> None:
-    """Run a broker on the store of one machine, until it is told to stop (Ctrl-C or SIGTERM).
+    """Run a broker on one machine, without replication, until Ctrl-C or SIGTERM.
 
     A message is acknowledged when it is on this machine's disk; the loss of the machine loses it. Options of the
     store have RocketMQ's names in snake_case; a wrong one says which there are.

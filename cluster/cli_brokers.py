@@ -11,7 +11,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from cluster.cli_common import EXIT_USAGE, fail, help_of, notes, output
+from cluster.cli_common import EXIT_USAGE, fail, help_of, notes
+from cluster.cli_rows import show_table
 
 if TYPE_CHECKING:
     from cluster.v1.nameserver_pb2 import RegisteredBroker
@@ -21,6 +22,7 @@ Answer = TypeVar("Answer")
 
 _DEFAULT = "127.0.0.1:9876"
 _MS_PER_S = 1000
+_USUAL_CLUSTER = "DefaultCluster"
 
 NameServers = Annotated[
     str,
@@ -37,7 +39,7 @@ BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="The broker: t
 brokers_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Show the brokers that name servers know; keep new messages away from one that is to be serviced.",
+    help="Show the brokers that name servers know; drain one before it is serviced.",
     epilog="\b\nService a broker:\n"
     "    dledger brokers drain b0        clients put no more messages there, and go on reading\n"
     "    dledger brokers restore b0      as before",
@@ -64,7 +66,7 @@ def list_brokers(
             for broker in brokers:
                 typer.echo(json.dumps({"name_server": address, **_as_object(broker)}))
     elif found:
-        output.print(_table({address: list(brokers) for address, brokers in found.items()}))
+        show_table(_table({address: list(brokers) for address, brokers in found.items()}))
     _fail_on_silence(answers)
     views = {tuple((each.broker, each.term, each.is_writable) for each in brokers) for brokers in found.values()}
     if len(views) > 1:
@@ -72,9 +74,9 @@ def list_brokers(
 
 
 def drain(broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
-    """Have clients put no more messages to a broker; they go on reading from it.
+    """Have clients send no more messages to a broker; they still read from it.
 
-    It holds until `restore`, over restarts of the broker, but not over those of a name server.
+    This holds until `restore`, over restarts of the broker, but not over those of a name server.
 
     Examples:
         dledger brokers drain broker-a
@@ -143,19 +145,21 @@ def _as_object(broker: RegisteredBroker) -> dict[str, object]:
 
 
 def _table(found: dict[str, list[RegisteredBroker]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("name server", "broker", "cluster", "leader"):
-        table.add_column(name, overflow="fold")
-    for name in ("term", "topics", "heard"):
-        table.add_column(name, justify="right")
-    table.add_column("puts")
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    # Most installations have one cluster of the usual name: a column of it would make the table wider than 80 columns.
+    has_clusters = any(each.cluster != _USUAL_CLUSTER for brokers in found.values() for each in brokers)
+    for name in ("name server", "broker", *(("cluster",) if has_clusters else ()), "leader"):
+        table.add_column(name, no_wrap=True)
+    for name in ("term", "topics", "seen"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("puts", no_wrap=True)
     for address, brokers in found.items():
         for each in brokers:
             leader = next((node.address for node in each.nodes if node.id == each.leader_id), "")
             table.add_row(
                 address,
                 escape(each.broker),
-                escape(each.cluster),
+                *((escape(each.cluster),) if has_clusters else ()),
                 escape(f"{each.leader_id} {leader}"),
                 str(each.term),
                 str(each.topics_count),
@@ -163,7 +167,7 @@ def _table(found: dict[str, list[RegisteredBroker]]) -> Table:
                 "yes" if each.is_writable else "drained",
             )
         if not brokers:
-            table.add_row(address, "none", "", "", "", "", "", "")
+            table.add_row(address, "none")
     return table
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 
 import typer
 from rich.console import Console
@@ -19,8 +20,25 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 
 # Results go to standard output; bars, notes and errors to standard error, so that output can be piped.
-output = Console()
-notes = Console(stderr=True)
+# What goes into a pipe or a file is as wide as it is, so that no address is broken and no name is cut.
+_PIPED_WIDTH = 10_000
+_PREVIEW_WIDTH_MAX = 200
+
+
+def console_of(stream: TextIO, *, is_stderr: bool = False) -> Console:
+    """Return a console as wide as the terminal, or as `COLUMNS` says; as wide as needed where `stream` is neither."""
+    is_piped = not stream.isatty() and not os.environ.get("COLUMNS")
+    return Console(stderr=is_stderr, width=_PIPED_WIDTH if is_piped else None)
+
+
+output = console_of(sys.stdout)
+notes = console_of(sys.stderr, is_stderr=True)
+
+
+def preview_width() -> int:
+    """Return the columns for a line that ends with the beginning of a body."""
+    return min(output.width, _PREVIEW_WIDTH_MAX)
+
 
 Endpoints = Annotated[
     str,

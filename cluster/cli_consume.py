@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -40,14 +41,14 @@ def consume(
     name_servers: NameServers = "",
     *,
     group: Annotated[
-        str, typer.Option("--group", "-g", help="Go on where the group is, and keep how far it comes.")
+        str, typer.Option("--group", "-g", help="Begin at the offsets of this group, and commit them.")
     ] = "",
     tag: Annotated[str, typer.Option("--tag", "-t", metavar="EXPRESSION", help="Only these: A, or 'A || B'.")] = "",
     begin: Annotated[
         str,
         typer.Option("--from", metavar="begin|end|TIME", help="Where to begin, where the group has not consumed yet."),
     ] = "begin",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after so many messages; 0: do not.")] = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after so many messages; 0: no limit.")] = 0,
     queue: Annotated[int, typer.Option("--queue", "-q", min=-1, help="Read only this queue; -1: all.")] = -1,
     offset: Annotated[
         int,
@@ -59,7 +60,7 @@ def consume(
     ] = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for what comes, until Ctrl-C.")] = False,
 ) -> None:
-    r"""Print the messages of a topic, queue by queue, each in order.
+    r"""Print the messages of a topic, queue by queue.
 
     The command reads all queues: two of these with one group read every message twice. The client library divides the
     queues of a group among its consumers. With --group, offsets are committed every five seconds and at the end. With
@@ -138,6 +139,8 @@ def _print_messages(
     """Print what comes, and keep how far that is; return how many messages are not to be had."""
     from cluster.merged import merged  # noqa: PLC0415
 
+    # `timeout` and service managers end a program so: offsets are committed then, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sources = [each.steps(is_following=is_following) for each in consumptions]
     left, skipped_count = limit, 0
     next_commit_s = time.monotonic() + _COMMIT_INTERVAL_S

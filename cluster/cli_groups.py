@@ -27,7 +27,7 @@ GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group of co
 group_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Create, list, hold up, reset and delete groups of consumers. With name servers on all their brokers, or on "
+    help="Create, list, disable, reset and delete groups of consumers. With name servers on all their brokers, or on "
     "those that are chosen.",
 )
 
@@ -66,7 +66,7 @@ def enable_group(
     broker_names: BrokerNames = None,
     cluster: Cluster = "",
 ) -> None:
-    """Let the consumers of a group go on, where they were when it was disabled.
+    """Enable a disabled group: its consumers continue where they were.
 
     Examples:
         dledger group enable billing
@@ -82,7 +82,9 @@ def disable_group(
     broker_names: BrokerNames = None,
     cluster: Cluster = "",
 ) -> None:
-    """Hold a group of consumers up: they get no more messages, and wait. What they have they may still commit.
+    """Disable a group: its consumers get no more messages.
+
+    They wait until it is enabled again, and may still commit what they have.
 
     Examples:
         dledger group disable billing
@@ -201,13 +203,13 @@ def reset_group(
     context: typer.Context,
     group: GroupName,
     topic: Topic,
-    where: Annotated[str, typer.Option("--to", metavar="begin|end|TIME", help="Where the group shall go on.")],
+    where: Annotated[str, typer.Option("--to", metavar="begin|end|TIME", help="Where the group continues.")],
     broker: Broker = "",
     name_servers: NameServers = "",
     broker_names: BrokerNames = None,
     cluster: Cluster = "",
 ) -> None:
-    """Set where a group goes on in all queues of a topic, forwards or back.
+    """Set the offsets of a group in all queues of a topic.
 
     Examples:
         dledger group reset billing orders --to begin

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from cluster.cli_common import EXIT_FAILED, EXIT_USAGE, fail, help_of, output
+from cluster.cli_common import EXIT_FAILED, EXIT_USAGE, fail, help_of, preview_width
 from cluster.cli_messages import messages
 from cluster.cli_store import Format, FormatOption, told_store_errors
 from cluster.cli_store import LimitOption as Limit
@@ -158,7 +158,7 @@ def _entry_line(entry: Entry) -> str:
         f"{entry.index:>10} {entry.term:>6} {entry.position:>14} {entry.size:>8} {kind:<6} "
         f"{entry.chain_crc:>#10x} {entry.body_crc:>#10x}  "
     )
-    room = max(output.width - len(head), 8)
+    room = max(preview_width() - len(head), 8)
     # What cannot be printed is shown as a dot, so that no entry can play with the terminal.
     text = entry.body[:room].decode(errors="replace")
     return head + "".join(char if char.isprintable() else "." for char in text)

@@ -64,7 +64,7 @@ def append(
         int, typer.Option("--block-size", min=0, metavar="BYTES", help="Make entries of so many bytes, not of lines.")
     ] = 0,
 ) -> None:
-    """Append files or standard input, one line an entry, in order.
+    """Append files or standard input, one entry a line.
 
     Prints how many entries were appended, and where. The exit code is 1 if any was not, or may not have been.
 
@@ -124,7 +124,9 @@ def get(
     deadline: Deadline = DEFAULT_DEADLINE_S,
     style: FormatOption = Format.TEXT,
 ) -> None:
-    """Print one entry: exactly its body, without a newline of our own unless on a terminal.
+    """Print one entry.
+
+    Exactly its body is printed; on a terminal a newline follows.
 
     Examples:
         dledger get 41
@@ -156,11 +158,11 @@ def tail(
     count: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many entries from the end.")] = 10,
     style: FormatOption = Format.TEXT,
     *,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is appended, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for new entries, until Ctrl-C.")] = False,
 ) -> None:
-    """Print the last entries, and with --follow what comes.
+    """Print the last entries, and with --follow new ones.
 
-    Survives the loss of the leader: it goes on behind the last entry printed.
+    If the leader fails it continues after the last entry printed.
 
     Examples:
         dledger tail -n 100

@@ -20,9 +20,9 @@ from cluster.cli_common import (
     Group,
     fail,
     help_of,
-    output,
     told_errors,
 )
+from cluster.cli_rows import show_table
 from cluster.cli_where import LogNodes, log_nodes
 from cluster.config_values import parse_peer
 from dledger.errors import ResponseCode
@@ -53,7 +53,7 @@ _ADVICE = {
 members_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Show and change who belongs to the group: one member at a time, while it works on.",
+    help="Show and change the members of the group, one at a time, while it serves.",
     epilog="\b\nReplace the dead node n2 by a new one n3:\n"
     "    dledger members add n3-10.0.0.4:20911      it begins to receive the log\n"
     "    dledger server --config n3.toml            with is_joining = true; `members add` prints its peers\n"
@@ -69,7 +69,7 @@ def list_members(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a member.")] = False,
 ) -> None:
-    """Show the members: who votes, who learns, who is behind.
+    """Show the members: voters, learners, and their lag.
 
     Examples:
         dledger members list
@@ -83,7 +83,7 @@ def list_members(
         for row in rows:
             typer.echo(json.dumps(row))
     else:
-        output.print(_table(nodes.group, response, rows))
+        show_table(_table(nodes.group, response, rows))
 
 
 def add(
@@ -164,9 +164,9 @@ def transfer(
     group: Group = DEFAULT_GROUP,
     deadline: Deadline = DEFAULT_DEADLINE_S,
 ) -> None:
-    """Hand the leadership to a node that has caught up, before its leader is stopped or its machine serviced.
+    """Hand the leadership to another node.
 
-    Appends wait for a moment and go on with the new leader.
+    Do so before the leader is stopped or its machine serviced. Appends wait for a moment, then go to the new leader.
 
     Examples:
         dledger transfer n1

@@ -15,7 +15,7 @@ from typing import Annotated, Protocol
 import typer
 import zstandard
 
-from cluster.cli_common import EXIT_FAILED, EXIT_USAGE, fail, output
+from cluster.cli_common import EXIT_FAILED, EXIT_USAGE, fail, preview_width
 from cluster.cli_store import (
     ForceReadOnly,
     Format,
@@ -241,7 +241,7 @@ def _head() -> str:
 
 
 def _topic_width() -> int:
-    return max(8, min(_TOPIC_WIDTH_MAX, output.width - 76))
+    return max(8, min(_TOPIC_WIDTH_MAX, preview_width() - 76))
 
 
 def _table_line(message: ReadMessage) -> str:
@@ -252,7 +252,7 @@ def _table_line(message: ReadMessage) -> str:
         f"{record.physical_offset:>14} {record.size:>7} {_moment(record.store_timestamp):<19} "
         f"{_shortened(record.topic, width):<{width}} {record.queue_id:>5} {record.queue_offset:>9} {known}  "
     )
-    room = max(output.width - len(head), 8)
+    room = max(preview_width() - len(head), 8)
     words = [
         properties.get(TAGS, "-"),
         properties.get(KEYS, "-"),

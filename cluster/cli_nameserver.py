@@ -15,7 +15,7 @@ def nameserver(
         str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Where brokers and clients find it.")
     ] = "127.0.0.1:9876",
 ) -> None:
-    """Run a name server until it is told to stop (Ctrl-C or SIGTERM).
+    """Run a name server until Ctrl-C or SIGTERM.
 
     Brokers register with it, clients ask it where topics are. It keeps nothing on disk: after a restart the brokers
     register again within seconds, half a minute at most. Run two or three, on different machines, and name all of them

@@ -51,7 +51,7 @@ def produce(
     ] = "",
     by_key: Annotated[bool, typer.Option("--by-key", help="Choose the queue of each message by its keys.")] = False,
 ) -> None:
-    r"""Put files or standard input into a topic, by default one line a message.
+    r"""Send files or standard input to a topic, by default one message a line.
 
     Messages are sent up to a hundred at a time; each gets a UNIQ_KEY. With name servers they go to the queues of all
     brokers that have the topic, in turn; what one broker does not take goes to the next, unless the queue was chosen by

@@ -15,6 +15,10 @@ from cluster.cli_common import output
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a row instead of a table.")]
 _NONE = "-"
+# The longest address of a host by number has 21 characters; a description, or a very long name, may fold.
+_UNBROKEN_MAX = 40
+# Wider than any table.
+_ANY_WIDTH = 100_000
 
 # A row by the names that JSON gives its values.
 Row = Mapping[str, Any]
@@ -36,11 +40,30 @@ def print_rows(columns: Mapping[str, str], rows: Sequence[Row], *, as_json: bool
     for name, heading in columns.items():
         values = [row[name] for row in rows]
         is_number = all(isinstance(value, int) and not isinstance(value, bool) for value in values if value is not None)
+        is_short = all(len(line) <= _UNBROKEN_MAX for value in values for line in _text(value).split("\n"))
         # A long name folds; an address or a number that is broken in two cannot be copied.
-        table.add_column(heading, justify="right" if is_number and values else "left", overflow="fold")
+        table.add_column(
+            heading, justify="right" if is_number and values else "left", no_wrap=is_short, overflow="fold"
+        )
     for row in rows:
         table.add_row(*(escape(_text(row[name])) for name in columns))
-    output.print(table)
+    show_table(table)
+
+
+def show_table(table: Table) -> None:
+    """Print a table; where the terminal is too narrow for its columns, each row as lines of heading and value."""
+    needed = output.measure(table, options=output.options.update(width=_ANY_WIDTH)).minimum
+    if needed <= output.width:
+        output.print(table)
+        return
+    if table.title:
+        output.print(table.title, soft_wrap=True)
+    headings = [str(column.header) for column in table.columns]
+    room = max(map(len, headings))
+    for row in zip(*(column.cells for column in table.columns), strict=True):
+        for heading, cell in zip(headings, row, strict=True):
+            output.print(f"{heading:<{room}}  ", cell, sep="", soft_wrap=True, highlight=False)
+        output.print()
 
 
 def _text(value: Any) -> str:

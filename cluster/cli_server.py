@@ -35,7 +35,7 @@ def server(
         typer.Option("--help-config", help="Print a TOML file with every option, its default and its meaning."),
     ] = False,
 ) -> None:
-    """Run one node until it is told to stop (Ctrl-C or SIGTERM).
+    """Run one node until Ctrl-C or SIGTERM.
 
     Options are taken from the file, then the environment (DLEDGER_<OPTION>), then --set. All faults in them are
     reported at once.

@@ -19,9 +19,9 @@ from cluster.cli_common import (
     Group,
     NameServers,
     fail,
-    output,
 )
 from cluster.cli_members import group_name, state_of
+from cluster.cli_rows import show_table
 from cluster.cli_where import LogNodes, nodes_asked
 from dledger.errors import ResponseCode
 
@@ -43,9 +43,10 @@ def status(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a node.")] = False,
 ) -> None:
-    """Show every node: its role, its log, by how many entries it lags, and what is wrong with it.
+    """Show the leader, and each node's log and state.
 
-    With name servers it shows the nodes of all their brokers, or with --group those of one.
+    For each node: its role, its log, by how many entries it lags, and what is wrong with it. With name servers it shows
+    the nodes of all their brokers, or with --group those of one.
 
     Of the nodes of a broker it also shows which one takes puts (or why none does yet), where the files of an old store
     end that was converted (divide), and how many bytes of the log are not in queues and index yet (undispatched).
@@ -77,9 +78,9 @@ def _show(nodes: LogNodes, timeout: float, *, as_json: bool) -> str:
         for endpoint, answer in answers.items():
             typer.echo(json.dumps(_as_object(endpoint, answer, brokers.get(endpoint))))
     else:
-        output.print(_table(answers, leader))
+        show_table(_table(answers, leader))
         if brokers:
-            output.print(broker_table(brokers))
+            show_table(broker_table(brokers))
     return "" if leader is not None else _why_nobody_leads(nodes.endpoints, answers)
 
 

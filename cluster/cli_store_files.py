@@ -14,7 +14,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from cluster.cli_common import EXIT_FAILED, fail, output
+from cluster.cli_common import EXIT_FAILED, fail
+from cluster.cli_rows import show_table
 from cluster.cli_store import (
     ForceReadOnly,
     Format,
@@ -261,4 +262,4 @@ def _print(rows: Iterable[Row], style: Format, limit: int, cells_of: Callable[[R
                 table.add_column(name, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
         table.add_row(*("-" if value is None else escape(str(value)) for value in row.values()))
     if table.row_count:
-        output.print(table)
+        show_table(table)

@@ -157,7 +157,9 @@ def offsets(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show where the queues of a topic begin and end, and the committed offsets of a group.
+    """Show the offsets of a topic's queues, and of a group.
+
+    For each queue: its first and last offset, and with --group the group's committed offset and lag.
 
     Examples:
         dledger offsets orders

@@ -1,0 +1,114 @@
+"""Tables at 80 and 40 columns, and piped: nothing is cut, and no address or number is broken in two."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from cluster import cli_broker_status, cli_brokers, cli_common, cli_members, cli_rows, cli_status
+from cluster.v1.broker_pb2 import BrokerStatusResponse
+from cluster.v1.nameserver_pb2 import RegisteredBroker
+from dledger.v1.admin_pb2 import ListMembersResponse
+from dledger.v1.log_pb2 import LeaderHint, PeerStatus, StatusResponse
+from dledger.v1.member_pb2 import Member
+
+ADDRESSES = [f"10.200.130.14{number}:20921" for number in range(3)]
+MEMBERS = [Member(id=f"n{number}", address=ADDRESSES[number], is_voter=True) for number in range(3)]
+PEERS = [
+    PeerStatus(id=f"n{number}", address=ADDRESSES[number], client_address=ADDRESSES[number], match_index=123_456_789)
+    for number in (1, 2)
+]
+LEADER = StatusResponse(
+    code=200, group="g", self_id="n0", role="LEADER", term=1234, end_index=123_456_789, peers=PEERS, members=MEMBERS
+)
+
+
+def show_status() -> None:
+    answers = {ADDRESSES[0]: LEADER, ADDRESSES[1]: f"{ADDRESSES[1]} is not reachable (Connection refused)"}
+    cli_rows.show_table(cli_status._table(answers, LEADER))
+
+
+def show_members() -> None:
+    response = ListMembersResponse(members=MEMBERS, peers=PEERS, leader=LeaderHint(id="n0"), membership_index=0)
+    rows = [cli_members._row(member, response) for member in MEMBERS]
+    cli_rows.show_table(cli_members._table("g", response, rows))
+
+
+def show_brokers() -> None:
+    brokers = [
+        RegisteredBroker(
+            broker="broker-a",
+            cluster="Cluster-of-Europe",
+            leader_id=MEMBERS[number].id,
+            term=1234,
+            nodes=[],
+            is_writable=True,
+        )
+        for number in range(2)
+    ]
+    for broker in brokers:
+        for member in MEMBERS:
+            broker.nodes.add(id=member.id, address=member.address)
+    cli_rows.show_table(cli_brokers._table(dict.fromkeys(ADDRESSES, brokers)))
+
+
+def show_broker_status() -> None:
+    statuses = {
+        address: BrokerStatusResponse(broker="broker-a", self_id=f"n{number}", max_physical_offset=10**13)
+        for number, address in enumerate(ADDRESSES)
+    }
+    cli_rows.show_table(cli_broker_status.broker_table(statuses))
+
+
+def show_routes() -> None:
+    columns = {"broker": "broker", "leader": "leader", "nodes": "nodes", "time": "first message", "permission": "p"}
+    row = {"broker": "broker-a", "leader": ADDRESSES[0], "nodes": ADDRESSES, "permission": "rw"}
+    cli_rows.print_rows(columns, [{**row, "time": "2026-11-22 21:50:55"}] * 2, as_json=False)
+
+
+def show_topics() -> None:
+    rows = [{"topic": "t" * 127, "broker": ADDRESSES[0], "queues": 65_536, "description": "some words " * 12}]
+    cli_rows.print_rows({name: name for name in rows[0]}, rows, as_json=False)
+
+
+ALL = [show_status, show_members, show_brokers, show_broker_status, show_routes, show_topics]
+
+
+def printed(show: object, width: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    for module in (cli_rows, cli_common):
+        monkeypatch.setattr(module, "output", console)
+    assert callable(show)
+    show()
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 40])
+@pytest.mark.parametrize("show", ALL)
+def test_table_keeps_addresses_and_numbers_whole(show: object, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = printed(show, width, monkeypatch)
+
+    whole = printed(show, 10_000, monkeypatch)
+    for word in (*ADDRESSES, "123456789", "65536", str(10**13), "Cluster-of-Europe", "2026-11-22 21:50:55"):
+        assert whole.count(word) == text.count(word), word
+    assert "…" not in text
+    if show is not show_topics and show is not show_status:
+        assert all(len(line.rstrip()) <= max(width, 46) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("show", ALL)
+def test_what_is_piped_is_neither_folded_nor_cut(show: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert 10_000 == cli_common.console_of(io.StringIO()).width
+    monkeypatch.setenv("COLUMNS", "70")
+    assert 70 == cli_common.console_of(io.StringIO()).width
+
+    text = printed(show, 10_000, monkeypatch)
+    assert "…" not in text
+    if show is show_topics:
+        assert "t" * 127 in text
+        assert "some words " * 11 in text
