@@ -95,7 +95,10 @@ def _snapshots(options: SimOptions, random: Random) -> SimOptions:
 
 
 def _members(options: SimOptions, random: Random) -> SimOptions:
-    """Change the members all the time, often in ways without sense, down to one voter, while leaders come and go."""
+    """Change the members all the time, often in ways without sense, down to one voter, while leaders come and go.
+
+    Where clients say little, a membership is the first entry that a leader alone holds, and that the next one cuts.
+    """
     rates_ppm = (*options.clock_rates_ppm[: options.node_count], _TRUE_PPM, _TRUE_PPM)
     return replace(
         options,
@@ -106,6 +109,7 @@ def _members(options: SimOptions, random: Random) -> SimOptions:
         troubles=(Trouble.ISOLATE, Trouble.CUT_ONE_WAY, Trouble.KILL, Trouble.SPLIT),
         trouble_interval_us=random.choice((60_000, 150_000)),
         downtime_max_us=200_000,
+        think_max_us=random.choice((options.think_max_us, 400_000)),
         # What a removed node had sent, or was sent, comes late.
         network=replace(options.network, replay_rate=0.05, spike_rate=0.05, spike_latency_us=200_000),
         is_founded_in_peace=True,

@@ -154,8 +154,12 @@ class SimObserver:
             self._applier.on_reset(begin_index, snapshot_index)
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Tell the story."""
+        """Tell the story; those whose votes are counted from now on must be those of the newest membership."""
         self._world.trace.note(self._node_id, "knows %s", _Memberships(memberships))
+        state = self._raft.state
+        expected = state.memberships[-1].membership.voters
+        if state.voters != expected:
+            raise Violation("memberships", f"{self._node_id} counts {state.voters}, its log names {expected}")
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
         """Count what administrators wanted and got."""

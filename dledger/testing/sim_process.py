@@ -31,6 +31,7 @@ from dledger.standing import MembershipKeeper, has_past
 from dledger.state_machine import Applier, StateLost
 from dledger.testing.checks import node_directory
 from dledger.testing.faults import Fault, SimulatedCrash, Violation
+from dledger.testing.membership_checks import check_held
 from dledger.testing.sim_observer import SimObserver
 from dledger.testing.sim_retention import SimRetention
 from dledger.testing.sim_state_machine import SimStateMachine
@@ -325,6 +326,9 @@ class SimProcess:
             self._world.work.add(Work.READMITTED)
             checks.log.forget_loss(node_id)
         checks.elections.after_turn(self.node_id, raft.term)
+        memberships = raft.state.memberships
+        if len(memberships) > 1 and not checks.damage.is_damaged(self.node_id):
+            check_held(self.node_id, memberships, store)
         checks.log.after_turn(self.node_id, raft, store.last_index)
         if self._world.options.is_flush_sync:
             checks.log.promise(self.node_id, store.durable_index)

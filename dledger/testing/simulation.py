@@ -16,6 +16,7 @@ from dledger.testing.administrator import Administrator
 from dledger.testing.checks import make_checks, node_directory
 from dledger.testing.clients import Client
 from dledger.testing.faults import FaultCounts, Violation
+from dledger.testing.membership_checks import check_equal
 from dledger.testing.scheduler import Scheduler
 from dledger.testing.sim_disk import SimDisk
 from dledger.testing.sim_machine import SimMachine
@@ -125,6 +126,7 @@ class Simulation:
         self._await_deletions()
         self._world.checks.clients.check_log()
         self._compare_files()
+        check_equal(self._members)
         members = [process.node_id for process in self._members]
         self._read_everything(members)
         self._cut_power_once_more()

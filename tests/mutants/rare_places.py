@@ -22,6 +22,7 @@ from dledger.entry_store import EntryStore
 from dledger.state_machine import Applier
 from dledger.types import NO_INDEX, Role
 from tests.mutants.mutant import Mutant, Seeds
+from tests.mutants.shapes import with_members_that_are_cut
 
 SEEDS = 1_000
 
@@ -95,11 +96,49 @@ def snapshot_that_is_behind_the_state_is_loaded(patch):
 # ------------------------------------------------------------------------------------------- members and cuts
 
 
+def cut_keeps_the_membership_that_is_cut(patch):
+    original = dledger.core.membership.cut
+    patch.setattr(dledger.core.membership, "cut", lambda state, first_index: original(state, first_index + 1))
+
+
+def voters_of_a_membership_that_was_cut_still_count(patch):
+    original = dledger.core.membership.cut
+
+    def cut(state, first_index):
+        voters = state.voters
+        original(state, first_index)
+        state.voters = voters
+
+    patch.setattr(dledger.core.membership, "cut", cut)
+
+
+def membership_is_settled_when_it_is_durable_here(patch):
+    original = dledger.core.membership.settle
+
+    def settle(state):
+        commit_index = state.commit_index
+        state.commit_index = max(commit_index, state.persisted_index)
+        original(state)
+        state.commit_index = commit_index
+
+    patch.setattr(dledger.core.membership, "settle", settle)
+
+
+def memberships_that_follow_a_cut_are_not_taken(patch):
+    original = dledger.core.follower._take_entries
+
+    def take_entries(state, push, span):
+        is_cut = state.log.first_conflict(span.first_index, span.last_index, span.term) != NO_INDEX
+        return original(state, replace(push, memberships=()) if is_cut else push, span)
+
+    patch.setattr(dledger.core.follower, "_take_entries", take_entries)
+
+
 def followers_do_not_learn_of_memberships(patch):
     original = dledger.core.follower._take_entries
 
     def take_entries(state, push, span):
-        original(state, replace(push, memberships=()), span)
+        return original(state, replace(push, memberships=()), span)
 
     patch.setattr(dledger.core.follower, "_take_entries", take_entries)
 
@@ -215,4 +254,13 @@ ALL = (
     (follower_whose_disk_was_full_is_left_alone, "liveness"),
     (installation_that_was_lost_on_its_way_is_not_begun_again, "liveness"),
 )
-MUTANTS = tuple(Mutant(plant, breaks, Seeds(("",), count_max=SEEDS)) for plant, breaks in ALL)
+CUT = (
+    cut_keeps_the_membership_that_is_cut,
+    voters_of_a_membership_that_was_cut_still_count,
+    membership_is_settled_when_it_is_durable_here,
+    memberships_that_follow_a_cut_are_not_taken,
+)
+MUTANTS = (
+    *(Mutant(plant, breaks, Seeds(("",), count_max=SEEDS)) for plant, breaks in ALL),
+    *(Mutant(plant, "a quorum in common", Seeds(("Violation",), with_members_that_are_cut)) for plant in CUT),
+)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from random import Random
 
 from dledger.testing.choices import DIRECTORY_TROUBLES
+from dledger.testing.focus import FOCUSES
 from dledger.testing.options import Chore, Trouble, with_short_reigns
 from dledger.testing.sim_network import NetworkOptions
 
@@ -98,6 +99,11 @@ def with_changes_of_members(options):
     )
 
 
+def with_members_that_are_cut(options):
+    """Members change all the time while leaders come and go, so that memberships are cut with their entries."""
+    return FOCUSES["members"](replace(options, is_flush_sync=True), Random(options.seed))
+
+
 def with_wipes(options):
     return replace(
         with_troubles(options, Trouble.WIPE, Trouble.KILL, Trouble.ISOLATE, Trouble.CUT_ONE_WAY),
@@ -139,6 +145,7 @@ SOUND = (
     with_leases,
     with_transfers,
     with_changes_of_members,
+    with_members_that_are_cut,
     with_wipes,
     with_old_files_that_go,
     with_strange_directories,
