@@ -1,10 +1,14 @@
 """What a node tells of its directory in greetings, and what it remembers of those of others: the small file `peers`.
 
-    n2=5c1f3a…,7,77b0…
+    n2=5c1f3a…,7,77b0…;20a4d1…,3,0a44…
 
-with a checksum (see `dledger.properties`): the id of the directory that was met last under the name n2, its starts and
-its life then (`dledger.identity`). Who comes with an older life of that directory runs on a copy of it: what the node
-acknowledged since is missing there, and it may vote again where it has voted. It is refused.
+with a checksum (see `dledger.properties`): the directories that were met under the name n2, the last one first; of
+each its id, and its starts and its life when it was met last (`dledger.identity`). Who comes with an older life of that
+directory runs on a copy of it: what the node acknowledged since is missing there, and it may vote again where it has
+voted. It is refused.
+
+So is every earlier directory of the node: the disk was replaced, and what the node promised since is on the new one
+only. A few of them are remembered; the older ones count for nothing, once the node was readmitted on a later disk.
 
 A greeting of an earlier life may also be late: its process wrote it and died, and the next life was met first. Such a
 life is one that the newer one told of, which that of a copy is not: each start draws another number. It is refused all
@@ -18,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dledger.identity import Identity
 from dledger.properties import format_checked, parse_checked
@@ -30,12 +34,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "peers"
-_SIZE_BYTES = 4096
+# Of each member: an operator replaces a disk now and then, and copies of the last few may lie about.
+DIRECTORIES_MAX: Final = 8
+# What all members need at most, with the longest ids and numbers.
+_SIZE_BYTES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """The last life of a directory that was met."""
+    """A directory that was met, and its last life then."""
 
     directory_id: int
     starts: int
@@ -59,7 +66,8 @@ class Acquaintances:
         self._files = files
         self._path = f"{directory}/{FILE_NAME}"
         self._members: frozenset[str] = frozenset()
-        self._met: dict[str, Met] = {}
+        # The directories of each member, the one that was met last first.
+        self._met: dict[str, tuple[Met, ...]] = {}
         # What the last one told. Not saved: what a peer sent before it was met by an earlier process never comes here.
         self._lives: dict[str, tuple[int, ...]] = {}
 
@@ -94,9 +102,13 @@ class Acquaintances:
         """Say whether who names `group_id` belongs to this very group; nobody can while we know of none."""
         return group_id == self.group_id != NO_GROUP
 
+    def last_of(self, peer_id: str) -> Met | None:
+        """Return the directory that was met last under this name; None: none that is remembered."""
+        return next(iter(self._met.get(peer_id, ())), None)
+
     def is_late(self, peer_id: str, directory_id: int, starts: int, lives: Sequence[int]) -> bool:
         """Say whether a member that proved its group greets from a life which a newer one, met already, told of."""
-        known = self._met.get(peer_id)
+        known = self.last_of(peer_id)
         if peer_id not in self._members or known is None or not lives or known.directory_id != directory_id:
             return False
         told, behind = self._lives.get(peer_id, ()), known.starts - starts
@@ -112,46 +124,54 @@ class Acquaintances:
         """
         if peer_id not in self._members or not lives:
             return None
-        known = self._met.get(peer_id)
-        if known is not None and known.directory_id == directory_id:
-            behind = starts - known.starts
-            if behind < 0 or (behind < len(lives) and lives[-1 - behind] != known.life):
+        last, known = self.last_of(peer_id), self._met.get(peer_id, ())
+        if last is not None and last.directory_id == directory_id:
+            behind = starts - last.starts
+            if behind < 0 or (behind < len(lives) and lives[-1 - behind] != last.life):
                 return (
                     f"the directory of {peer_id} is an old copy, or another process uses a copy of it: it tells start "
-                    f"{starts}, and start {known.starts} of another life was met here. What {peer_id} acknowledged "
+                    f"{starts}, and start {last.starts} of another life was met here. What {peer_id} acknowledged "
                     "since the copy is missing in it. Stop that node, move its directory away, and start it with an "
                     "empty one: it is filled again"
                 )
+        elif last is not None and any(each.directory_id == directory_id for each in known):
+            return (
+                f"the directory of {peer_id} is an old copy, or of a disk that was replaced: directory "
+                f"{directory_id:016x}, and {last.directory_id:016x}, its start {last.starts}, was met here after it. "
+                f"What {peer_id} acknowledged since is missing in it. Stop that node, move its directory away, and "
+                "start it with the later one, or with an empty one: it is filled again"
+            )
         met = Met(directory_id, starts, lives[-1])
         self._lives[peer_id] = tuple(lives)
-        if met != known:
-            self._met[peer_id] = met
+        if met != last:
+            former = tuple(each for each in known if each.directory_id != directory_id)
+            self._met[peer_id] = (met, *former)[:DIRECTORIES_MAX]
             self._met = {name: each for name, each in self._met.items() if name in self._members}
             self._lives = {name: told for name, told in self._lives.items() if name in self._members}
             self._files.replace(self._path, _content_of(self._met))
         return None
 
 
-def met_from(content: bytes) -> dict[str, Met]:
-    """Return what the file says of each peer.
+def met_from(content: bytes) -> dict[str, tuple[Met, ...]]:
+    """Return the directories that the file names for each peer, the one that was met last first.
 
     Raises:
         ValueError: `content` is not what was written.
     """
     met = {peer_id: _met_from(text) for peer_id, text in parse_checked(content).items()}
-    if content != _content_of(met):
+    if content != _content_of(met) or any(len(each) > DIRECTORIES_MAX for each in met.values()):
         raise ValueError(f"{content[:80]!r}, which is not what was written")
     return met
 
 
-def _content_of(met: Mapping[str, Met]) -> bytes:
-    return format_checked({peer_id: _text_of(each) for peer_id, each in met.items()})
+def _content_of(met: Mapping[str, Sequence[Met]]) -> bytes:
+    return format_checked({peer_id: ";".join(map(_text_of, each)) for peer_id, each in met.items()})
 
 
 def _text_of(met: Met) -> str:
     return f"{met.directory_id:016x},{met.starts},{met.life:016x}"
 
 
-def _met_from(text: str) -> Met:
-    directory_id, starts, life = text.split(",")
-    return Met(int(directory_id, 16), int(starts), int(life, 16))
+def _met_from(text: str) -> tuple[Met, ...]:
+    fields = [each.split(",") for each in text.split(";")]
+    return tuple(Met(int(directory_id, 16), int(starts), int(life, 16)) for directory_id, starts, life in fields)

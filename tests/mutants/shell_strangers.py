@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import dledger.acquaintances
 import dledger.peer_buffer
 from dledger.acquaintances import Acquaintances
 from dledger.core.raft import Raft
@@ -44,6 +45,10 @@ def old_copy_of_a_directory_is_let_in(patch):
         original(self, peer_id, directory_id, starts, lives)
 
     patch.setattr(Acquaintances, "fault_of", fault_of)
+
+
+def only_the_last_directory_of_a_node_is_remembered(patch):
+    patch.setattr(dledger.acquaintances, "DIRECTORIES_MAX", 1)
 
 
 def group_of_a_peer_is_not_compared(patch):
@@ -100,6 +105,11 @@ MUTANTS = (
     Mutant(time_stands_still_between_ticks, "leases are promises", ShellSeeds(("Violation: lease",), with_pauses)),
     Mutant(
         old_copy_of_a_directory_is_let_in,
+        "peers know each other",
+        ShellSeeds(STRANGER, with_old_copies),
+    ),
+    Mutant(
+        only_the_last_directory_of_a_node_is_remembered,
         "peers know each other",
         ShellSeeds(STRANGER, with_old_copies),
     ),

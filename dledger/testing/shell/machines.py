@@ -34,10 +34,11 @@ from store.errors import DiskFull, StorageFailed, StoreError
 from store.retention import ClockReading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import grpc.aio
 
+    from dledger.acquaintances import Acquaintances
     from dledger.testing.shell.world import ShellWorld
 
 _MAX_WAIT_ACK_MS = 1_000
@@ -153,7 +154,7 @@ class NodeProcess:
         member = raft.membership.get(self.node_id)
         return (
             not raft.state.is_founding
-            and parts.files.acquaintances.group_id != NO_GROUP
+            and self._acquaintances.group_id != NO_GROUP
             and member is not None
             and member.is_voter
             and member.incarnation == raft.state.incarnation
@@ -168,6 +169,17 @@ class NodeProcess:
     def has_met(self, node_id: str) -> bool:
         """Say whether it is connected to that node, which let it in."""
         return self.life is not None and self.node.is_running and self.node._parts.transport.is_connected_to(node_id)  # noqa: SLF001 - as above
+
+    def is_remembered_by(self, other: NodeProcess) -> bool:
+        """Say whether the other process saved which directory this one runs on, and which start this is."""
+        if self.life is None or other.life is None:
+            return False
+        own, met = self._acquaintances.own, other._acquaintances.last_of(self.node_id)
+        return met is not None and (met.directory_id, met.starts) == (own.directory_id, own.starts)
+
+    @property
+    def _acquaintances(self) -> Acquaintances:
+        return self.node._parts.files.acquaintances  # noqa: SLF001 - as above
 
 
 class NodeMachine:
@@ -186,7 +198,6 @@ class NodeMachine:
         hurt: what was done to the disk, so that the node need not run on it; None: nothing, or it was mended.
         is_refused: since then the node has stopped, and said why.
         lives_count: processes so far.
-        replacements_count: disks that were replaced by empty ones.
     """
 
     def __init__(self, world: ShellWorld, node_id: str, number: int, on_down: Callable[[NodeMachine], None]) -> None:
@@ -196,7 +207,7 @@ class NodeMachine:
         self.sync_delay_us = 0
         self.hurt: str | None = None
         self.is_refused = False
-        self.lives_count = self.replacements_count = 0
+        self.lives_count = 0
         self.disk = SimDisk(Random(f"{options.seed}/disk/{node_id}"), world.disk_counts)
         self.clock = SimClock(world.scheduler, options.clock_rates_ppm[number])
         self.config = _config_of(world, node_id)
@@ -276,7 +287,6 @@ class NodeMachine:
     def replace_disk(self) -> None:
         """Replace the disk of a machine that is down by an empty one."""
         assert self.process is None, self.node_id
-        self.replacements_count += 1
         self.disk.wipe()
         self.disk.write_trouble.heal()
         self.disk.sync_trouble.heal()
@@ -292,10 +302,10 @@ class NodeMachine:
         """Connections that the process uses."""
         return 0 if self.process is None else self.process.links_count
 
-    @property
-    def has_met_all(self) -> bool:
-        """Whether the process is connected to all other nodes: they know its life."""
-        return self.process is not None and all(map(self.process.has_met, self._others))
+    def is_remembered_by(self, others: Iterable[NodeMachine]) -> bool:
+        """Say whether the processes of all the others saved which directory and start of this machine they met."""
+        own, processes = self.process, [each.process for each in others]
+        return own is not None and all(each is not None and own.is_remembered_by(each) for each in processes)
 
     @property
     def has_met_any(self) -> bool:

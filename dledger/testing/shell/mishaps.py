@@ -8,7 +8,7 @@ all that it promised. What runs on a hurt disk is refused by name, or has no voi
 | replaced by an empty disk | the node is readmitted in the end |
 | flipped bytes | the node names the file and stops, has no voice, or serves nothing of them; then it is mended |
 | of another group, with a higher term | no peer takes a term or an entry of it |
-| an older copy of its own | a peer that met a later life refuses it, and the node stops |
+| an older copy of its own, or of the disk before it | a peer that met a later life refuses it, and the node stops |
 | exchanged for that of another node | neither starts |
 
 In the end of a run whatever is hurt is replaced by an empty disk, or exchanged back.
@@ -41,6 +41,8 @@ _FOREIGN_TERM = 1_000_000
 _FLIPPED_BYTES_MAX = 3
 _LOCK_NAME = "lock"
 _LOOK_AGAIN_US = 20_000
+# How often the disk is replaced by an empty one as soon as it was copied.
+_REPLACED_RATE = 0.3
 # What is hurt, for people.
 _FOREIGN = "a directory of another group"
 _OLD_COPY = "an old copy of its directory"
@@ -64,7 +66,6 @@ class Mishaps:
         self._copy: dict[str, Directory] | None = None
         # Of which life it is.
         self._copied_life = 0
-        self._replacements_count = 0
         self._is_ended = False
         self._exchanged: tuple[NodeMachine, NodeMachine] | None = None
 
@@ -116,11 +117,19 @@ class Mishaps:
         victim.hurt = _FOREIGN
 
     def put_old_copy(self) -> None:
-        """Keep a copy of the victim's directory, and put it back when all peers have met a later life."""
-        if self._may_lose() and self._copy is None and self._victim.is_counted:
-            self._victim.kill()
-            self._copy, self._copied_life = deepcopy(self._victim.disk.directories), self._victim.lives_count
-            self._replacements_count = self._victim.replacements_count
+        """Keep a copy of the victim's directory, and put it back when all peers have met a later life of the victim.
+
+        That may be one on an empty disk, which replaced the one that was copied.
+        """
+        victim = self._victim
+        # Which disk it is, peers know also if it is never met again.
+        if self._may_lose() and self._copy is None and victim.is_counted and victim.is_remembered_by(self._others):
+            victim.kill()
+            self._copy, self._copied_life = deepcopy(victim.disk.directories), victim.lives_count
+            if self._random.random() < _REPLACED_RATE:
+                # The copy is all that is left of that disk.
+                self._world.tally.add(ShellFault.WIPED)
+                victim.replace_disk()
             self._put_back_later()
 
     def _put_back_later(self) -> None:
@@ -130,11 +139,8 @@ class Mishaps:
         victim = self._victim
         if self._is_ended or self._copy is None:
             return
-        if victim.replacements_count != self._replacements_count:
-            # Peers have met another directory since, and know the former one no more.
-            self._copy = None
-            return
-        if not self._may_lose() or victim.lives_count == self._copied_life or not victim.has_met_all:
+        is_later = victim.lives_count > self._copied_life and victim.is_remembered_by(self._others)
+        if not self._may_lose() or not is_later:
             self._put_back_later()
             return
         victim.kill()
@@ -149,8 +155,7 @@ class Mishaps:
         if self._exchanged is not None:
             self._exchange_back()
             return
-        others = [machine for machine in self._machines.values() if machine is not self._victim]
-        one, other = self._victim, self._random.choice(others)
+        one, other = self._victim, self._random.choice(self._others)
         if self._may_lose() and one.is_counted:
             for machine in (one, other):
                 machine.kill()
@@ -207,6 +212,10 @@ class Mishaps:
         strange_directories.exchange(one.disk, one.node_id, other.disk, other.node_id)
         one.hurt = other.hurt = None
 
+    @property
+    def _others(self) -> list[NodeMachine]:
+        return [machine for machine in self._machines.values() if machine is not self._victim]
+
     def _may_lose(self) -> bool:
         """Say whether the victim may lose what it has: all others, at least, were founded and count as what they are.
 
@@ -216,4 +225,4 @@ class Mishaps:
             return False
         if self._victim.disk.capacity_bytes < UNLIMITED_BYTES:
             return False
-        return all(machine.is_counted for machine in self._machines.values() if machine is not self._victim)
+        return all(machine.is_counted for machine in self._others)

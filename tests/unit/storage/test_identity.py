@@ -6,8 +6,11 @@ import random
 
 import pytest
 
-from dledger.acquaintances import Acquaintances, met_from
+import dledger.acquaintances
+from dledger.acquaintances import DIRECTORIES_MAX, Acquaintances, Met, met_from
+from dledger.config import MEMBERS_MAX
 from dledger.identity import LIVES_MAX, NUMBER_END, IdentityFile, WrongDirectory
+from dledger.properties import format_checked
 from dledger.types import Member, Membership, MembershipEntry
 from store.os_files import OsFiles
 
@@ -154,6 +157,58 @@ def test_emptied_directory_is_another_one(directory, tmp_path, peer):
     (tmp_path / "identity").unlink()
 
     assert peer.meet(begin(directory)) is None
+
+
+def test_directory_that_another_one_replaced_is_refused_from_then_on(directory, tmp_path, peer):
+    old = begin(directory)
+    peer.meet(old)
+    copy = copy_of(tmp_path)
+    peer.meet(begin(directory))
+    (tmp_path / "identity").unlink()
+    new = begin(directory)
+    assert peer.meet(new) is None
+    # The peer starts again: what it met is on its disk.
+    peer.again()
+
+    (tmp_path / "identity").write_bytes(copy)
+    for _ in range(3):
+        fault = peer.meet(begin(directory))
+        assert f"{old.directory_id:016x}" in fault
+        assert f"{new.directory_id:016x}" in fault
+        assert "old copy" in fault
+    assert peer.meet(new) is None
+
+
+def test_directories_that_are_remembered_of_a_member_are_bounded(directory, tmp_path, peer):
+    identities = []
+    for _ in range(DIRECTORIES_MAX + 1):
+        identities.append(begin(directory))
+        assert peer.meet(identities[-1]) is None
+        (tmp_path / "identity").unlink()
+
+    assert len(met_from((tmp_path / "n2" / "peers").read_bytes())["n1"]) == DIRECTORIES_MAX
+    assert all("replaced" in peer.meet(identity) for identity in identities[1:-1])
+    # The oldest is forgotten: its node was readmitted on a later disk, so it has no voice.
+    assert peer.meet(identities[0]) is None
+
+
+def test_file_of_an_older_version_opens_and_names_one_directory_of_each(directory, tmp_path, peer):
+    life = begin(directory)
+    line = {"n1": f"{life.directory_id:016x},{life.starts + 1},{life.lives[-1]:016x}"}
+    (tmp_path / "n2" / "peers").write_bytes(format_checked(line))
+    peer.again()
+
+    assert peer.met.last_of("n1") == Met(life.directory_id, life.starts + 1, life.lives[-1])
+    assert "old copy" in peer.meet(life)
+
+
+def test_longest_memory_fits_in_the_room_that_was_set_aside():
+    most = "f" * 16 + f",{NUMBER_END - 1}," + "f" * 16
+    names = [f"{number:032d}" for number in range(MEMBERS_MAX)]
+    content = format_checked(dict.fromkeys(names, ";".join([most] * DIRECTORIES_MAX)))
+
+    assert list(met_from(content)) == names
+    assert len(content) <= dledger.acquaintances._SIZE_BYTES
 
 
 def test_of_strangers_nothing_is_remembered(directory, peer, tmp_path):
