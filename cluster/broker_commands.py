@@ -240,12 +240,18 @@ def write_offsets(writer: Writer, offsets: Iterable[QueueOffset]) -> None:
     by_topic = [(topic, list(rows)) for topic, rows in groupby(sorted(offsets), key=lambda each: each.topic)]
     writer.number(len(by_topic))
     for topic, rows in by_topic:
-        writer.text(topic)
-        writer.number(len(rows))
-        for row in rows:
-            writer.number(row.queue_id)
-            writer.number(row.offset)
-            writer.number(row.reset_count)
+        write_topic_offsets(writer, topic, rows)
+
+
+def write_topic_offsets(writer: Writer, topic: str, offsets: Iterable[QueueOffset]) -> None:
+    """Append offsets of one topic, in order of the queues."""
+    rows = sorted(offsets)
+    writer.text(topic)
+    writer.number(len(rows))
+    for row in rows:
+        writer.number(row.queue_id)
+        writer.number(row.offset)
+        writer.number(row.reset_count)
 
 
 def read_offsets(reader: Reader) -> tuple[QueueOffset, ...]:

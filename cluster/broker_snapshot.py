@@ -21,17 +21,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cluster.broker_commands import (
-    QueueOffset,
     read_delays,
     read_group,
     read_offsets,
     read_topic,
     write_delays,
     write_group,
-    write_offsets,
     write_topic,
+    write_topic_offsets,
 )
 from cluster.compact_bytes import Reader, Writer
+from cluster.kept_offsets import FrozenOffsets, KeptOffsets
 from cluster.topic_config import GroupConfig, TopicConfig
 
 _MAGIC: Final = b"DLBS"
@@ -42,12 +42,11 @@ _CHUNK_SIZE_BYTES: Final = 64 << 10
 
 @dataclass(slots=True)
 class Content:
-    """All of the state.
+    """All of the state but the offsets.
 
     Attributes:
         topics: by name.
         groups: by name.
-        offsets: by group, then by topic and queue.
         delay_offsets: by level.
         topics_version: how often topics were changed.
         is_imported: what a store knew before it was a group's was taken over.
@@ -55,35 +54,32 @@ class Content:
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
     groups: dict[str, GroupConfig] = field(default_factory=dict)
-    offsets: dict[str, dict[tuple[str, int], QueueOffset]] = field(default_factory=dict)
     delay_offsets: dict[int, int] = field(default_factory=dict)
     topics_version: int = 0
     is_imported: bool = False
 
     def copy(self) -> Content:
         """Return the same state, which later changes of this one leave as it is; what it holds is shared."""
-        offsets = {name: dict(kept) for name, kept in self.offsets.items()}
         return Content(
             dict(self.topics),
             dict(self.groups),
-            offsets,
             dict(self.delay_offsets),
             self.topics_version,
             self.is_imported,
         )
 
 
-def encode_snapshot(content: Content) -> Iterator[bytes]:
+def encode_snapshot(content: Content, offsets: FrozenOffsets) -> Iterator[bytes]:
     """Return the bytes of a state, in chunks of about 64 KiB."""
     writer = Writer(_MAGIC)
-    for _ in _write(writer, content):
+    for _ in _write(writer, content, offsets):
         if len(writer.data) >= _CHUNK_SIZE_BYTES:
             yield bytes(writer.data)
             writer.data.clear()
     yield bytes(writer.data)
 
 
-def _write(writer: Writer, content: Content) -> Iterator[None]:
+def _write(writer: Writer, content: Content, offsets: FrozenOffsets) -> Iterator[None]:
     """Write piece after piece; stop behind each."""
     writer.number(_VERSION)
     writer.number(content.topics_version)
@@ -95,19 +91,20 @@ def _write(writer: Writer, content: Content) -> Iterator[None]:
     for _, group in sorted(content.groups.items()):
         write_group(writer, group)
         yield
-    # A group of which nothing is kept any more is as one of which nothing was ever kept.
-    offsets = sorted((name, kept) for name, kept in content.offsets.items() if kept)
-    writer.number(len(offsets))
-    for name, kept in offsets:
+    groups = list(offsets.groups())
+    writer.number(len(groups))
+    for name, parts in groups:
         writer.text(name)
-        write_offsets(writer, kept.values())
-        yield
+        writer.number(len(parts))
+        for topic_name, rows in parts:
+            write_topic_offsets(writer, topic_name, rows.values())
+            yield
     write_delays(writer, content.delay_offsets.items())
     writer.number(content.is_imported)
 
 
-def decode_snapshot(data: bytes) -> Content:
-    """Return the state that these bytes are.
+def decode_snapshot(data: bytes) -> tuple[Content, KeptOffsets]:
+    """Return the state that these bytes are, and its offsets.
 
     Raises:
         cluster.compact_bytes.Unreadable: they are none, or one of a newer version.
@@ -120,11 +117,11 @@ def decode_snapshot(data: bytes) -> Content:
     content = Content(topics_version=reader.number())
     content.topics = {topic.name: topic for topic in (read_topic(reader) for _ in range(reader.count()))}
     content.groups = {group.name: group for group in (read_group(reader) for _ in range(reader.count()))}
+    offsets = KeptOffsets()
     for _ in range(reader.count()):
-        name = reader.text()
-        content.offsets[name] = {(each.topic, each.queue_id): each for each in read_offsets(reader)}
+        offsets.fill(reader.text(), read_offsets(reader))
     content.delay_offsets = dict(read_delays(reader))
     if version != _VERSION_WITHOUT_IMPORT:
         content.is_imported = bool(reader.number())
     reader.end()
-    return content
+    return content, offsets

@@ -43,6 +43,7 @@ from cluster.broker_commands import (
     decode_command,
 )
 from cluster.broker_snapshot import Content, decode_snapshot, encode_snapshot
+from cluster.kept_offsets import KeptOffsets
 from cluster.topic_config import GroupConfig, TopicConfig
 from dledger.entry import Entry
 from store.errors import IllegalMessage
@@ -52,6 +53,9 @@ TOPICS_MAX: Final = 100_000
 CHANGED_TOPICS_MAX: Final = 1_000
 GROUPS_MAX: Final = 100_000
 OFFSETS_MAX: Final = 2_000_000
+# So many removed offsets are freed with each command, and one more for each offset that the command brings: removed
+# ones are freed faster than new ones can come.
+SWEPT_PER_COMMAND: Final = 100
 
 
 class Verdict(StrEnum):
@@ -110,7 +114,7 @@ class BrokerState:
     def __init__(self, command_of: Callable[[bytes], bytes] = bytes) -> None:
         self._command_of = command_of
         self._content = Content()
-        self._offsets_count = 0
+        self._offsets = KeptOffsets()
         # One for each of the latest versions of the topics, the newest last; empty after a snapshot was loaded.
         self._changed_topics: deque[str] = deque(maxlen=CHANGED_TOPICS_MAX)
 
@@ -150,11 +154,11 @@ class BrokerState:
 
     def offset(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
         """Return how far a group has consumed a queue; None when nothing is kept."""
-        return self._content.offsets.get(group, {}).get((topic, queue_id))
+        return self._offsets.get(group, topic, queue_id)
 
     def offsets(self, group: str) -> Iterator[QueueOffset]:
         """Return all that is kept of a group, in no order."""
-        yield from self._content.offsets.get(group, {}).values()
+        return self._offsets.of_group(group)
 
     # ----------------------------------------------------------------------------------------------------- changing
 
@@ -172,6 +176,7 @@ class BrokerState:
             check_command(command)
         except IllegalMessage as error:
             return Applied(Verdict.ILLEGAL_REQUEST, str(error))
+        self._offsets.sweep(SWEPT_PER_COMMAND)
         match command:
             case SetTopic():
                 applied = self._set_topic(command)
@@ -182,8 +187,10 @@ class BrokerState:
             case DeleteGroup(name):
                 applied = self._delete_group(name)
             case CommitOffsets(group, offsets):
+                self._offsets.sweep(len(offsets))
                 applied = self._commit(group, offsets)
             case ResetOffsets(group, offsets):
+                self._offsets.sweep(len(offsets))
                 applied = self._reset(group, offsets)
             case SetDelayOffsets(delays):
                 applied = self._set_delays(delays)
@@ -215,10 +222,7 @@ class BrokerState:
         if self._content.topics.pop(name, None) is None:
             return _unknown_topic(name)
         self._topic_changed(name)
-        for kept in self._content.offsets.values():
-            for key in [key for key in kept if key[0] == name]:
-                del kept[key]
-                self._offsets_count -= 1
+        self._offsets.remove_topic(name)
         return _CHANGED
 
     def _set_group(self, command: SetGroup) -> Applied:
@@ -236,7 +240,7 @@ class BrokerState:
     def _delete_group(self, name: str) -> Applied:
         if self._content.groups.pop(name, None) is None:
             return _unknown_group(name)
-        self._offsets_count -= len(self._content.offsets.pop(name, {}))
+        self._offsets.remove_group(name)
         return _CHANGED
 
     def _commit(self, group: str, offsets: Sequence[QueueOffset]) -> Applied:
@@ -254,26 +258,21 @@ class BrokerState:
         return self._put_offsets(group, offsets, is_reset=True)
 
     def _put_offsets(self, group: str, offsets: Sequence[QueueOffset], *, is_reset: bool) -> Applied:
-        kept = self._content.offsets.setdefault(group, {})
-        new_count = sum((each.topic, each.queue_id) not in kept for each in offsets)
-        if self._offsets_count + new_count > OFFSETS_MAX:
+        kept = self._offsets
+        new_count = sum(kept.get(group, each.topic, each.queue_id) is None for each in offsets)
+        if kept.count + new_count > OFFSETS_MAX:
             return _too_much("offsets", OFFSETS_MAX)
-        outcomes = [self._put_offset(kept, each, is_reset=is_reset) for each in offsets]
+        outcomes = [self._put_offset(group, each, is_reset=is_reset) for each in offsets]
         is_changed = CommitOutcome.COMMITTED in outcomes
         return Applied(Verdict.CHANGED if is_changed else Verdict.UNCHANGED, "", tuple(outcomes))
 
-    def _put_offset(
-        self, kept: dict[tuple[str, int], QueueOffset], given: QueueOffset, *, is_reset: bool
-    ) -> CommitOutcome:
-        key = given.topic, given.queue_id
-        known = kept.get(key)
+    def _put_offset(self, group: str, given: QueueOffset, *, is_reset: bool) -> CommitOutcome:
+        known = self._offsets.get(group, given.topic, given.queue_id)
         if given.reset_count != (0 if known is None else known.reset_count):
             return CommitOutcome.WAS_RESET
-        if known is None:
-            self._offsets_count += 1
-        elif not is_reset and given.offset <= known.offset:
+        if known is not None and not is_reset and given.offset <= known.offset:
             return CommitOutcome.NOT_AHEAD
-        kept[key] = given._replace(reset_count=given.reset_count + is_reset)
+        self._offsets.put(group, given._replace(reset_count=given.reset_count + is_reset))
         return CommitOutcome.COMMITTED
 
     def _set_delays(self, delays: Iterable[tuple[int, int]]) -> Applied:
@@ -289,7 +288,7 @@ class BrokerState:
 
         The chunks are made when they are asked for, in any thread, whatever becomes of the state meanwhile.
         """
-        return encode_snapshot(self._content.copy())
+        return encode_snapshot(self._content.copy(), self._offsets.frozen())
 
     def snapshot_load(self, content: bytes) -> None:
         """Put the state that `snapshot_save` returned in place of the one there is.
@@ -297,8 +296,7 @@ class BrokerState:
         Raises:
             cluster.compact_bytes.Unreadable: it is none, or one of a newer version; the state is as before.
         """
-        self._content = decode_snapshot(content)
-        self._offsets_count = sum(map(len, self._content.offsets.values()))
+        self._content, self._offsets = decode_snapshot(content)
         self._changed_topics.clear()
 
 
