@@ -39,7 +39,9 @@ def bench_broker(
     ] = DEFAULT_FOLDER,
     json_file: JsonFile = None,
 ) -> None:
-    """Measure a broker through its clients: puts, consumers at the end and catching up, a killed leader.
+    """Measure a broker of three nodes through its clients.
+
+    Parts: puts, consumers that are up to date or catching up, and failover after a kill of the leader.
 
     Starts three nodes on this machine with data on the disk of --folder, new ones for every run, and removes them
     afterwards: up to some four times --size. Puts go one at a time from 1 and from 64 callers, and in batches of 100

@@ -33,7 +33,9 @@ def bench_store(
     ] = DEFAULT_FOLDER,
     json_file: JsonFile = None,
 ) -> None:
-    """Measure puts, dispatch, gets, verify, rebuild, queries by key, the memory of reading, and many queues.
+    """Measure the message store in one process.
+
+    Parts: puts, dispatch, gets, verify, rebuild, queries by key, the memory of reading, and many queues.
 
     Writes a store of its own on the disk of --folder, a new one for every run, and removes it afterwards: some 2.5
     times --size at most. Puts go in batches of 100 with TAGS and UNIQ_KEY into four queues, gets in calls of 32, and

@@ -40,39 +40,47 @@ _SetOptions = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Set an option of the store; may be given several times."),
 ]
+_Standalone = Annotated[
+    Path,
+    typer.Option("--standalone", metavar="DIR", help="Directory of the store: new, ours, or one of RocketMQ's."),
+]
+_Listen = Annotated[
+    str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="The address on which clients are served.")
+]
+_Metrics = Annotated[str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics on this address.")]
+_Flush = Annotated[
+    str,
+    typer.Option("--flush", help="sync: acknowledge a message when it is on disk. async: when it is in memory."),
+]
+_AutoCreateTopics = Annotated[
+    bool, typer.Option("--auto-create-topics", help="Create a topic when a message is put to it.")
+]
+_SkipDamaged = Annotated[
+    bool,
+    typer.Option(
+        "--skip-damaged",
+        help="Accept durable records that are damaged or missing: this start and later ones pass over them.",
+    ),
+]
 
 
 def broker(
-    standalone: Annotated[
-        Path,
-        typer.Option("--standalone", metavar="DIR", help="Directory of the store: new, ours, or one of RocketMQ's."),
-    ],
-    listen: Annotated[
-        str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Where clients find it.")
-    ] = "127.0.0.1:10911",
-    name: Annotated[str, typer.Option("--name", help="The broker's name, among others of its cluster.")] = "broker-a",
+    standalone: _Standalone,
+    listen: _Listen = "127.0.0.1:10911",
+    name: Annotated[str, typer.Option("--name", help="The broker's name, unique in its cluster.")] = "broker-a",
     name_servers: _NameServers = "",
-    metrics: Annotated[str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics there.")] = "",
-    flush: Annotated[
-        str, typer.Option("--flush", help="sync: acknowledge what is on disk. async: what is in memory.")
-    ] = "sync",
+    metrics: _Metrics = "",
+    flush: _Flush = "sync",
     set_options: _SetOptions = None,
     *,
-    auto_create_topics: Annotated[
-        bool, typer.Option("--auto-create-topics", help="Create a topic when a message is put to it.")
-    ] = False,
-    skip_damaged: Annotated[
-        bool,
-        typer.Option(
-            "--skip-damaged",
-            help="Accept durable records that are damaged or missing: this start and later ones pass over them.",
-        ),
-    ] = False,
+    auto_create_topics: _AutoCreateTopics = False,
+    skip_damaged: _SkipDamaged = False,
 ) -> None:
-    """Run a broker on one machine, without replication, until Ctrl-C or SIGTERM.
+    """Run a broker on one machine, without replication.
 
-    A message is acknowledged when it is on this machine's disk; the loss of the machine loses it. Options of the
-    store have RocketMQ's names in snake_case; a wrong one says which there are.
+    It runs until Ctrl-C or SIGTERM. A message is acknowledged when it is on this machine's disk; if the machine is
+    lost, its messages are lost, too. Options of the store (--set) have RocketMQ's names in snake_case; an unknown name
+    is refused with a list of all names.
 
     Examples:
         dledger broker --standalone /tmp/store --auto-create-topics

@@ -39,7 +39,7 @@ BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="The broker: t
 brokers_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Show the brokers that name servers know; drain one before it is serviced.",
+    help="Show the brokers that name servers know; drain one.",
     epilog="\b\nService a broker:\n"
     "    dledger brokers drain b0        clients put no more messages there, and go on reading\n"
     "    dledger brokers restore b0      as before",
@@ -51,7 +51,9 @@ def list_brokers(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a name server and broker.")] = False,
 ) -> None:
-    """Show what each name server knows; the exit code is 1 when one does not answer, or two do not agree.
+    """Show the brokers that each name server knows.
+
+    The exit code is 1 if a name server does not answer, or two do not agree.
 
     Examples:
         dledger brokers list --name-servers 10.0.0.5:9876,10.0.0.6:9876
@@ -74,7 +76,9 @@ def list_brokers(
 
 
 def drain(broker: BrokerName, name_servers: NameServers = _DEFAULT) -> None:
-    """Have clients send no more messages to a broker; they still read from it.
+    """Stop clients from sending messages to a broker.
+
+    Clients still read from it.
 
     This holds until `restore`, over restarts of the broker, but not over those of a name server.
 

@@ -47,7 +47,7 @@ Endpoints = Annotated[
         "-e",
         envvar="DLEDGER_ENDPOINTS",
         metavar="HOST:PORT,...",
-        help="Client addresses of the nodes; one that lives is enough, it names the others.",
+        help="Client addresses of the nodes; one running node is enough, it names the others.",
     ),
 ]
 Group = Annotated[str, typer.Option("--group", "-g", envvar="DLEDGER_GROUP", help="The replication group.")]
@@ -58,7 +58,7 @@ NameServers = Annotated[
         "--name-server",
         envvar="DLEDGER_NAME_SERVERS",
         metavar="HOST:PORT,...",
-        help="Instead of addresses of nodes: the name servers, which know all brokers.",
+        help="Addresses of name servers, which know all brokers; instead of addresses of nodes.",
     ),
 ]
 Deadline = Annotated[

@@ -33,6 +33,36 @@ if TYPE_CHECKING:
 
 _COMMIT_INTERVAL_S = 5.0
 
+_Group = Annotated[
+    str,
+    typer.Option(
+        "--group", "-g", help="Begin at the committed offsets of this consumer group, and commit what was printed."
+    ),
+]
+_Tag = Annotated[
+    str,
+    typer.Option("--tag", "-t", metavar="EXPRESSION", help="Print only messages with this tag: A, or 'A || B'."),
+]
+_Begin = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="begin|end|TIME",
+        help="Where to begin in a queue for which the group has no offset. A time is 2026-11-21T09:00:00 (UTC).",
+    ),
+]
+_Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after this number of messages; 0: no limit.")]
+_Offset = Annotated[
+    int,
+    typer.Option("--offset", "-o", min=-1, help="Begin at this offset; needs --queue.", show_default=False),
+]
+_Template = Annotated[
+    str,
+    typer.Option(
+        "--template", "-T", metavar="TEXT", help="Print each message by this template; the fields are listed above."
+    ),
+]
+
 
 def consume(
     context: typer.Context,
@@ -40,32 +70,22 @@ def consume(
     broker: Broker = "",
     name_servers: NameServers = "",
     *,
-    group: Annotated[
-        str, typer.Option("--group", "-g", help="Begin at the offsets of this group, and commit them.")
-    ] = "",
-    tag: Annotated[str, typer.Option("--tag", "-t", metavar="EXPRESSION", help="Only these: A, or 'A || B'.")] = "",
-    begin: Annotated[
-        str,
-        typer.Option("--from", metavar="begin|end|TIME", help="Where to begin, where the group has not consumed yet."),
-    ] = "begin",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after so many messages; 0: no limit.")] = 0,
+    group: _Group = "",
+    tag: _Tag = "",
+    begin: _Begin = "begin",
+    limit: _Limit = 0,
     queue: Annotated[int, typer.Option("--queue", "-q", min=-1, help="Read only this queue; -1: all.")] = -1,
-    offset: Annotated[
-        int,
-        typer.Option("--offset", "-o", min=-1, help="Begin at this offset of --queue.", show_default=False),
-    ] = -1,
+    offset: _Offset = -1,
     style: FormatOption = Format.TEXT,
-    template: Annotated[
-        str, typer.Option("--template", "-T", metavar="TEXT", help="Print each message so; see below for the fields.")
-    ] = "",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for what comes, until Ctrl-C.")] = False,
+    template: _Template = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new messages until Ctrl-C.")] = False,
 ) -> None:
     r"""Print the messages of a topic, queue by queue.
 
-    The command reads all queues: two of these with one group read every message twice. The client library divides the
-    queues of a group among its consumers. With --group, offsets are committed every five seconds and at the end. With
-    name servers the queues of all brokers that have the topic are read: one broker after the other, with --follow all
-    at once.
+    The command reads all queues: if it runs twice with the same group, every message is printed twice. Only the client
+    library divides the queues of a group among its consumers. With --group, offsets are committed every five seconds
+    and when the command ends, also by Ctrl-C or SIGTERM. With name servers, the queues of all brokers that have the
+    topic are read: one broker after the other, or with --follow all at once.
 
     A template has fields in braces: {topic} {queue} {offset} {time} {tag} {keys} {headers} {header:NAME} {id} {uniqkey}
     {size} {body}; \n and \t are newline and tab, and each message ends with a newline.

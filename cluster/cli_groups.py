@@ -42,7 +42,9 @@ def create_group(
     *,
     orderly: Annotated[bool, typer.Option("--orderly", help="One message of a queue after the other.")] = False,
 ) -> None:
-    """Create a group of consumers, or change whether one is orderly; what else it has been set to stays.
+    """Create a group of consumers, or change its order.
+
+    Other settings of a group that exists stay as they are.
 
     Examples:
         dledger group create billing
@@ -144,7 +146,9 @@ def list_groups(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List all groups: how many consumers they have, whether they may consume, and which topics they have consumed.
+    """List all groups of consumers.
+
+    For each group: its consumers, whether it is enabled, and the topics that it has consumed.
 
     Examples:
         dledger group list
@@ -185,7 +189,9 @@ def delete_group(
     broker_names: BrokerNames = None,
     cluster: Cluster = "",
 ) -> None:
-    """Delete a group, and what it has consumed; its consumers must have ended.
+    """Delete a group and its offsets.
+
+    Its consumers must have ended.
 
     Examples:
         dledger group delete billing

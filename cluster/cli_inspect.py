@@ -20,7 +20,7 @@ from dledger.entry import Entry
 T = TypeVar("T")
 
 inspect_app = typer.Typer(
-    help="Look into the files of a store or of a node, ours or RocketMQ's; nothing is changed or locked.",
+    help="Print the files of a store or of a node.\n\nRocketMQ's or ours; nothing is changed or locked.",
     no_args_is_help=True,
 )
 
@@ -31,7 +31,7 @@ _UNIT_COLUMNS = f"{'index':>10} {'term':>6} {'pos':>14} {'size':>8} {'kind':<6}"
 Directory = Annotated[
     Path,
     typer.Argument(
-        metavar="DIR", help="A node's directory (.../dledger-n0), or one that holds it: a store of RocketMQ, too."
+        metavar="DIR", help="Directory of a node (.../dledger-n0), or the directory that contains it, such as a store."
     ),
 ]
 From = Annotated[int, typer.Option("--from", min=0, metavar="INDEX", help="Begin with this index.")]
@@ -43,10 +43,9 @@ def entries(
     begin: From = 0,
     limit: Limit = 0,
 ) -> None:
-    """Print the entries of the log, each one checked.
+    """Print and check the entries of the log.
 
-    What is not right is reported with its file and position on standard error; the exit code is then 1, and the walk
-    goes on behind it.
+    A damaged entry is reported with its file and position on standard error and skipped; the exit code is then 1.
 
     Examples:
         dledger inspect entries data/dledger-n0
@@ -70,10 +69,12 @@ def index(
     limit: Limit = 0,
     *,
     items: Annotated[
-        bool, typer.Option("--items", help="Of a store's key index: print every item instead of one row a file.")
+        bool, typer.Option("--items", help="With a key index: print every item instead of one row a file.")
     ] = False,
 ) -> None:
-    """Print the key index of a store of messages, or the entry index of a node: where each entry stands.
+    """Print the key index of a store, or the entry index of a node.
+
+    The entry index holds the position of each entry in the log; the key index finds messages by their keys.
 
     Examples:
         dledger inspect index /data/store
@@ -94,7 +95,7 @@ def index(
 
 
 def term(directory: Directory) -> None:
-    """Print the node's term, and whom it voted for in it, as one JSON object.
+    """Print the node's current term and its vote as a JSON object.
 
     Examples:
         dledger inspect term data/dledger-n0

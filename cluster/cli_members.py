@@ -53,7 +53,7 @@ _ADVICE = {
 members_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Show and change the members of the group, one at a time, while it serves.",
+    help="Show and change the members of the running group.",
     epilog="\b\nReplace the dead node n2 by a new one n3:\n"
     "    dledger members add n3-10.0.0.4:20911      it begins to receive the log\n"
     "    dledger server --config n3.toml            with is_joining = true; `members add` prints its peers\n"
@@ -94,7 +94,9 @@ def add(
     group: Group = DEFAULT_GROUP,
     deadline: Deadline = DEFAULT_DEADLINE_S,
 ) -> None:
-    """Add a node as a learner: it receives the log, and does not vote yet.
+    """Add a node as a learner.
+
+    A learner receives the log and does not vote; `dledger members promote` gives it a vote.
 
     Prints how to start it. Asking again for what is done already does no harm.
 
@@ -145,7 +147,9 @@ def remove(
     group: Group = DEFAULT_GROUP,
     deadline: Deadline = DEFAULT_DEADLINE_S,
 ) -> None:
-    """Remove a member, dead or alive; a leader that is removed hands over first.
+    """Remove a member, running or not.
+
+    A leader that is removed transfers its leadership first.
 
     It is refused when too few of those that remain would live.
 
@@ -164,7 +168,7 @@ def transfer(
     group: Group = DEFAULT_GROUP,
     deadline: Deadline = DEFAULT_DEADLINE_S,
 ) -> None:
-    """Hand the leadership to another node.
+    """Transfer the leadership to another node.
 
     Do so before the leader is stopped or its machine serviced. Appends wait for a moment, then go to the new leader.
 

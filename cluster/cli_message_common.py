@@ -40,7 +40,7 @@ Broker = Annotated[
         "-b",
         envvar="DLEDGER_BROKER",
         metavar="HOST:PORT,...",
-        help="Where the broker, or one of its nodes, is.",
+        help="Address of the broker, or of one or more of its nodes.",
         show_default=DEFAULT_BROKER,
     ),
 ]
@@ -64,7 +64,7 @@ class Format(StrEnum):
 
 
 FormatOption = Annotated[
-    Format, typer.Option("--format", help="text: the bodies, one a line. jsonl: one object a message.")
+    Format, typer.Option("--format", help="text: the bodies, one a line. jsonl: one JSON object a message.")
 ]
 
 

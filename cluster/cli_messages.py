@@ -57,14 +57,14 @@ def messages(
     no_index: NoIndexOption = False,
     force_read_only: ForceReadOnly = False,
 ) -> None:
-    """Print the messages of a store, in the order of its log, each one checked.
+    """Print and check the messages of a store, in log order.
 
-    Works on stores of RocketMQ (plain, DLedger, and mixed, which it finds out by itself) and on ours. Nothing is
-    changed. The table marks with Q what stands in its queue and with I what is in the index. What cannot be read is
-    reported on standard error; the exit code is then 1, and the walk goes on behind it.
+    Works on stores of RocketMQ (plain, DLedger, and mixed, which is detected) and on ours. Nothing is changed. The
+    table marks messages that are in their queue with Q, and messages that are in the index with I. A message that
+    cannot be read is reported on standard error and skipped; the exit code is then 1.
 
-    In a store that was not closed in order, queues and index may be behind; what the next start will add counts as
-    there.
+    In a store that was not closed in order, queues and index may lag the log; what the next start will add is shown as
+    present.
 
     Examples:
         dledger inspect messages /data/store
@@ -102,14 +102,16 @@ def export(
     directory: StoreArgument,
     target: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to; - is standard output; *.gz, *.zst: compressed."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The file; - is standard output; *.gz and *.zst are compressed."
+        ),
     ] = Path("-"),
     style: Annotated[
         ExportFormat,
         typer.Option(
             "--format",
             help="jsonl: one object a message, as `inspect messages` prints it. lines: the bodies, one a line. "
-            "frames: the bodies, each behind its size in four bytes (big-endian).",
+            "frames: the bodies, each after its size in four bytes (big-endian).",
         ),
     ] = ExportFormat.JSONL,
     topic: TopicOption = None,
@@ -120,14 +122,15 @@ def export(
     *,
     limit: LimitOption = 0,
     uncompress: Annotated[
-        bool, typer.Option("--uncompress", help="Of lines and frames: bodies that a client compressed, as they were.")
+        bool, typer.Option("--uncompress", help="With lines and frames: uncompress bodies that a client compressed.")
     ] = False,
     no_index: NoIndexOption = False,
     force_read_only: ForceReadOnly = False,
 ) -> None:
-    """Write the messages of a store into a file, in the order of its log.
+    """Write the messages of a store into a file.
 
-    The file must not exist yet. What cannot be read is reported on standard error; the exit code is then 1, and the
+    Messages are written in the order of the log. The file must not exist yet. Messages that cannot be read are reported
+    on standard error; the exit code is then 1, and the
     rest is written all the same.
 
     Examples:

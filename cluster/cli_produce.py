@@ -22,43 +22,63 @@ if TYPE_CHECKING:
 
     Queue = tuple[Target, int]
 
+_Files = Annotated[
+    list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files to send; default: standard input.")
+]
+_Kind = Annotated[
+    Input,
+    typer.Option(
+        "--input", "-i", help="What one message is: a line of text, a line with a JSON object, or a whole file."
+    ),
+]
+_Key = Annotated[
+    str, typer.Option("--key", "-k", help="The keys (property KEYS) of each message, separated by blanks.")
+]
+_KeySeparator = Annotated[
+    str,
+    typer.Option(
+        "--key-separator", "-K", metavar="TEXT", help="Each line has the keys, then this text, then the body."
+    ),
+]
+_Headers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header", "-H", metavar="NAME=VALUE", help="Set a property of each message; may be given several times."
+    ),
+]
+_Queue = Annotated[int, typer.Option("--queue", "-q", min=-1, help="Send to this queue; -1: to all queues in turn.")]
+_QueueKey = Annotated[
+    str,
+    typer.Option("--queue-key", metavar="TEXT", help="Choose the queue by a hash of this text."),
+]
+_ByKey = Annotated[bool, typer.Option("--by-key", help="Choose the queue of each message by a hash of its keys.")]
+
 
 def produce(
     context: typer.Context,
     topic: Topic,
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files to put; standard input without any.")
-    ] = None,
+    files: _Files = None,
     broker: Broker = "",
     name_servers: NameServers = "",
     *,
-    kind: Annotated[
-        Input, typer.Option("--input", "-i", help="A message is a line, a JSON object in a line, or a whole file.")
-    ] = Input.LINES,
-    tag: Annotated[str, typer.Option("--tag", "-t", help="TAGS of each message.")] = "",
-    key: Annotated[str, typer.Option("--key", "-k", help="KEYS of each message, separated by blanks.")] = "",
-    key_separator: Annotated[
-        str, typer.Option("--key-separator", "-K", metavar="TEXT", help="Lines are KEYS, this text, and the body.")
-    ] = "",
-    headers: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A property of each message; repeatable."),
-    ] = None,
-    queue: Annotated[int, typer.Option("--queue", "-q", min=-1, help="The queue; -1: all queues in turn.")] = -1,
-    queue_key: Annotated[
-        str,
-        typer.Option("--queue-key", metavar="TEXT", help="Choose the queue by this text: one for equal texts."),
-    ] = "",
-    by_key: Annotated[bool, typer.Option("--by-key", help="Choose the queue of each message by its keys.")] = False,
+    kind: _Kind = Input.LINES,
+    tag: Annotated[str, typer.Option("--tag", "-t", help="The tag (property TAGS) of each message.")] = "",
+    key: _Key = "",
+    key_separator: _KeySeparator = "",
+    headers: _Headers = None,
+    queue: _Queue = -1,
+    queue_key: _QueueKey = "",
+    by_key: _ByKey = False,
 ) -> None:
-    r"""Send files or standard input to a topic, by default one message a line.
+    r"""Send files or standard input to a topic.
 
-    Messages are sent up to a hundred at a time; each gets a UNIQ_KEY. With name servers they go to the queues of all
-    brokers that have the topic, in turn; what one broker does not take goes to the next, unless the queue was chosen by
-    a key. Messages with equal keys stay in order with --by-key. The exit code is 1 if not all messages were put.
+    By default each line is one message. Messages are sent in batches of up to 100; each gets a property UNIQ_KEY. With
+    name servers, messages go to the queues of all brokers that have the topic, in turn; a batch that one broker rejects
+    goes to the next broker, unless a key chose the queue. With --by-key, messages with equal keys stay in order. The
+    exit code is 1 if not all messages were stored.
 
-    A JSON object has `body` (or `bodyBase64`) and may have `tag`, `keys`, `properties`, `queueKey` and `queueId`; what
-    `dledger consume --format jsonl` prints can be put again.
+    With --input jsonl, a JSON object has `body` (or `bodyBase64`) and may have `tag`, `keys`, `properties`, `queueKey`
+    and `queueId`; the output of `dledger consume --format jsonl` has this form.
 
     Examples:
         echo 'order 17' | dledger produce orders --tag paid --key o-17

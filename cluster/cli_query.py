@@ -35,7 +35,9 @@ def by_key(
     limit: Limit = 32,
     style: FormatOption = Format.JSONL,
 ) -> None:
-    """Print the messages of a topic that have a key, the newest first; at most 64 of each broker.
+    """Print the messages of a topic that have a key.
+
+    The newest come first; each broker returns at most 64.
 
     Examples:
         dledger query key orders o-17
@@ -76,7 +78,9 @@ def by_id(
     name_servers: NameServers = "",
     style: FormatOption = Format.JSONL,
 ) -> None:
-    """Print the message of an offset message id; with --topic, the one with that UNIQ_KEY.
+    """Print the message with an id.
+
+    The id is an offset message id; with --topic it is a UNIQ_KEY.
 
     Examples:
         dledger query id 7F00000100002A9F00000000000003E8
@@ -108,7 +112,9 @@ def by_time(
     limit: Limit = 1000,
     style: FormatOption = Format.JSONL,
 ) -> None:
-    """Print the messages of a topic that were stored in a span of time, broker by broker and queue by queue.
+    """Print the messages of a topic that were stored in a time range.
+
+    They are printed broker by broker and queue by queue.
 
     Examples:
         dledger query time orders 2026-11-21T09:00:00 2026-11-21T09:05:00

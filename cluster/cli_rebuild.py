@@ -30,24 +30,28 @@ def rebuild(
         bool, typer.Option("--skip-damaged", help="Accept messages that cannot be read, now and at later starts.")
     ] = False,
     keep_old: Annotated[
-        bool, typer.Option("--keep-old", help=f"Leave the old queues and index in {OLD_NAME}/.")
+        bool, typer.Option("--keep-old", help=f"Keep the old queues and index in {OLD_NAME}/.")
     ] = False,
     queue_file_size: Annotated[
         int | None,
-        typer.Option("--queue-file-size", min=UNIT_SIZE, metavar="BYTES", help="Of a queue's file; as it is now."),
+        typer.Option(
+            "--queue-file-size", min=UNIT_SIZE, metavar="BYTES", help="Size of a queue's file; default: as it is now."
+        ),
     ] = None,
     index_slots: Annotated[
-        int | None, typer.Option("--index-slots", min=1, metavar="COUNT", help="Of an index file; as it is now.")
+        int | None,
+        typer.Option("--index-slots", min=1, metavar="COUNT", help="Slots of an index file; default: as it is now."),
     ] = None,
     index_items: Annotated[
-        int | None, typer.Option("--index-items", min=2, metavar="COUNT", help="Of an index file; as it is now.")
+        int | None,
+        typer.Option("--index-items", min=2, metavar="COUNT", help="Items of an index file; default: as it is now."),
     ] = None,
 ) -> None:
-    """Make the consume queues and the key index of a store anew from its log.
+    """Rebuild the consume queues and the key index from the log.
 
-    The store must not be in use. The new ones are built beside the old ones and take their place when they are whole
-    and on disk: whenever it is stopped, the store has the old ones or the new ones, or makes them when it is opened,
-    and the command can be given again. The log itself is not changed. When the log is damaged nothing is done.
+    The store must not be in use. The new files are built beside the old ones and replace them when they are complete
+    and on disk: if the command is interrupted, the store has the old files or the new ones, or builds them when it is
+    opened, and the command can be repeated. The log itself is not changed. If the log is damaged, nothing is done.
 
     Examples:
         dledger rebuild /data/store

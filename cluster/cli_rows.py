@@ -51,13 +51,17 @@ def print_rows(columns: Mapping[str, str], rows: Sequence[Row], *, as_json: bool
 
 
 def show_table(table: Table) -> None:
-    """Print a table; where the terminal is too narrow for its columns, each row as lines of heading and value."""
+    """Print a table; where the terminal is too narrow for its columns, each row as lines of heading and value.
+
+    The title is a line of its own, because a table would break it at the table's width, and a path with it.
+    """
+    title, table.title = table.title, None
+    if title:
+        output.print(title, soft_wrap=True, highlight=False)
     needed = output.measure(table, options=output.options.update(width=_ANY_WIDTH)).minimum
     if needed <= output.width:
         output.print(table)
         return
-    if table.title:
-        output.print(table.title, soft_wrap=True)
     headings = [str(column.header) for column in table.columns]
     room = max(map(len, headings))
     for row in zip(*(column.cells for column in table.columns), strict=True):

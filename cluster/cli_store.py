@@ -32,17 +32,19 @@ class Format(StrEnum):
 StoreArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="DIR", help="A store's directory, of RocketMQ or of ours; or its commitlog or dledger-<id> folder."
+        metavar="DIR", help="Directory of a store, RocketMQ's or ours; or its commitlog or dledger-<id> folder."
     ),
 ]
 ForceReadOnly = Annotated[
     bool,
     typer.Option(
-        "--force-read-only", help="Look into a store that is in use: nothing is locked; its last moments may be missed."
+        "--force-read-only", help="Read a store that is in use, without a lock; the newest messages may be missing."
     ),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="A table, or one JSON object a line.")]
-LimitOption = Annotated[int, typer.Option("--limit", min=0, metavar="COUNT", help="Print at most so many; 0 = all.")]
+LimitOption = Annotated[
+    int, typer.Option("--limit", min=0, metavar="COUNT", help="Print at most this number; 0 = all.")
+]
 TopicOption = Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")]
 QueueOption = Annotated[int | None, typer.Option("--queue", min=0, metavar="ID", help="Only messages of this queue.")]
 FromOption = Annotated[
@@ -50,13 +52,17 @@ FromOption = Annotated[
     typer.Option(
         "--from",
         metavar="BOUND",
-        help="From here on: a queue offset (42), a store time (2026-11-21T09:00:00, UTC), or one in milliseconds "
+        help="Begin here: a queue offset (42), a store time (2026-11-21T09:00:00, UTC), or one in milliseconds "
         "(@1795227552330).",
     ),
 ]
-ToOption = Annotated[str | None, typer.Option("--to", metavar="BOUND", help="Up to here, but not with it; as --from.")]
-KeyOption = Annotated[str | None, typer.Option("--key", help="Only messages with this key (KEYS or UNIQ_KEY).")]
-NoIndexOption = Annotated[bool, typer.Option("--no-index", help="Look for the key in all messages, not in the index.")]
+ToOption = Annotated[
+    str | None, typer.Option("--to", metavar="BOUND", help="End before this offset or time; written as for --from.")
+]
+KeyOption = Annotated[str | None, typer.Option("--key", help="Only messages with this key (in KEYS or UNIQ_KEY).")]
+NoIndexOption = Annotated[
+    bool, typer.Option("--no-index", help="Search all messages for the key instead of the index.")
+]
 
 
 @contextmanager

@@ -53,9 +53,10 @@ def queue(
     *,
     force_read_only: ForceReadOnly = False,
 ) -> None:
-    """Print the consume queues of a store; with --topic and --queue the units of one.
+    """Print the consume queues of a store, or the units of one.
 
-    A unit says where its message stands. Whether it says so truly is for `dledger verify` to tell.
+    With --topic and --queue the units of that queue are printed. A unit holds the position of its message in the log;
+    `dledger verify` checks that the message is there.
 
     Examples:
         dledger inspect queue /data/store
@@ -78,7 +79,9 @@ def queue(
 
 
 def checkpoint(directory: StoreArgument, style: FormatOption = Format.TABLE) -> None:
-    """Print the checkpoints: up to where queues and index are durable, and how far DLedger had committed.
+    """Print the checkpoints of a store and of its node.
+
+    They hold the times up to which log, queues and index are durable, and DLedger's commit index.
 
     Examples:
         dledger inspect checkpoint /data/store

@@ -76,7 +76,9 @@ def describe_topic(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show one topic on each broker: its settings, its queues, how many messages they hold, and which groups read it.
+    """Show a topic on each broker: settings, queues and groups.
+
+    For each broker also the number of messages in the queues.
 
     Examples:
         dledger topic describe orders
@@ -113,7 +115,9 @@ def route_topic(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show which brokers have a topic and which node leads each: what a client is told before it sends or reads.
+    """Show the brokers that have a topic, and their leaders.
+
+    This is the route that a client looks up before it sends or reads.
 
     Examples:
         dledger topic route orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
@@ -184,10 +188,10 @@ def offsets(
                 of_group = {"group": committed if committed >= 0 else None, "lag": high - max(committed, low)}
                 rows.append(row | (of_group if group else {}))
         columns = {**_where(targets.is_named), "queue": "queue", "min": "min", "max": "max", "first": "first message"}
-    print_rows(columns | ({"group": "group", "lag": "behind"} if group else {}), rows, as_json=as_json)
+    print_rows(columns | ({"group": "group", "lag": "lag"} if group else {}), rows, as_json=as_json)
     if group and not as_json:
         where_shown = ", where that is known" if silent else ""
-        notes.print(f"group {group} is {sum(row['lag'] for row in rows)} messages behind{where_shown}", highlight=False)
+        notes.print(f"lag of group {group}: {sum(row['lag'] for row in rows)} messages{where_shown}", highlight=False)
     end_if_silent(silent)
 
 

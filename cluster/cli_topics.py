@@ -90,7 +90,9 @@ def alter_topic(
     queues: Queues = None,
     permission: Permission = "",
 ) -> None:
-    """Change a topic: only what is given changes, and messages that are in it stay.
+    """Change a topic; options that are not given stay as they are.
+
+    Messages of the topic are kept.
 
     With name servers it changes on all their brokers that have it, or on those that are chosen.
 

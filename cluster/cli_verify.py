@@ -9,9 +9,11 @@ from typing import Annotated
 
 import typer
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
-from cluster.cli_common import fail, notes, output
+from cluster.cli_common import fail, notes
+from cluster.cli_rows import show_table
 from cluster.cli_store import ForceReadOnly, StoreArgument, open_parts, progress_bar, tell_mode, told_store_errors
 from cluster.entry_check import EntryCheck
 from commitlog.store_directory import StoreDirectory, StoreMode
@@ -25,23 +27,25 @@ _DAMAGE, _UNFINISHED, _ACCEPTED = "damage", "unfinished", "accepted"
 def verify(
     directory: StoreArgument,
     shown_max: Annotated[
-        int, typer.Option("--limit", min=0, metavar="COUNT", help="Print at most so many findings; 0 = all.")
+        int, typer.Option("--limit", min=0, metavar="COUNT", help="Print at most this number of findings; 0 = all.")
     ] = _SHOWN_MAX,
     *,
     force_read_only: ForceReadOnly = False,
 ) -> None:
-    """Check a store: every record, checksum, queue unit, index item and chain, and the checkpoint, against the log.
+    """Check a store: records, queues, index and checkpoint.
 
-    Of a node of a group also: entries, their index, whose directory it is, its peers' directories, term and vote,
-    memberships, where the log begins, snapshots.
+    Every record, checksum, queue unit, index item and chain, and the checkpoint are compared with the log. In the
+    directory of a node, its entries, their index, identity, peers, term and vote, memberships, the begin of the log and
+    snapshots are checked, too.
 
     Nothing is changed. Each finding names the file, the position, what was expected and found, what it means and what
-    to do. The exit code is 1 if there was any. Damage needs you; what is unfinished (after a crash, say) the next
-    start of the store mends by itself. Damage that was accepted with --skip-damaged is reported as accepted.
+    to do. The exit code is 1 if there was any. Damage needs a person; what is unfinished (after a crash, for example)
+    is repaired by the next start of the store. Damage that was accepted with --skip-damaged is reported as accepted.
 
-    A message's header, unlike its body, has no checksum in RocketMQ's format, unless the store writes property CRCs or
-    the log is one of our replicated ones. A change in most of its fields shows in queue and index; not so in flag, born
-    time and host, store host, reconsume times, prepared offset, and properties other than keys and tags.
+    In RocketMQ's format the header of a message, unlike its body, has no checksum, unless the store writes property
+    CRCs or the log is one of our replicated ones. Without it, a change of most fields is detected by queue and index,
+    but not a change of flag, born time and host, store host, reconsume times, prepared offset, and properties other
+    than keys and tags.
 
     Examples:
         dledger verify /data/store
@@ -67,7 +71,7 @@ def verify(
     if shown_max and told > shown_max:
         notes.print(f"dledger: and {told - shown_max} findings more; --limit 0 shows all", highlight=False)
     elapsed_s = time.monotonic() - started
-    output.print(_table(parts.directory, verification, entries, totals, elapsed_s))
+    show_table(_table(parts.directory, verification, entries, totals, elapsed_s))
     by_kind = {kind: sum(totals[area, kind] for area in Area) for kind in (_DAMAGE, _UNFINISHED, _ACCEPTED)}
     if told > by_kind[_ACCEPTED]:
         accepted = f", {by_kind[_ACCEPTED]} accepted" if by_kind[_ACCEPTED] else ""
@@ -96,9 +100,9 @@ def _table(
     speed = directory.size / max(elapsed_s, 1e-9) / 1e6
     title = f"{directory.root}: a {directory.mode} store, {directory.size / 1e6:,.1f} MB of log, {elapsed_s:.1f} s"
     title += f" ({speed:,.0f} MB/s)"
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("part")
-    table.add_column("looked at")
+    table.add_column("checked")
     table.add_column("damage", justify="right")
     table.add_column("unfinished", justify="right")
     has_accepted = any(kind == _ACCEPTED for _, kind in totals)

@@ -47,7 +47,7 @@ ContextName = Annotated[
         envvar=NAME_VARIABLE,
         metavar="NAME",
         autocompletion=complete_names,
-        help="Where to go, by name; `dledger context` keeps the names.",
+        help="A saved set of addresses; see `dledger context`.",
     ),
 ]
 
@@ -119,7 +119,7 @@ _LeafContextName = Annotated[
         is_eager=True,
         callback=_use,
         autocompletion=complete_names,
-        help="Where to go, by name; `dledger context` keeps the names.",
+        help="A saved set of addresses; see `dledger context`.",
     ),
 ]
 

@@ -27,18 +27,19 @@ for command in (report, audit, rebuild, archive, restore, replay, sql, count, ta
 
 
 def spark() -> None:
-    """Look at logs of any size with Spark: on this machine, or on a cluster of yours.
+    """Read logs of any size with Spark.
 
-    Every command reads the files of a store (ours, or RocketMQ's), and prints the `spark-submit` that does the same on
-    a cluster. Needed are Java 17 or 21 and the extra `spark`; a command that lacks one of them says what to install.
+    A command runs on this machine, or with --master on a Spark cluster. It reads the files of a store (ours, or
+    RocketMQ's), and prints the equivalent `spark-submit`. Java 17 or 21 and the extra `spark` are needed; a command
+    prints what to install if one of them is missing.
 
     Examples:
-        dledger spark report /data/n0                        a page: what is in there, and what is unusual
-        dledger spark audit /data/n0 /data/n1 /data/n2       do the replicas hold the same, and is it whole?
-        dledger spark rebuild /data/n0                       consume queues and index anew, in parallel
-        dledger spark archive /data/n0 /lake --log broker-a  into Parquet, Delta or Iceberg, lossless
-        dledger spark restore /lake 127.0.0.1:20921          and back into topics
-        dledger spark count /data/n0 --by topic              how many messages, by any column
+        dledger spark report /data/n0                        a page of figures and findings
+        dledger spark audit /data/n0 /data/n1 /data/n2       compare replicas, check checksums
+        dledger spark rebuild /data/n0                       rebuild queues and index in parallel
+        dledger spark archive /data/n0 /lake --log broker-a  archive to Parquet, Delta, Iceberg
+        dledger spark restore /lake 127.0.0.1:20921          put archived messages into topics
+        dledger spark count /data/n0 --by topic              count messages by any column
         dledger spark sql /data/n0 "SELECT tags, count(*) FROM messages GROUP BY tags"
         dledger spark report /data/n0 --master spark://head:7077   the same on a standalone cluster
     """

@@ -26,33 +26,42 @@ class LakeKind(StrEnum):
     ICEBERG = "iceberg"
 
 
+_Log = Annotated[
+    str,
+    typer.Option("--log", metavar="NAME", help="The log's name in the lake, the same for all its replicas."),
+]
+_Uncommitted = Annotated[
+    bool,
+    typer.Option(
+        "--uncommitted",
+        help="Also archive entries that are not known to be committed; only if the group no longer exists.",
+    ),
+]
+_AllowDataLoss = Annotated[
+    bool,
+    typer.Option("--allow-data-loss", help="Continue after messages that were deleted before they were archived."),
+]
+
+
 def archive(
     directory: StoreArgument,
-    lake: Annotated[str, typer.Argument(metavar="LAKE", help="The lake's directory; made if it is not there.")],
+    lake: Annotated[str, typer.Argument(metavar="LAKE", help="The lake's directory; created if it does not exist.")],
     *,
-    log: Annotated[
-        str,
-        typer.Option("--log", metavar="NAME", help="The log's name in the lake, the same for all its replicas."),
-    ],
-    uncommitted: Annotated[
-        bool, typer.Option("--uncommitted", help="Also what is not known to be committed: its group is no more.")
-    ] = False,
-    allow_data_loss: Annotated[
-        bool,
-        typer.Option("--allow-data-loss", help="Go on behind messages that were deleted before they were archived."),
-    ] = False,
-    kind: Annotated[LakeKind, typer.Option("--kind", help="Of a new lake.")] = LakeKind.PARQUET,
+    log: _Log,
+    uncommitted: _Uncommitted = False,
+    allow_data_loss: _AllowDataLoss = False,
+    kind: Annotated[LakeKind, typer.Option("--kind", help="The table format of a new lake.")] = LakeKind.PARQUET,
     master: MasterOption = LOCAL_MASTER,
     conf: ConfOption = None,
 ) -> None:
-    """Bring what a store holds, and the lake does not, into a lake: every message with every field of its header.
+    """Add new messages of a store to a lake, with all their fields.
 
-    Pieces of the log are committed one by one; a command that was stopped goes on where it stood when it is given
-    again, on any replica. Rows are partitioned by topic and date, and ordered by queue and offset. A broker whose
-    option `archive_mark` names the lake's mark deletes only what is in the lake.
+    Parts of the log are committed one by one; a command that was interrupted continues after the last committed part
+    when it is repeated, on any replica. Rows are partitioned by topic and date, and ordered by queue and offset. A
+    broker whose option `archive_mark` names the lake's mark deletes only messages that are in the lake.
 
-    Of a replicated log only what is known to be committed is archived, also of a node that is stopped: its group may
-    yet cut the rest from it.
+    Of a replicated log only committed entries are archived, also from a node that is stopped: its group may still
+    truncate the others.
 
     Examples:
         dledger spark archive /data/n0 /lake --log broker-a

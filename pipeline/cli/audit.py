@@ -13,6 +13,7 @@ from rich import box
 from rich.table import Table
 
 from cluster.cli_common import EXIT_FAILED, notes, output
+from cluster.cli_rows import show_table
 from pipeline.cli.common import ConfOption, MasterOption, check_output, command_session, told_errors
 from pipeline.spark.session import LOCAL_MASTER
 
@@ -24,27 +25,33 @@ _SHOWN_MAX = 50
 
 def audit(
     replicas: Annotated[
-        list[str], typer.Argument(metavar="DIR...", help="The directory of each replica; of one, only its checksums.")
+        list[str],
+        typer.Argument(
+            metavar="DIR...", help="The directory of each replica; of a single one, only checksums are checked."
+        ),
     ],
     *,
     checksums: Annotated[
         bool,
-        typer.Option(help="Also compare the checksums of records, so that damage is found which all replicas share."),
+        typer.Option(help="Also check the checksums of records, to find damage that all replicas share."),
     ] = True,
-    figures: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all findings there.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all findings to this file, as JSON.")
+    ] = None,
     master: MasterOption = LOCAL_MASTER,
     conf: ConfOption = None,
 ) -> None:
-    """Compare the replicas of a log: find flipped bits, the entry where two part, what one of them lacks.
+    """Compare the replicas of a log, and check their checksums.
 
-    Every stretch is read on every replica and compared by its digest; where digests differ, each entry is looked at.
-    What is not committed may differ and is no error, where it is known how far the log is committed. Nothing is
-    changed. The exit code is 1 if there was an error. Audit copies of the files, or nodes that are stopped.
+    Finds flipped bits, the first entry at which two replicas differ, and missing entries. Every range of the log is
+    read on every replica and compared by its digest; if digests differ, each entry is compared. If the commit index is
+    known, differences after it are no errors. Nothing is changed. The exit code is 1 if there was an error. Audit
+    copies of the files, or nodes that are stopped.
 
     Examples:
         dledger spark audit /data/n0 /data/n1 /data/n2
         dledger spark audit /data/n0 /data/n1 --json audit.json || echo look at audit.json
-        dledger spark audit /backup/n0                       is a backup whole?
+        dledger spark audit /backup/n0                       check a backup
     """
     check_output("--json", figures)
     with told_errors():
@@ -85,7 +92,7 @@ def _tell(done: Audit, elapsed_s: float) -> None:
             f"{finding.begin} to {finding.end}",
             f"{where}expected {finding.expected}, found {finding.found}",
         )
-    output.print(table)
+    show_table(table)
     if len(done.findings) > _SHOWN_MAX:
         notes.print(f"dledger: and {len(done.findings) - _SHOWN_MAX} findings more; --json FILE has all")
     if done.unexamined:

@@ -38,16 +38,22 @@ ConfOption = Annotated[
 ]
 StoreArgument = Annotated[
     str,
-    typer.Argument(metavar="DIR", help="A store's directory, of RocketMQ or ours; seen alike by all of Spark's hosts."),
+    typer.Argument(
+        metavar="DIR", help="Directory of a store, RocketMQ's or ours; the same path on all of Spark's hosts."
+    ),
 ]
 TopicsOption = Annotated[
     list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; may be given several times.")
 ]
 SinceOption = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Only what was stored then or later: 2026-11-21T09:00 (UTC), or ms."),
+    typer.Option(
+        "--since", metavar="TIME", help="Only messages stored at this time or later: 2026-11-21T09:00 (UTC), or ms."
+    ),
 ]
-UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only messages stored before then.")]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only messages stored before this time.")
+]
 _OURS: Final = re.compile(r"^(?:pipeline|store|commitlog|cluster|dledger)\.[\w.]+: (.*)$", re.MULTILINE)
 _PYTHON: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception|Exit|Interrupt)): .*$", re.MULTILINE)
 # Times are shown as on this machine, wherever Spark runs.

@@ -31,18 +31,21 @@ _SHOWN_MAX = 20
 def rebuild(
     directory: StoreArgument,
     *,
-    verify: Annotated[bool, typer.Option("--verify", help="Change nothing: compare with what is there.")] = False,
-    keep_old: Annotated[bool, typer.Option("--keep-old", help="Leave the old ones in rebuild.old/.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Change nothing; compare with the present files.")] = False,
+    keep_old: Annotated[bool, typer.Option("--keep-old", help="Keep the old files in rebuild.old/.")] = False,
     scratch: Annotated[
-        str | None, typer.Option("--scratch", metavar="DIR", help="Where --verify builds; else beside the store.")
+        str | None,
+        typer.Option(
+            "--scratch", metavar="DIR", help="Folder for the files that --verify builds; default: beside the store."
+        ),
     ] = None,
     master: MasterOption = LOCAL_MASTER,
     conf: ConfOption = None,
 ) -> None:
-    """Make the consume queues and the key index of a store anew from its log, in parallel.
+    """Rebuild the consume queues and the key index in parallel.
 
-    The store must not be in use. The result is byte for byte that of `dledger rebuild`; whenever it is stopped, the
-    store has its old queues and index or the new ones, and the command can be given again. With --verify nothing is
+    The store must not be in use. The result is byte for byte that of `dledger rebuild`; if the command is interrupted,
+    the store has its old queues and index or the new ones, and the command can be repeated. With --verify nothing is
     changed, and the exit code is 1 if a file differs.
 
     Examples:

@@ -34,11 +34,9 @@ _OF_QUERIES = ("columns", "decompress", "includeHeaders", "pushFilters", "schema
 def report(
     source: SourceArgument,
     *,
-    page: Annotated[Path, typer.Option("--page", metavar="FILE", help="The page that is written.")] = Path(
-        "report.html"
-    ),
+    page: Annotated[Path, typer.Option("--page", metavar="FILE", help="The page to write.")] = Path("report.html"),
     figures: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write all figures there.")
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write all figures to this file, as JSON.")
     ] = None,
     topic: TopicsOption = None,
     since: SinceOption = None,
@@ -46,16 +44,21 @@ def report(
     option: OptionOption = None,
     keys: Annotated[
         int,
-        typer.Option("--keys", min=1024, help="Unique keys that are compared exactly; of more, a sample of so many."),
+        typer.Option(
+            "--keys",
+            min=1024,
+            help="Compare up to this number of unique keys exactly; of more keys, a sample of this size.",
+        ),
     ] = _KEYS_KEPT,
     master: MasterOption = LOCAL_MASTER,
     conf: ConfOption = None,
 ) -> None:
-    """Write a page about a log: traffic, sizes, delays, hot keys, retries, repeats, gaps; and what of it is unusual.
+    """Write an HTML page with figures and findings about a log.
 
-    The page is one file that needs nothing else. Damaged records are left out and counted; where several replicas are
-    named, they are read from another one (`-o onCorrupt=fail` ends at the first one that none has whole). It takes a
-    few seconds for each gigabyte, and the memory that it takes does not grow with the log.
+    The page shows traffic, sizes, delays, hot keys, retries, repeats and gaps, and lists what is unusual. It is one
+    self-contained file. Damaged records are skipped and counted; if several replicas are named, a damaged record is
+    read from another replica (`-o onCorrupt=fail` fails at the first record that is damaged in all of them). A report
+    takes a few seconds per gigabyte; its memory does not grow with the log.
 
     Examples:
         dledger spark report /data/n0

@@ -35,35 +35,42 @@ TargetArgument = Annotated[
     typer.Argument(metavar="TARGET", help="host:port,... of brokers, or the directory of a new store."),
 ]
 RenameOption = Annotated[
-    list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="Of a topic; may be given several times.")
+    list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="Rename a topic; may be given several times.")
 ]
 TransformOption = Annotated[
     str | None,
     typer.Option(
         "--transform",
         metavar="MODULE:FUNCTION",
-        help="Gets batches of rows (pyarrow.RecordBatch), gives others.",
+        help="A function that takes batches of rows (pyarrow.RecordBatch) and returns the rows to put.",
     ),
 ]
 RateOption = Annotated[
-    float | None, typer.Option("--rate", min=0.001, metavar="COUNT", help="Messages a second at most.")
+    float | None, typer.Option("--rate", min=0.001, metavar="COUNT", help="At most this number of messages per second.")
 ]
-DryOption = Annotated[bool, typer.Option("--dry-run", help="Put nothing: tell what would be.")]
+DryOption = Annotated[bool, typer.Option("--dry-run", help="Put nothing; print what would be put.")]
 TableOption = Annotated[
-    Path | None, typer.Option("--table", metavar="FILE", help="Write which old place became which new one (Parquet).")
+    Path | None,
+    typer.Option(
+        "--table", metavar="FILE", help="Write the old and the new place of each message to this file (Parquet)."
+    ),
 ]
 OnceOption = Annotated[
     bool,
-    typer.Option(help="Given again, store nothing twice; each message needs its UNIQ_KEY."),
+    typer.Option(help="Store no message twice if the command is repeated; each message needs its UNIQ_KEY."),
 ]
-QueuesOption = Annotated[bool, typer.Option("--any-queue", help="Queues in turn, not those of the same number.")]
+QueuesOption = Annotated[
+    bool, typer.Option("--any-queue", help="Use all queues in turn instead of the queue with the same number.")
+]
 
 
 def restore(
     lake: Annotated[str, typer.Argument(metavar="LAKE", help="A lake that `dledger spark archive` wrote.")],
     target: TargetArgument,
     *,
-    log: Annotated[str | None, typer.Option("--log", metavar="NAME", help="Which, where there are several.")] = None,
+    log: Annotated[
+        str | None, typer.Option("--log", metavar="NAME", help="The log's name, if the lake has several.")
+    ] = None,
     topic: TopicsOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
@@ -75,11 +82,11 @@ def restore(
     exactly_once: OnceOption = True,
     dry_run: DryOption = False,
 ) -> None:
-    """Bring messages back from a lake: into topics of running brokers, or into a new store.
+    """Put messages of a lake into topics, or into a new store.
 
-    Bodies, properties, keys, tags and times of birth are those of the archive; offsets, hosts and the time of storing
-    are new, in a new store only where they must be. The topics must be there. The table says where each message went,
-    so that progress of consumers can be carried over.
+    Bodies, properties, keys, tags and born times are those of the archive; offsets, hosts and store times are new (in a
+    new store only if they have to be). The topics must exist. The file of --table holds the old and the new place of
+    each message, so that consumer offsets can be converted.
 
     Examples:
         dledger spark restore /lake 127.0.0.1:20921 --topic orders --dry-run
@@ -111,7 +118,9 @@ def replay(
     exactly_once: OnceOption = True,
     dry_run: DryOption = False,
 ) -> None:
-    """Put messages of a store (ours, or RocketMQ's) into topics again, as `restore` does from a lake.
+    """Put messages of a store into topics again.
+
+    The store is ours, or RocketMQ's. Everything else is as with `restore`, which reads a lake.
 
     Examples:
         dledger spark replay /data/n0 127.0.0.1:20921 --topic orders --since 2026-11-21T08:00 --until 2026-11-21T09:00

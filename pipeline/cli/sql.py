@@ -40,11 +40,11 @@ SourceArgument = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="A store's directory (several replicas: with commas), or host:port,... of a running broker.",
+        help="Directory of a store (several replicas: separated by commas), or host:port,... of a running broker.",
     ),
 ]
 RowFormatOption = Annotated[RowFormat, typer.Option("--format", help="A table, or one JSON object a line.")]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, metavar="COUNT", help="Print at most so many rows.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, metavar="COUNT", help="Print at most this number of rows.")]
 OptionOption = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the source; docs/pipeline.md lists them."),
@@ -53,7 +53,7 @@ OptionOption = Annotated[
 
 def sql(
     source: SourceArgument,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help=f"SQL; the messages are the table `{VIEW}`.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help=f"An SQL query on the table `{VIEW}`.")],
     *,
     topic: TopicsOption = None,
     since: SinceOption = None,
@@ -64,12 +64,12 @@ def sql(
     master: MasterOption = LOCAL_MASTER,
     conf: ConfOption = None,
 ) -> None:
-    """Ask a question of the messages of a log, in SQL.
+    """Run an SQL query on the messages of a log.
 
     The table `messages` has a row for each message: topic, queueId, queueOffset, body, tags, keys, uniqKey, properties,
-    bornTimestamp, storeTimestamp, bodySize, storeSize and more. What --topic, --since and --until ask for is found by
-    index files and consume queues, what only the query says by reading all. Name the columns that are needed, where
-    bodies are not: `-o columns=topic,tags`.
+    bornTimestamp, storeTimestamp, bodySize, storeSize and more. --topic, --since and --until are
+    evaluated with consume queues and indexes; conditions of the query itself are evaluated by reading all messages. If
+    bodies are not needed, name the columns that are: `-o columns=topic,tags`.
 
     Examples:
         dledger spark sql /data/n0 "SELECT topic, count(*) AS messages FROM messages GROUP BY topic ORDER BY 2 DESC"
@@ -88,7 +88,8 @@ def count(
     source: SourceArgument,
     *,
     by: Annotated[
-        str, typer.Option("--by", metavar="COLUMN,...", help="Count for each value of these; empty: all messages.")
+        str,
+        typer.Option("--by", metavar="COLUMN,...", help="Count for each value of these columns; empty: all messages."),
     ] = "topic",
     topic: TopicsOption = None,
     since: SinceOption = None,
@@ -99,7 +100,9 @@ def count(
     master: MasterOption = LOCAL_MASTER,
     conf: ConfOption = None,
 ) -> None:
-    """Count messages and their bytes, by any columns; the most frequent first.
+    """Count messages and their bytes by any columns.
+
+    The most frequent values come first.
 
     Examples:
         dledger spark count /data/n0

@@ -29,18 +29,20 @@ def tail(
     topic: TopicsOption = None,
     begin: Annotated[
         str | None,
-        typer.Option("--from", metavar="WHERE", help='earliest, latest (if not given), or {"orders": {"0": 17}}.'),
+        typer.Option(
+            "--from", metavar="WHERE", help='Where to begin: earliest, latest (default), or {"orders": {"0": 17}}.'
+        ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
-    columns: Annotated[str, typer.Option("--columns", metavar="NAME,...", help="Of each message.")] = _COLUMNS,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new messages until Ctrl-C.")] = False,
+    columns: Annotated[str, typer.Option("--columns", metavar="NAME,...", help="The columns to print.")] = _COLUMNS,
     option: OptionOption = None,
     master: MasterOption = LOCAL_MASTER,
     conf: ConfOption = None,
 ) -> None:
-    """Print messages as they come, one JSON object a line, as a stream of Spark gives them.
+    """Print the messages that a Spark stream reads, as JSON lines.
 
-    Of one topic at a time and a few messages, `dledger consume` is quicker. This is a way to see what a streaming query
-    would get: the same source, with the same options.
+    The source and its options are those of a streaming query, so the output shows what such a query would get. For a
+    few messages of one topic `dledger consume` is quicker.
 
     Examples:
         dledger spark tail 127.0.0.1:20921 --topic orders --follow

@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from cluster.bench import Run, Summary
@@ -40,6 +43,27 @@ def test_help_of_every_command_shows_an_example_as_one_would_type_it(command: st
 
     assert 0 == result.exit_code
     assert f"\n      dledger {command}" in result.stdout
+
+
+def groups_of(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each command that has commands of its own."""
+    names = getattr(command, "commands", None)
+    if names is not None:
+        yield path
+        for name in names:
+            yield from groups_of(names[name], (*path, name))
+
+
+def test_no_line_of_a_list_of_commands_is_cut_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    groups = list(groups_of(get_command(app)))
+    assert len(groups) > 6
+
+    for path in groups:
+        shown = dledger(*path, "--help").stdout
+        listed = shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+        assert listed
+        assert all(line.endswith(".") and not line.endswith("...") and len(line) <= 80 for line in listed), shown
 
 
 def test_help_lists_all_commands_and_version_is_told() -> None:

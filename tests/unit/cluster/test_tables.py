@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from cluster import cli_broker_status, cli_brokers, cli_common, cli_members, cli_rows, cli_status
+from cluster import cli_broker_status, cli_brokers, cli_common, cli_members, cli_rows, cli_status, cli_verify
 from cluster.v1.broker_pb2 import BrokerStatusResponse
 from cluster.v1.nameserver_pb2 import RegisteredBroker
+from commitlog.store_directory import StoreMode
+from commitlog.store_verify import Counts
 from dledger.v1.admin_pb2 import ListMembersResponse
 from dledger.v1.log_pb2 import LeaderHint, PeerStatus, StatusResponse
 from dledger.v1.member_pb2 import Member
+from store.finding import Area
 
+STORE = "/data/of/broker-a/" + "x" * 90
 ADDRESSES = [f"10.200.130.14{number}:20921" for number in range(3)]
 MEMBERS = [Member(id=f"n{number}", address=ADDRESSES[number], is_voter=True) for number in range(3)]
 PEERS = [
@@ -73,7 +79,20 @@ def show_topics() -> None:
     cli_rows.print_rows({name: name for name in rows[0]}, rows, as_json=False)
 
 
-ALL = [show_status, show_members, show_brokers, show_broker_status, show_routes, show_topics]
+def show_verify() -> None:
+    """The store of a node, with a path that is wider than the terminal, and damage."""
+    directory = SimpleNamespace(
+        root=STORE, mode=StoreMode.MIXED, size=123_456_789, log_files=[1], node_directory=STORE, checkpoint_path="a/b"
+    )
+    counts = Counts(messages=10**13, log_end=10**13, queues=65_536, units=10**13, items=123_456_789)
+    entries = SimpleNamespace(has_aside=True, entry_count=10**13, unit_count=10**13)
+    totals = Counter({(area, kind): 123_456_789 for area in Area for kind in ("damage", "accepted")})
+    cli_rows.show_table(
+        cli_verify._table(directory, SimpleNamespace(counts=counts), entries, totals, 1.0)  # type: ignore[arg-type]
+    )
+
+
+ALL = [show_status, show_members, show_brokers, show_broker_status, show_routes, show_topics, show_verify]
 
 
 def printed(show: object, width: int, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -93,11 +112,20 @@ def test_table_keeps_addresses_and_numbers_whole(show: object, width: int, monke
     text = printed(show, width, monkeypatch)
 
     whole = printed(show, 10_000, monkeypatch)
-    for word in (*ADDRESSES, "123456789", "65536", str(10**13), "Cluster-of-Europe", "2026-11-22 21:50:55"):
+    for word in (
+        STORE,
+        *ADDRESSES,
+        "123456789",
+        "65536",
+        str(10**13),
+        f"{10**13:,}",
+        "Cluster-of-Europe",
+        "2026-11-22 21:50:55",
+    ):
         assert whole.count(word) == text.count(word), word
     assert "…" not in text
-    if show is not show_topics and show is not show_status:
-        assert all(len(line.rstrip()) <= max(width, 46) for line in text.splitlines())
+    if show not in (show_topics, show_status) and (show is not show_verify or width == 80):
+        assert all(len(line.rstrip()) <= max(width, 46) for line in text.splitlines() if STORE not in line)
 
 
 @pytest.mark.parametrize("show", ALL)
