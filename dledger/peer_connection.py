@@ -112,6 +112,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.is_proven = self.is_proven or self._named_group_id == group_id
         return self.is_proven
 
+    def is_of_another_group(self, group_id: int) -> bool:
+        """Say whether the other side's greeting named a group, and not this one."""
+        return self._named_group_id not in (NO_GROUP, group_id)
+
     def close(self, error: DLedgerError) -> None:
         """End the connection at once, dropping what is not yet sent; `on_closed` follows."""
         self._error = self._error or error

@@ -73,14 +73,18 @@ class PeerLink:
         return any(each.is_proven and each.is_dialled == connection.is_dialled for each in self.connections())
 
     def greet_again(self, group_id: int, error: DLedgerError) -> list[PeerConnection]:
-        """Dial again, at once, where the other side did not prove our group's id; return such as it dialled."""
+        """Have our group's id proven where it was not; return the connections on which the other side may do so yet.
+
+        This node dials its own again, at once. Where the other side named another group, it is refused when it dials.
+        """
         unproven = [each for each in self.connections() if not each.prove(group_id)]
-        for connection in unproven:
+        ended = [each for each in unproven if each.is_dialled or each.is_of_another_group(group_id)]
+        for connection in ended:
             if connection.is_dialled:
                 for dialer in self._dialers:
                     dialer.hurry_after(connection)
-                connection.close(error)
-        return [each for each in unproven if not each.is_dialled]
+            connection.close(error)
+        return [each for each in unproven if each not in ended]
 
     @property
     def is_proven(self) -> bool:

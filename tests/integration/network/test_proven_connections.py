@@ -71,3 +71,25 @@ def test_false_member_that_came_before_the_id_was_known_is_cut_off(cluster, run,
         await cluster.stop()
 
     run(main())
+
+
+def test_member_that_named_another_group_before_the_id_was_known_is_cut_off_at_once(cluster, run):
+    """It runs on a directory of that group; nobody waits for it to prove ours."""
+
+    async def main() -> None:
+        await cluster.start("n0")
+        target = cluster.nodes["n0"]
+        foreign, late = [await Stranger.dial(target.config) for _ in range(2)]
+        await foreign.greet(cluster.configs["n2"], "n0", is_bulk=False, group_id=7)
+        await late.greet(cluster.configs["n1"], "n0", is_bulk=False)
+        await cluster.eventually(lambda: len(connections_of(cluster)) == 2)
+
+        target._parts.files.acquaintances.group_id = 5
+        target._transport.set_members({peer.id: peer.address for peer in target.config.peers})
+
+        assert await foreign.ended() == b""
+        assert [each.peer_id for each in connections_of(cluster)] == ["n1"], "it may prove the id yet"
+        late.close()
+        await cluster.stop()
+
+    run(main())
