@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 _DISTRUSTED_MAX = 256
 DISTRUST_TEXTS: Final = {
     Distrust.TERM: "its term is out of bounds, or further above ours than elections can have brought it: see who sends",
+    Distrust.INDEX: "its log begins further after ours than any group can have come, or says so: see who sends",
     Distrust.NO_GROUP: "it stands for election and knows no group: it is new, was wiped or has yet to be adopted",
     Distrust.GROUP: "it leads, or wants to, in another group: it was given a directory of that group, or this node was",
     Distrust.STRANGER: "it is no member as far as this node knows; if it should be, give this node an empty directory",

@@ -27,6 +27,9 @@ TERM_JUMP_MAX = 1 << 32
 # An index unit stands at 32 times its index, a byte of the log at its position: both fit a signed 64-bit field.
 INDEX_MAX = 1 << 56
 POSITION_MAX = 1 << 62
+# A log may begin so many entries after ours at most: a million entries in each second of eight years, which a node
+# that joins lacks all of. Fewer than a 200th of all indexes, so that one reset does not use them up.
+INDEX_JUMP_MAX = 1 << 48
 # Incarnations are drawn at random below this, so that two lives of a node hardly ever have the same; fits a signed
 # 64-bit field.
 INCARNATION_END = 1 << 62

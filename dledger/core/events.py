@@ -291,6 +291,7 @@ class Distrust(StrEnum):
     """Why a message was not believed (`core.trust`)."""
 
     TERM = "term"
+    INDEX = "index"
     NO_GROUP = "no_group"
     GROUP = "group"
     STRANGER = "stranger"

@@ -9,11 +9,13 @@ Not here: who may connect (`dledger.peer_handshake`).
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from dledger.core import pasts
 from dledger.core.events import Distrust
 from dledger.core.messages import GROUPED, LEADERS_MESSAGES, Grouped, Message, ResetLog, VoteRequest
 from dledger.core.state import State
-from dledger.types import NO_GROUP, TERM_JUMP_MAX, TERM_MAX
+from dledger.types import INDEX_JUMP_MAX, NO_GROUP, TERM_JUMP_MAX, TERM_MAX
 
 
 def fault_of(state: State, sender: str, message: Message) -> Distrust | None:
@@ -26,6 +28,8 @@ def fault_of(state: State, sender: str, message: Message) -> Distrust | None:
     - While we know of no group, any member may speak to us, and whoever names the group that an entry of ours names,
       which we do not know to be committed; others only if we hold nothing, or have no voice: a node that is new or was
       wiped may not know who joined meanwhile.
+    - A log that begins further after ours than a group can have committed, taken once, would have every later reset
+      and push taken for held: nothing that the group has comes after it.
     - A term has one leader. Who else claims to be it is believed in nothing; the one that was elected is followed on.
     """
     term = message.term
@@ -34,10 +38,18 @@ def fault_of(state: State, sender: str, message: Message) -> Distrust | None:
     if not isinstance(message, GROUPED):
         return None
     fault = _fault_of_group(state, sender, message)
+    if fault is None and isinstance(message, ResetLog) and _is_too_far(state, message):
+        return Distrust.INDEX
     is_leaders = isinstance(message, LEADERS_MESSAGES)
     if fault is None and is_leaders and term == state.term and state.leader_id not in (None, sender):
         return Distrust.SECOND_LEADER
     return fault
+
+
+def _is_too_far(state: State, reset: ResetLog) -> bool:
+    """Say whether no group can have come from our last entry to this beginning, or from there to its commit index."""
+    ends = (state.log.last_index, reset.begin_index, max(reset.commit_index, reset.begin_index))
+    return any(end - begin > INDEX_JUMP_MAX for begin, end in pairwise(ends))
 
 
 def _fault_of_group(state: State, sender: str, message: Grouped) -> Distrust | None:

@@ -13,6 +13,7 @@ from dledger.core.events import Distrust
 from dledger.core.messages import Heartbeat, ReadIndexResponse
 from dledger.core.raft import Raft
 from dledger.identity import IdentityFile
+from dledger.peer_connection import PeerConnection
 from dledger.peer_frames import _parse
 from dledger.peer_transport import PeerTransport
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
@@ -25,6 +26,10 @@ FLOOR = "tests/unit/core/test_commit_floor.py::"
 def any_term_is_believed(patch):
     patch.setattr(dledger.core.trust, "TERM_JUMP_MAX", 1 << 64)
     patch.setattr(dledger.core.trust, "TERM_MAX", 1 << 64)
+
+
+def reset_to_any_index_is_believed(patch):
+    patch.setattr(dledger.core.trust, "INDEX_JUMP_MAX", 1 << 64)
 
 
 def node_stands_in_the_last_term(patch):
@@ -162,6 +167,10 @@ def connections_greeted_before_the_id_stay_unproven(patch):
     patch.setattr(PeerTransport, "_prove_group", lambda self: None)
 
 
+def who_named_another_group_may_stay_until_the_proof_is_due(patch):
+    patch.setattr(PeerConnection, "is_of_another_group", lambda self, group_id: False)
+
+
 def push_is_checked_before_it_is_believed(patch):
     patch.setattr(Raft, "is_believed", lambda self, sender, message: True)
 
@@ -178,6 +187,19 @@ MUTANTS = (
             "tests/integration/network/test_proven_connections.py::"
             "test_all_connections_of_a_new_group_are_proven_soon_after_its_id_is_committed"
         ),
+    ),
+    Mutant(
+        who_named_another_group_may_stay_until_the_proof_is_due,
+        "a foreign directory is not obeyed",
+        Tests(
+            "tests/integration/network/test_proven_connections.py::"
+            "test_member_that_named_another_group_before_the_id_was_known_is_cut_off_at_once"
+        ),
+    ),
+    Mutant(
+        reset_to_any_index_is_believed,
+        "no message uses up the indexes",
+        Tests(TRUST + "test_a_reset_to_where_no_group_came_changes_nothing"),
     ),
     Mutant(
         push_is_checked_before_it_is_believed,

@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from dledger.core.events import Distrust, Distrusted, Propose, PushNotTaken, Received, SaveHardState, Send, Tick
+from dledger.core.events import (
+    Distrust,
+    Distrusted,
+    Propose,
+    PushNotTaken,
+    Received,
+    ResetStore,
+    SaveHardState,
+    Send,
+    Tick,
+)
 from dledger.core.messages import (
     Heartbeat,
     HeartbeatResponse,
@@ -21,6 +31,8 @@ from dledger.core.messages import (
 )
 from dledger.types import (
     GROUP_ID_END,
+    INDEX_JUMP_MAX,
+    INDEX_MAX,
     NO_GROUP,
     NO_INDEX,
     TERM_JUMP_MAX,
@@ -105,6 +117,31 @@ def test_a_term_within_the_bounds_is_taken(group):
     cluster["b"].step(Received("c", Heartbeat(1 + TERM_JUMP_MAX, commit_index=-1, round=1)))
 
     assert cluster["b"].saved.term == 1 + TERM_JUMP_MAX
+
+
+@pytest.mark.parametrize(
+    ("jump", "commit_jump"), [(INDEX_JUMP_MAX + 1, 0), (INDEX_MAX // 2, INDEX_MAX // 2), (9, INDEX_JUMP_MAX + 1)]
+)
+def test_a_reset_to_where_no_group_came_changes_nothing(group, jump, commit_jump):
+    """Its sender knows the group's id. Every later reset would be taken for held, or the old log kept for ever."""
+    node = leading(group(THREE))["b"]
+    known = (node.raft.last_index, node.raft.commit_index, node.terms)
+    begin_index = node.raft.last_index + jump
+    commit_index = begin_index + commit_jump
+
+    reset = ResetLog(2, begin_index, 0, 1, membership_of("abc"), commit_index=commit_index, group_id=GROUP)
+
+    assert node.step(Received("a", reset)) == [Distrusted("a", Distrust.INDEX, "ResetLog", 2)]
+    assert (node.raft.last_index, node.raft.commit_index, node.terms) == known
+
+
+def test_a_reset_as_far_as_a_group_can_have_come_is_obeyed(group):
+    node = leading(group(THREE))["b"]
+    begin_index = node.raft.last_index + INDEX_JUMP_MAX
+
+    node.step(Received("a", ResetLog(2, begin_index, 0, 1, membership_of("abc"), group_id=node.raft.state.group_id)))
+
+    assert [each.begin_index for each in node.seen(ResetStore)] == [begin_index]
 
 
 def test_in_the_last_term_nobody_stands(group):
