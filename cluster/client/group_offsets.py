@@ -11,6 +11,7 @@ from cluster.client.broker_nodes import BrokerNodes
 from cluster.client.consumer_options import Start
 from cluster.client.queue_choice import BrokerQueue
 from cluster.client.queue_reader import QueueReader
+from cluster.client.repeated_warnings import RepeatedWarnings
 from cluster.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
 
@@ -42,6 +43,7 @@ class GroupOffsets:
         self._nodes = nodes
         self._start = start
         self._is_kept = is_kept
+        self._warnings = RepeatedWarnings(logger)
 
     async def beginnings(self, broker: str, topic: str, queue_ids: Sequence[int]) -> dict[int, Beginning]:
         """Return where to begin in queues of one topic of one broker.
@@ -113,10 +115,12 @@ class GroupOffsets:
         try:
             response = await self._nodes.call(broker, lambda stub: stub.CommitOffset, request, _TIMEOUT_S)
         except RequestFailed as failure:
-            logger.warning("offsets_not_committed group=%s topic=%s: %s", self._group, topic, failure)
+            line = f"offsets_not_committed group={self._group} broker={broker} topic={topic}: {failure}"
+            self._warnings.failed((broker, topic), line)
             for reader, _ in rows:
                 reader.progress.is_refused = not failure.is_worth_repeating
             return []
+        self._warnings.succeeded((broker, topic))
         were_reset = []
         for (reader, position), outcome in zip(rows, response.outcomes, strict=True):
             reader.progress.is_refused = outcome == pb.COMMIT_OUTCOME_WAS_RESET
@@ -135,6 +139,7 @@ class QueueLocks:
         self._group = group
         self._client_id = client_id
         self._nodes = nodes
+        self._warnings = RepeatedWarnings(logger)
 
     async def lock(self, queues: Iterable[BrokerQueue]) -> dict[BrokerQueue, float]:
         """Ask for locks; return for how many seconds from when this was called each is held: 0: another one has it.
@@ -149,8 +154,11 @@ class QueueLocks:
             except RequestFailed as failure:
                 # The stay in the group at another broker may begin a moment later.
                 level = logging.INFO if failure.reason is Reason.NOT_IN_GROUP else logging.WARNING
-                logger.log(level, "queues_not_locked group=%s broker=%s: %s", self._group, broker, failure)
+                line = f"queues_not_locked group={self._group} broker={broker}: {failure}"
+                self._warnings.failed((broker, level), line, level)
                 continue
+            self._warnings.succeeded((broker, logging.INFO))
+            self._warnings.succeeded((broker, logging.WARNING))
             held.update(dict.fromkeys(mine, 0.0))
             for each in response.locked:
                 held[BrokerQueue(broker, each.topic, each.queue_id)] = response.lock_ms / 1000

@@ -24,6 +24,7 @@ from cluster.client.group_member import GroupMember
 from cluster.client.group_offsets import GroupOffsets, QueueLocks
 from cluster.client.queue_choice import BrokerQueue, readable_queues
 from cluster.client.queue_reader import QueueReader, ReaderRules
+from cluster.client.repeated_warnings import RepeatedWarnings
 from cluster.errors import Reason, RequestFailed
 from cluster.skipped_messages import SkippedMessages
 from cluster.v1.broker_pb2 import JoinGroupRequest, Subscription
@@ -101,6 +102,7 @@ class Rebalancer:
         self.offsets = GroupOffsets(group, connection.nodes, options.start, is_kept=self._is_shared)
         self._locks = QueueLocks(group, client_id, connection.nodes)
         self._leaving: list[QueueReader] = []
+        self._warnings = RepeatedWarnings(logger)
         # Topics of which nothing can be read: since when, and why.
         self._lost: dict[str, _Lost] = {}
         self._retry: asyncio.TimerHandle | None = None
@@ -244,10 +246,12 @@ class Rebalancer:
             try:
                 beginnings = await self.offsets.beginnings(broker, topic, [queue.queue_id for queue in together])
             except RequestFailed as failure:
-                logger.warning("queues_not_taken_over broker=%s topic=%s: %s", broker, topic, failure)
+                line = f"queues_not_taken_over broker={broker} topic={topic}: {failure}"
+                self._warnings.failed((broker, topic), line)
                 self._say_lost(topic, failure, is_logged=False)
                 self._want_soon()
                 continue
+            self._warnings.succeeded((broker, topic))
             for queue in together:
                 begin = beginnings[queue.queue_id]
                 reader = QueueReader(

@@ -1,0 +1,65 @@
+"""Log lines about failures that a loop meets again in each turn: the first at once, the others at growing pauses."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final
+
+_PAUSE_MIN_S: Final = 10.0
+_PAUSE_MAX_S: Final = 600.0
+# A consumer has one key for each topic and broker; with more the oldest is forgotten, and its next failure is logged.
+_KEYS_MAX: Final = 4_096
+
+
+@dataclass(slots=True)
+class _Failing:
+    """A failure that was logged: until when it is not logged again, and how often it has occurred since."""
+
+    quiet_until_s: float
+    pause_s: float
+    count: int = 0
+
+
+class RepeatedWarnings:
+    """Logs each failure once, then again after 10 s, 20 s, 40 s, ... at most 10 min, with the count in between.
+
+    Args:
+        logger: gets the lines.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._failing: dict[Hashable, _Failing] = {}
+
+    def failed(self, key: Hashable, line: str, level: int = logging.WARNING) -> None:
+        """Log a failure, unless the same one was logged a short time ago.
+
+        Args:
+            key: what failed; lines of the same key are the same failure, whatever they say.
+            line: the text.
+            level: of the line.
+        """
+        now = self._clock()
+        known = self._failing.get(key)
+        if known is None:
+            if len(self._failing) >= _KEYS_MAX:
+                del self._failing[next(iter(self._failing))]
+            self._failing[key] = _Failing(now + _PAUSE_MIN_S, _PAUSE_MIN_S)
+            self._logger.log(level, "%s", line)
+            return
+        known.count += 1
+        if now < known.quiet_until_s:
+            return
+        self._logger.log(level, "%s (failed %d times since the last such line)", line, known.count)
+        known.count = 0
+        known.pause_s = min(2 * known.pause_s, _PAUSE_MAX_S)
+        known.quiet_until_s = now + known.pause_s
+
+    def succeeded(self, key: Hashable) -> None:
+        """Forget a failure: the next one of this key is logged at once."""
+        self._failing.pop(key, None)
