@@ -172,6 +172,9 @@ def _print_messages(
             if step.record is not None:
                 show(step.record)
                 left -= 1
+            else:
+                # The end of what the broker had: a program that reads from a pipe must not wait for a full buffer.
+                sys.stdout.flush()
             step.consumption.done(step)
             if not left:
                 break

@@ -1,6 +1,8 @@
 """The commands for messages against a broker process: what a person types, and what comes."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -11,7 +13,7 @@ from cluster import Consumer, Producer
 from cluster.errors import RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -181,3 +183,25 @@ def test_a_broker_that_is_called_wrongly_says_so(tmp_path, arguments, text):
     assert done.returncode == 2
     assert text in done.stderr
     assert not (tmp_path / "s").exists()
+
+
+def test_consume_commits_what_it_printed_when_it_is_ended_by_sigterm(dledger, broker, tmp_path):
+    """Nothing here waits longer than 30 s. What is printed arrives at once, also in a file, which Python buffers."""
+    dledger("topic", "create", "orders", "--queues", "1")
+    dledger("produce", "orders", text="a\nb\nc\n")
+    printed, notes = tmp_path / "printed", tmp_path / "notes"
+    command = [sys.executable, "-m", "cluster.cli", "consume", "orders", "--group", "billing", "--follow"]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with printed.open("w") as stdout, notes.open("w") as stderr:
+        consumer = subprocess.Popen([*command, "-b", broker.address], stdout=stdout, stderr=stderr, env=buffered)
+    try:
+        wait_until(lambda: printed.read_text() == "a\nb\nc\n" or consumer.poll() is not None, notes.read_text, 30)
+        consumer.send_signal(signal.SIGTERM)
+        assert consumer.wait(timeout=30) == 0, notes.read_text()
+    finally:
+        consumer.kill()
+        consumer.wait(timeout=30)
+    assert "stopped" in notes.read_text()
+
+    (row,) = map(json.loads, dledger("offsets", "orders", "--group", "billing", "--json").splitlines())
+    assert (row["group"], row["lag"]) == (3, 0)
