@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cluster.cli_common import EXIT_USAGE, fail
+from cluster.cli_common import EXIT_USAGE, fail, print_starting
 from cluster.config_broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER_COUNT
 from cluster.config_values import parse_address, store_host_of
 
@@ -91,16 +91,17 @@ def broker(
     """
     if flush not in ("sync", "async"):
         fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)
-    # Only now: gRPC and the store are slow to load.
-    from cluster.broker import BrokerConfig, run_broker  # noqa: PLC0415
-    from cluster.broker_core import BrokerOptions  # noqa: PLC0415
-    from cluster.standalone import StandaloneConfig  # noqa: PLC0415
-
     try:
         address = parse_address(listen)
         metrics_address = parse_address(metrics) if metrics else None
     except ValueError as error:
         fail(f"--listen or --metrics: {error}", EXIT_USAGE)
+    print_starting(f"broker {name} on {address}, store {standalone}")
+    # Only now: gRPC and the store are slow to load.
+    from cluster.broker import BrokerConfig, run_broker  # noqa: PLC0415
+    from cluster.broker_core import BrokerOptions  # noqa: PLC0415
+    from cluster.standalone import StandaloneConfig  # noqa: PLC0415
+
     plain = _plain_config(set_options or [], address, name, is_flush_sync=flush == "sync", is_skipping=skip_damaged)
     config: BrokerConfig = BrokerConfig(
         store=StandaloneConfig(str(standalone), name, str(address), plain),

@@ -76,6 +76,11 @@ def help_of(command: Callable[..., None]) -> str:
     return "\n\n".join(f"\b\n{text}" if "\n    " in text else text for text in paragraphs)
 
 
+def print_starting(what: str) -> None:
+    """Print on standard error what a serving command starts, before anything that is slow to load or to open."""
+    notes.print(f"dledger: starting {what}; Ctrl-C stops it", highlight=False, markup=False, soft_wrap=True)
+
+
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
     """Tell what went wrong on standard error, and end the command."""
     sys.stderr.write(f"dledger: {message}\n")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cluster.cli_common import EXIT_USAGE, fail
+from cluster.cli_common import EXIT_USAGE, fail, print_starting
 from cluster.config_values import parse_address
 
 
@@ -29,6 +29,7 @@ def nameserver(
         address = parse_address(listen)
     except ValueError as error:
         fail(f"--listen: {error}", EXIT_USAGE)
+    print_starting(f"name server on {address}")
     # Only now: gRPC is slow to load.
     from cluster.name_server import run_name_server  # noqa: PLC0415
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cluster.cli_common import EXIT_USAGE, fail
+from cluster.cli_common import EXIT_USAGE, fail, print_starting
 from cluster.config import ConfigError, load_config
 from cluster.config_help import config_template
 
@@ -56,6 +56,10 @@ def server(
         loaded = load_config(config, os.environ, overrides)
     except ConfigError as error:
         fail(str(error), EXIT_USAGE)
+    node = loaded.node
+    print_starting(
+        f"node {node.self_id} of group {node.group}, clients on {node.client_address}, data in {node.store_base_dir}"
+    )
     # Only now: everything that a node needs takes a while to load.
     from cluster.server import run_server  # noqa: PLC0415
 

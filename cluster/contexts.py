@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from store.errors import StoreError
-from store.os_files import OsFiles
 
 FILE_VARIABLE: Final = "DLEDGER_CONFIG"
 NAME_VARIABLE: Final = "DLEDGER_CONTEXT"
@@ -298,6 +297,9 @@ def _write(path: Path, contexts: Contexts) -> None:
     content = "".join(lines).encode()
     if len(content) > SIZE_BYTES_MAX:
         raise ContextError(f"{path}: at most {SIZE_BYTES_MAX} bytes of contexts are kept; remove some first")
+    # Only now: every command reads contexts, and this takes a tenth of a second to load.
+    from store.os_files import OsFiles  # noqa: PLC0415
+
     files = OsFiles()
     new = f"{path}.{os.getpid()}.new"
     try:

@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import grpc
 import pytest
 
 from cluster import Consumer, Producer
 from cluster.errors import RequestFailed
+from cluster.local_node import choose_ports
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from tests.waiting import PATIENCE_S, wait_until
@@ -205,3 +207,31 @@ def test_consume_commits_what_it_printed_when_it_is_ended_by_sigterm(dledger, br
 
     (row,) = map(json.loads, dledger("offsets", "orders", "--group", "billing", "--json").splitlines())
     assert (row["group"], row["lag"]) == (3, 0)
+
+
+def test_a_new_user_sees_what_a_broker_does_and_where_it_listens(tmp_path):
+    """README's line, in a home without anything of ours, and with output that Python buffers."""
+    (port,) = choose_ports(1, None)
+    store = tmp_path / "data" / "store"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONUNBUFFERED", "DLEDGER_"))}
+    command = [sys.executable, "-m", "cluster.cli", "broker", "--standalone", str(store)]
+    one = subprocess.Popen(
+        [*command, "--listen", f"127.0.0.1:{port}"],
+        env={**kept, "HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    limit = threading.Timer(30, one.kill)
+    limit.start()
+    try:
+        what = f"broker broker-a on 127.0.0.1:{port}, store {store}"
+        assert one.stderr.readline() == f"dledger: starting {what}; Ctrl-C stops it\n"
+        assert one.stdout.readline() == f"ready broker=broker-a grpc=127.0.0.1:{port} metrics=\n"
+        one.send_signal(signal.SIGINT)
+        _, said = one.communicate(timeout=30)
+    finally:
+        limit.cancel()
+        one.kill()
+        one.communicate(timeout=30)
+    assert (one.returncode, "stopping signal=SIGINT" in said) == (0, True)

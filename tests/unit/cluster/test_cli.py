@@ -236,3 +236,34 @@ def test_a_command_is_there_without_the_others() -> None:
 
     assert "cluster.cli_status" in loaded
     assert not {"cluster.cli_bench", "cluster.cli_verify", "cluster.broker", "dledger.node", "pipeline"} & loaded
+
+
+NODE = "self_id=n0 peers=n0-127.0.0.1:1;n1-127.0.0.1:2;n2-127.0.0.1:3 store_base_dir=data client_address=127.0.0.1:4"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["broker", "--standalone", "/tmp/store"], "broker broker-a on 127.0.0.1:10911, store /tmp/store"),
+        (["nameserver", "--listen", "127.0.0.1:9"], "name server on 127.0.0.1:9"),
+        (
+            ["server", *(f"--set={setting}" for setting in NODE.split())],
+            "node n0 of group default, clients on 127.0.0.1:4, data in data",
+        ),
+    ],
+    ids=["broker", "nameserver", "server"],
+)
+def test_a_serving_command_says_what_it_starts_before_it_loads_what_is_slow(arguments: list[str], line: str) -> None:
+    """Its process ends with that line, and lists what it has loaded until then."""
+    program = (
+        "import sys, cluster.cli, cluster.cli_common as common\n"
+        "notes = common.notes.print\n"
+        "def end(*said, **how): notes(*said, **how); print(*sorted(sys.modules)); sys.exit()\n"
+        "common.notes.print = end\n"
+        "cluster.cli.main()"
+    )
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+
+    assert f"dledger: starting {line}; Ctrl-C stops it\n" == done.stderr
+    assert not {"grpc", "numpy", "cluster.broker", "dledger.node", "store.os_files"} & set(done.stdout.split())
