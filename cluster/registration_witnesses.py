@@ -157,7 +157,7 @@ async def _ask(broker: str, node: BrokerNode) -> _Answer | None:
 
 
 def _answer_in(asked: asyncio.Task[_Answer | None]) -> _Answer | None:
-    """Return what came of a question; gRPC cancels the caller of a call whose channel it closes."""
+    """Return the answer to a question; None also where its call was cancelled, which must not end the whole round."""
     return None if asked.cancelled() else asked.result()
 
 
