@@ -76,6 +76,7 @@ class SimProcess:
         self.node_id = node_id
         self.is_dead = False
         self.is_paused = False
+        self._is_closed = False
         self._world = world
         self._machine = machine
         self._clock = machine.clock
@@ -327,7 +328,7 @@ class SimProcess:
             checks.log.forget_loss(node_id)
         checks.elections.after_turn(self.node_id, raft.term)
         memberships = raft.state.memberships
-        if len(memberships) > 1 and not checks.damage.is_damaged(self.node_id):
+        if len(memberships) > 1 and not self._is_closed and not checks.damage.is_damaged(self.node_id):
             check_held(self.node_id, memberships, store)
         checks.log.after_turn(self.node_id, raft, store.last_index)
         if self._world.options.is_flush_sync:
@@ -373,6 +374,7 @@ class SimProcess:
     def _close(self) -> None:
         self._snapshots.close()
         self.store.close()
+        self._is_closed = True
 
     # ---------------------------------------------------------------------------------------------- Transport
 
