@@ -102,13 +102,13 @@ class Acquaintances:
         """Say whether who names `group_id` belongs to this very group; nobody can while we know of none."""
         return group_id == self.group_id != NO_GROUP
 
-    def last_of(self, peer_id: str) -> Met | None:
-        """Return the directory that was met last under this name; None: none that is remembered."""
-        return next(iter(self._met.get(peer_id, ())), None)
+    def met(self, peer_id: str) -> tuple[Met, ...]:
+        """Return the directories that were met under this name, the last one first."""
+        return self._met.get(peer_id, ())
 
     def is_late(self, peer_id: str, directory_id: int, starts: int, lives: Sequence[int]) -> bool:
         """Say whether a member that proved its group greets from a life which a newer one, met already, told of."""
-        known = self.last_of(peer_id)
+        known = next(iter(self.met(peer_id)), None)
         if peer_id not in self._members or known is None or not lives or known.directory_id != directory_id:
             return False
         told, behind = self._lives.get(peer_id, ()), known.starts - starts
@@ -124,7 +124,8 @@ class Acquaintances:
         """
         if peer_id not in self._members or not lives:
             return None
-        last, known = self.last_of(peer_id), self._met.get(peer_id, ())
+        known = self.met(peer_id)
+        last = next(iter(known), None)
         if last is not None and last.directory_id == directory_id:
             behind = starts - last.starts
             if behind < 0 or (behind < len(lives) and lives[-1 - behind] != last.life):

@@ -34,11 +34,12 @@ from store.errors import DiskFull, StorageFailed, StoreError
 from store.retention import ClockReading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     import grpc.aio
 
-    from dledger.acquaintances import Acquaintances
+    from dledger.acquaintances import Acquaintances, Met
+    from dledger.identity import Identity
     from dledger.testing.shell.world import ShellWorld
 
 _MAX_WAIT_ACK_MS = 1_000
@@ -170,12 +171,14 @@ class NodeProcess:
         """Say whether it is connected to that node, which let it in."""
         return self.life is not None and self.node.is_running and self.node._parts.transport.is_connected_to(node_id)  # noqa: SLF001 - as above
 
-    def is_remembered_by(self, other: NodeProcess) -> bool:
-        """Say whether the other process saved which directory this one runs on, and which start this is."""
-        if self.life is None or other.life is None:
-            return False
-        own, met = self._acquaintances.own, other._acquaintances.last_of(self.node_id)
-        return met is not None and (met.directory_id, met.starts) == (own.directory_id, own.starts)
+    def directories_of(self, node_id: str) -> tuple[Met, ...]:
+        """Return the directories of another node that this one saved, the last one first."""
+        return () if self.life is None else self._acquaintances.met(node_id)
+
+    @property
+    def identity(self) -> Identity | None:
+        """Which directory it runs on; None: it has not begun."""
+        return None if self.life is None else self._acquaintances.own
 
     @property
     def _acquaintances(self) -> Acquaintances:
@@ -301,11 +304,6 @@ class NodeMachine:
     def links_count(self) -> int:
         """Connections that the process uses."""
         return 0 if self.process is None else self.process.links_count
-
-    def is_remembered_by(self, others: Iterable[NodeMachine]) -> bool:
-        """Say whether the processes of all the others saved which directory and start of this machine they met."""
-        own, processes = self.process, [each.process for each in others]
-        return own is not None and all(each is not None and own.is_remembered_by(each) for each in processes)
 
     @property
     def has_met_any(self) -> bool:

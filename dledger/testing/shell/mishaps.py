@@ -31,6 +31,7 @@ from dledger.types import Member
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dledger.identity import Identity
     from dledger.testing.shell.machines import NodeMachine
     from dledger.testing.shell.world import ShellWorld
     from dledger.testing.sim_disk import Directory
@@ -64,8 +65,9 @@ class Mishaps:
         self._random = Random(f"{world.options.seed}/mishaps")
         self._victim = machines[self._random.choice(list(machines))]
         self._copy: dict[str, Directory] | None = None
-        # Of which life it is.
-        self._copied_life = 0
+        # Which directory it is, and who met a later start or directory since; that is durable.
+        self._copied: Identity | None = None
+        self._met_later: set[str] = set()
         self._is_ended = False
         self._exchanged: tuple[NodeMachine, NodeMachine] | None = None
 
@@ -81,7 +83,7 @@ class Mishaps:
     def flip(self) -> None:
         """Flip some bytes of one of the victim's files."""
         victim, random = self._victim, self._random
-        if not self._may_lose():
+        if not self._may_be_hurt():
             return
         victim.kill()
         # Each directory as often as any other, however many files it has.
@@ -102,7 +104,7 @@ class Mishaps:
 
     def put_foreign(self) -> None:
         """Put the directory of another group in the victim's place."""
-        if not self._may_lose():
+        if not self._may_be_hurt():
             return
         victim, options = self._victim, self._world.options
         victim.kill()
@@ -122,15 +124,17 @@ class Mishaps:
         That may be one on an empty disk, which replaced the one that was copied.
         """
         victim = self._victim
-        # Which disk it is, peers know also if it is never met again.
-        if self._may_lose() and self._copy is None and victim.is_counted and victim.is_remembered_by(self._others):
-            victim.kill()
-            self._copy, self._copied_life = deepcopy(victim.disk.directories), victim.lives_count
-            if self._random.random() < _REPLACED_RATE:
-                # The copy is all that is left of that disk.
-                self._world.tally.add(ShellFault.WIPED)
-                victim.replace_disk()
-            self._put_back_later()
+        if not self._may_be_hurt() or not victim.is_counted or victim.process is None:
+            return
+        self._copied, self._met_later = victim.process.identity, set()
+        is_known = all(map(self._has_met_copied, self._others))
+        victim.kill()
+        self._copy = deepcopy(victim.disk.directories)
+        if is_known and self._random.random() < _REPLACED_RATE:
+            # The copy is all that is left of that disk.
+            self._world.tally.add(ShellFault.WIPED)
+            victim.replace_disk()
+        self._put_back_later()
 
     def _put_back_later(self) -> None:
         self._world.scheduler.after(_LOOK_AGAIN_US, self._put_back)
@@ -139,8 +143,8 @@ class Mishaps:
         victim = self._victim
         if self._is_ended or self._copy is None:
             return
-        is_later = victim.lives_count > self._copied_life and victim.is_remembered_by(self._others)
-        if not self._may_lose() or not is_later:
+        self._met_later |= {machine.node_id for machine in self._others if self._has_met_later(machine)}
+        if not self._may_lose() or len(self._met_later) < len(self._others):
             self._put_back_later()
             return
         victim.kill()
@@ -150,13 +154,25 @@ class Mishaps:
         self._world.tally.add(ShellFault.OLD_COPY)
         victim.hurt = _OLD_COPY
 
+    def _has_met_copied(self, machine: NodeMachine) -> bool:
+        assert self._copied is not None, "there is a copy"
+        met = () if machine.process is None else machine.process.directories_of(self._victim.node_id)
+        return any(each.directory_id == self._copied.directory_id for each in met)
+
+    def _has_met_later(self, machine: NodeMachine) -> bool:
+        """Say whether a node saved that it met what was copied, and after it a later start or another directory."""
+        if machine.process is None or self._copied is None or not self._has_met_copied(machine):
+            return False
+        last = machine.process.directories_of(self._victim.node_id)[0]
+        return last.directory_id != self._copied.directory_id or last.starts > self._copied.starts
+
     def exchange(self) -> None:
         """Exchange two directories; at the next such order each comes back to its own node."""
         if self._exchanged is not None:
             self._exchange_back()
             return
         one, other = self._victim, self._random.choice(self._others)
-        if self._may_lose() and one.is_counted:
+        if self._may_be_hurt() and one.is_counted:
             for machine in (one, other):
                 machine.kill()
             strange_directories.exchange(one.disk, one.node_id, other.disk, other.node_id)
@@ -215,6 +231,10 @@ class Mishaps:
     @property
     def _others(self) -> list[NodeMachine]:
         return [machine for machine in self._machines.values() if machine is not self._victim]
+
+    def _may_be_hurt(self) -> bool:
+        """Say whether the victim may run on a directory that it must not; a copy that was made comes first."""
+        return self._copy is None and self._may_lose()
 
     def _may_lose(self) -> bool:
         """Say whether the victim may lose what it has: all others, at least, were founded and count as what they are.

@@ -198,7 +198,7 @@ def test_file_of_an_older_version_opens_and_names_one_directory_of_each(director
     (tmp_path / "n2" / "peers").write_bytes(format_checked(line))
     peer.again()
 
-    assert peer.met.last_of("n1") == Met(life.directory_id, life.starts + 1, life.lives[-1])
+    assert peer.met.met("n1") == (Met(life.directory_id, life.starts + 1, life.lives[-1]),)
     assert "old copy" in peer.meet(life)
 
 
