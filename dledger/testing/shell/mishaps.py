@@ -65,8 +65,9 @@ class Mishaps:
         self._random = Random(f"{world.options.seed}/mishaps")
         self._victim = machines[self._random.choice(list(machines))]
         self._copy: dict[str, Directory] | None = None
-        # Which directory it is, and who met a later start or directory since; that is durable.
+        # Which directory it is, who met it, and who met a later start or directory since; that is durable.
         self._copied: Identity | None = None
+        self._met_copied: set[str] = set()
         self._met_later: set[str] = set()
         self._is_ended = False
         self._exchanged: tuple[NodeMachine, NodeMachine] | None = None
@@ -126,11 +127,11 @@ class Mishaps:
         victim = self._victim
         if not self._may_be_hurt() or not victim.is_counted or victim.process is None:
             return
-        self._copied, self._met_later = victim.process.identity, set()
-        is_known = all(map(self._has_met_copied, self._others))
+        self._copied, self._met_copied, self._met_later = victim.process.identity, set(), set()
+        self._look_who_met()
         victim.kill()
         self._copy = deepcopy(victim.disk.directories)
-        if is_known and self._random.random() < _REPLACED_RATE:
+        if len(self._met_copied) == len(self._others) and self._random.random() < _REPLACED_RATE:
             # The copy is all that is left of that disk.
             self._world.tally.add(ShellFault.WIPED)
             victim.replace_disk()
@@ -143,7 +144,7 @@ class Mishaps:
         victim = self._victim
         if self._is_ended or self._copy is None:
             return
-        self._met_later |= {machine.node_id for machine in self._others if self._has_met_later(machine)}
+        self._look_who_met()
         if not self._may_lose() or len(self._met_later) < len(self._others):
             self._put_back_later()
             return
@@ -154,17 +155,17 @@ class Mishaps:
         self._world.tally.add(ShellFault.OLD_COPY)
         victim.hurt = _OLD_COPY
 
-    def _has_met_copied(self, machine: NodeMachine) -> bool:
-        assert self._copied is not None, "there is a copy"
-        met = () if machine.process is None else machine.process.directories_of(self._victim.node_id)
-        return any(each.directory_id == self._copied.directory_id for each in met)
-
-    def _has_met_later(self, machine: NodeMachine) -> bool:
-        """Say whether a node saved that it met what was copied, and after it a later start or another directory."""
-        if machine.process is None or self._copied is None or not self._has_met_copied(machine):
-            return False
-        last = machine.process.directories_of(self._victim.node_id)[0]
-        return last.directory_id != self._copied.directory_id or last.starts > self._copied.starts
+    def _look_who_met(self) -> None:
+        """Note who saved that it met what was copied, and who met a later start, or another directory, after that."""
+        assert self._copied is not None, "nothing was copied"
+        for machine in self._others:
+            met = () if machine.process is None else machine.process.directories_of(self._victim.node_id)
+            if met and met[0].directory_id == self._copied.directory_id:
+                self._met_copied.add(machine.node_id)
+                if met[0].starts > self._copied.starts:
+                    self._met_later.add(machine.node_id)
+            elif met and machine.node_id in self._met_copied:
+                self._met_later.add(machine.node_id)
 
     def exchange(self) -> None:
         """Exchange two directories; at the next such order each comes back to its own node."""
