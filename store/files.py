@@ -152,6 +152,8 @@ class Files(Protocol):
     def make_directory(self, path: str, *, is_durable: bool = True) -> None:
         """Create `path` and its missing parents, durably; one that exists is fine.
 
+        The name of one that exists becomes durable, too: a process that was killed may have made it and no more.
+
         Args:
             path: where.
             is_durable: False: whoever calls syncs the directories above those that were missing.

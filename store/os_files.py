@@ -123,6 +123,8 @@ class OsFiles(OsReading):
         """See `Files.make_directory`."""
         directory = Path(path).absolute()
         if directory.is_dir():
+            if is_durable:
+                self._sync_name(directory)
             return
         self.make_directory(str(directory.parent), is_durable=is_durable)
         try:
@@ -132,6 +134,19 @@ class OsFiles(OsReading):
             raise StorageFailed(path, "make directory", error) from error
         if is_durable:
             self.sync_directory(str(directory.parent))
+
+    def _sync_name(self, directory: Path) -> None:
+        """Make the name of a directory durable that exists: its maker may have been killed before it did so."""
+        parent = directory.parent
+        try:
+            if directory.stat().st_dev == parent.stat().st_dev:
+                self.sync_directory(str(parent))
+        except OSError as error:
+            raise StorageFailed(str(parent), "look at", error) from error
+        except StorageFailed as error:
+            # Somebody else made it, in a directory that this program may not read.
+            if not isinstance(error.__cause__, PermissionError):
+                raise
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> OsFile:
         """See `Files.create`."""

@@ -1,7 +1,8 @@
 """A simulated disk: for each file what programs see (the page cache) and what a power cut leaves (the durable copy).
 
 A write changes the page cache at once and waits in a list until a sync covers it; creating, replacing and removing a
-name waits until its directory is synced. A killed process loses nothing of this. A power cut settles each waiting
+name waits until its directory is synced. So does the name of a new directory: without it, a power cut takes all that is
+below it, however often that was synced. A killed process loses nothing of this. A power cut settles each waiting
 thing by the seed: the disk may have written a 512-byte sector at any time since its last sync, so that a sector
 survives in the state after any number of the writes that touched it, each sector on its own, in no common order.
 Directory changes survive as a prefix (a journal) or as any part (POSIX promises no more).
@@ -118,7 +119,9 @@ class SimDisk:
     """All directories and files of one simulated machine.
 
     Attributes:
-        directories: by absolute path; creating a directory is durable at once.
+        directories: by absolute path.
+        made: directories whose names wait until the directories above them are synced, in the order in which they
+            were made.
         moves: (old path, new path) of directories that were renamed and whose new parent was not synced since.
         capacity_bytes: creating a file fails when the sizes of all files would exceed this.
         spares: paths for whose replacement room was set aside.
@@ -130,6 +133,7 @@ class SimDisk:
         "_random",
         "capacity_bytes",
         "directories",
+        "made",
         "moves",
         "read_trouble",
         "spares",
@@ -141,6 +145,7 @@ class SimDisk:
         self._random = random
         self._counts = counts
         self.directories: dict[str, Directory] = {}
+        self.made: dict[str, None] = {}
         self.moves: list[tuple[str, str]] = []
         self.capacity_bytes = UNLIMITED_BYTES
         self.spares: dict[str, None] = {}
@@ -172,6 +177,7 @@ class SimDisk:
     def wipe(self) -> None:
         """Become a new disk with nothing on it."""
         self.directories.clear()
+        self.made.clear()
         self.moves.clear()
         self.spares.clear()
 
@@ -186,9 +192,19 @@ class SimDisk:
         """Rename a directory that has no directories in it."""
         self.directories[new_path] = self.directories.pop(path)
         self.moves.append((path, new_path))
+        if path in self.made:
+            del self.made[path]
+            self.made[new_path] = None
 
-    def settle_moves(self, parent: str) -> None:
-        """Make renames of directories durable: their new parent was synced."""
+    def lose_directory(self, path: str) -> None:
+        """Lose a directory, durably, and all that is in it and below it."""
+        for lost in [each for each in self.directories if f"{each}/".startswith(f"{path}/")]:
+            del self.directories[lost]
+            self.made.pop(lost, None)
+
+    def settle_directories(self, parent: str) -> None:
+        """Make names of new and of renamed directories durable: the directory that they are in was synced."""
+        self.made = {path: None for path in self.made if posixpath.dirname(path) != parent}
         self.moves = [move for move in self.moves if posixpath.dirname(move[1]) != parent]
 
     def undo_moves(self) -> None:
@@ -203,6 +219,11 @@ class SimDisk:
         if self.moves and self._random.random() < 0.5:
             self.undo_moves()
         self.moves.clear()
+        for path in tuple(self.made):
+            if path in self.made and self._random.random() < 0.5:
+                self._counts.add(Fault.LOST_NAME)
+                self.lose_directory(path)
+        self.made.clear()
         for directory in self.directories.values():
             self._settle_names(directory)
         survival = self._draw_survival()

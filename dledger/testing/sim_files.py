@@ -83,15 +83,23 @@ class SimFiles:
         if self.after_sync is not None:
             self.after_sync()
 
-    def make_directory(self, path: str, *, is_durable: bool = True) -> None:  # noqa: ARG002  (this disk keeps them all)
-        """Create `path` and its parents, durably."""
+    def make_directory(self, path: str, *, is_durable: bool = True) -> None:
+        """Create `path` and its missing parents; the sync of the last name is an operation of its own to die in."""
         is_dying = self.crash_point.reach()
-        directories = self._disk.directories
-        while path not in ("", "/"):
-            directories.setdefault(path, Directory())
-            path = posixpath.dirname(path)
-        if is_dying:
+        disk, missing = self._disk, [path]
+        while (missing[-1] or "/") != "/" and missing[-1] not in disk.directories:
+            missing.append(posixpath.dirname(missing[-1]))
+        existing = missing.pop()
+        if is_durable and not is_dying:
+            disk.made.pop(existing, None)
+        for made in reversed(missing):
+            disk.directories[made] = Directory()
+            if made == path or not is_durable:
+                disk.made[made] = None
+        if is_dying or (missing and is_durable and self.crash_point.reach()):
             raise SimulatedCrash
+        if is_durable:
+            disk.made.pop(path, None)
 
     def list_directory(self, path: str) -> list[str]:
         """Return the names in `path`, sorted; none when there is no such directory."""
@@ -254,7 +262,7 @@ class SimFiles:
         assert not self.list_directory(path), path
         is_dying = self.crash_point.reach()
         if not is_dying or self.random.random() < 0.5:
-            del self._disk.directories[path]
+            self._disk.lose_directory(path)
         if is_dying:
             raise SimulatedCrash
 
@@ -270,7 +278,7 @@ class SimFiles:
             raise StorageFailed(path, "sync", io_error())
         if not is_dying or self.random.random() < 0.5:
             self._disk.directories[path].sync()
-            self._disk.settle_moves(path)
+            self._disk.settle_directories(path)
         if is_dying:
             raise SimulatedCrash
 

@@ -178,6 +178,9 @@ def reachable(disk):
 
 def crash_images(disk, *, is_every_byte=False):
     """Yield the different disks that a power cut may leave of `disk`, which stays as it is."""
+    for label, without in _without_new_directories(disk):
+        for image in crash_images(without, is_every_byte=is_every_byte):
+            yield Image(f"{image.label}, {label}", image.disk)
     if disk.moves:
         before = SimDisk(Random(0), FaultCounts())
         before.directories, before.spares, before.moves = dict(disk.directories), disk.spares, list(disk.moves)
@@ -192,6 +195,20 @@ def crash_images(disk, *, is_every_byte=False):
             if key not in seen:
                 seen.add(key)
                 yield Image(label, image)
+
+
+def _without_new_directories(disk):
+    """Yield (label, disk) for each class of new directories whose names a power cut takes, with all below them."""
+    new = list(disk.made)
+    classes = [("new directories lost", new)] if new else []
+    if len(new) > 1:
+        classes += [(f"new directory {path} lost", [path]) for path in new]
+    for label, lost in classes:
+        without = SimDisk(Random(0), FaultCounts())
+        without.directories, without.spares, without.moves = dict(disk.directories), disk.spares, list(disk.moves)
+        for path in lost:
+            without.lose_directory(path)
+        yield label, without
 
 
 def _build(disk, names, contents):
@@ -238,5 +255,5 @@ def killed(disk):
             [{name: inode and copy(inode) for name, inode in change.items()} for change in entries.pending],
         )
     image.spares = dict(disk.spares)
-    image.moves = list(disk.moves)
+    image.made, image.moves = dict(disk.made), list(disk.moves)
     return Image("process killed", image)

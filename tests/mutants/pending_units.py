@@ -1,9 +1,10 @@
-"""Planted bugs of units that wait in memory, and of opening many queues by one look at their files."""
+"""Planted bugs of units that wait in memory, of opening many queues by one look at their files, and of directories."""
 
 import store.queue_glance
 from dledger.testing.sim_files import SimFiles
 from store.consume_queues import ConsumeQueues
 from store.derived_catch_up import QueuesPromise
+from store.os_files import OsFiles
 from store.pending_units import PendingUnits
 from store.unit_writer import UnitWriter
 from tests.mutants.mutant import Mutant, Tests
@@ -11,6 +12,7 @@ from tests.mutants.mutant import Mutant, Tests
 PENDING = "tests/unit/store/test_pending_units.py::"
 OPENING = "tests/unit/store/test_opening_many_queues.py::"
 LOOKS = "tests/unit/store/test_queue_glance.py::"
+MADE = "tests/unit/storage/test_made_directories.py::"
 RULE = "queues are what the log says"
 
 
@@ -47,7 +49,27 @@ def full_files_are_not_asked_for(patch):
     patch.setattr(store.queue_glance, "_is_full", lambda file: True)
 
 
+def directory_that_exists_is_taken_for_durable(patch):
+    """It may be the last thing that a killed process made."""
+    patch.setattr(OsFiles, "_sync_name", lambda self, directory: None)
+
+
+def new_directory_is_taken_for_durable(patch):
+    original = SimFiles.make_directory
+    patch.setattr(SimFiles, "make_directory", lambda self, path, **_: original(self, path, is_durable=False))
+
+
 MUTANTS = (
+    Mutant(
+        directory_that_exists_is_taken_for_durable,
+        "acknowledged is durable",
+        Tests(MADE + "test_directory_that_exists_gets_a_durable_name_unless_its_caller_sees_to_it"),
+    ),
+    Mutant(
+        new_directory_is_taken_for_durable,
+        "acknowledged is durable",
+        Tests(MADE + "test_what_was_promised_after_a_kill_survives_a_power_cut"),
+    ),
     Mutant(
         units_that_found_no_room_are_forgotten,
         RULE,

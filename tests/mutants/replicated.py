@@ -6,6 +6,7 @@ import cluster.registration_witnesses
 import commitlog.dledger_commit_log
 import store.dedupe
 from cluster.client.progress import QueueProgress
+from cluster.kept_offsets import KeptOffsets
 from cluster.registered_brokers import RouteTable
 from cluster.registration import Registrar
 from cluster.replicated import ReplicatedReplica
@@ -37,6 +38,14 @@ YOUNG = "test_a_topic_is_unknown_only_when_a_name_server_says_so_that_brokers_ha
 SETTLED = "test_what_was_said_is_settled_when_every_name_server_knows_it_that_can_be_reached"
 ROUND = GROUP + "test_queue_offsets.py::test_no_gap_and_no_reuse_when_the_lead_goes_round"
 CONFIRMED = GROUP + "test_three_nodes.py::test_what_was_acknowledged_is_read_on_every_node_after_a_confirmation"
+
+
+def topic_that_is_made_again_has_its_old_offsets(patch):
+    def remove_topic(self, name):
+        if name in self._topics:
+            self._removed_topics.append((name, self._topics[name]))
+
+    patch.setattr(KeptOffsets, "remove_topic", remove_topic)
 
 
 def messages_are_dispatched_before_they_are_committed(patch):
@@ -296,6 +305,13 @@ MUTANTS = (
         Tests(
             GROUP + "test_queue_offsets.py"
             "::test_confirmed_read_waits_until_this_node_has_dispatched_what_was_acknowledged"
+        ),
+    ),
+    Mutant(
+        topic_that_is_made_again_has_its_old_offsets,
+        "offsets of a deleted topic are gone",
+        Tests(
+            "tests/unit/cluster/test_kept_offsets.py::test_offsets_are_as_in_a_plain_dictionary_and_frozen_ones_stay"
         ),
     ),
     Mutant(reads_are_not_confirmed_at_all, "reads are linearizable", Tests(CONFIRMED)),

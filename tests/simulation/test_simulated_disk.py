@@ -258,3 +258,40 @@ def test_flipped_bits_are_seen_until_they_are_overwritten_or_repaired():
 
     assert file.read(0, 8) == b"a" * 8
     assert machine.cut_power().open("/store/a").read(0, 5) == b"a" * 5
+
+
+def test_name_of_a_new_directory_may_be_lost_with_all_below_it_until_the_one_above_is_synced():
+    found = set()
+    for seed in range(60):
+        machine = Machine(seed)
+        machine.files.make_directory("/store/a/b", is_durable=False)
+        file = machine.files.create("/store/a/b/c", SIZE)
+        file.sync()
+        machine.files.sync_directory("/store/a/b")
+        after = machine.cut_power()
+        found.add(tuple(after.exists(path) for path in ("/store/a", "/store/a/b", "/store/a/b/c")))
+        assert after.exists("/store")
+
+        again = Machine(seed)
+        again.files.make_directory("/store/a/b", is_durable=False)
+        again.files.sync_directory("/store/a")
+        again.files.sync_directory("/store")
+        assert again.cut_power().exists("/store/a/b")
+
+    assert found == {(True, True, True), (True, False, False), (False, False, False)}
+
+
+def test_killed_process_may_have_made_a_directory_and_not_its_name_durable():
+    found = set()
+    for seed in range(40):
+        machine = Machine(seed)
+        machine.files.crash_point.arm(2)
+        with pytest.raises(SimulatedCrash):
+            machine.files.make_directory("/store/a")
+        after = machine.new_process()
+        assert after.exists("/store/a")
+        if seed % 2:
+            after.make_directory("/store/a")
+        found.add((seed % 2 == 1, machine.cut_power().exists("/store/a")))
+
+    assert found == {(False, False), (False, True), (True, True)}

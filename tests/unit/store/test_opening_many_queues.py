@@ -24,6 +24,7 @@ FILE_SIZE = 50 * UNIT_SIZE
 def test_zeros_of_a_killed_process_are_durable_whatever_files_the_pool_holds(monkeypatch):
     """The next process finds nothing to cut, and counts on it; a power cut must not bring the units back."""
     disk = SimDisk(random.Random(1), FaultCounts())
+    SimFiles(disk, random.Random(1), FaultCounts()).make_directory("/store")
     queues = ConsumeQueues(SimFiles(disk, random.Random(1), FaultCounts()), "/store", FILE_SIZE)
     queues.append(batch_of([("orders", number, 0, number * 100, 100) for number in range(5)]))
     queues.append(batch_of([("orders", number, 1, 500 + number * 100, 100) for number in range(5)]))
