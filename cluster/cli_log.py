@@ -114,7 +114,7 @@ def _report(ingest: Ingest, duration_s: float, endpoints: str) -> None:
     for fault in ingest.faults:
         sys.stderr.write(f"dledger: {fault}{help_if_unreachable(fault, endpoints)}\n")
     if ingest.faults:
-        fail(f"not all was appended: {ingest.refused_entries} entries were not, {ingest.unknown_entries} perhaps")
+        fail(f"entries not appended: {ingest.refused_entries}; outcome unknown: {ingest.unknown_entries}")
 
 
 def get(

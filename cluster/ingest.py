@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dledger.client import LogClient
 
-# Faults that are told one by one; behind it they are only counted.
+# Faults that are reported one by one; after these they are only counted.
 _FAULTS_MAX = 20
 
 
@@ -84,7 +84,7 @@ class Ingest:
             places = self._client.append_many(batch.bodies)
         except NotAppended as outcome:
             self.refused_entries += len(batch.bodies)
-            self._note(f"{batch.origin} and all behind: {outcome}")
+            self._note(f"{batch.origin} and all later ones: {outcome}")
             return False
         except AppendUnknown as outcome:
             self.unknown_entries += len(batch.bodies)

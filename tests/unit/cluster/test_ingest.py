@@ -95,4 +95,4 @@ def test_books_tell_appended_refused_and_unknown_apart() -> None:
     assert (BATCH_ENTRIES_MAX, BATCH_ENTRIES_MAX) == (ingest.unknown_entries, ingest.refused_entries)
     assert (10, 10 + 2 * BATCH_ENTRIES_MAX - 1) == (ingest.first_index, ingest.last_index)
     assert "input, entries 1001 to 2000: outcome unknown" in ingest.faults[0]
-    assert "input, entries 3001 to 4000 and all behind: not appended" in ingest.faults[1]
+    assert "input, entries 3001 to 4000 and all later ones: not appended" in ingest.faults[1]
