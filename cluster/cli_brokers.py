@@ -164,7 +164,7 @@ def _table(found: dict[str, list[RegisteredBroker]]) -> Table:
                 address,
                 escape(each.broker),
                 *((escape(each.cluster),) if has_clusters else ()),
-                escape(f"{each.leader_id} {leader}"),
+                escape(leader if each.leader_id == each.broker else f"{each.leader_id} {leader}"),
                 str(each.term),
                 str(each.topics_count),
                 f"{each.silent_ms // _MS_PER_S} s ago",

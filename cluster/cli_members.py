@@ -242,7 +242,7 @@ def _table(group: str, response: ListMembersResponse, rows: list[dict[str, Any]]
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("node", "address", "role"):
         table.add_column(name, no_wrap=True)
-    for name in ("durable", "behind"):
+    for name in ("durable", "lag"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
     for row in rows:

@@ -58,8 +58,7 @@ def show_table(table: Table) -> None:
     title, table.title = table.title, None
     if title:
         output.print(title, soft_wrap=True, highlight=False)
-    needed = output.measure(table, options=output.options.update(width=_ANY_WIDTH)).minimum
-    if needed <= output.width:
+    if _fit(table):
         output.print(table)
         return
     headings = [str(column.header) for column in table.columns]
@@ -68,6 +67,28 @@ def show_table(table: Table) -> None:
         for heading, cell in zip(headings, row, strict=True):
             output.print(f"{heading:<{room}}  ", cell, sep="", soft_wrap=True, highlight=False)
         output.print()
+
+
+def _fit(table: Table) -> bool:
+    """Set the widths of the columns so that the table fits the terminal; return whether that is possible.
+
+    No cell is cut, and none is broken within a word. rich would do both: it takes the longest word of a column as its
+    least width, also where the column must not wrap, and narrows the widest columns first, even below that.
+    """
+    options = output.options.update(width=_ANY_WIDTH)
+    least, most = [], []
+    for column in table.columns:
+        cells = [output.measure(cell, options=options) for cell in (column.header, *column.cells)]
+        most.append(max(cell.maximum for cell in cells))
+        least.append(most[-1] if column.no_wrap else max(cell.minimum for cell in cells))
+    borders = output.measure(table, options=options).maximum - sum(most)
+    spare = output.width - borders - sum(least)
+    if spare < 0:
+        return False
+    for column, low, high in zip(table.columns, least, most, strict=True):
+        column.width = min(low + spare, high)
+        spare -= column.width - low
+    return True
 
 
 def _text(value: Any) -> str:

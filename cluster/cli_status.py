@@ -148,7 +148,7 @@ def _table(answers: dict[str, StatusResponse | str], leader: StatusResponse | No
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("node", "endpoint", "role"):
         table.add_column(name, no_wrap=True)
-    for name in ("term", "log", "commit", "behind"):
+    for name in ("term", "log", "commit", "lag"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
     peers = {} if leader is None else {peer.id: peer for peer in leader.peers}

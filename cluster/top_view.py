@@ -75,7 +75,7 @@ def _group_block(group: GroupRow, width: int) -> RenderableType:
     table.add_column("role", no_wrap=True)
     for name in ("term", "last index", "lag", "reads/s", "disk"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("state", no_wrap=True, overflow="ellipsis")
+    table.add_column("state", overflow="fold")
     for node in group.nodes:
         table.add_row(*_node_cells(node, is_wide=width >= _WIDE))
     return Group(heading, table, "")
@@ -101,7 +101,7 @@ def _node_cells(node: NodeRow, *, is_wide: bool) -> tuple[str, ...]:
 def _consumer_block(rows: tuple[ConsumerRow, ...]) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for name in ("consumer group", "topic", "broker"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
+        table.add_column(name, overflow="fold")
     for name in ("consumers", "lag", "commits/s"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:

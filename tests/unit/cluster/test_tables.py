@@ -9,7 +9,16 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from cluster import cli_broker_status, cli_brokers, cli_common, cli_members, cli_rows, cli_status, cli_verify
+from cluster import (
+    cli_broker_status,
+    cli_brokers,
+    cli_common,
+    cli_members,
+    cli_rows,
+    cli_status,
+    cli_store_files,
+    cli_verify,
+)
 from cluster.v1.broker_pb2 import BrokerStatusResponse
 from cluster.v1.nameserver_pb2 import RegisteredBroker
 from commitlog.store_directory import StoreMode
@@ -74,6 +83,34 @@ def show_routes() -> None:
     cli_rows.print_rows(columns, [{**row, "time": "2026-11-22 21:50:55"}] * 2, as_json=False)
 
 
+def show_standalone() -> None:
+    """Cells of several words that must not wrap, beside names."""
+    broker = RegisteredBroker(broker="broker-a", leader_id="n0", is_writable=True, silent_ms=6_000)
+    broker.nodes.add(id="n0", address=ADDRESSES[0])
+    cli_rows.show_table(cli_brokers._table({ADDRESSES[0]: [broker]}))
+
+
+def show_index() -> None:
+    """Cells of several words that may wrap, beside times that may, too, but have no place to do so."""
+    row = {"file": "20261122223542210", "items": "2 of 19999999", "slots": 2}
+    times = dict.fromkeys(("from (UTC)", "to (UTC)"), "2026-11-22T22:35:42.210Z")
+    cli_store_files._print([row | times], cli_store_files.Format.TABLE, 0)
+
+
+def show_description() -> None:
+    columns = {"broker": "broker", "queues": "queues", "p": "permission", "m": "messages", "q": "in queue"}
+    row = {
+        "broker": "broker-a",
+        "queues": 4,
+        "p": "rw",
+        "m": 1,
+        "q": 1,
+        "t": "2026-11-22 21:50:55",
+        "groups": "billing",
+    }
+    cli_rows.print_rows({**columns, "t": "first message", "groups": "groups"}, [row], as_json=False)
+
+
 def show_topics() -> None:
     rows = [{"topic": "t" * 127, "broker": ADDRESSES[0], "queues": 65_536, "description": "some words " * 12}]
     cli_rows.print_rows({name: name for name in rows[0]}, rows, as_json=False)
@@ -92,7 +129,18 @@ def show_verify() -> None:
     )
 
 
-ALL = [show_status, show_members, show_brokers, show_broker_status, show_routes, show_topics, show_verify]
+ALL = [
+    show_status,
+    show_members,
+    show_brokers,
+    show_broker_status,
+    show_routes,
+    show_topics,
+    show_verify,
+    show_standalone,
+    show_index,
+    show_description,
+]
 
 
 def printed(show: object, width: int, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -119,6 +167,8 @@ def test_table_keeps_addresses_and_numbers_whole(show: object, width: int, monke
         "65536",
         str(10**13),
         f"{10**13:,}",
+        "billing",
+        "2026-11-22T22:35:42.210Z",
         "Cluster-of-Europe",
         "2026-11-22 21:50:55",
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -105,6 +106,16 @@ def test_page_fits_and_scrolls_to_the_last_line(width: int, height: int) -> None
     if width >= 80:
         assert any("12.3k" in line and "90%" in line for line in lines)
         assert ("10.20.30.140:20921" in "".join(lines)) == (width >= 100)
+
+
+def test_long_states_and_names_take_lines_and_no_room_of_numbers() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(tables(big_sample(), 80))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+
+    assert "…" not in text
+    assert [2, 60, 60] == [text.count(str(number)) for number in (10**12, f" {10**9} ", "group-")]
+    assert 60 * 100 == sum(line.count("t") for line in text.splitlines() if "ttt" in line)
 
 
 def test_numbers_are_short() -> None:
