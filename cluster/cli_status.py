@@ -74,14 +74,21 @@ def _show(nodes: LogNodes, timeout: float, *, as_json: bool) -> str:
 
     leader = _leader_of(answers)
     brokers = broker_statuses([each for each, answer in answers.items() if not isinstance(answer, str)], timeout)
+    is_standalone = False
+    if all(isinstance(answer, str) for answer in answers.values()):
+        # A broker without a group has no log of entries: it has no LogService, and no leader.
+        found = broker_statuses(answers, timeout)
+        brokers = {each: status for each, status in found.items() if status.role == "STANDALONE"}
+        is_standalone = len(brokers) == len(answers)
     if as_json:
         for endpoint, answer in answers.items():
             typer.echo(json.dumps(_as_object(endpoint, answer, brokers.get(endpoint))))
     else:
-        show_table(_table(answers, leader))
+        if not is_standalone:
+            show_table(_table(answers, leader))
         if brokers:
             show_table(broker_table(brokers))
-    return "" if leader is not None else _why_nobody_leads(nodes.endpoints, answers)
+    return "" if leader is not None or is_standalone else _why_nobody_leads(nodes.endpoints, answers)
 
 
 def _why_nobody_leads(endpoints: str, answers: dict[str, StatusResponse | str]) -> str:
@@ -122,9 +129,9 @@ def _leader_of(answers: dict[str, StatusResponse | str]) -> StatusResponse | Non
 def _as_object(
     endpoint: str, answer: StatusResponse | str, broker: BrokerStatusResponse | None = None
 ) -> dict[str, Any]:
+    messages: dict[str, Any] = {} if broker is None else {"broker": _fields(broker)}
     if isinstance(answer, str):
-        return {"endpoint": endpoint, "error": answer}
-    messages = {} if broker is None else {"broker": _fields(broker)}
+        return {"endpoint": endpoint, **(messages or {"error": answer})}
     return {"endpoint": endpoint, **_fields(answer), **messages}
 
 

@@ -9,8 +9,10 @@ import threading
 
 import grpc
 import pytest
+from typer.testing import CliRunner
 
 from cluster import Consumer, Producer
+from cluster.cli import app
 from cluster.errors import RequestFailed
 from cluster.local_node import choose_ports
 from cluster.v1 import broker_pb2 as pb
@@ -228,6 +230,8 @@ def test_a_new_user_sees_what_a_broker_does_and_where_it_listens(tmp_path):
         what = f"broker broker-a on 127.0.0.1:{port}, store {store}"
         assert one.stderr.readline() == f"dledger: starting {what}; Ctrl-C stops it\n"
         assert one.stdout.readline() == f"ready broker=broker-a grpc=127.0.0.1:{port} metrics=\n"
+        status = CliRunner().invoke(app, ["status", "--endpoints", f"127.0.0.1:{port}"])
+        assert (status.exit_code, "broker broker-a\n" in status.stdout, "taken" in status.stdout) == (0, True, True)
         one.send_signal(signal.SIGINT)
         _, said = one.communicate(timeout=30)
     finally:
