@@ -61,7 +61,10 @@ def append(
     group: Group = DEFAULT_GROUP,
     deadline: Deadline = DEFAULT_DEADLINE_S,
     block_size: Annotated[
-        int, typer.Option("--block-size", min=0, metavar="BYTES", help="Make entries of so many bytes, not of lines.")
+        int,
+        typer.Option(
+            "--block-size", min=0, metavar="BYTES", help="Make entries of this size instead of one entry a line."
+        ),
     ] = 0,
 ) -> None:
     """Append files or standard input, one entry a line.

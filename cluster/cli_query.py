@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from commitlog.record import Record
 
 query_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Find messages by key, by id, by time.")
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many messages.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most this number of messages.")]
 
 
 def by_key(

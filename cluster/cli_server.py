@@ -26,8 +26,8 @@ def server(
         bool,
         typer.Option(
             "--adopt",
-            help="The node's directory, which does not say whose it is, is this node's: a Java program or an older "
-            "version left it. For one start.",
+            help="For one start: accept a directory that does not name its node, because a Java program or an older "
+            "version wrote it.",
         ),
     ] = False,
     help_config: Annotated[
