@@ -5,6 +5,7 @@ order in which they were changed (a journal), as far as the crash let them; of u
 """
 
 import os
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,8 +68,8 @@ class Recorder:
             self.count += 1
             result = original(*arguments, **named)
             is_directory = name == "fsync" and os.path.samestat(os.fstat(arguments[0]), self.directory.stat())
-            if name == "fsync" and not is_directory:
-                status = os.fstat(arguments[0])
+            status = os.fstat(arguments[0]) if name == "fsync" else None
+            if status is not None and not stat.S_ISDIR(status.st_mode):
                 self._synced[status.st_ino] = Path(f"/proc/self/fd/{arguments[0]}").read_bytes()
             self._note(is_directory_synced=is_directory)
             return result
