@@ -227,7 +227,7 @@ async def expiring(root, monkeypatch, files=None):
         expire(queue, log_begin)
 
     monkeypatch.setattr(ConsumeQueue, "expire", noted)
-    monkeypatch.setattr(store.store_upkeep, "_TURN_S", 0)
+    monkeypatch.setattr(store.store_upkeep, "TURN_S", 0)
 
     async def watch():
         while True:
