@@ -27,6 +27,8 @@ from cluster.cli_message_common import (
 from cluster.cli_template import template_printer
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from cluster.cli_targets import Target, Targets
     from cluster.consumption import Consumption
     from commitlog.record import Record
@@ -160,7 +162,7 @@ def _print_messages(
     from cluster.merged import merged  # noqa: PLC0415
 
     # `timeout` and service managers end a program so: offsets are committed then, too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _stop_once)
     sources = [each.steps(is_following=is_following) for each in consumptions]
     left, skipped_count = limit, 0
     next_commit_s = time.monotonic() + _COMMIT_INTERVAL_S
@@ -187,6 +189,16 @@ def _print_messages(
         sys.stdout.flush()
         _commit(consumptions)
     return skipped_count
+
+
+def _stop_once(number: int, _frame: FrameType | None) -> None:
+    """End as Ctrl-C does. `timeout` sends SIGTERM twice, and the second one must not interrupt the last commit.
+
+    Raises:
+        KeyboardInterrupt: always.
+    """
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _commit(consumptions: list[Consumption]) -> None:

@@ -200,8 +200,13 @@ def test_consume_commits_what_it_printed_when_it_is_ended_by_sigterm(dledger, br
         consumer = subprocess.Popen([*command, "-b", broker.address], stdout=stdout, stderr=stderr, env=buffered)
     try:
         wait_until(lambda: printed.read_text() == "a\nb\nc\n" or consumer.poll() is not None, notes.read_text, 30)
-        consumer.send_signal(signal.SIGTERM)
-        assert consumer.wait(timeout=30) == 0, notes.read_text()
+
+        def has_ended():
+            consumer.send_signal(signal.SIGTERM)  # again and again: `timeout` sends two, to the process and its group
+            return consumer.poll() is not None
+
+        wait_until(has_ended, notes.read_text, 30)
+        assert consumer.returncode == 0, notes.read_text()
     finally:
         consumer.kill()
         consumer.wait(timeout=30)
