@@ -17,7 +17,7 @@ from dledger.log_head import LogHeadFile
 from dledger.testing.sim_files import SimFiles
 from dledger.types import HardState
 from store.mapped_file_queue import MappedFileQueue
-from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, Tests
+from tests.mutants.mutant import NOT_BELIEVED, CrashPoints, Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import (
     acknowledged_from_the_page_cache,
     with_bursts_over_files,
@@ -243,7 +243,7 @@ MUTANTS = (
     Mutant(
         cut_does_not_lower_the_persisted_index,
         "acknowledged is durable",
-        Seeds((*NOT_DURABLE, "AssertionError"), with_elections, 300),
+        Seeds((*NOT_DURABLE, "AssertionError", NOT_BELIEVED), with_elections, 300),
     ),
     Mutant(
         next_file_is_begun_before_the_last_is_durable,

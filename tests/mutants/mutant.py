@@ -13,6 +13,8 @@ from dledger.testing.options import SimOptions
 from dledger.testing.shell.options import ShellOptions
 
 Plant = Callable[[pytest.MonkeyPatch], object]
+# A member found that what another one says contradicts what is committed, before any check of the whole run did.
+NOT_BELIEVED = "Violation: trust"
 
 
 def as_drawn(options):

@@ -16,7 +16,7 @@ from dledger.core.events import PushNotTaken, TruncateFrom
 from dledger.core.log_tail import LogTail
 from dledger.types import NO_INDEX, UNKNOWN_TERM, Role
 from tests.mutants.durability import EqualToAll
-from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
+from tests.mutants.mutant import NOT_BELIEVED, Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_elections, with_figure_8
 
 FORKED = ("Violation: truncation", "Violation: log matching", "Violation: state machine", "InvariantBroken")
@@ -171,7 +171,7 @@ MUTANTS = (
     Mutant(
         cut_goes_below_the_commit_index,
         "what is committed stays",
-        Seeds((*FORKED, "AssertionError"), with_elections),
+        Seeds((*FORKED, "AssertionError", NOT_BELIEVED), with_elections),
     ),
     Mutant(
         what_was_not_compared_is_committed,
