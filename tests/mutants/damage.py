@@ -6,7 +6,7 @@ import dledger.voice
 from dledger.voice import VoiceGivenUp
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Tests
 
-VOICE = "tests/unit/storage/test_voice.py"
+VOICE = "tests/unit/storage/test_voice_given_up.py"
 RECOVERY = "tests/unit/storage/test_recovery.py"
 
 

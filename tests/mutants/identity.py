@@ -20,6 +20,7 @@ from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_damaged_frames, with_strange_directories
 
 TRUST = "tests/unit/core/test_trust.py::"
+CHECKPOINT = "tests/unit/storage/test_checkpoint.py::"
 FLOOR = "tests/unit/core/test_commit_floor.py::"
 
 
@@ -257,7 +258,7 @@ MUTANTS = (
     Mutant(
         checkpoint_of_java_forbids_to_cut,
         "old directories start",
-        Tests("tests/unit/storage/test_checkpoint.py::test_only_a_checked_checkpoint_of_durable_acknowledgements"),
+        Tests(CHECKPOINT + "test_only_a_checked_checkpoint_of_durable_acknowledgements_forbids_to_cut"),
     ),
     Mutant(
         messages_of_other_groups_are_believed,
