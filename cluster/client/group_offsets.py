@@ -20,6 +20,9 @@ logger = logging.getLogger(__name__)
 _TIMEOUT_S = 5.0
 _QUEUES_PER_CALL = 4_096
 
+# Readers, each with the offset to commit.
+_Rows = list[tuple[QueueReader, int]]
+
 
 class Beginning(NamedTuple):
     """Where to begin in a queue, and how often the group's offset there was reset."""
@@ -93,18 +96,61 @@ class GroupOffsets:
         """
         if not self._is_kept:
             return []
-        by_topic: dict[tuple[str, str], list[tuple[QueueReader, int]]] = defaultdict(list)
+        by_topic: dict[tuple[str, str], _Rows] = defaultdict(list)
         for reader in readers:
             position = reader.progress.position
             if position > reader.progress.committed:
                 by_topic[reader.queue.broker, reader.queue.topic].append((reader, position))
         were_reset = []
         for (broker, topic), rows in by_topic.items():
+            rows.sort(key=lambda row: row[0].queue.queue_id)
             for begin in range(0, len(rows), _QUEUES_PER_CALL):
                 were_reset += await self._commit(broker, topic, rows[begin : begin + _QUEUES_PER_CALL])
         return were_reset
 
-    async def _commit(self, broker: str, topic: str, rows: list[tuple[QueueReader, int]]) -> list[QueueReader]:
+    async def _commit(self, broker: str, topic: str, rows: _Rows) -> list[QueueReader]:
+        """Commit what was done in queues of one topic, whose ids ascend; return the readers whose offset was reset."""
+        try:
+            were_reset = await self._send(broker, topic, rows)
+        except RequestFailed as failure:
+            line = f"offsets_not_committed group={self._group} broker={broker} topic={topic}: {failure}"
+            self._warnings.failed((broker, topic), line)
+            if failure.reason is Reason.UNKNOWN_QUEUE:
+                return await self._commit_known(broker, topic, rows)
+            _refuse(rows, failure)
+            return []
+        self._warnings.succeeded((broker, topic))
+        return were_reset
+
+    async def _commit_known(self, broker: str, topic: str, rows: _Rows) -> list[QueueReader]:
+        """Commit what was done in those queues that the topic still has; it lacks some, and the broker refused all.
+
+        A topic that was made again with fewer queues lacks the last ones: halving finds the first of them in few calls.
+        """
+        were_reset = []
+        # The first queue that the topic lacks is among so many rows.
+        among_count = len(rows)
+        while among_count > 1:
+            count = among_count // 2
+            try:
+                were_reset += await self._send(broker, topic, rows[:count])
+            except RequestFailed as failure:
+                if failure.reason is not Reason.UNKNOWN_QUEUE:
+                    _refuse(rows, failure)
+                    return were_reset
+                among_count = count
+            else:
+                rows, among_count = rows[count:], among_count - count
+        for reader, _ in rows:
+            reader.progress.is_refused = True
+        return were_reset
+
+    async def _send(self, broker: str, topic: str, rows: _Rows) -> list[QueueReader]:
+        """Commit offsets by one request; return the readers whose offset was reset.
+
+        Raises:
+            RequestFailed: the broker kept none of them, or does not say.
+        """
         request = pb.CommitOffsetRequest(
             group=self._group,
             topic=topic,
@@ -112,15 +158,7 @@ class GroupOffsets:
             offsets=[position for _, position in rows],
             reset_counts=[reader.reset_count for reader, _ in rows],
         )
-        try:
-            response = await self._nodes.call(broker, lambda stub: stub.CommitOffset, request, _TIMEOUT_S)
-        except RequestFailed as failure:
-            line = f"offsets_not_committed group={self._group} broker={broker} topic={topic}: {failure}"
-            self._warnings.failed((broker, topic), line)
-            for reader, _ in rows:
-                reader.progress.is_refused = not failure.is_worth_repeating
-            return []
-        self._warnings.succeeded((broker, topic))
+        response = await self._nodes.call(broker, lambda stub: stub.CommitOffset, request, _TIMEOUT_S)
         were_reset = []
         for (reader, position), outcome in zip(rows, response.outcomes, strict=True):
             reader.progress.is_refused = outcome == pb.COMMIT_OUTCOME_WAS_RESET
@@ -130,6 +168,12 @@ class GroupOffsets:
             else:
                 reader.progress.committed = position
         return were_reset
+
+
+def _refuse(rows: _Rows, failure: RequestFailed) -> None:
+    """Take note that offsets were not committed."""
+    for reader, _ in rows:
+        reader.progress.is_refused = not failure.is_worth_repeating
 
 
 class QueueLocks:
