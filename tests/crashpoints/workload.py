@@ -358,6 +358,16 @@ def delete_and_begin_anew(work):
     work.flush()
 
 
+def begin_anew(work):
+    """A reset soon after the beginning: what is wrong with resets is found within little work."""
+    work.append(300, 300)
+    work.flush()
+    work.reset(100, 10_240, 4)
+    work.term = 5
+    work.append(400)
+    work.flush()
+
+
 def change_members(work):
     work.change_membership("n0", "n1", "n2")
     work.append(100)
@@ -384,6 +394,7 @@ WORKLOADS = {
         vote_and_lead,
         stop_and_start,
         delete_and_begin_anew,
+        begin_anew,
         change_members,
     )
 }

@@ -159,7 +159,7 @@ MUTANTS = (
     Mutant(
         rename_of_the_old_log_is_not_synced,
         "a reset loses nothing before the new log has it",
-        CrashPoints("delete_and_begin_anew"),
+        CrashPoints("begin_anew"),
     ),
     Mutant(
         reset_drops_what_is_committed,

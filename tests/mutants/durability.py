@@ -261,7 +261,7 @@ MUTANTS = (
     Mutant(cut_leaves_no_terminator, "what is cut stays cut", CrashPoints("truncate_and_append_anew")),
     Mutant(checkpoint_promises_what_is_not_durable, "a node starts again", CrashPoints("append_and_roll_over")),
     Mutant(checkpoint_is_not_withdrawn_before_a_cut, "a node starts again", CrashPoints("truncate_and_append_anew")),
-    Mutant(reset_is_not_noted_before_files_are_dropped, "a node starts again", CrashPoints("delete_and_begin_anew")),
+    Mutant(reset_is_not_noted_before_files_are_dropped, "a node starts again", CrashPoints("begin_anew")),
     Mutant(
         new_beginning_is_not_noted_before_files_are_deleted,
         "the log's beginning",
