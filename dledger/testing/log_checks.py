@@ -90,6 +90,10 @@ class LogChecks:
                 "commit index", f"{node_id} went back from {self._commit_index[node_id]} to {raft.commit_index}"
             )
 
+    def written(self, node_id: str, index: int) -> Record | None:
+        """Return an entry of a node as the node wrote it, whatever its disk has made of it; None: it holds none."""
+        return self._views[node_id].get(index)
+
     def promise(self, node_id: str, durable_index: int) -> None:
         """Hear that a node tells its core that everything up to `durable_index` is durable."""
         view = self._views[node_id]

@@ -54,6 +54,12 @@ class Record:
         return memoryview(self.content)[HEADER_SIZE_BYTES:]
 
     @property
+    def kind(self) -> tuple[int, int]:
+        """Magic and channel, which say what the entry is."""
+        header = _HEADER.unpack_from(self.content)
+        return header[0], header[5]
+
+    @property
     def is_of_client(self) -> bool:
         """Whether a client appended it: magic 1 and channel 0; no no-op, no membership."""
         header = _HEADER.unpack_from(self.content)

@@ -11,29 +11,34 @@ from typing import TYPE_CHECKING
 from dledger.testing.faults import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from dledger.entry_store import EntryStore
+    from dledger.entry_codec import EntryCodec
+    from dledger.testing.log_view import Record
     from dledger.testing.sim_process import SimProcess
     from dledger.types import MembershipEntry
 
 
-def check_held(node_id: str, memberships: Sequence[MembershipEntry], store: EntryStore) -> None:
+def check_held(
+    node_id: str,
+    memberships: Sequence[MembershipEntry],
+    written: Callable[[str, int], Record | None],
+    codec: EntryCodec,
+) -> None:
     """Compare the memberships that are not known to be committed with the entries that brought them.
 
     Args:
         node_id: whose they are.
         memberships: the newest committed one, which may be of an entry outside of the log, and all after it.
-        store: the node's log; its disk is not damaged.
+        written: gets the entry that a node holds at an index.
+        codec: of the log.
 
     Raises:
         Violation: one of them is not what its entry says.
     """
     for entry in memberships[1:]:
-        found = None
-        if store.begin_index <= entry.index <= store.last_index:
-            (held,) = store.read_entries(entry.index, entry.index)
-            found = store.codec.decode(held.magic, held.channel, held.body)
+        record = written(node_id, entry.index)
+        found = None if record is None else codec.decode(*record.kind, bytes(record.body))
         if found != entry.membership:
             raise Violation("memberships", f"{node_id} has {entry} in force, its log holds {found} there")
 

@@ -76,7 +76,6 @@ class SimProcess:
         self.node_id = node_id
         self.is_dead = False
         self.is_paused = False
-        self._is_closed = False
         self._world = world
         self._machine = machine
         self._clock = machine.clock
@@ -327,10 +326,9 @@ class SimProcess:
             self._world.work.add(Work.READMITTED)
             checks.log.forget_loss(node_id)
         checks.elections.after_turn(self.node_id, raft.term)
-        memberships = raft.state.memberships
-        if len(memberships) > 1 and not self._is_closed and not checks.damage.is_damaged(self.node_id):
-            check_held(self.node_id, memberships, store)
         checks.log.after_turn(self.node_id, raft, store.last_index)
+        if len(raft.state.memberships) > 1:
+            check_held(self.node_id, raft.state.memberships, checks.log.written, store.codec)
         if self._world.options.is_flush_sync:
             checks.log.promise(self.node_id, store.durable_index)
 
@@ -374,7 +372,6 @@ class SimProcess:
     def _close(self) -> None:
         self._snapshots.close()
         self.store.close()
-        self._is_closed = True
 
     # ---------------------------------------------------------------------------------------------- Transport
 
