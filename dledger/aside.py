@@ -179,6 +179,16 @@ class Aside:
         self._files.make_directory(data.directory)
         self._names = self._files.list_directory(self._data_path)
 
+    def settle(self) -> None:
+        """Make durable the rename of a `take` that a crash of the process may have interrupted before its syncs.
+
+        Raises:
+            store.errors.StorageFailed: the node must not start.
+        """
+        if self._names:
+            self._files.sync_directory(self._path)
+            self._files.sync_directory(self._directory)
+
     # ----------------------------------------------------------------------------------------------------- deleting
 
     def advance(self, held_index: int, now_ms: int) -> None:

@@ -217,6 +217,7 @@ def complete(
     if head is None:
         return None
     if head.is_reset:
+        aside.settle()
         begin_anew(head_file, data, index, head, aside)
         notes.append(f"{data.directory}: a crash interrupted a reset; the log now begins at entry {head.begin_index}")
         return replace(head, is_reset=False)
