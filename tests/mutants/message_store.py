@@ -105,7 +105,7 @@ MUTANTS = (
         "queues are what the log says",
         Tests(RECOVERY + "test_queues_that_point_past_the_log_are_cut"),
     ),
-    Mutant(index_is_not_cut_after_a_crash, "the index is what the log says", Tests(CRASHES + "[put_and_flush]")),
+    Mutant(index_is_not_cut_after_a_crash, "the index is what the log says", Tests(CRASHES + "[expire_and_go_on]")),
     Mutant(
         checkpoint_promises_what_is_only_dispatched,
         "queues are what the log says",
