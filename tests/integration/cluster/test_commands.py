@@ -78,7 +78,8 @@ def test_get_prints_exactly_the_body(cluster: LocalCluster) -> None:
         no_op = next(entry.index for entry in log.read(include_internal=True) if entry.magic == ENTRY_NOOP)
     own = dledger(cluster, "get", no_op)
     assert (0, b"") == (own.returncode, own.stdout)
-    assert b"entry %d is the no-op" % no_op in own.stderr
+    assert b"entry %d is a no-op that the leader of term " % no_op in own.stderr
+    assert b"wrote, not a client's; it has no body" in own.stderr
     # A leader that was elected since has an entry of its own there.
     behind = itertools.count(place.index + 1)
     wait_until(lambda: b"there is no entry" in dledger(cluster, "get", next(behind)).stderr, "the end of the log")
