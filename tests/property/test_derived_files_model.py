@@ -44,6 +44,8 @@ class Derived:
     def __init__(self, random):
         self.random = random
         self.disk = SimDisk(random, FaultCounts())
+        # Durably, as the store does that they belong to.
+        SimFiles(self.disk, random, FaultCounts()).make_directory(ROOT)
         self.start()
 
     def start(self):
