@@ -130,11 +130,14 @@ class UnitParts:
         for file in reversed(files):
             begin = file.begin_offset // UNIT_SIZE
             first, size, _ = self.unit(begin)
-            if file is files[0] or (0 <= first < physical_offset and 0 < size < BLANK_SIZE):
+            is_below = file is files[0] or (0 <= first < physical_offset and 0 < size < BLANK_SIZE)
+            if is_below or size == BLANK_SIZE:
                 units = self._units_of(file)
                 is_above = units.physical_offsets >= physical_offset
-                below = int(is_above.argmax()) if is_above.any() else len(is_above)
-                return begin + min(below, units.sound_count())
+                end = min(int(is_above.argmax()) if is_above.any() else len(is_above), units.sound_count())
+                # A file may begin with blanks: it counts if a message that begins below is in it.
+                if is_below or not units.is_blank[:end].all():
+                    return begin + end
         return self.begin_offset
 
     def data_end(self, file: MappedFile, offset: int) -> int:

@@ -254,3 +254,16 @@ def test_derived_files_follow_the_log_whatever_happens():
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_file_that_begins_with_blanks_is_kept_with_its_message():
+    """Found by 1,500 random examples: the blanks of the file before it were taken for the end of the queue."""
+    state = DerivedFiles()
+    state.begin(seed=1, first=13)
+    state.append(count=21)
+    state.expire(part=1.0)
+    state.crash(at=10, count=0, is_log_cut=False, is_power_cut=False)
+
+    state.crash(at=0, count=0, is_log_cut=False, is_power_cut=False)
+
+    state.compare()
