@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
 _PROBE_THINK_MAX_US = 20_000
 _PROGRESS_US = 2_000_000
-# Half a second for each data file, of which a simulated log has a few dozen at most.
-_DELETION_US = 60_000_000
+# A node waits half a second before it deletes the next data file; its clock may be slow.
+_DELETION_US = 5_000_000
 _READ_SIZE_BYTES = 1_000
 
 
@@ -175,15 +176,22 @@ class Simulation:
     def _await_deletions(self) -> None:
         """Wait until the logs that resets replaced are deleted, where the new ones have caught up."""
         scheduler = self._world.scheduler
-        if not scheduler.run_until(scheduler.now_us + _DELETION_US, lambda: not self._overdue()):
-            raise Violation("aside", f"old logs were not deleted although the new ones caught up: {self._overdue()}")
+        # A log may have hundreds of files, and a node deletes one at a time.
+        while left := self._overdue():
+            if not scheduler.run_until(scheduler.now_us + _DELETION_US, partial(self._has_deleted, left)):
+                raise Violation("aside", f"files of old logs are not deleted although the new ones caught up: {left}")
 
-    def _overdue(self) -> list[str]:
-        return [
-            process.node_id
+    def _has_deleted(self, left: dict[str, int]) -> bool:
+        """Say whether a file was deleted since `left` was counted."""
+        return sum(self._overdue().values()) < sum(left.values())
+
+    def _overdue(self) -> dict[str, int]:
+        """Return how many files each member should have deleted and has not."""
+        return {
+            process.node_id: max(1, process.store.aside.files_count)
             for process in self._members
             if process.store.aside.is_due(min(process.raft.commit_index, process.store.durable_index))
-        ]
+        }
 
     def _has_converged(self) -> bool:
         """Say whether all members hold the same, know it to be committed, and are heard."""

@@ -11,6 +11,7 @@ from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.hard_state import HardStateFile
 from dledger.testing.election_checks import ElectionChecks
 from dledger.testing.faults import FaultCounts, SimulatedCrash, Violation
+from dledger.testing.runner import run_seeds
 from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, SimDisk
 from dledger.testing.sim_files import SimFiles
 from dledger.types import HardState
@@ -148,3 +149,10 @@ def test_wiped_node_may_vote_again_only_where_its_vote_is_not_counted(is_foundin
         vote_for("n2", is_founding=is_founding)
     with pytest.raises(Violation, match="in term 3"):
         vote_for("n1", is_founding=is_founding)
+
+
+def test_log_of_hundreds_of_files_may_take_minutes_to_be_deleted():
+    """Seeds 5442 and 5860: the run waited for a minute in all, in which a node deletes 120 files; now for each file."""
+    (result,) = run_seeds([5442], jobs=1)
+
+    assert not result.failure, result.failure
