@@ -45,7 +45,7 @@ class ConsumeQueue:
 
     Attributes:
         key: topic and number.
-        is_begun: it has files, or will have.
+        is_begun: it has files, or will have. A queue without them may still end above 0: see `begin_later`.
         min_offset: the first message that the log still holds; `max_offset` when there is none.
         max_offset: behind the last unit.
         max_physical_offset: behind the last message that has a unit; 0 when there is none.
@@ -70,8 +70,7 @@ class ConsumeQueue:
         self.min_offset = 0
         self.max_offset = 0
         self.max_physical_offset = 0
-        # Where the message of `min_offset` begins in the log; -1: not known.
-        self._first_place = -1
+        self._first_place = -1  # where the message of `min_offset` begins in the log; -1: not known
         self._queue = queue
         self._pending = pending
         self._parts = UnitParts(key, queue, pending, names)
@@ -207,27 +206,31 @@ class ConsumeQueue:
             units: at least one.
             max_physical_offset: behind the last message among them.
         """
+        if self.max_offset and not self.is_begun:
+            self.begin_at(self.max_offset)
         self.is_begun = True
         self._pending.add(self.key, self.max_offset, units)
         self.max_offset += len(units) // UNIT_SIZE
         self.max_physical_offset = max_physical_offset
 
-    def begin_at(self, queue_offset: int) -> None:
-        """Let a queue without files begin at `queue_offset`: the room before it in the file becomes blank.
+    def begin_later(self, queue_offset: int) -> None:
+        """Let a queue without messages end at `queue_offset`, in memory only: its next message begins a file.
 
-        Raises:
-            store.errors.DiskFull: as `append`.
+        The blanks before it, which RocketMQ needs, take up to 6 MB; few queues that are idle get another message.
         """
+        self.remove_all()
+        self._parts.begin_offset = self.max_offset = self.min_offset = queue_offset
+
+    def begin_at(self, queue_offset: int) -> None:
+        """Let a queue without files begin at `queue_offset`: the room before it in the file becomes blank."""
         assert not self.is_begun, self.key
         self.is_begun = True
         units_a_file = self._queue.file_size // UNIT_SIZE
-        self._parts.begin_offset = self.max_offset = self.min_offset = queue_offset - queue_offset % units_a_file
-        if self._queue.mapped_files and self.max_offset:
-            # One that was kept when the queue was emptied; it begins at 0.
+        self._parts.begin_offset = queue_offset - queue_offset % units_a_file
+        self.max_offset = self.min_offset = queue_offset
+        if self._queue.mapped_files and self.begin_offset:  # kept when the queue was emptied: it begins at 0
             self._queue.remove_all()
-        # Also where nothing becomes blank there is to be a file: it says how far the queue has come.
-        self._pending.add(self.key, self.max_offset, b"")
-        self.fill_gap(queue_offset)
+        self._pending.begin(self.key, self.begin_offset, queue_offset - self.begin_offset)
 
     def fill_gap(self, queue_offset: int) -> None:
         """Make blank what lies between the last unit and `queue_offset`.

@@ -135,7 +135,9 @@ class ConsumeQueues:
 
     def digest(self) -> int:
         """Return a checksum of where each queue with units ends; other files, or files that lost units, change it."""
-        ends = sorted((key, queue.max_offset) for key, queue in self._queues.items() if queue.max_offset)
+        queues = self._queues.items()
+        # One that ends above 0 without files (`ConsumeQueue.begin_later`) is not there when they are loaded again.
+        ends = sorted((key, queue.max_offset) for key, queue in queues if queue.is_begun and queue.max_offset)
         return crc32c("".join(f"{key.topic}/{key.queue_id} {end}\n" for key, end in ends).encode())
 
     def is_last_unit(self, is_message: IsMessage) -> bool:
@@ -222,9 +224,11 @@ class ConsumeQueues:
                 yield
 
     def extend_in_steps(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> Iterator[None]:
-        """Let no queue end before the offset given for it: blank units stand for messages that expired.
+        """Let no queue end before the offset given for it: the messages in between have expired.
 
-        One queue a step. Between steps the caller must look at `is_full`, and flush first.
+        A queue that has messages in the log gets blank units; any other one is this long in memory only, until its next
+        message: the caller must give the same offsets again after each start. One queue a step. Between steps the
+        caller must look at `is_full`, and flush first.
 
         Args:
             next_offsets: by queue.
@@ -240,8 +244,7 @@ class ConsumeQueues:
                 continue
             if queue.max_physical_offset <= log_begin:
                 # No unit of it points into the log.
-                queue.remove_all()
-                queue.begin_at(next_offset)
+                queue.begin_later(next_offset)
             else:
                 queue.fill_gap(next_offset)
             yield

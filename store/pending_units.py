@@ -10,15 +10,17 @@ Everything belongs to the owner's thread but what `store.unit_writer` does with 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from store.message import QueueKey
-from store.queue_unit import UNIT_SIZE
+from store.queue_unit import BLANK, UNIT, UNIT_SIZE
 
 # So many bytes of units (838,860 messages) are written without waiting for the time to flush,
 FLUSH_ABOVE_BYTES = 16 << 20
 # and beyond so many nothing is added before some are written.
 PENDING_BYTES_MAX = 64 << 20
+_BLANKS_COUNT = 1 << 14
+_BLANKS = memoryview(BLANK * _BLANKS_COUNT)
 
 
 class Tail:
@@ -26,21 +28,49 @@ class Tail:
 
     Attributes:
         begin_offset: the queue offset of the first one.
-        data: their bytes; none: there is to be a file all the same, which says how far the queue has come.
+        blank_count: so many blank ones come first, up to a file of them; they take no memory.
+        data: the bytes of the others; none at all: there is to be a file all the same, which says how far the queue
+            has come.
         is_taken: its owner writes it by itself; `lock` of `PendingUnits` is held to look at it and to set it.
     """
 
-    __slots__ = ("begin_offset", "data", "is_taken")
+    __slots__ = ("begin_offset", "blank_count", "data", "is_taken")
 
-    def __init__(self, begin_offset: int) -> None:
+    def __init__(self, begin_offset: int, blank_count: int = 0) -> None:
         self.begin_offset = begin_offset
+        self.blank_count = blank_count
         self.data = bytearray()
         self.is_taken = False
 
     @property
     def end_offset(self) -> int:
         """Behind the last one."""
-        return self.begin_offset + len(self.data) // UNIT_SIZE
+        return self.data_offset + len(self.data) // UNIT_SIZE
+
+    @property
+    def data_offset(self) -> int:
+        """The queue offset of the first unit of `data`."""
+        return self.begin_offset + self.blank_count
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int]:
+        """Return one of its units."""
+        row = queue_offset - self.data_offset
+        unit: tuple[int, int, int] = UNIT.unpack_from(*((_BLANKS, 0) if row < 0 else (self.data, row * UNIT_SIZE)))
+        return unit
+
+    def parts(self, begin: int, end: int) -> Iterator[tuple[int, memoryview]]:
+        """Yield (queue offset, bytes) of its units of `[begin, end)`, in order.
+
+        While a view of `data` lives, nothing can be added.
+        """
+        begin, end = max(begin, self.begin_offset), min(end, self.end_offset)
+        while begin < min(end, self.data_offset):
+            count = min(end, self.data_offset, begin + _BLANKS_COUNT) - begin
+            yield begin, _BLANKS[: count * UNIT_SIZE]
+            begin += count
+        if begin < end:
+            first, last = ((offset - self.data_offset) * UNIT_SIZE for offset in (begin, end))
+            yield begin, memoryview(self.data)[first:last]
 
 
 class PendingUnits:
@@ -87,6 +117,11 @@ class PendingUnits:
         if writing is None or writing.is_taken:
             return () if filling is None else (filling,)
         return (writing,) if filling is None else (writing, filling)
+
+    def begin(self, key: QueueKey, queue_offset: int, blank_count: int) -> None:
+        """Begin a queue that has no units with so many blank ones; there is to be a file also if that is none."""
+        assert not self.tails_of(key), key
+        self._filling[key] = Tail(queue_offset, blank_count)
 
     def add(self, key: QueueKey, queue_offset: int, units: bytes | memoryview) -> None:
         """Add units after the last one of a queue, which is before `queue_offset`."""

@@ -59,20 +59,16 @@ class UnitParts:
             yield file.view(), begin * UNIT_SIZE - file.begin_offset, upto - begin
             begin = upto
         for tail in tails:
-            upto = min(end, tail.end_offset)
-            if begin < upto:
+            for _, units in tail.parts(begin, end):
                 # A copy, for what is looked at cannot grow.
-                first, last = ((offset - tail.begin_offset) * UNIT_SIZE for offset in (begin, upto))
-                yield memoryview(bytes(tail.data[first:last])), 0, upto - begin
-                begin = upto
+                yield memoryview(bytes(units)), 0, len(units) // UNIT_SIZE
 
     def unit(self, queue_offset: int) -> UnitTuple:
         """Return one unit."""
         unit: UnitTuple
         for tail in self._pending.tails_of(self._key):
             if tail.begin_offset <= queue_offset < tail.end_offset:
-                unit = UNIT.unpack_from(tail.data, (queue_offset - tail.begin_offset) * UNIT_SIZE)
-                return unit
+                return tail.unit(queue_offset)
         newest = self.newest
         if newest is not None and newest.begin_offset <= queue_offset < newest.end_offset:
             unit = UNIT.unpack_from(newest.data, (queue_offset - newest.begin_offset) * UNIT_SIZE)
@@ -108,10 +104,11 @@ class UnitParts:
             self._queue.attach(begin, tails[-1].end_offset * UNIT_SIZE + 1)
             try:
                 for tail in tails:
-                    self._write(tail.begin_offset, memoryview(tail.data))
+                    self._write_tail(tail)
             except DiskFull:
+                self._pending.begin(self._key, tails[0].begin_offset, tails[0].blank_count)
                 for tail in tails:
-                    self._pending.add(self._key, tail.begin_offset, memoryview(tail.data))
+                    self._pending.add(self._key, tail.data_offset, memoryview(tail.data))
                 raise
         else:
             self._queue.attach(begin, max_offset * UNIT_SIZE + 1)
@@ -151,11 +148,17 @@ class UnitParts:
         """Return how many bytes of this queue wait to be written."""
         return sum(len(tail.data) for tail in self._pending.tails_of(self._key))
 
-    def _write(self, queue_offset: int, units: bytes | memoryview) -> None:
+    def _write_tail(self, tail: Tail) -> None:
         self.newest = None
+        offset = tail.begin_offset * UNIT_SIZE
+        # All of it first, and a file also for a tail without units.
+        self._queue.reserve(offset, max(tail.end_offset * UNIT_SIZE, offset + UNIT_SIZE))
+        for queue_offset, units in tail.parts(tail.begin_offset, tail.end_offset):
+            self._write(queue_offset, units)
+
+    def _write(self, queue_offset: int, units: memoryview) -> None:
         queue, offset = self._queue, queue_offset * UNIT_SIZE
         size = len(units)
-        queue.reserve(offset, offset + (size or UNIT_SIZE))
         room = queue.file_size - offset % queue.file_size
         if size <= room:
             queue.write(offset, units)

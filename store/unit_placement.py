@@ -77,7 +77,7 @@ def place(queue: ConsumeQueue, rows: Rows) -> list[Misplaced]:
 def _refusal(queue: ConsumeQueue, queue_offset: int, count: int, follower: int | None) -> str | None:
     """Say why a run of messages gets no units; None: it does."""
     expected = queue.max_offset
-    is_new = not queue.is_begun
+    is_new = not queue.is_begun and not queue.max_offset
     if not 0 <= queue_offset <= _QUEUE_OFFSET_MAX:
         return "left out: no such queue offset"
     if not is_new and count == 1 and queue_offset != expected and follower == expected + 1:

@@ -110,17 +110,17 @@ class UnitWriter:
 
     def _write_units(self, directory: str, tail: Tail, group: _Group) -> None:
         at = tail.begin_offset * UNIT_SIZE
-        begin, end = at, at + len(tail.data)
-        units = memoryview(tail.data)
-        while True:
-            file = self._file(directory, at - at % self._file_size, group)
-            part_end = min(end, file.end_offset)
-            if at < part_end:
+        # Also for a tail without units.
+        self._file(directory, at - at % self._file_size, group)
+        for queue_offset, units in tail.parts(tail.begin_offset, tail.end_offset):
+            begin = at = queue_offset * UNIT_SIZE
+            end = begin + len(units)
+            while at < end:
+                file = self._file(directory, at - at % self._file_size, group)
+                part_end = min(end, file.end_offset)
                 file.allocate(at, part_end)
                 file.file.write(units[at - begin : part_end - begin], at - file.begin_offset)
-            if part_end >= end:
-                return
-            at = part_end
+                at = part_end
 
     def _file(self, directory: str, offset: int, group: _Group) -> MappedFile:
         """Return the file that begins at an offset of its queue; it is made if need be."""

@@ -7,6 +7,7 @@ from store.errors import DiskFull
 from store.message import QueueKey
 from store.os_files import OsFiles
 from store.queue_ends import QueueEnds
+from store.unit_placement import GAP_UNITS_MAX
 from tests.faulty_disk import FaultyDisk
 from tests.unit.store.batches import batch_of
 
@@ -47,7 +48,7 @@ def extend(queues, ends, log_begin):
 
 @pytest.mark.parametrize("end", [1, UNITS_A_FILE - 1, UNITS_A_FILE, 10 * UNITS_A_FILE, 10 * UNITS_A_FILE + 7])
 @pytest.mark.parametrize("has_expired", [False, True])
-def test_queue_that_is_extended_goes_on_there_follows_the_log_and_is_the_same_when_it_is_opened_again(
+def test_queue_that_is_extended_follows_the_log_and_gives_its_next_message_the_next_offset(
     open_queues, end, has_expired
 ):
     queues = open_queues()
@@ -60,6 +61,7 @@ def test_queue_that_is_extended_goes_on_there_follows_the_log_and_is_the_same_wh
         expected = (1, 1, 100) if (has_expired, end) == (True, 1) else (end, end, 0)
         assert (queue.min_offset, queue.max_offset, queue.max_physical_offset) == expected
         queues = open_queues()
+        extend(queues, {KEY: end}, LOG_BEGIN)
         queues.expire(LOG_BEGIN + 60)
     queues.append(messages(end, end + 2, LOG_BEGIN + 100))
     for _ in range(2):
@@ -68,6 +70,51 @@ def test_queue_that_is_extended_goes_on_there_follows_the_log_and_is_the_same_wh
         assert queue.unit_tuples(end, 10) == [(LOG_BEGIN + 100, SIZE, 0), (LOG_BEGIN + 200, SIZE, 0)]
         queues = open_queues()
         queues.expire(LOG_BEGIN + 60)
+
+
+def allocated_bytes(path):
+    return sum(file.stat().st_blocks * 512 for file in path.rglob("*") if file.is_file())
+
+
+def test_queues_whose_messages_have_expired_cost_no_disk_until_their_next_message(open_queues, tmp_path):
+    queues = open_queues()
+    ends = {QueueKey("orders", number): 7 * UNITS_A_FILE - 1 for number in range(20)}
+    extend(queues, ends, LOG_BEGIN)
+    queues.flush()
+    assert allocated_bytes(tmp_path) == 0
+    assert queues.next_offsets() == ends
+    digest = queues.digest()
+    queues = open_queues()
+    assert digest == queues.digest(), "as the files have them that are loaded again"
+
+
+def test_first_message_of_such_a_queue_brings_its_blanks_as_rocketmq_needs_them(open_queues, tmp_path):
+    queues, end = open_queues(), 3 * UNITS_A_FILE - 5
+    extend(queues, {KEY: end}, LOG_BEGIN)
+    queues.append(messages(end, end + 20, LOG_BEGIN))
+    queue = queues.get(KEY)
+    assert queues.pending_bytes == 20 * 20, "blanks take no memory"
+    for _ in range(2):
+        first = queue.begin_offset
+        assert (first, queue.min_offset, queue.max_offset) == (2 * UNITS_A_FILE, end, end + 20)
+        assert queue.units(first, end - first).is_blank.all()
+        assert queue.unit_tuples(first, 1) == [(0, 0x7FFFFFFF, 0)]
+        assert queue.unit_tuples(end - 1, 2) == [(0, 0x7FFFFFFF, 0), (LOG_BEGIN, SIZE, 0)]
+        queues = open_queues()
+        queues.expire(LOG_BEGIN)
+        queue = queues.get(KEY)
+    names = sorted(file.name for file in tmp_path.rglob("0*") if file.is_file())
+    assert [int(name) for name in names] == [2 * UNITS_A_FILE * 20, 3 * UNITS_A_FILE * 20]
+
+
+@pytest.mark.parametrize(("offset", "is_taken"), [(-3, True), (4, True), (GAP_UNITS_MAX + 1, False)])
+def test_first_message_of_such_a_queue_is_judged_by_its_offset_as_any_other(open_queues, offset, is_taken):
+    queues, end = open_queues(), 10 * UNITS_A_FILE + 5
+    extend(queues, {KEY: end}, LOG_BEGIN)
+    misplaced = queues.append(messages(end + offset, end + offset + 2, LOG_BEGIN))
+    assert len(misplaced) == (0 if offset == 4 else 1)
+    queue = queues.get(KEY)
+    assert (queue.min_offset, queue.max_offset) == ((end + offset, end + offset + 2) if is_taken else (end, end))
 
 
 def test_queue_that_has_messages_still_is_filled_up_with_blanks(open_queues):
@@ -119,6 +166,9 @@ def test_queues_are_extended_one_a_step_so_that_who_asks_can_flush_before_too_mu
     monkeypatch.setattr("store.consume_queues.PENDING_BYTES_MAX", 3 * UNITS_A_FILE * 20)
     queues = open_queues()
     ends = {QueueKey("orders", number): 2 * UNITS_A_FILE - 1 for number in range(20)}
+    for number, key in enumerate(ends):
+        queues.append(batch_of([(*key, 0, LOG_BEGIN + number * SIZE, SIZE)]))
+    queues.flush()
     flushed_count = 0
     for _ in queues.extend_in_steps(ends, LOG_BEGIN):
         assert queues.pending_bytes <= 4 * UNITS_A_FILE * 20
