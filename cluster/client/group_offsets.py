@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from cluster.client.broker_nodes import BrokerNodes
 from cluster.client.consumer_options import Start
@@ -19,9 +19,12 @@ logger = logging.getLogger(__name__)
 
 _TIMEOUT_S = 5.0
 _QUEUES_PER_CALL = 4_096
+# Missing queues that a log line names.
+_NAMED_MAX = 10
 
 # Readers, each with the offset to commit.
-_Rows = list[tuple[QueueReader, int]]
+_Rows = Sequence[tuple[QueueReader, int]]
+_Row = TypeVar("_Row")
 
 
 class Beginning(NamedTuple):
@@ -49,11 +52,21 @@ class GroupOffsets:
         self._warnings = RepeatedWarnings(logger)
 
     async def beginnings(self, broker: str, topic: str, queue_ids: Sequence[int]) -> dict[int, Beginning]:
-        """Return where to begin in queues of one topic of one broker.
+        """Return where to begin in queues of one topic of one broker; queues that the topic lacks are left out.
 
         Raises:
-            RequestFailed: the broker does not say.
+            RequestFailed: the broker does not answer, or has none of the queues.
         """
+        found: dict[int, Beginning] = {}
+
+        async def ask(ids: Sequence[int]) -> None:
+            found.update(await self._beginnings(broker, topic, ids))
+
+        await self._ask_known(broker, topic, queue_ids, ask)
+        return found
+
+    async def _beginnings(self, broker: str, topic: str, queue_ids: Sequence[int]) -> dict[int, Beginning]:
+        """Do the same by one request of each kind; a queue that the topic lacks fails it."""
         found: dict[int, Beginning] = {}
         if self._is_kept:
             request = pb.FetchOffsetRequest(group=self._group, topic=topic, queue_ids=queue_ids)
@@ -69,14 +82,43 @@ class GroupOffsets:
         return found
 
     async def ends(self, broker: str, topic: str, queue_ids: Sequence[int]) -> dict[int, int]:
-        """Return where queues end.
+        """Return where queues end; queues that the topic lacks are left out.
 
         Raises:
-            RequestFailed: the broker does not say.
+            RequestFailed: the broker does not answer, or has none of the queues.
         """
-        request = pb.OffsetsRequest(topic=topic, queue_ids=queue_ids)
-        response = await self._nodes.call(broker, lambda stub: stub.Offsets, request, _TIMEOUT_S)
-        return dict(zip(response.queue_ids, response.max_offsets, strict=True))
+        found: dict[int, int] = {}
+
+        async def ask(ids: Sequence[int]) -> None:
+            request = pb.OffsetsRequest(topic=topic, queue_ids=ids)
+            response = await self._nodes.call(broker, lambda stub: stub.Offsets, request, _TIMEOUT_S)
+            found.update(zip(response.queue_ids, response.max_offsets, strict=True))
+
+        await self._ask_known(broker, topic, queue_ids, ask)
+        return found
+
+    async def _ask_known(
+        self, broker: str, topic: str, queue_ids: Sequence[int], ask: Callable[[Sequence[int]], Awaitable[None]]
+    ) -> None:
+        """Ask for those queues that the topic has, and log which ones it lacks.
+
+        Raises:
+            RequestFailed: the broker does not answer, or has none of the queues.
+        """
+        key = (broker, topic, "missing")
+        try:
+            await ask(queue_ids)
+        except RequestFailed as failure:
+            if failure.reason is not Reason.UNKNOWN_QUEUE:
+                raise
+            missing = await _send_known(sorted(queue_ids), ask)
+            if len(missing) == len(queue_ids):
+                raise
+            names = ",".join(map(str, missing[:_NAMED_MAX])) + (",..." if len(missing) > _NAMED_MAX else "")
+            line = f"queues_missing group={self._group} broker={broker} topic={topic} queue_ids={names}: {failure}"
+            self._warnings.failed(key, line)
+        else:
+            self._warnings.succeeded(key)
 
     async def _starts(self, broker: str, topic: str, queue_ids: Sequence[int]) -> dict[int, int]:
         request = pb.OffsetsRequest(topic=topic, queue_ids=queue_ids)
@@ -96,7 +138,7 @@ class GroupOffsets:
         """
         if not self._is_kept:
             return []
-        by_topic: dict[tuple[str, str], _Rows] = defaultdict(list)
+        by_topic: dict[tuple[str, str], list[tuple[QueueReader, int]]] = defaultdict(list)
         for reader in readers:
             position = reader.progress.position
             if position > reader.progress.committed:
@@ -123,26 +165,22 @@ class GroupOffsets:
         return were_reset
 
     async def _commit_known(self, broker: str, topic: str, rows: _Rows) -> list[QueueReader]:
-        """Commit what was done in those queues that the topic still has; it lacks some, and the broker refused all.
+        """Commit what was done in those queues that the topic still has; it lacks some, and the broker refused all."""
+        were_reset: list[QueueReader] = []
+        sent_count = 0
 
-        A topic that was made again with fewer queues lacks the last ones: halving finds the first of them in few calls.
-        """
-        were_reset = []
-        # The first queue that the topic lacks is among so many rows.
-        among_count = len(rows)
-        while among_count > 1:
-            count = among_count // 2
-            try:
-                were_reset += await self._send(broker, topic, rows[:count])
-            except RequestFailed as failure:
-                if failure.reason is not Reason.UNKNOWN_QUEUE:
-                    _refuse(rows, failure)
-                    return were_reset
-                among_count = count
-            else:
-                rows, among_count = rows[count:], among_count - count
-        for reader, _ in rows:
-            reader.progress.is_refused = True
+        async def send(part: _Rows) -> None:
+            nonlocal sent_count
+            were_reset.extend(await self._send(broker, topic, part))
+            sent_count += len(part)
+
+        try:
+            missing = await _send_known(rows, send)
+        except RequestFailed as failure:
+            _refuse(rows[sent_count:], failure)
+        else:
+            for reader, _ in missing:
+                reader.progress.is_refused = True
         return were_reset
 
     async def _send(self, broker: str, topic: str, rows: _Rows) -> list[QueueReader]:
@@ -168,6 +206,33 @@ class GroupOffsets:
             else:
                 reader.progress.committed = position
         return were_reset
+
+
+async def _send_known(rows: Sequence[_Row], send: Callable[[Sequence[_Row]], Awaitable[None]]) -> Sequence[_Row]:
+    """Send the rows of those queues that a topic has; return the rows of the others, for which it refused all.
+
+    A topic that was made again with fewer queues lacks the last ones: halving finds the first of them in few calls.
+
+    Args:
+        rows: one for each queue, whose ids ascend.
+        send: sends rows by one request.
+
+    Raises:
+        RequestFailed: one request failed for another reason; the ones before it did not.
+    """
+    # The first queue that the topic lacks is among so many rows.
+    among_count = len(rows)
+    while among_count > 1:
+        count = among_count // 2
+        try:
+            await send(rows[:count])
+        except RequestFailed as failure:
+            if failure.reason is not Reason.UNKNOWN_QUEUE:
+                raise
+            among_count = count
+        else:
+            rows, among_count = rows[count:], among_count - count
+    return rows
 
 
 def _refuse(rows: _Rows, failure: RequestFailed) -> None:

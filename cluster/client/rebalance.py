@@ -253,7 +253,11 @@ class Rebalancer:
                 continue
             self._warnings.succeeded((broker, topic))
             for queue in together:
-                begin = beginnings[queue.queue_id]
+                begin = beginnings.get(queue.queue_id)
+                if begin is None:
+                    # The topic was made again with fewer queues, and the route is older.
+                    self._want_soon()
+                    continue
                 reader = QueueReader(
                     queue,
                     tags[queue],
