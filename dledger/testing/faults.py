@@ -52,13 +52,17 @@ class Fault(StrEnum):
     FOREIGN_DIRECTORY = "foreign_directory"
 
 
+# To be copied, for an enum takes long to walk through.
+_NONE = dict.fromkeys(Fault, 0)
+
+
 class FaultCounts:
     """How often each fault took effect in one run."""
 
     __slots__ = ("_counts",)
 
     def __init__(self) -> None:
-        self._counts = dict.fromkeys(Fault, 0)
+        self._counts = _NONE.copy()
 
     def add(self, fault: Fault, count: int = 1) -> None:
         """Note that `fault` took effect `count` times more."""

@@ -5,7 +5,9 @@ touched it; of the names that no directory sync has covered, any. That is too mu
 (docs/testing.md lists them). Method: ALICE (Pillai et al., OSDI 2014), CrashMonkey (Mohan et al., OSDI 2018).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from random import Random
 
 from dledger.testing.faults import FaultCounts
@@ -19,10 +21,17 @@ TORN_IN_A_SECTOR = "torn inside a sector"
 
 @dataclass(frozen=True)
 class Image:
-    """One possible disk; `label` says which class of which operations it is."""
+    """One possible disk; `label` says which class of which operations it is.
+
+    The disk is built when it is first asked for: most tests look at a sample of the images only.
+    """
 
     label: str
-    disk: SimDisk
+    build: Callable[[], SimDisk]
+
+    @cached_property
+    def disk(self):
+        return self.build()
 
 
 class Settled:
@@ -180,21 +189,28 @@ def crash_images(disk, *, is_every_byte=False):
     """Yield the different disks that a power cut may leave of `disk`, which stays as it is."""
     for label, without in _without_new_directories(disk):
         for image in crash_images(without, is_every_byte=is_every_byte):
-            yield Image(f"{image.label}, {label}", image.disk)
+            yield Image(f"{image.label}, {label}", image.build)
     if disk.moves:
         before = SimDisk(Random(0), FaultCounts())
         before.directories, before.spares, before.moves = dict(disk.directories), disk.spares, list(disk.moves)
         before.undo_moves()
         for image in crash_images(before, is_every_byte=is_every_byte):
-            yield Image(f"{image.label}, directories not renamed", image.disk)
+            yield Image(f"{image.label}, directories not renamed", image.build)
     seen = set()
+    durable = {id(inode): bytes(inode.durable) for inode in reachable(disk)}
+    settled = [(label, durable | lost) for label, lost in write_classes(disk, is_every_byte=is_every_byte)]
+    spares = dict(disk.spares)
     for name_label, names in name_classes(disk):
-        for write_label, contents in write_classes(disk, is_every_byte=is_every_byte):
-            label = f"{write_label}, {name_label}"
-            image, key = _build(disk, names, contents)
+        bound = [(path, name, *file) for path, files in names.items() for name, file in files.items()]
+        # Names in an order of their own, so that images compare by their contents in that order.
+        order = sorted(range(len(bound)), key=lambda at, bound=bound: bound[at][:2])
+        places = hash(tuple(bound[at][:2] for at in order))
+        for write_label, contents in settled:
+            found = [b"" if is_empty else contents[id(inode)] for _, _, inode, is_empty in bound]
+            key = hash((places, tuple([found[at] for at in order])))
             if key not in seen:
                 seen.add(key)
-                yield Image(label, image)
+                yield Image(f"{write_label}, {name_label}", partial(_build, list(names), bound, found, spares))
 
 
 def _without_new_directories(disk):
@@ -211,19 +227,17 @@ def _without_new_directories(disk):
         yield label, without
 
 
-def _build(disk, names, contents):
+def _build(paths, bound, contents, spares):
     image = SimDisk(Random(0), FaultCounts())
-    copies, key = {}, []
-    for path, bound in names.items():
-        directory = image.directories[path] = Directory()
-        for name, (inode, is_empty) in bound.items():
-            content = b"" if is_empty else contents.get(id(inode), bytes(inode.durable))
-            if id(inode) not in copies:
-                copies[id(inode)] = _inode(content)
-            directory.durable[name] = directory.cached[name] = copies[id(inode)]
-            key.append((path, name, content))
-    image.spares = dict(disk.spares)
-    return image, hash(tuple(sorted(key)))
+    image.directories = {path: Directory() for path in paths}
+    copies = {}
+    for (path, name, inode, _), content in zip(bound, contents, strict=True):
+        if id(inode) not in copies:
+            copies[id(inode)] = _inode(content)
+        directory = image.directories[path]
+        directory.durable[name] = directory.cached[name] = copies[id(inode)]
+    image.spares = dict(spares)
+    return image
 
 
 def _inode(content):
@@ -256,4 +270,4 @@ def killed(disk):
         )
     image.spares = dict(disk.spares)
     image.made, image.moves = dict(disk.made), list(disk.moves)
-    return Image("process killed", image)
+    return Image("process killed", lambda: image)
