@@ -15,7 +15,7 @@ the entry store (bytes) on the other. Its own decisions are three:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import groupby
 from operator import attrgetter
 
@@ -239,8 +239,7 @@ class Driver:
             case Commit():
                 self._observer.on_commit(effect.commit_index)
             case SaveHardState():
-                state = HardState(effect.term, effect.voted_for, effect.is_founding, effect.incarnation)
-                self._hard_state.save(state)
+                self._hard_state.save(HardState(*astuple(effect)))
             case TruncateFrom():
                 self._last_read = None
                 self._store.truncate(effect.first_index)

@@ -5,10 +5,10 @@
 
 with a checksum (see `dledger.properties`).
 
-An empty `voteLeader` means that no vote was given in this term. `founding=true` and `incarnation=N` say what the node
-knows of its own past (`dledger.types.HardState`); Java nodes ignore them. No file at all means a node that never took
-part, or whose disk was wiped. A file that cannot be read is different: it may have held a vote, and whoever votes twice
-in one term can elect two leaders, so the node refuses to start.
+An empty `voteLeader` means that no vote was given in this term. `founding=true`, `incarnation=N` and
+`foundingGroup=HEX` say what the node knows of its own past (`dledger.types.HardState`); Java nodes ignore them. No
+file at all means a node that never took part, or whose disk was wiped. A file that cannot be read is different: it
+may have held a vote, and whoever votes twice in one term can elect two leaders, so the node refuses to start.
 
 Source: Raft figure 2 (persistent state); DLedger `MemberState` (which syncs nothing and swallows read errors).
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from dledger.properties import format_checked, parse_checked, what_is_wrong
-from dledger.types import TERM_MAX, HardState
+from dledger.types import GROUP_ID_END, NO_GROUP, TERM_MAX, HardState
 from store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _TERM_KEY = "currTerm"
 _VOTE_KEY = "voteLeader"
 _FOUNDING_KEY = "founding"
 _INCARNATION_KEY = "incarnation"
+_FOUNDING_GROUP_KEY = "foundingGroup"
 # DLedger deletes `currterm` before it renames `currterm.tmp`, and keeps the content before in `currterm.bak`.
 _JAVA_LEFTOVERS = (".tmp", ".bak")
 
@@ -91,6 +92,7 @@ class HardStateFile:
             properties = parse_checked(content)
             term = int(properties[_TERM_KEY])
             incarnation = int(properties.get(_INCARNATION_KEY, "0"))
+            founding_group_id = int(properties.get(_FOUNDING_GROUP_KEY, "0"), 16)
         except (ValueError, KeyError) as error:
             raise HardStateUnreadable(
                 self._path, f"lines {_TERM_KEY}=... and {_VOTE_KEY}=...", what_is_wrong(error)
@@ -98,7 +100,9 @@ class HardStateFile:
         if not 0 <= term <= TERM_MAX:
             raise HardStateUnreadable(self._path, f"a term from 0 to {TERM_MAX}", str(term))
         is_founding = properties.get(_FOUNDING_KEY) == "true"
-        return HardState(term, properties.get(_VOTE_KEY) or None, is_founding, incarnation)
+        if not 0 <= founding_group_id < GROUP_ID_END:
+            raise HardStateUnreadable(self._path, "a group id below 2^63", f"{founding_group_id:#x}")
+        return HardState(term, properties.get(_VOTE_KEY) or None, is_founding, incarnation, founding_group_id)
 
     def save(self, state: HardState) -> None:
         """Make `state` durable before returning; it works on a full disk, too.
@@ -111,6 +115,8 @@ class HardStateFile:
             lines[_FOUNDING_KEY] = "true"
         if state.incarnation:
             lines[_INCARNATION_KEY] = str(state.incarnation)
+        if state.founding_group_id != NO_GROUP:
+            lines[_FOUNDING_GROUP_KEY] = f"{state.founding_group_id:016x}"
         self._files.replace(self._path, format_checked(lines))
 
     def _load_absent(self) -> HardState:

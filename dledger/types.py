@@ -86,12 +86,15 @@ class HardState:
         incarnation: 0 for a node that has kept its disk since the group was founded; else the random number that it
             drew when it began with nothing and met a group that had begun before, or when it cut a damaged tail. Its
             voice counts when the committed membership names this incarnation.
+        founding_group_id: the id of the group that this node gave its vote to found. While the node is founding, each
+            vote replaces it; once it has met the leader of that founding, the id is that of its group. 0: none.
     """
 
     term: int = 0
     voted_for: str | None = None
     is_founding: bool = False
     incarnation: int = 0
+    founding_group_id: int = NO_GROUP
 
 
 @dataclass(frozen=True, slots=True)

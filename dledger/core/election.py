@@ -35,6 +35,7 @@ def start_pre_vote(state: State) -> None:
 def start_vote(state: State, *, is_asked_to_stand: bool = False) -> None:
     """Raise the term, vote for ourselves and ask for the others' votes."""
     transitions.ask_votes(state, is_asked_to_stand=is_asked_to_stand)
+    pasts.name_group(state)
     _ask(state, request_term=state.term)
 
 
@@ -56,7 +57,7 @@ def _ask(state: State, *, request_term: int) -> None:
                 is_transfer=candidate.is_asked_to_stand,
                 voter_incarnation=state.incarnations[voter],
                 life=state.life,
-                group_id=state.group_id,
+                group_id=state.named_group_id,
             )
             state.send(voter, request)
     if state.self_id in state.voters:
@@ -133,6 +134,7 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
     )
     if is_granted:
         transitions.vote_for(state, sender)
+        pasts.promise_group(state, request.group_id)
     _answer(state, sender, request, term=state.term, is_granted=is_granted)
 
 

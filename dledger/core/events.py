@@ -12,7 +12,7 @@ from typing import Any
 
 from dledger.core.messages import Message, Push, SnapshotChunk
 from dledger.errors import ResponseCode
-from dledger.types import MembershipEntry, Role, SnapshotInfo
+from dledger.types import NO_GROUP, MembershipEntry, Role, SnapshotInfo
 
 # ---------------------------------------------------------------------------------------------------- events in
 
@@ -173,6 +173,7 @@ class SaveHardState:
     voted_for: str | None
     is_founding: bool = False
     incarnation: int = 0
+    founding_group_id: int = NO_GROUP
 
 
 @dataclass(frozen=True, slots=True)

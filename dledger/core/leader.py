@@ -27,23 +27,30 @@ def take_office(state: State, *, is_founding: bool) -> None:
     `is_founding`: the group begins with this election; voters that have no past yet are told (ADR 7).
     """
     take_lead(state, frozenset(state.voters) if is_founding else frozenset())
-    state.is_founding = False
     changes.refresh_followers(state)
     if state.group_id == NO_GROUP:
         _found(state)
     else:
         _append(state, None, 1)
+    if state.is_founding and not is_founding:
+        # It has no past, and a majority that has one elected it: the others have promised no id together with it.
+        state.founding_group_id = NO_GROUP
+    state.is_founding = False
     replication.broadcast_heartbeat(state)
     for peer in state.leader.progress:
         replication.push(state, peer)
 
 
 def _found(state: State) -> None:
-    """Draw the id of the group, and begin the term with the membership that says it, in place of a no-op.
+    """Begin the term with the membership that says the id of the group, in place of a no-op.
 
-    The group is new, or comes from a program that knew no ids. Who is elected before this is committed draws another.
+    The group is new: the voters were asked with this id, and know it. Or it comes from a program that knew no ids: then
+    the id is drawn here, and who is elected before this is committed draws another.
     """
-    founded = replace(state.memberships[-1].membership, group_id=state.draw(1, GROUP_ID_END))
+    group_id = state.named_group_id
+    if group_id == NO_GROUP:
+        group_id = state.draw(1, GROUP_ID_END)
+    founded = replace(state.memberships[-1].membership, group_id=group_id)
     entry = MembershipEntry(state.log.last_index + 1, founded)
     membership.add(state, [entry])
     state.emit(AppendMembership(entry, state.term))

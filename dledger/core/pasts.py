@@ -19,7 +19,7 @@ from dledger.core.messages import VoteRequest
 from dledger.core.progress import Progress
 from dledger.core.roles import Candidate
 from dledger.core.state import State
-from dledger.types import INCARNATION_END, NO_INDEX
+from dledger.types import GROUP_ID_END, INCARNATION_END, NO_GROUP, NO_INDEX
 
 
 class Past(Enum):
@@ -38,7 +38,7 @@ class May:
     Attributes:
         stands: ask for votes.
         elects: its vote, if it gives one, makes a majority.
-        founds: its vote counts where all voters vote alike for a node with nothing to lose.
+        founds: its vote counts where all voters vote alike for a node without a past.
         commits: what it acknowledges counts.
     """
 
@@ -50,7 +50,8 @@ class May:
 
 MAY: Final = {
     Past.FOUNDING: May(stands=True, elects=False, founds=True, commits=False),
-    Past.NAMED: May(stands=True, elects=True, founds=True, commits=True),
+    # It founds itself, with those without a past: one of them might have promised another id of the group.
+    Past.NAMED: May(stands=True, elects=True, founds=False, commits=True),
     # It takes entries like a learner, and gives no vote: a candidate asks for that of the name which the group knows.
     Past.UNNAMED: May(stands=False, elects=False, founds=False, commits=False),
     # It may give a vote: whether it has one is for the candidate to know, whose membership may be newer.
@@ -107,9 +108,35 @@ def is_founded_by(state: State, candidate: Candidate) -> bool:
     """Say whether all voters have voted for this node, which has nothing to lose: so a group begins.
 
     Voters without a past may have lost what they promised. So a group in which disks were wiped is never begun a second
-    time without those that still hold its log.
+    time without those that still hold its log. Where a voter has a past, a candidate without one leaves the founding to
+    it: so whoever is a member by a founding knows the one id that all voters promised (`promise_group`).
     """
-    return len(candidate.votes) == len(state.voters) and state.log.holds_only_no_ops
+    is_pure = not state.is_founding or len(candidate.founding_votes) == len(state.voters)
+    return len(candidate.votes) == len(state.voters) and is_pure and state.log.holds_only_no_ops
+
+
+def name_group(state: State) -> None:
+    """As a candidate that may found the group, have an id for it: the one that was promised last, or a new one."""
+    if state.is_founding and state.named_group_id == NO_GROUP:
+        state.founding_group_id = state.draw(1, GROUP_ID_END)
+
+
+def promise_group(state: State, group_id: int) -> None:
+    """With a vote of this node, promise the id of the group that is to be founded; a node with a past has its own."""
+    if state.is_founding:
+        state.founding_group_id = group_id
+
+
+def believed_group_id(state: State) -> int:
+    """Return the only group of which leaders and candidates are believed; 0: this node knows of none yet.
+
+    It is the one that is known to be committed, or the one of the founding that this node took part in. All voters gave
+    their votes for that founding with this id, and saved it: who knows it refuses every founding of another group,
+    which would need its vote, too; and elections by a majority need the votes of nodes that know it.
+    """
+    if state.settled_group_id != NO_GROUP or state.is_founding:
+        return state.settled_group_id
+    return state.founding_group_id
 
 
 # ------------------------------------------------------------------------------------------------ the leader's side
@@ -166,3 +193,4 @@ def meet_leader(state: State, leader_id: str, *, is_founding: bool) -> None:
         state.is_founding = False
         if not (is_founding and state.voted_for == leader_id):
             state.incarnation = state.draw(1, INCARNATION_END)
+            state.founding_group_id = NO_GROUP

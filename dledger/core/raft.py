@@ -8,7 +8,7 @@ comes back. The rules live beside this file: `election` (who leads), `leader` an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from dledger.core import (
     catch_up,
@@ -124,6 +124,7 @@ class Raft(RaftStatus):
             last_asked_id=life,
             is_founding=hard_state.is_founding,
             incarnation=hard_state.incarnation,
+            founding_group_id=hard_state.founding_group_id,
             commit_index=log.begin_index - 1,
             commit_floor=commit_floor,
             written_index=log.last_index,
@@ -134,7 +135,7 @@ class Raft(RaftStatus):
             incoming=incoming,
         )
         membership.refresh(self.state)
-        self._saved = (hard_state.term, hard_state.voted_for, hard_state.is_founding, hard_state.incarnation)
+        self._saved = astuple(hard_state)
         self._shown = (self.state.role, self.state.term, self.state.leader_id)
 
     def step(self, event: Event) -> list[Effect]:
@@ -212,7 +213,7 @@ class Raft(RaftStatus):
     def _finish(self) -> list[Effect]:
         """Put the hard state in front of all that depends on it, and show a changed role behind."""
         state = self.state
-        hard_state = (state.term, state.voted_for, state.is_founding, state.incarnation)
+        hard_state = (state.term, state.voted_for, state.is_founding, state.incarnation, state.founding_group_id)
         if hard_state != self._saved:
             self._saved = hard_state
             state.effects.insert(0, SaveHardState(*hard_state))

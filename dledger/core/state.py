@@ -45,7 +45,7 @@ class State:
         memberships, voters, incarnations: see `core.membership`, which keeps them.
         group_id: of the membership in force; what we send carries it.
         settled_group_id: of the membership that is known to be committed: nothing of another group is believed.
-        term, voted_for, is_founding, incarnation: the hard state (`dledger.types.HardState`).
+        term, voted_for, is_founding, incarnation, founding_group_id: the hard state (`dledger.types.HardState`).
         role, leader_id: what this node is in its term, and the leader of it, if known.
         office: what it remembers in its role. These three, `term` and `voted_for` are written by `core.transitions`
             alone.
@@ -81,6 +81,7 @@ class State:
     last_asked_id: int
     is_founding: bool = False
     incarnation: int = 0
+    founding_group_id: int = NO_GROUP
     voters: tuple[str, ...] = ()
     incarnations: dict[str, int] = field(default_factory=dict)
     role: Role = Role.FOLLOWER
@@ -133,6 +134,11 @@ class State:
     def quorum(self) -> int:
         """How many voters make a majority."""
         return quorum_of(len(self.voters))
+
+    @property
+    def named_group_id(self) -> int:
+        """The group that this node names as a candidate: of its log, or of the founding that it promised last."""
+        return self.group_id if self.group_id != NO_GROUP else self.founding_group_id
 
     @property
     def kept_index(self) -> int:

@@ -23,8 +23,9 @@ def fault_of(state: State, sender: str, message: Message) -> Distrust | None:
 
     - A term that is out of bounds, or too far above ours, is the work of no election. Saved, it could never be taken
       back, and in the end no higher one could be sent: the group would have no leader ever again.
-    - Who leads or wants to must name the group that our log names, once that is committed. It need not be a member as
-      far as we know: its membership may be newer (dissertation §4.1); the id proves it, for no stranger is told it.
+    - Who leads or wants to must name the group that our log names, once that is committed; before, that of the founding
+      in which this node took part. It need not be a member as far as we know: its membership may be newer (dissertation
+      §4.1); the id proves it, for no stranger is told it.
     - While we know of no group, any member may speak to us, and whoever names the group that an entry of ours names,
       which we do not know to be committed; others only if we hold nothing, or have no voice: a node that is new or was
       wiped may not know who joined meanwhile.
@@ -53,7 +54,7 @@ def _is_too_far(state: State, reset: ResetLog) -> bool:
 
 
 def _fault_of_group(state: State, sender: str, message: Grouped) -> Distrust | None:
-    known = state.settled_group_id
+    known = pasts.believed_group_id(state)
     if known == NO_GROUP:
         # Whoever names the group that our log names is of it, committed or not: no stranger is told the id.
         is_proven = message.group_id != NO_GROUP and message.group_id == state.group_id

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dledger.core import pasts
 from dledger.core.quorum import quorum_of
 from dledger.testing.faults import Fault, Violation
 from dledger.testing.sim_disk import SECTOR_SIZE_BYTES
@@ -51,6 +52,8 @@ class Damage:
         self._memberships: dict[str, Membership] = {}
         # What each node knows to be committed.
         self._settled: dict[str, Membership] = {}
+        # The group of which each node believes leaders and candidates.
+        self._believed: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
         self._former_incarnations: dict[str, int] = {}
         self._absent: set[str] = set()
@@ -87,8 +90,7 @@ class Damage:
 
     def is_group_known(self) -> bool:
         """Say whether every founder keeps the id of its group: before, it believes whoever its settings name."""
-        settled = [self._settled.get(node_id) for node_id in self._founders]
-        return all(membership is not None and membership.group_id != NO_GROUP for membership in settled)
+        return all(self._believed.get(node_id, NO_GROUP) != NO_GROUP for node_id in self._founders)
 
     def give_back(self, node_id: str) -> None:
         """Note that a node that was taken away is there again, with all that it had."""
@@ -99,6 +101,7 @@ class Damage:
         state = raft.state
         self._memberships[node_id] = state.memberships[-1].membership
         self._settled[node_id] = state.memberships[0].membership
+        self._believed[node_id] = pasts.believed_group_id(state)
         if state.is_founding:
             self._incarnations.pop(node_id, None)
             return []
@@ -158,6 +161,7 @@ class Damage:
         """Note that a node lost something that it promised: it must not count until it is readmitted."""
         self._voiceless.add(node_id)
         self._settled.pop(node_id, None)
+        self._believed.pop(node_id, None)
         former = self._incarnations.pop(node_id, None)
         if former is not None:
             self._former_incarnations[node_id] = former

@@ -95,6 +95,9 @@ def make_nameless(files: SimFiles, node_id: str) -> None:
     directory = node_directory(node_id)
     files.remove(f"{directory}/{FILE_NAME}")
     files.sync_directory(directory)
+    hard_state = HardStateFile.open(files, directory)
+    if hard_state.exists:
+        hard_state.save(replace(hard_state.load(), founding_group_id=NO_GROUP))
     file = MembershipFile.open(files, directory)
     entries = file.load()
     assert entries is not None, node_id

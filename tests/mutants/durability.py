@@ -1,6 +1,7 @@
 """Planted bugs of what must be durable before anybody hears of it: entries, votes, terms, names of files."""
 
 import sys
+from dataclasses import replace
 
 import dledger.core.follower
 import dledger.driver
@@ -63,7 +64,7 @@ def term_is_forgotten_at_the_start(patch):
 
     def load(self):
         state = original(self)
-        return HardState(0, None, state.is_founding, state.incarnation)
+        return replace(state, term=0, voted_for=None)
 
     patch.setattr(HardStateFile, "load", load)
 

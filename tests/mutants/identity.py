@@ -12,15 +12,18 @@ import dledger.core.trust
 from dledger.core.events import Distrust
 from dledger.core.messages import Heartbeat, ReadIndexResponse
 from dledger.core.raft import Raft
+from dledger.hard_state import HardStateFile
 from dledger.identity import IdentityFile
 from dledger.peer_connection import PeerConnection
 from dledger.peer_frames import _parse
 from dledger.peer_transport import PeerTransport
+from dledger.types import NO_GROUP
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_damaged_frames, with_strange_directories
 
 TRUST = "tests/unit/core/test_trust.py::"
 CHECKPOINT = "tests/unit/storage/test_checkpoint.py::"
+FOUNDING = "tests/unit/core/test_founding_groups.py::"
 FLOOR = "tests/unit/core/test_commit_floor.py::"
 
 
@@ -119,6 +122,37 @@ def late_answer_of_an_earlier_life_is_believed(patch):
         return incarnation != 0
 
     patch.setattr(dledger.core.pasts, "recognise", recognise)
+
+
+def only_what_is_committed_says_the_group(patch):
+    patch.setattr(dledger.core.pasts, "believed_group_id", lambda state: state.settled_group_id)
+
+
+def promised_group_is_not_saved(patch):
+    original = HardStateFile.save
+    patch.setattr(HardStateFile, "save", lambda self, state: original(self, replace(state, founding_group_id=NO_GROUP)))
+
+
+def votes_promise_no_group(patch):
+    patch.setattr(dledger.core.pasts, "promise_group", lambda state, group_id: None)
+
+
+def node_without_a_past_founds_with_one_that_has_one(patch):
+    def is_founded_by(state, candidate):
+        return len(candidate.votes) == len(state.voters) and state.log.holds_only_no_ops
+
+    patch.setattr(dledger.core.pasts, "is_founded_by", is_founded_by)
+
+
+def wiped_node_keeps_what_it_promised(patch):
+    original = dledger.core.pasts.meet_leader
+
+    def meet_leader(state, leader_id, *, is_founding):
+        promised = state.founding_group_id
+        original(state, leader_id, is_founding=is_founding)
+        state.founding_group_id = promised
+
+    patch.setattr(dledger.core.pasts, "meet_leader", meet_leader)
 
 
 def each_leader_draws_a_group(patch):
@@ -264,6 +298,31 @@ MUTANTS = (
         messages_of_other_groups_are_believed,
         "a foreign directory erases nothing",
         Tests(TRUST + "test_nothing_of_another_group_is_believed_whoever_sends_it"),
+    ),
+    Mutant(
+        only_what_is_committed_says_the_group,
+        "a foreign directory erases nothing",
+        Scenario("foreign-directory-before-the-first-commit"),
+    ),
+    Mutant(
+        promised_group_is_not_saved,
+        "a foreign directory erases nothing",
+        Scenario("foreign-directory-before-the-first-commit"),
+    ),
+    Mutant(
+        votes_promise_no_group,
+        "a foreign directory erases nothing",
+        Tests(FOUNDING + "test_member_of_a_founding_believes_no_other_group_though_nothing_is_committed"),
+    ),
+    Mutant(
+        node_without_a_past_founds_with_one_that_has_one,
+        "a group keeps its id",
+        Tests("tests/unit/core/test_pasts.py::test_a_vote_helps_to_found_a_group_if_the_past_of_its_voter_allows_it"),
+    ),
+    Mutant(
+        wiped_node_keeps_what_it_promised,
+        "a wiped node comes back",
+        Tests(FOUNDING + "test_wiped_node_that_voted_for_a_stranger_follows_the_leader_of_its_group"),
     ),
     Mutant(
         reset_may_bring_another_group,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 
@@ -122,7 +122,7 @@ class Node:
             case Send():
                 self.outbox.append((effect.peer, self.filled(effect.message)))
             case SaveHardState():
-                self.saved = HardState(effect.term, effect.voted_for, effect.is_founding, effect.incarnation)
+                self.saved = HardState(*astuple(effect))
             case SaveMemberships():
                 self.memberships |= {entry.index: entry for entry in effect.memberships}
             case TruncateFrom():

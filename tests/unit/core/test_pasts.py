@@ -59,6 +59,14 @@ def test_a_vote_helps_to_found_a_group_if_the_past_of_its_voter_allows_it(past, 
     assert MAY[past].founds == (cluster["b"].raft.role is Role.LEADER)
 
 
+def test_a_node_with_a_past_and_nothing_in_its_log_founds_the_group_with_those_without_one(group):
+    cluster = group_around(Past.NAMED, group, [])
+    for seed, node_id in enumerate("bc"):
+        cluster.nodes[node_id] = Node(node_id, ABC, [], HardState(is_founding=True), seed)
+
+    assert cluster.campaign("a").raft.role is Role.LEADER
+
+
 @pytest.mark.parametrize("past", Past)
 def test_an_acknowledgement_counts_if_the_past_of_its_sender_allows_it(past, group):
     cluster = group_around(past, group, [1, 1])

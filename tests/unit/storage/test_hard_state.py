@@ -30,7 +30,15 @@ def test_nothing_saved_is_term_zero_without_a_vote(state_file):
     assert state_file.load() == HardState(0, None)
 
 
-@pytest.mark.parametrize("state", [HardState(7, "n1"), HardState(1 << 60, "n-2.example"), HardState(3, None)])
+@pytest.mark.parametrize(
+    "state",
+    [
+        HardState(7, "n1"),
+        HardState(1 << 60, "n-2.example"),
+        HardState(3, None),
+        HardState(1, "n1", False, 5, (1 << 63) - 1),
+    ],
+)
 def test_saved_state_comes_back(tmp_path, state_file, state):
     state_file.save(HardState(1, "n0"))
 
