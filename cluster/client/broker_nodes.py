@@ -7,6 +7,7 @@ does; one that cannot be reached is followed by the next one of its broker.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -50,10 +51,12 @@ Method = Callable[["BrokerServiceAsyncStub"], grpc.aio.UnaryUnaryMultiCallable[A
 
 
 class _Broker:
-    __slots__ = ("addresses", "leader", "term")
+    __slots__ = ("addresses", "is_silent", "leader", "term")
 
     def __init__(self) -> None:
         self.addresses: tuple[str, ...] = ()
+        # No node of it took a connection in the last call.
+        self.is_silent = False
         self.leader = ""
         self.term = -1
 
@@ -143,7 +146,15 @@ class BrokerNodes:
             except TimeoutError:
                 raise RequestFailed(Reason.NOT_REACHED, f"{address} takes no connection") from None
 
-    async def call(self, name: str, method: Method[ResponseT], request: Any, timeout_s: float) -> ResponseT:
+    async def call(
+        self,
+        name: str,
+        method: Method[ResponseT],
+        request: Any,
+        timeout_s: float,
+        *,
+        silent_timeout_s: float = math.inf,
+    ) -> ResponseT:
         """Ask the leader of a broker, again and elsewhere until it answers or time is up.
 
         Args:
@@ -151,25 +162,33 @@ class BrokerNodes:
             method: which method of the stub.
             request: one that may be done twice.
             timeout_s: for all of it.
+            silent_timeout_s: a lower limit, for a broker that took no connection in the call before.
 
         Raises:
             RequestFailed: what the leader answers, or why there was no answer.
         """
-        deadline = time.monotonic() + timeout_s
+        broker = self._brokers.get(name, _Broker())
+        deadline = time.monotonic() + (min(timeout_s, silent_timeout_s) if broker.is_silent else timeout_s)
         backoff, hops = Backoff(), 0
         while True:
             address = self.leader(name)
             try:
                 await self.reach(address, min(_REACH_TIMEOUT_S, deadline - time.monotonic()))
-                return await self.call_node(address, method, request, min(CALL_TIMEOUT_S, deadline - time.monotonic()))
+                limit_s = min(CALL_TIMEOUT_S, deadline - time.monotonic())
+                response = await self.call_node(address, method, request, limit_s)
             except RequestFailed as failure:
                 is_named = self.judge(name, address, failure)
                 if not failure.is_worth_repeating:
+                    broker.is_silent = False
                     raise
                 hops += 1
                 pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s()
                 if time.monotonic() + pause_s >= deadline:
+                    broker.is_silent = failure.reason is Reason.NOT_REACHED
                     raise
+            else:
+                broker.is_silent = False
+                return response
             await asyncio.sleep(pause_s)
 
     async def call_node(self, address: str, method: Method[ResponseT], request: Any, timeout_s: float) -> ResponseT:

@@ -1,7 +1,11 @@
-"""The offsets of a group at its brokers: fetched when a queue is taken over, committed as it is consumed."""
+"""The offsets of a group at its brokers: fetched when a queue is taken over, committed as it is consumed.
+
+Brokers are asked at the same time: one that does not answer delays no other.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -18,6 +22,9 @@ from cluster.v1 import broker_pb2 as pb
 logger = logging.getLogger(__name__)
 
 _TIMEOUT_S = 5.0
+# The limit for a broker that took no connection in the last call. Connecting continues between calls, and calls are
+# repeated every second.
+_SILENT_TIMEOUT_S = 0.5
 _QUEUES_PER_CALL = 4_096
 # Missing queues that a log line names.
 _NAMED_MAX = 10
@@ -70,7 +77,9 @@ class GroupOffsets:
         found: dict[int, Beginning] = {}
         if self._is_kept:
             request = pb.FetchOffsetRequest(group=self._group, topic=topic, queue_ids=queue_ids)
-            response = await self._nodes.call(broker, lambda stub: stub.FetchOffset, request, _TIMEOUT_S)
+            response = await self._nodes.call(
+                broker, lambda stub: stub.FetchOffset, request, _TIMEOUT_S, silent_timeout_s=_SILENT_TIMEOUT_S
+            )
             counts = list(response.reset_counts) or [0] * len(response.queue_ids)
             rows = zip(response.queue_ids, response.offsets, counts, strict=True)
             found = {queue_id: Beginning(offset, count) for queue_id, offset, count in rows}
@@ -90,8 +99,7 @@ class GroupOffsets:
         found: dict[int, int] = {}
 
         async def ask(ids: Sequence[int]) -> None:
-            request = pb.OffsetsRequest(topic=topic, queue_ids=ids)
-            response = await self._nodes.call(broker, lambda stub: stub.Offsets, request, _TIMEOUT_S)
+            response = await self._offsets(broker, pb.OffsetsRequest(topic=topic, queue_ids=ids))
             found.update(zip(response.queue_ids, response.max_offsets, strict=True))
 
         await self._ask_known(broker, topic, queue_ids, ask)
@@ -125,11 +133,16 @@ class GroupOffsets:
         if isinstance(self._start, int):
             request.timestamp_ms = self._start
             request.boundary = pb.TIME_BOUNDARY_LOWER
-        response = await self._nodes.call(broker, lambda stub: stub.Offsets, request, _TIMEOUT_S)
+        response = await self._offsets(broker, request)
         offsets = {"first": response.min_offsets, "last": response.max_offsets}.get(
             str(self._start), response.offsets_by_time
         )
         return dict(zip(response.queue_ids, offsets, strict=True))
+
+    async def _offsets(self, broker: str, request: pb.OffsetsRequest) -> pb.OffsetsResponse:
+        return await self._nodes.call(
+            broker, lambda stub: stub.Offsets, request, _TIMEOUT_S, silent_timeout_s=_SILENT_TIMEOUT_S
+        )
 
     async def commit(self, readers: Iterable[QueueReader]) -> list[QueueReader]:
         """Commit what was done with since the last time; return the readers whose offset was reset meanwhile.
@@ -143,12 +156,17 @@ class GroupOffsets:
             position = reader.progress.position
             if position > reader.progress.committed:
                 by_topic[reader.queue.broker, reader.queue.topic].append((reader, position))
-        were_reset = []
+        by_broker: dict[str, list[tuple[str, _Rows]]] = defaultdict(list)
         for (broker, topic), rows in by_topic.items():
             rows.sort(key=lambda row: row[0].queue.queue_id)
             for begin in range(0, len(rows), _QUEUES_PER_CALL):
-                were_reset += await self._commit(broker, topic, rows[begin : begin + _QUEUES_PER_CALL])
-        return were_reset
+                by_broker[broker].append((topic, rows[begin : begin + _QUEUES_PER_CALL]))
+        found = await asyncio.gather(*(self._commit_all(broker, parts) for broker, parts in by_broker.items()))
+        return [reader for were_reset in found for reader in were_reset]
+
+    async def _commit_all(self, broker: str, parts: Iterable[tuple[str, _Rows]]) -> list[QueueReader]:
+        """Commit what was done in queues of one broker, by topic; return the readers whose offset was reset."""
+        return [reader for topic, rows in parts for reader in await self._commit(broker, topic, rows)]
 
     async def _commit(self, broker: str, topic: str, rows: _Rows) -> list[QueueReader]:
         """Commit what was done in queues of one topic, whose ids ascend; return the readers whose offset was reset."""
@@ -196,7 +214,9 @@ class GroupOffsets:
             offsets=[position for _, position in rows],
             reset_counts=[reader.reset_count for reader, _ in rows],
         )
-        response = await self._nodes.call(broker, lambda stub: stub.CommitOffset, request, _TIMEOUT_S)
+        response = await self._nodes.call(
+            broker, lambda stub: stub.CommitOffset, request, _TIMEOUT_S, silent_timeout_s=_SILENT_TIMEOUT_S
+        )
         were_reset = []
         for (reader, position), outcome in zip(rows, response.outcomes, strict=True):
             reader.progress.is_refused = outcome == pb.COMMIT_OUTCOME_WAS_RESET
@@ -255,31 +275,41 @@ class QueueLocks:
 
         Queues of a broker that does not answer are left out.
         """
-        held: dict[BrokerQueue, float] = {}
-        for broker, mine in _in_requests(queues):
-            request = self._request(mine)
-            try:
-                response = await self._nodes.call(broker, lambda stub: stub.LockQueues, request, _TIMEOUT_S)
-            except RequestFailed as failure:
-                # The stay in the group at another broker may begin a moment later.
-                level = logging.INFO if failure.reason is Reason.NOT_IN_GROUP else logging.WARNING
-                line = f"queues_not_locked group={self._group} broker={broker}: {failure}"
-                self._warnings.failed((broker, level), line, level)
-                continue
-            self._warnings.succeeded((broker, logging.INFO))
-            self._warnings.succeeded((broker, logging.WARNING))
-            held.update(dict.fromkeys(mine, 0.0))
-            for each in response.locked:
-                held[BrokerQueue(broker, each.topic, each.queue_id)] = response.lock_ms / 1000
+        found = await asyncio.gather(*(self._lock(broker, mine) for broker, mine in _in_requests(queues)))
+        return {queue: held_s for held in found for queue, held_s in held.items()}
+
+    async def _lock(self, broker: str, queues: Sequence[BrokerQueue]) -> dict[BrokerQueue, float]:
+        """Ask one broker for locks by one request."""
+        request = self._request(queues)
+        try:
+            response = await self._nodes.call(
+                broker, lambda stub: stub.LockQueues, request, _TIMEOUT_S, silent_timeout_s=_SILENT_TIMEOUT_S
+            )
+        except RequestFailed as failure:
+            # The stay in the group at another broker may begin a moment later.
+            level = logging.INFO if failure.reason is Reason.NOT_IN_GROUP else logging.WARNING
+            line = f"queues_not_locked group={self._group} broker={broker}: {failure}"
+            self._warnings.failed((broker, level), line, level)
+            return {}
+        self._warnings.succeeded((broker, logging.INFO))
+        self._warnings.succeeded((broker, logging.WARNING))
+        held = dict.fromkeys(queues, 0.0)
+        for each in response.locked:
+            held[BrokerQueue(broker, each.topic, each.queue_id)] = response.lock_ms / 1000
         return held
 
     async def unlock(self, queues: Iterable[BrokerQueue]) -> None:
         """Give locks back; those that cannot be given back end by themselves."""
-        for broker, mine in _in_requests(queues):
-            try:
-                await self._nodes.call(broker, lambda stub: stub.UnlockQueues, self._request(mine), _TIMEOUT_S)
-            except RequestFailed as failure:
-                logger.warning("queues_not_unlocked group=%s broker=%s: %s", self._group, broker, failure)
+        await asyncio.gather(*(self._unlock(broker, mine) for broker, mine in _in_requests(queues)))
+
+    async def _unlock(self, broker: str, queues: Sequence[BrokerQueue]) -> None:
+        request = self._request(queues)
+        try:
+            await self._nodes.call(
+                broker, lambda stub: stub.UnlockQueues, request, _TIMEOUT_S, silent_timeout_s=_SILENT_TIMEOUT_S
+            )
+        except RequestFailed as failure:
+            logger.warning("queues_not_unlocked group=%s broker=%s: %s", self._group, broker, failure)
 
     def _request(self, queues: Iterable[BrokerQueue]) -> pb.LockQueuesRequest:
         ids = [pb.QueueId(topic=queue.topic, queue_id=queue.queue_id) for queue in queues]

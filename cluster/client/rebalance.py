@@ -232,6 +232,14 @@ class Rebalancer:
     async def _take_over(self, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:
         if any(len(member.client_ids) > 1 for member in self._members.values()):
             await asyncio.sleep(_HANDOVER_S)
+        by_broker: dict[str, list[BrokerQueue]] = defaultdict(list)
+        for queue in queues:
+            by_broker[queue.broker].append(queue)
+        # At the same time: a broker that does not answer must not delay the queues of the others.
+        await asyncio.gather(*(self._take_over_at(broker, mine, tags) for broker, mine in by_broker.items()))
+
+    async def _take_over_at(self, broker: str, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:
+        """Take over queues of one broker."""
         locked_until: dict[BrokerQueue, float] = {}
         if self._is_shared:
             leaving = {reader.queue for reader in self._leaving}
@@ -239,10 +247,10 @@ class Rebalancer:
             held = await self._lock([queue for queue in queues if queue not in leaving])
             locked_until = {queue: until for queue, until in held.items() if until}
             queues = self._free(queues, locked_until)
-        by_topic: dict[tuple[str, str], list[BrokerQueue]] = defaultdict(list)
+        by_topic: dict[str, list[BrokerQueue]] = defaultdict(list)
         for queue in queues:
-            by_topic[queue.broker, queue.topic].append(queue)
-        for (broker, topic), together in by_topic.items():
+            by_topic[queue.topic].append(queue)
+        for topic, together in by_topic.items():
             try:
                 beginnings = await self.offsets.beginnings(broker, topic, [queue.queue_id for queue in together])
             except RequestFailed as failure:

@@ -22,7 +22,7 @@ class Broker:
         self.calls = 0
         self._lost_at = lost_at
 
-    async def call(self, _broker: object, _method: object, request: Any, _limit_s: float) -> Any:
+    async def call(self, _broker: object, _method: object, request: Any, _limit_s: float, **_: float) -> Any:
         self.calls += 1
         if self.calls == self._lost_at:
             raise RequestFailed(Reason.ANSWER_LOST, "the connection broke")

@@ -65,7 +65,7 @@ def test_offsets_of_a_deleted_topic_are_reported_once_and_not_each_second(caplog
     """The topic is deleted, is refused ten times, comes back, and is deleted again."""
     is_deleted = True
 
-    async def call(*_arguments: object) -> pb.CommitOffsetResponse:
+    async def call(*_arguments: object, **_limits: float) -> pb.CommitOffsetResponse:
         if is_deleted:
             raise RequestFailed(Reason.UNKNOWN_TOPIC, "there is no topic 'orders'")
         return pb.CommitOffsetResponse(outcomes=[pb.COMMIT_OUTCOME_COMMITTED])
