@@ -91,10 +91,10 @@ def _tell_fatal_signals() -> None:
     """Have a signal that ends the process at once (SIGBUS, SIGSEGV) leave a traceback on standard error.
 
     Files are read through maps: where a disk cannot deliver a page, or a file was cut short, a read ends in SIGBUS.
+    docs/operations.md ("Fatal Python error: Bus error") says what to do then.
     """
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)
-        logger.info("fatal_signals_traced after_a_bus_error=%r", "see dmesg, then run `dledger verify` on the store")
 
 
 async def _run(serve: Serve) -> None:

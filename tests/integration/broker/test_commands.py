@@ -244,3 +244,4 @@ def test_a_new_user_sees_what_a_broker_does_and_where_it_listens(tmp_path):
         one.kill()
         one.communicate(timeout=30)
     assert (one.returncode, "stopping signal=SIGINT" in said) == (0, True)
+    assert "fatal" not in said.lower(), "nothing sounds like an error in a run without one"
