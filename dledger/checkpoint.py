@@ -8,7 +8,7 @@ with a checksum (see `dledger.properties`). Java's has the first two lines and n
 
 `endIndex` is a promise about the past: entries up to it were synced here, so one of them that is missing or bad was
 damaged, not lost in a crash. It also bounds the work of recovery. The promise is only ever too low, never too high:
-a truncation below it withdraws the file first. A checkpoint that is missing or unreadable promises nothing.
+before a truncation below it the file is lowered, or removed. A checkpoint that is missing or unreadable promises nothing.
 
 `committedIndex` is a promise of the group, and only where entries are acknowledged after a sync: else a power cut of a
 majority can take back what was committed. So only a checkpoint of ours that says `isFlushSync` forbids to cut entries
@@ -60,7 +60,7 @@ class CheckpointFile:
         is_flush_sync: what is acknowledged here is durable before.
     """
 
-    __slots__ = ("_directory", "_files", "_generation", "_is_flush_sync", "_lock", "_path", "_saved_end_index")
+    __slots__ = ("_directory", "_files", "_generation", "_is_flush_sync", "_lock", "_path", "_saved")
 
     def __init__(self, files: Files, directory: str, *, is_flush_sync: bool = False) -> None:
         self._is_flush_sync = is_flush_sync
@@ -69,7 +69,7 @@ class CheckpointFile:
         self._path = f"{directory}/{FILE_NAME}"
         self._lock = threading.Lock()
         self._generation = 0
-        self._saved_end_index = NO_INDEX
+        self._saved = Checkpoint()
 
     @property
     def path(self) -> str:
@@ -90,10 +90,10 @@ class CheckpointFile:
             committed_index = int(properties.get(_COMMITTED_KEY, NO_INDEX))
         except (ValueError, KeyError):
             return Checkpoint()
-        self._saved_end_index = end_index
         committed_index = min(committed_index, end_index)
         is_floor = is_checked(content or b"") and properties.get(_SYNC_KEY) == "true"
-        return Checkpoint(end_index, committed_index, committed_index if is_floor else NO_INDEX)
+        self._saved = Checkpoint(end_index, committed_index, committed_index if is_floor else NO_INDEX)
+        return self._saved
 
     def save(self, checkpoint: Checkpoint, generation: int) -> None:
         """Save `checkpoint`, unless one was withdrawn since `generation` was read.
@@ -102,27 +102,41 @@ class CheckpointFile:
             store.errors.DiskFull: harmless; the older checkpoint stands.
             store.errors.StorageFailed: the node must stop.
         """
-        lines = {_COMMITTED_KEY: str(checkpoint.committed_index), _END_KEY: str(checkpoint.end_index)}
-        if self._is_flush_sync:
-            lines[_SYNC_KEY] = "true"
         with self._lock:
             if generation == self._generation:
-                self._files.replace(self._path, format_checked(lines))
-                self._saved_end_index = checkpoint.end_index
+                self._replace(checkpoint.end_index, checkpoint.committed_index)
 
     def withdraw(self, first_index: int) -> None:
         """Take back, durably, what was promised of the entries from `first_index` on, because they are to be cut.
+
+        What forbids to cut entries before them stays: the node may crash before the next checkpoint.
 
         Raises:
             store.errors.StorageFailed: the node must stop, and must not cut.
         """
         with self._lock:
             self._generation += 1
+            saved = self._saved
+            if saved.end_index < first_index:
+                return
+            if saved.commit_floor != NO_INDEX and first_index > 0:
+                try:
+                    self._replace(first_index - 1, min(saved.commit_floor, first_index - 1))
+                except DiskFull:
+                    pass
+                else:
+                    return
             # Removing needs no room, so it also works on a full disk; the next save comes soon.
-            if self._saved_end_index >= first_index:
-                self._files.remove(self._path)
-                self._files.sync_directory(self._directory)
-                self._saved_end_index = NO_INDEX
+            self._files.remove(self._path)
+            self._files.sync_directory(self._directory)
+            self._saved = Checkpoint()
+
+    def _replace(self, end_index: int, committed_index: int) -> None:
+        lines = {_COMMITTED_KEY: str(committed_index), _END_KEY: str(end_index)}
+        if self._is_flush_sync:
+            lines[_SYNC_KEY] = "true"
+        self._files.replace(self._path, format_checked(lines))
+        self._saved = Checkpoint(end_index, committed_index, committed_index if self._is_flush_sync else NO_INDEX)
 
 
 class CheckpointTicket:

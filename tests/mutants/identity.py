@@ -9,6 +9,7 @@ import dledger.core.raft
 import dledger.core.reads
 import dledger.core.transitions
 import dledger.core.trust
+from dledger.checkpoint import CheckpointFile
 from dledger.core.events import Distrust
 from dledger.core.messages import Heartbeat, ReadIndexResponse
 from dledger.core.raft import Raft
@@ -17,7 +18,7 @@ from dledger.identity import IdentityFile
 from dledger.peer_connection import PeerConnection
 from dledger.peer_frames import _parse
 from dledger.peer_transport import PeerTransport
-from dledger.types import NO_GROUP
+from dledger.types import NO_GROUP, NO_INDEX
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_damaged_frames, with_strange_directories
 
@@ -175,6 +176,16 @@ def commit_index_is_forgotten_at_a_restart(patch):
     patch.setattr(dledger.core.raft.Raft, "__init__", init)
 
 
+def truncation_forgets_what_is_committed(patch):
+    original = CheckpointFile.withdraw
+
+    def withdraw(self, first_index):
+        self._saved = replace(self._saved, commit_floor=NO_INDEX)
+        original(self, first_index)
+
+    patch.setattr(CheckpointFile, "withdraw", withdraw)
+
+
 def what_an_earlier_life_committed_is_cut(patch):
     original = dledger.core.follower._take_entries
 
@@ -288,6 +299,11 @@ MUTANTS = (
         candidate_without_committed_entries_is_elected,
         "committed is for ever",
         Tests(FLOOR + "test_nobody_whose_log_ends_before_the_floor_gets_a_vote"),
+    ),
+    Mutant(
+        truncation_forgets_what_is_committed,
+        "committed is for ever",
+        Tests(CHECKPOINT + "test_withdrawal_keeps_what_forbids_to_cut"),
     ),
     Mutant(
         checkpoint_of_java_forbids_to_cut,

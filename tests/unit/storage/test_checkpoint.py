@@ -103,3 +103,46 @@ def test_checkpoint_says_how_entries_were_acknowledged(tmp_path, is_flush_sync, 
     CheckpointTicket(file, Checkpoint(149, 120)).save()
 
     assert CheckpointFile(OsFiles(), str(tmp_path)).load() == Checkpoint(149, 120, floor)
+
+
+def test_withdrawal_keeps_what_forbids_to_cut(tmp_path):
+    """Found by reading: a node that crashed within 3 s of a truncation had forgotten what was committed."""
+    file = CheckpointFile(OsFiles(), str(tmp_path), is_flush_sync=True)
+    CheckpointTicket(file, Checkpoint(10, 5)).save()
+    before = CheckpointTicket(file, Checkpoint(12, 6))
+
+    file.withdraw(8)
+    assert before.save()
+
+    assert CheckpointFile(OsFiles(), str(tmp_path)).load() == Checkpoint(7, 5, 5)
+    # Started again, and cut again.
+    later = CheckpointFile(OsFiles(), str(tmp_path), is_flush_sync=True)
+    later.load()
+    later.withdraw(7)
+    assert CheckpointFile(OsFiles(), str(tmp_path)).load() == Checkpoint(6, 5, 5)
+    # A reset drops everything.
+    later.withdraw(0)
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_withdrawal_without_room_removes_the_promise(tmp_path, faulty_files):
+    file = CheckpointFile(faulty_files, str(tmp_path), is_flush_sync=True)
+    CheckpointTicket(file, Checkpoint(10, 5)).save()
+
+    def refuse(path, content):
+        raise DiskFull(path, len(content))
+
+    faulty_files.replace = refuse
+    file.withdraw(8)
+
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_withdrawal_makes_no_floor_of_what_another_program_saved(tmp_path):
+    (tmp_path / "checkpoint").write_bytes(b"committedIndex=9\nendIndex=12\n")
+    file = CheckpointFile(OsFiles(), str(tmp_path), is_flush_sync=True)
+    file.load()
+
+    file.withdraw(11)
+
+    assert not (tmp_path / "checkpoint").exists()
