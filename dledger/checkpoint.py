@@ -8,7 +8,8 @@ with a checksum (see `dledger.properties`). Java's has the first two lines and n
 
 `endIndex` is a promise about the past: entries up to it were synced here, so one of them that is missing or bad was
 damaged, not lost in a crash. It also bounds the work of recovery. The promise is only ever too low, never too high:
-before a truncation below it the file is lowered, or removed. A checkpoint that is missing or unreadable promises nothing.
+before a truncation below it the file is lowered, or removed. A checkpoint that is missing or unreadable promises
+nothing.
 
 `committedIndex` is a promise of the group, and only where entries are acknowledged after a sync: else a power cut of a
 majority can take back what was committed. So only a checkpoint of ours that says `isFlushSync` forbids to cut entries

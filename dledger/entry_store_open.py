@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 from dledger.aside import Aside
 from dledger.checkpoint import CheckpointFile
+from dledger.entry import HEADER
 from dledger.entry_index import EntryIndex
 from dledger.entry_recovery import DamagePolicy, RecoveredLog, recover
+from dledger.hard_state import FILE_NAME as HARD_STATE_NAME
 from dledger.log_head import LogHeadFile, complete
 from dledger.membership_file import FILE_NAME as MEMBERSHIP_NAME
-from store.errors import DiskFull, MissingFile
+from dledger.properties import is_checked
+from store.errors import CorruptData, DiskFull, MissingFile
 from store.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from dledger.entry_codec import EntryCodec
     from dledger.entry_store_config import EntryStoreConfig
     from store.files import DirectoryLock, Files
+
+# With the position where the first file that is there begins: a person gives leave to do without what was before it.
+_LEAVE_NAME = "begin-at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +81,46 @@ def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: Entr
         _load_index(files, index, notes)
         entry_index = EntryIndex(index)
         aside = Aside.open(files, directory)
+        _check_beginning(files, directory, data, head_file)
         head = complete(head_file, data, index, aside, notes)
         # Whoever ran here before us left this file, and zeros after the end of the log.
         policy = DamagePolicy(files.exists(f"{directory}/{MEMBERSHIP_NAME}"), give_up)
         log = recover(data, entry_index, checkpoint, head, codec, notes, policy)
         on_failure.pop_all()
     return OpenLog(data, entry_index, checkpoint_file, checkpoint, head_file, aside, lock, log, tuple(notes))
+
+
+def _check_beginning(files: Files, directory: str, data: MappedFileQueue, head_file: LogHeadFile) -> None:
+    """Refuse a log whose first files are gone, unless another program deleted them or a person gives leave.
+
+    This program says first where the log begins when it deletes old files. DLedger's program does not; but it writes
+    `currterm`, without a checksum, whenever it runs, and its entries have no checksums either.
+
+    Raises:
+        CorruptData: files are missing at the beginning.
+        LogHeadUnreadable: do not start.
+    """
+    head = head_file.load()
+    begin_position = 0 if head is None else head.begin_position
+    if not data.mapped_files or data.begin_offset <= begin_position or (head is not None and head.is_reset):
+        return
+    currterm = files.read_bytes(f"{directory}/{HARD_STATE_NAME}")
+    is_ours = currterm is not None and is_checked(currterm)
+    if head is None and is_ours:
+        # Of a log that another program began, the first entries may have been gone when we came.
+        _, _, _, _, _, _, chain_crc, body_crc, _ = HEADER.unpack_from(data.mapped_files[0].view(), 0)
+        is_ours = bool(chain_crc or body_crc)
+    leave = f"{directory}/{_LEAVE_NAME}.{data.begin_offset}"
+    if not is_ours or files.exists(leave):
+        return
+    raise CorruptData(
+        data.directory,
+        0,
+        f"the file that holds position {begin_position}, where the log begins",
+        f"no file before position {data.begin_offset}",
+        f", or give the node an empty directory: it is filled again. If somebody deleted the files on purpose, and "
+        f"nobody needs these entries, create the empty file {leave} and start the node",
+    )
 
 
 def _load_index(files: Files, index: MappedFileQueue, notes: list[str]) -> None:

@@ -165,7 +165,7 @@ class SimMachine:
         self._fall_since = Fall()
 
     def cut_head(self) -> None:
-        """Let another program delete the oldest data file, if nobody needs it; the process dies first."""
+        """Let a person delete the oldest data file on purpose, if nobody needs it; the process dies first."""
         process, checks = self.process, self._world.checks
         if process is None or process.is_paused or checks.damage.is_damaged(self.node_id):
             return
@@ -177,7 +177,12 @@ class SimMachine:
         self._world.trace.note(
             self.node_id, "has lost its first data file to another program; begins at %d", found.index
         )
-        self.disk.forget(f"{node_directory(self.node_id)}/data", found.position)
+        directory = node_directory(self.node_id)
+        self.disk.forget(f"{directory}/data", found.position)
+        # Without it, the node takes the files for lost.
+        SimFiles(self.disk, self._random, self._world.counts, self.clock).replace(
+            f"{directory}/begin-at.{found.position}", b""
+        )
         checks.log.drop_head(self.node_id, found.index, found.position)
 
     def stop(self) -> None:

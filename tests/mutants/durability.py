@@ -147,6 +147,10 @@ def checkpoint_promises_what_is_not_durable(patch):
     patch.setattr(EntryStore, "begin_checkpoint", begin_checkpoint)
 
 
+def lost_first_files_are_taken_for_deleted(patch):
+    patch.setattr("dledger.entry_store_open._check_beginning", lambda files, directory, data, head_file: None)
+
+
 def checkpoint_is_not_withdrawn_before_a_cut(patch):
     patch.setattr(CheckpointFile, "withdraw", lambda self, first_index: None)
 
@@ -261,6 +265,11 @@ MUTANTS = (
     ),
     Mutant(cut_leaves_no_terminator, "what is cut stays cut", CrashPoints("truncate_and_append_anew")),
     Mutant(checkpoint_promises_what_is_not_durable, "a node starts again", CrashPoints("append_and_roll_over")),
+    Mutant(
+        lost_first_files_are_taken_for_deleted,
+        "what was durable is not missed silently",
+        Tests("tests/unit/storage/test_lost_beginning.py::test_log_of_ours_that_lost_its_first_file_does_not_start"),
+    ),
     Mutant(checkpoint_is_not_withdrawn_before_a_cut, "a node starts again", CrashPoints("truncate_and_append_anew")),
     Mutant(reset_is_not_noted_before_files_are_dropped, "a node starts again", CrashPoints("begin_anew")),
     Mutant(
