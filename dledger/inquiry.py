@@ -248,6 +248,10 @@ class InquiryServer:
         """See `ConnectionOwner.on_messages`: as `on_open`."""
         raise AssertionError(f"{connection.peer_id} sent {messages}, and this node does not take part")
 
+    def on_large(self, connection: PeerConnection) -> None:
+        """See `ConnectionOwner.on_large`: as `on_open`."""
+        raise AssertionError(f"{connection.peer_id} sent a large frame, and this node does not take part")
+
     def on_accepted(self, connection: PeerConnection, host: str) -> None:
         """See `ConnectionOwner.on_accepted`."""
         self._strangers.add(connection, host)

@@ -33,24 +33,36 @@ class FrameBuffer:
     Until `accept_messages` is called only frames as large as a Hello are taken.
     """
 
-    __slots__ = ("_begin", "_end", "_frame_size_bytes_max", "_is_checked", "_view")
+    __slots__ = ("_begin", "_end", "_frame_size_bytes_max", "_is_checked", "_is_greeted", "_view")
 
     def __init__(self) -> None:
         self._view = memoryview(bytearray(HELLO_FRAME_SIZE_BYTES_MAX))
         self._begin = 0
         self._end = 0
         self._frame_size_bytes_max = HELLO_FRAME_SIZE_BYTES_MAX
+        self._is_greeted = False
         # Head and control part of the incomplete frame are as they were sent.
         self._is_checked = False
 
-    def accept_messages(self) -> None:
-        """Take frames up to the protocol's limit from now on: the peer has shown who it is."""
-        self._frame_size_bytes_max = FRAME_SIZE_BYTES_MAX
+    def accept_messages(self, *, has_payloads: bool = True) -> None:
+        """Take messages from now on: the peer has shown who it is.
+
+        Args:
+            has_payloads: pushes and chunks of snapshots come here; other messages have no payload, and stay small.
+        """
+        self._is_greeted = True
+        if has_payloads:
+            self._frame_size_bytes_max = FRAME_SIZE_BYTES_MAX
 
     @property
     def size_bytes(self) -> int:
         """Memory that the buffer holds."""
         return len(self._view)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the buffer holds more than every connection may."""
+        return len(self._view) > _USUAL_SIZE_BYTES
 
     def room(self) -> memoryview:
         """Return where the next read goes; never empty."""
@@ -85,7 +97,7 @@ class FrameBuffer:
             if end - begin < frame_size:
                 wanted = frame_size
                 # A Hello may come from an older version, without a checksum; who has not greeted is short of time.
-                if not self._is_checked and payload_at <= end and size_max == FRAME_SIZE_BYTES_MAX:
+                if not self._is_checked and payload_at <= end and self._is_greeted:
                     check_control(bytes(view[begin + head_size : payload_at]), begin + frame_size - payload_at)
                     self._is_checked = True
                 break
@@ -101,7 +113,7 @@ class FrameBuffer:
         left = end - begin
         if left == 0:
             self._begin = self._end = 0
-            usual = _USUAL_SIZE_BYTES if self._frame_size_bytes_max == FRAME_SIZE_BYTES_MAX else capacity
+            usual = _USUAL_SIZE_BYTES if self._is_greeted else capacity
             if capacity > _KEPT_SIZE_BYTES_MAX or capacity < usual:
                 self._view = memoryview(bytearray(usual))
             return

@@ -50,6 +50,9 @@ class ConnectionOwner(Protocol):
     def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
         """Hear all messages of one read; there is at least one."""
 
+    def on_large(self, connection: PeerConnection) -> None:
+        """Hear that a large frame began, for which `connection` holds memory until it is whole."""
+
     def on_accepted(self, connection: PeerConnection, host: str) -> None:
         """Hear that somebody at `host` connected, who has not greeted yet."""
 
@@ -107,6 +110,16 @@ class PeerConnection(asyncio.BufferedProtocol):
             transport.writelines((head, payload))
         return True
 
+    @property
+    def buffer_size_bytes(self) -> int:
+        """Memory for what was received and is not a whole frame yet."""
+        return self._buffer.size_bytes
+
+    @property
+    def is_buffer_large(self) -> bool:
+        """Whether that is more than any connection may hold."""
+        return self._buffer.is_large
+
     def prove(self, group_id: int) -> bool:
         """Say whether the other side's greeting named this group, whose id was not known here then."""
         self.is_proven = self.is_proven or self._named_group_id == group_id
@@ -158,6 +171,8 @@ class PeerConnection(asyncio.BufferedProtocol):
             self.close(ConnectionLost("what the other side told could not be saved"))
             self._owner.on_failed(error)
             return
+        if self._buffer.is_large and self.is_open:
+            self._owner.on_large(self)
         if messages and self.is_open:
             self._owner.on_messages(self, messages)
 
@@ -194,7 +209,8 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._hand_over()
             return
         self.is_open = True
-        self._buffer.accept_messages()
+        # Only the node that leads sends payloads, and it dials for that.
+        self._buffer.accept_messages(has_payloads=self.is_bulk and not self.is_dialled)
         self._owner.on_open(self)
 
     def _hand_over(self) -> None:

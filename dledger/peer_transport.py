@@ -43,7 +43,7 @@ from dledger.peer_frames import BadFrame
 from dledger.peer_handshake import Handshake, LateGreeting, OldDirectory, PeerRefused
 from dledger.peer_link import GreetAgain, PeerLink, slot_of
 from dledger.peer_slots import ARRIVES_IN, DIALLED_BULK, DIALLED_CONTROL, SLOT_OF
-from dledger.strangers import Strangers
+from dledger.strangers import LargeFrames, Strangers
 from dledger.types import NO_GROUP
 
 logger = logging.getLogger(__name__)
@@ -111,6 +111,7 @@ class PeerTransport:
         self._links: dict[str, PeerLink] = {}
         self._ending: dict[asyncio.Task[None], None] = {}
         self._strangers = Strangers()
+        self._large_frames = LargeFrames()
         self._complaints: set[tuple[str, str]] = set()
         self._server: asyncio.Server | None = None
         self._guest_timer: asyncio.TimerHandle | None = None
@@ -264,6 +265,12 @@ class PeerTransport:
         """Bound those that have not greeted."""
         self._strangers.add(connection, host)
 
+    def on_large(self, connection: PeerConnection) -> None:
+        """Bound the memory of peers that have not proven to be members."""
+        link = self._links.get(connection.peer_id)
+        if link is None or not (link.is_member and connection.is_proven):
+            self._large_frames.add(connection)
+
     def on_failed(self, error: Exception) -> None:
         """Stop the node."""
         self._listener.on_failed(error)
@@ -271,6 +278,7 @@ class PeerTransport:
     def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:
         """Forget a connection; its pushes, or the answers to them, may be lost."""
         self._strangers.discard(connection)
+        self._large_frames.discard(connection)
         if self._is_stopped:
             return
         peer_id = connection.peer_id

@@ -1,6 +1,7 @@
-"""Connections that have not greeted yet: few from each address, few in all, and the oldest goes first.
+"""What peers cost that have not proven to be members: connections that have not greeted, and large frames.
 
-So nobody keeps others out by opening connections and saying nothing: who is quick to greet is let in all the same.
+Connections that have not greeted are few from each address, and few in all; the oldest is closed first. So a peer that
+opens connections and sends nothing keeps no other one out. Large frames of all such peers share one bound.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from typing import Final
 
 from dledger.errors import DLedgerError
 from dledger.peer_connection import PeerConnection
+from dledger.peer_frames import FRAME_SIZE_BYTES_MAX
 
+# A leader that this node does not know yet, and the one before it.
+LARGE_FRAMES_SIZE_BYTES_MAX: Final = 2 * FRAME_SIZE_BYTES_MAX
 STRANGERS_MAX: Final = 64
 # A node dials twice, and again when it was restarted; several nodes may run on one machine.
 STRANGERS_PER_ADDRESS_MAX: Final = 16
@@ -52,3 +56,28 @@ class Strangers:
     def _end(self, connection: PeerConnection, reason: str) -> None:
         del self._hosts[connection]
         connection.close(DLedgerError(reason))
+
+
+class LargeFrames:
+    """Connections with a large frame that is not whole, of peers that are not proven members; oldest first.
+
+    Each of them may announce a frame of 16 MiB and never end it.
+    """
+
+    def __init__(self) -> None:
+        self._connections: dict[PeerConnection, None] = {}
+
+    def add(self, connection: PeerConnection) -> None:
+        """Count the memory of a connection; the oldest is closed while all of them hold too much."""
+        self._connections.setdefault(connection)
+        large = [each for each in self._connections if each.is_buffer_large]
+        size_bytes = sum(each.buffer_size_bytes for each in large)
+        while size_bytes > LARGE_FRAMES_SIZE_BYTES_MAX:
+            oldest = large.pop(0)
+            size_bytes -= oldest.buffer_size_bytes
+            oldest.close(DLedgerError(f"frames of non-members exceed {LARGE_FRAMES_SIZE_BYTES_MAX} bytes in all"))
+        self._connections = dict.fromkeys(large)
+
+    def discard(self, connection: PeerConnection) -> None:
+        """Forget a connection that ended."""
+        self._connections.pop(connection, None)

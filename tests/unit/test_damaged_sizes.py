@@ -6,15 +6,15 @@ from dledger.core.messages import Heartbeat, Push, VoteResponse
 from dledger.peer_buffer import FrameBuffer
 from dledger.peer_decoder import decode
 from dledger.peer_encoder import encode
-from dledger.peer_frames import BadFrame
+from dledger.peer_frames import FRAME_HEAD, HELLO_FRAME_SIZE_BYTES_MAX, BadFrame
 from dledger.types import Span
 
 MESSAGES = (Heartbeat(3, 41, 7), VoteResponse(3, True, False), Push(3, -1, -1, -1, Span(0, 0, 3, 0, 100), bytes(100)))
 
 
-def receive(data):
+def receive(data, *, has_payloads=True):
     buffer = FrameBuffer()
-    buffer.accept_messages()
+    buffer.accept_messages(has_payloads=has_payloads)
     buffer.room()[: len(data)] = data
     return [decode(control, payload) for control, payload in buffer.received(len(data))]
 
@@ -30,3 +30,9 @@ def test_a_damaged_size_is_found_before_the_bytes_that_it_announces_are_awaited(
 
     with pytest.raises(BadFrame):
         receive(bytes(frame))
+
+
+def test_a_payload_is_taken_only_where_one_belongs():
+    """On three of the four connections between two nodes messages have none, and are as small as a greeting."""
+    with pytest.raises(BadFrame, match="out of bounds"):
+        receive(FRAME_HEAD.pack(HELLO_FRAME_SIZE_BYTES_MAX, 20), has_payloads=False)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.config import Address, Peer
+from dledger.core.messages import Push
 from dledger.origin import RawOrigin
+from dledger.peer_encoder import encode
+from dledger.peer_frames import FRAME_HEAD, PAYLOAD_SIZE_BYTES_MAX, encode_hello
+from dledger.peer_handshake import Handshake
 from dledger.peer_transport import PeerTransport
+from dledger.types import Span
 from tests.integration.network.test_peer_transport import Recorder, is_linked, started
 
 if TYPE_CHECKING:
@@ -67,3 +74,39 @@ def test_one_address_cannot_take_all_places_of_guests(
             await transport.stop()
 
     run(main())
+
+
+def test_frames_that_guests_begin_and_never_end_share_one_bound(
+    run: Run, configs: Configs, eventually: Eventually, free_address: Callable[[], Address]
+) -> None:
+    payload_size = PAYLOAD_SIZE_BYTES_MAX - 4096
+    push = Push(1, -1, -1, -1, Span(0, 0, 1, 0, payload_size), bytes(payload_size))
+    begin = encode(push)[0] + bytes(64)
+
+    async def main() -> None:
+        n0 = PeerTransport(configs["n0"], Recorder(), RawOrigin(), random=Random())
+        await n0.start()
+        writers = []
+        for number in range(6):
+            peers = (*configs["n0"].peers, Peer(f"g{number}", free_address()))
+            guest = replace(configs["n1"], self_id=f"g{number}", peers=peers)
+            reader, writer = await asyncio.open_connection(guest.peers[0].address.host, guest.peers[0].address.port)
+            writers.append(writer)
+            hello = Handshake(guest, lambda _: True, RawOrigin()).hello("n0", is_bulk=True)
+            writer.write(encode_hello(hello))
+            await reader.readexactly(FRAME_HEAD.size)
+            writer.write(begin)
+            await eventually(partial(large, n0, f"g{number}"))
+            held = [each for each in n0._links if large(n0, each)]
+            # The oldest gave way, and the newest has its room: a leader that this node does not know yet gets in.
+            assert held == [f"g{each}" for each in range(number + 1)][-2:]
+        for writer in writers:
+            writer.close()
+        await n0.stop()
+
+    run(main())
+
+
+def large(transport: PeerTransport, peer_id: str) -> bool:
+    link = transport._links.get(peer_id)
+    return link is not None and any(each.is_buffer_large for each in link.connections())
