@@ -207,6 +207,19 @@ def _with_chores(options: SimOptions, random: Random) -> SimOptions:
     )
 
 
+def quick_elections(raft: RaftConfig) -> RaftConfig:
+    """Return a configuration with elections within moments, and small pushes, one at a time."""
+    return replace(
+        raft,
+        heart_beat_time_interval_ms=20,
+        min_election_timeout_ms=60,
+        max_election_timeout_ms=180,
+        max_push_size_bytes=64,
+        max_push_window=1,
+        max_push_time_out_ms=60,
+    )
+
+
 def with_short_reigns(options: SimOptions, random: Random) -> SimOptions:
     """Make a run in which most leaders die within moments of their election, and the next ones too.
 
@@ -214,15 +227,7 @@ def with_short_reigns(options: SimOptions, random: Random) -> SimOptions:
     """
     return replace(
         options,
-        raft=replace(
-            options.raft,
-            heart_beat_time_interval_ms=20,
-            min_election_timeout_ms=60,
-            max_election_timeout_ms=180,
-            max_push_size_bytes=64,
-            max_push_window=1,
-            max_push_time_out_ms=60,
-        ),
+        raft=quick_elections(options.raft),
         network=replace(options.network, min_latency_us=3_000, max_latency_us=15_000, is_ordered=True),
         tick_us=5_000,
         troubles=(Trouble.KILL, Trouble.DIE_IN_STEP),

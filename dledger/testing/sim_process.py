@@ -31,12 +31,12 @@ from dledger.standing import MembershipKeeper, has_past
 from dledger.state_machine import Applier, StateLost
 from dledger.testing.checks import node_directory
 from dledger.testing.faults import Fault, SimulatedCrash, Violation
-from dledger.testing.membership_checks import check_held
 from dledger.testing.sim_observer import SimObserver
 from dledger.testing.sim_retention import SimRetention
 from dledger.testing.sim_state_machine import SimStateMachine
 from dledger.testing.sim_syncer import SimSyncer
 from dledger.testing.strange_directories import GROUP_NAME
+from dledger.testing.turn_checks import check_turn
 from dledger.testing.work import Work
 from dledger.turn import take_turn
 from dledger.types import Member, Membership
@@ -286,7 +286,7 @@ class SimProcess:
         except Exception as error:  # noqa: BLE001 - whatever it is, a node stops; the machine says whether it may
             self._fail(error)
         else:
-            self._check()
+            check_turn(self._world, self.node_id, self.raft, self.store)
 
     def _fail(self, error: Exception) -> None:
         """Stop at once, as `Node` does; the outcome of what was taken in is unknown."""
@@ -318,19 +318,6 @@ class SimProcess:
                 self._world.work.add(Work.SNAPSHOT_SAVED)
                 self._driver.snapshot_saved(snapshot)
         self._world.checks.machine.applied(self.node_id, applier.applied_index, self._state_machine.digest)
-
-    def _check(self) -> None:
-        raft, store, checks = self.raft, self.store, self._world.checks
-        for node_id in checks.damage.runs(self.node_id, raft):
-            self._world.trace.note(node_id, "is readmitted")
-            self._world.work.add(Work.READMITTED)
-            checks.log.forget_loss(node_id)
-        checks.elections.after_turn(self.node_id, raft.term)
-        checks.log.after_turn(self.node_id, raft, store.last_index)
-        if len(raft.state.memberships) > 1:
-            check_held(self.node_id, raft.state.memberships, checks.log.written, store.codec)
-        if self._world.options.is_flush_sync:
-            checks.log.promise(self.node_id, store.durable_index)
 
     def _begin_checkpoint(self) -> None:
         if self.is_dead:

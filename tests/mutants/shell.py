@@ -20,6 +20,7 @@ from dledger.pending_appends import AppendResult, PendingAppends, _success
 from dledger.pending_reads import PendingReads
 from dledger.pipelined_call import PipelinedCall
 from dledger.syncer import GroupSyncer
+from dledger.testing.options import quick_elections
 from dledger.testing.shell.options import ShellTrouble
 from store.errors import StorageFailed
 from tests.mutants.mutant import Mutant, ShellSeeds
@@ -67,15 +68,7 @@ def with_short_reigns(options):
         shaped,
         node_count=5,
         clock_rates_ppm=(1_000_000,) * 5,
-        raft=replace(
-            options.raft,
-            heart_beat_time_interval_ms=20,
-            min_election_timeout_ms=60,
-            max_election_timeout_ms=180,
-            max_push_size_bytes=64,
-            max_push_window=1,
-            max_push_time_out_ms=60,
-        ),
+        raft=quick_elections(options.raft),
         links=replace(options.links, max_us=10_000, spike_rate=0.05, spike_us=50_000),
         is_flush_sync=True,
         client_count=2,

@@ -158,47 +158,40 @@ def test_old_log_makes_room_for_appends(log, long_log, fill):
     log.files.files_left = None
 
 
-@pytest.mark.parametrize("is_power_cut", [False, True])
-@pytest.mark.parametrize("has_aside", [False, True])
-def test_reset_that_dies_anywhere_loses_neither_log(machine, is_power_cut, has_aside):
-    """Old log in its place, or old log aside and new log empty: nothing in between is left after a start."""
-    found = set()
+def dying_at_each_effect(machine, prepare, act, effects_min, *, is_power_cut):
+    """Let `act` die at its first effect on the disk, at its second, and so on; open the log again after each.
+
+    Args:
+        machine: another one like it is used each time.
+        prepare: brings a log of 20 entries to what `act` finds; it is closed in between.
+        act: it does not die any more after `effects_min` effects or later; then this ends.
+        is_power_cut: the machine loses what was not synced; else only the process dies.
+
+    Yields:
+        (machine, log that was opened again, last index and bodies before `act`)
+    """
     for number in range(1, 200):
         machine = type(machine)()
         machine.write_log([400] * 20)
         store = machine.open()
-        if has_aside:
-            store.reset(30, 20 * 2048, 4, caught_up_index=70)
-            store.append([b"x" * 900] * 5, 30, 7)
-            store.end_flush(_synced(store))
-        old, expected = store.last_index, bodies(store)
+        prepare(store)
+        before = store.last_index, bodies(store)
         store.close()
         files = machine.process()
         store = machine.open(files=files)
         files.crash_point.arm(number)
         try:
-            store.reset(50, 40 * 2048 + 500, 8, caught_up_index=90)
+            act(store)
         except SimulatedCrash:
             if is_power_cut:
                 machine.disk.cut_power()
         else:
-            assert number > 8
-            break
+            assert number > effects_min
+            return
         store = machine.open()
-        found.add(store.last_index)
-        if store.last_index == old:
-            assert bodies(store) == expected
-            assert store.aside.is_kept == has_aside
-        else:
-            assert (store.begin_index, store.last_index, store.end_position) == (50, 49, 40 * 2048 + 500)
-            assert store.aside.is_kept
-        if store.aside.is_kept:
-            assert (store.aside.record.begin_index, store.aside.record.last_index) == (0, 19)
-            assert store.aside.files_count == 5
+        yield machine, store, before
         store.close()
-        again = Aside.open(machine.process(), "/n0")
-        assert again.record == store.aside.record
-    assert found == {old, 49}
+    raise AssertionError("it never ended")
 
 
 def _synced(store):
@@ -208,27 +201,44 @@ def _synced(store):
 
 
 @pytest.mark.parametrize("is_power_cut", [False, True])
-def test_deletion_that_dies_anywhere_is_finished_later(machine, is_power_cut):
-    for number in range(1, 200):
-        machine = type(machine)()
-        machine.write_log([400] * 20)
-        store = machine.open()
-        store.reset(30, 20 * 2048, 4, caught_up_index=30)
-        store.close()
-        files = machine.process()
-        store = machine.open(files=files)
-        files.crash_point.arm(number)
-        try:
-            advance(store, 30)
-        except SimulatedCrash:
-            if is_power_cut:
-                machine.disk.cut_power()
+@pytest.mark.parametrize("has_aside", [False, True])
+def test_reset_that_dies_anywhere_loses_neither_log(machine, is_power_cut, has_aside):
+    """Old log in its place, or old log aside and new log empty: nothing in between is left after a start."""
+
+    def prepare(store):
+        if has_aside:
+            store.reset(30, 20 * 2048, 4, caught_up_index=70)
+            store.append([b"x" * 900] * 5, 30, 7)
+            store.end_flush(_synced(store))
+
+    def act(store):
+        store.reset(50, 40 * 2048 + 500, 8, caught_up_index=90)
+
+    found = set()
+    for disk_of, store, (old, expected) in dying_at_each_effect(machine, prepare, act, 8, is_power_cut=is_power_cut):
+        found.add("old" if store.last_index == old else store.last_index)
+        if store.last_index == old:
+            assert bodies(store) == expected
+            assert store.aside.is_kept == has_aside
         else:
-            assert number > 10
-            return
-        store = machine.open()
+            assert (store.begin_index, store.last_index, store.end_position) == (50, 49, 40 * 2048 + 500)
+            assert store.aside.is_kept
+        if store.aside.is_kept:
+            assert (store.aside.record.begin_index, store.aside.record.last_index) == (0, 19)
+            assert store.aside.files_count == 5
+        assert Aside.open(disk_of.process(), "/n0").record == store.aside.record
+    assert found == {"old", 49}
+
+
+@pytest.mark.parametrize("is_power_cut", [False, True])
+def test_deletion_that_dies_anywhere_is_finished_later(machine, is_power_cut):
+    def prepare(store):
+        store.reset(30, 20 * 2048, 4, caught_up_index=30)
+
+    def act(store):
+        advance(store, 30)
+
+    for disk_of, store, _ in dying_at_each_effect(machine, prepare, act, 10, is_power_cut=is_power_cut):
         assert (store.begin_index, store.last_index) == (30, 29)
         advance(store, 30)
-        assert not [path for path in machine.disk.directories if "aside" in path]
-        store.close()
-    raise AssertionError("it never ended")
+        assert not [path for path in disk_of.disk.directories if "aside" in path]

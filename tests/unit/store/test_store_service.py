@@ -251,50 +251,54 @@ def ends_of(story):
     return Counter(step for step in story if step != "turn")
 
 
-def test_queues_follow_the_begin_of_the_log_one_turn_after_the_other(tmp_path, monkeypatch):
-    """With a turn's time used up by each queue, the loop does something else after each of them."""
+def while_expiring(tmp_path, monkeypatch, told):
+    """Run `told(service, story, begin)` when the first queues follow the new begin of the log."""
 
-    async def run():
-        async with expiring(tmp_path, monkeypatch) as (service, story):
-            begin = service.store.log.begin_offset
-            await until(lambda: ends_of(story)[begin] == QUEUES, "all queues follow the log")
-            steps = [step != "turn" for step in story]
-            assert not any(one and other for one, other in pairwise(steps))
-            for queue_id in range(QUEUES):
-                queue_offset = service.store.min_offset("TopicTest", queue_id)
-                assert queue_offset > 0
-                found = service.store.get("TopicTest", queue_id, queue_offset)
-                assert found.messages[0].physical_offset >= begin
-
-    asyncio.run(run())
-
-
-def test_queues_follow_a_log_that_loses_further_files_meanwhile(tmp_path, monkeypatch):
-    async def run():
-        async with expiring(tmp_path, monkeypatch) as (service, story):
-            first = service.store.log.begin_offset
-            await until(lambda: ends_of(story)[first], "the first queues follow the log")
-            service.store.log.delete_before(4 * 16384)
-            second = service.store.log.begin_offset
-            await until(lambda: ends_of(story)[second] >= QUEUES, "all queues follow the log to its second begin")
-            assert second > first
-            assert all(service.store.min_offset("TopicTest", queue_id) > 0 for queue_id in range(QUEUES))
-
-    asyncio.run(run())
-
-
-def test_service_that_is_stopped_between_two_turns_leaves_the_rest_to_the_next_start(tmp_path, monkeypatch):
     async def run():
         async with expiring(tmp_path, monkeypatch) as (service, story):
             begin = service.store.log.begin_offset
             await until(lambda: ends_of(story)[begin], "the first queues follow the log")
-            await service.stop()
-            count = ends_of(story)[begin]
-            await asyncio.sleep(0)
-            assert ends_of(story)[begin] == count
-            service.failure.cancel()  # it is stopped already
+            await told(service, story, begin)
 
     asyncio.run(run())
+
+
+def test_queues_follow_the_begin_of_the_log_one_turn_after_the_other(tmp_path, monkeypatch):
+    """With a turn's time used up by each queue, the loop does something else after each of them."""
+
+    async def told(service, story, begin):
+        await until(lambda: ends_of(story)[begin] == QUEUES, "all queues follow the log")
+        steps = [step != "turn" for step in story]
+        assert not any(one and other for one, other in pairwise(steps))
+        for queue_id in range(QUEUES):
+            queue_offset = service.store.min_offset("TopicTest", queue_id)
+            assert queue_offset > 0
+            found = service.store.get("TopicTest", queue_id, queue_offset)
+            assert found.messages[0].physical_offset >= begin
+
+    while_expiring(tmp_path, monkeypatch, told)
+
+
+def test_queues_follow_a_log_that_loses_further_files_meanwhile(tmp_path, monkeypatch):
+    async def told(service, story, begin):
+        service.store.log.delete_before(4 * 16384)
+        second = service.store.log.begin_offset
+        await until(lambda: ends_of(story)[second] >= QUEUES, "all queues follow the log to its second begin")
+        assert second > begin
+        assert all(service.store.min_offset("TopicTest", queue_id) > 0 for queue_id in range(QUEUES))
+
+    while_expiring(tmp_path, monkeypatch, told)
+
+
+def test_service_that_is_stopped_between_two_turns_leaves_the_rest_to_the_next_start(tmp_path, monkeypatch):
+    async def told(service, story, begin):
+        await service.stop()
+        count = ends_of(story)[begin]
+        await asyncio.sleep(0)
+        assert ends_of(story)[begin] == count
+        service.failure.cancel()  # it is stopped already
+
+    while_expiring(tmp_path, monkeypatch, told)
 
     opened = open_small(tmp_path, EXPIRING)
     assert all(opened.messages.min_offset("TopicTest", queue_id) > 0 for queue_id in range(QUEUES))
