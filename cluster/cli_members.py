@@ -219,15 +219,15 @@ def state_of(peer: PeerStatus | None) -> str:
     """Return in a word or two how the leader finds a member; "ok" for the leader itself."""
     if peer is None:
         return "ok"
-    if not peer.is_live:
-        return "silent"
-    if peer.match_index < 0:
-        return "not heard of yet"
-    if peer.is_refusing_corrupt:
-        return "cannot verify pushes"
-    if peer.is_sick:
-        return "disk stalls or is full"
-    return "ok" if peer.is_counted or not peer.is_voter else "wiped, not counted"
+    states = (
+        (not peer.is_live, "silent"),
+        (peer.is_contradicting, "contradicts the leader"),
+        (peer.match_index < 0, "no answer yet"),
+        (peer.is_refusing_corrupt, "cannot verify pushes"),
+        (peer.is_sick, "disk stalls or is full"),
+        (peer.is_voter and not peer.is_counted, "wiped, not counted"),
+    )
+    return next((state for is_so, state in states if is_so), "ok")
 
 
 def group_name(group: str, group_id: str) -> str:

@@ -23,6 +23,7 @@ def shared_settings(config: NodeConfig, *, has_property_crc: bool) -> str:
         "peers": peers,
         "mapped_file_size_for_entry_data": config.mapped_file_size_for_entry_data,
         "mapped_file_size_for_entry_index": config.mapped_file_size_for_entry_index,
+        "flush": "sync" if config.is_flush_sync else "async",
         "has_property_crc": has_property_crc,
     }
     return "; ".join(f"{name} = {json.dumps(value)}" for name, value in settings.items())

@@ -146,6 +146,11 @@ class NodeConfig:
         return Membership(tuple(members))
 
     def cluster_digest(self) -> int:
-        """Return a CRC-32C over the cluster part: equal on nodes that may talk to one another."""
+        """Return a CRC-32C over the cluster part: equal on nodes that may talk to one another.
+
+        Where one node acknowledges from memory and others only from the disk, what is acknowledged is not on a majority
+        of disks, and a node that was promised that would refuse a healthy group after a power cut (ADR 29).
+        """
         sizes = f"{self.mapped_file_size_for_entry_data}/{self.mapped_file_size_for_entry_index}"
-        return crc32c(f"{self.group}|{sizes}".encode())
+        flush = "" if self.is_flush_sync else "|async"
+        return crc32c(f"{self.group}|{sizes}{flush}".encode())

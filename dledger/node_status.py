@@ -40,6 +40,7 @@ class PeerStatus:
         is_healthy: its disk does its work, as it says.
         is_counted: it is the one that the members name, not one that was wiped since.
         is_refusing_corrupt: it could not verify the last entries that it was sent.
+        is_contradicting: it said last that other entries are committed than it was sent.
     """
 
     id: str
@@ -53,6 +54,7 @@ class PeerStatus:
     is_healthy: bool
     is_counted: bool
     is_refusing_corrupt: bool
+    is_contradicting: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,7 @@ def _peers_of(
                 is_healthy=raft.is_healthy(member.id),
                 is_counted=raft.is_counted(member.id),
                 is_refusing_corrupt=raft.is_refusing_corrupt(member.id),
+                is_contradicting=raft.is_contradicting(member.id),
             )
         )
     return tuple(peers)

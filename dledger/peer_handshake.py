@@ -164,8 +164,9 @@ class Handshake:
         if hello.cluster_digest != self._cluster_digest:
             raise PeerRefused(
                 ResponseCode.INCONSISTENT_STATE,
-                f"cluster settings differ (group, mapped file sizes): expected digest "
-                f"{self._cluster_digest:#010x}, found {hello.cluster_digest:#010x}",
+                f"cluster settings differ (group, mapped file sizes, flush): expected digest "
+                f"{self._cluster_digest:#010x}, found {hello.cluster_digest:#010x}. Give all nodes the same; to change "
+                "one of them, stop all nodes first",
             )
         try:
             check_id(hello.self_id)

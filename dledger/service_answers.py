@@ -41,6 +41,7 @@ def peers_of(status: NodeStatus) -> list[log_pb2.PeerStatus]:
             is_sick=not peer.is_healthy,
             is_counted=peer.is_counted,
             is_refusing_corrupt=peer.is_refusing_corrupt,
+            is_contradicting=peer.is_contradicting,
         )
         for peer in status.peers
     ]

@@ -162,6 +162,7 @@ def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
         # No further try mends it; a person does.
         state.emit(Distrusted(sender, Distrust.CONTRADICTED, PushRefused.__name__, response.term))
         progress.retry()
+        progress.is_contradicting = True
         progress.paused_until_ms = state.now_ms + (state.config.heart_beat_time_interval_ms << _CORRUPT_DOUBLINGS_MAX)
         return
     if progress.is_probing:

@@ -53,6 +53,7 @@ class Progress:
         sent_ms: when the oldest unanswered probe or push left, or the last answer came.
         paused_until_ms: nothing is pushed before (a follower with a full disk, or one that cannot verify pushes).
         corrupt_count: pushes that the follower could not verify since it last took one.
+        is_contradicting: it said last that other entries are committed than it was sent.
         quota_bytes, quota_ms: what it may still get while it catches up, and when that was reckoned.
         is_throttled: more would have been pushed but for the quota or the bytes in flight to all.
         round: the last heartbeat round that it answered.
@@ -76,6 +77,7 @@ class Progress:
     sent_ms: int = 0
     paused_until_ms: int = 0
     corrupt_count: int = 0
+    is_contradicting: bool = False
     quota_bytes: int = 0
     quota_ms: int = 0
     is_throttled: bool = False
@@ -119,6 +121,7 @@ class Progress:
         """Take note that the logs are equal, and durable there, up to `match_index`."""
         if match_index > self.match_index:
             self.corrupt_count = 0
+            self.is_contradicting = False
         self.match_index = max(self.match_index, match_index)
         self.next_index = max(self.next_index, match_index + 1)
         self.is_probing = False

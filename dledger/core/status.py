@@ -82,6 +82,11 @@ class RaftStatus:
         progress = self.state.progress_of(peer)
         return progress is not None and progress.corrupt_count > 0
 
+    def is_contradicting(self, peer: str) -> bool:
+        """On a leader: whether `peer` said last that other entries are committed than it was sent (ADR 29)."""
+        progress = self.state.progress_of(peer)
+        return progress is not None and progress.is_contradicting
+
     def is_counted(self, peer: str) -> bool:
         """On a leader: whether what the voter `peer` says counts: it is not one that was wiped (ADR 7)."""
         progress = self.state.progress_of(peer)

@@ -306,6 +306,7 @@ class PeerStatus(_message.Message):
     IS_COUNTED_FIELD_NUMBER: _builtins.int
     CLIENT_ADDRESS_FIELD_NUMBER: _builtins.int
     IS_REFUSING_CORRUPT_FIELD_NUMBER: _builtins.int
+    IS_CONTRADICTING_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     address: _builtins.str
     """host:port of the peer's transport."""
@@ -326,6 +327,8 @@ class PeerStatus(_message.Message):
     """host:port of its LogService; empty while it has not told."""
     is_refusing_corrupt: _builtins.bool
     """It could not verify the last entries that the leader sent; they are sent again, with growing pauses."""
+    is_contradicting: _builtins.bool
+    """It holds other entries as committed than the leader sends; it keeps them and takes none."""
     def __init__(
         self,
         *,
@@ -340,10 +343,11 @@ class PeerStatus(_message.Message):
         is_counted: _builtins.bool = ...,
         client_address: _builtins.str = ...,
         is_refusing_corrupt: _builtins.bool = ...,
+        is_contradicting: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "client_address", b"client_address", "id", b"id", "is_counted", b"is_counted", "is_live", b"is_live", "is_refusing_corrupt", b"is_refusing_corrupt", "is_sick", b"is_sick", "is_voter", b"is_voter", "lag_bytes", b"lag_bytes", "lag_entries", b"lag_entries", "match_index", b"match_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "client_address", b"client_address", "id", b"id", "is_contradicting", b"is_contradicting", "is_counted", b"is_counted", "is_live", b"is_live", "is_refusing_corrupt", b"is_refusing_corrupt", "is_sick", b"is_sick", "is_voter", b"is_voter", "lag_bytes", b"lag_bytes", "lag_entries", b"lag_entries", "match_index", b"match_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

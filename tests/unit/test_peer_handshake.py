@@ -46,6 +46,10 @@ CASES = {
         hello_of(replace(config("n1"), mapped_file_size_for_entry_data=4096)),
         ResponseCode.INCONSISTENT_STATE,
     ),
+    "another kind of flush": (
+        hello_of(replace(config("n1"), is_flush_sync=False)),
+        ResponseCode.INCONSISTENT_STATE,
+    ),
     "another version": (replace(hello_of(config("n1")), protocol_version=1), ResponseCode.UNEXPECTED_ARGUMENT),
 }
 

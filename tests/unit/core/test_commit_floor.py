@@ -99,6 +99,7 @@ def test_a_leader_that_is_contradicted_says_so_and_waits_for_long(group) -> None
     nodes["a"].raft.state.commit_floor = 1
     leader = nodes.campaign("b")
     assert Distrusted("a", Distrust.CONTRADICTED, "PushRefused", 3) in leader.effects
+    assert (leader.raft.is_contradicting("a"), leader.raft.is_contradicting("c")) == (True, False)
     del leader.effects[:], nodes["a"].effects[:]
     nodes.tick(5_000)
     assert leader.raft.role.name == "LEADER"
@@ -110,3 +111,7 @@ def test_a_leader_that_is_contradicted_says_so_and_waits_for_long(group) -> None
     ]
     nodes.tick(2_000)
     assert leader.seen(Distrusted), "it asks again, for somebody may have mended it"
+    nodes["a"].raft.state.commit_floor = -1
+    nodes.tick(7_000)
+    assert nodes["a"].terms == leader.terms
+    assert not leader.raft.is_contradicting("a")
