@@ -175,15 +175,16 @@ class EntryIndex:
             index, expected_position, term = index + count, int(ends[-1]), int(terms[-1])
         return True
 
-    def last_where(self, first_index: int, last_index: int, holds: Callable[[IndexUnit], bool]) -> int:
+    def last_where(self, first_index: int, last_index: int, holds: Callable[[int, int, int], bool]) -> int:
         """Return the last index of `[first_index, last_index]` for which `holds`; `first_index - 1` if for none.
 
-        `holds` must be true up to some entry and false behind it.
+        `holds` is called with position, size and term of an entry; it must be true up to some entry and false after.
         """
         low, high = first_index - 1, last_index
         while low < high:
             middle = (low + high + 1) // 2
-            if holds(self.unit(middle)):
+            _, position, size, _, term = self.fields(middle)
+            if holds(position, size, term):
                 low = middle
             else:
                 high = middle - 1
@@ -191,7 +192,7 @@ class EntryIndex:
 
     def last_of_term(self, first_index: int, last_index: int, term: int) -> int:
         """Return the last index of `[first_index, last_index]` with `term`, which `first_index` has."""
-        return self.last_where(first_index, last_index, lambda unit: unit.term == term)
+        return self.last_where(first_index, last_index, lambda _position, _size, at_term: at_term == term)
 
     def corrupt(self, index: int) -> CorruptData:
         """Return the error that says: the unit of this entry is not what was written."""

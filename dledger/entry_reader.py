@@ -107,8 +107,8 @@ class EntryReader:
         file_end = position - position % self._file_size + self._file_size
         end_max = min(position + max(size_bytes_max, size), file_end)
 
-        def belongs(unit: IndexUnit) -> bool:
-            return unit.term == term and unit.position + unit.size <= end_max
+        def belongs(at_position: int, at_size: int, at_term: int) -> bool:
+            return at_term == term and at_position + at_size <= end_max
 
         _, last_position, last_size, _, last_term = fields(last_index)
         # Most often all that is there belongs.
@@ -200,16 +200,19 @@ class EntryReader:
 
     def term_at(self, index: int) -> int:
         """Return the term of an entry; raises as `fit`."""
-        return self.unit(index).term
+        self._check_held(index)
+        return self._index.term_at(index)
 
     def position_of(self, index: int) -> int:
         """Return where an entry begins; raises as `fit`."""
-        return self.unit(index).position
+        self._check_held(index)
+        return self._index.fields(index)[1]
 
     def end_position_of(self, index: int) -> int:
         """Return the position behind an entry; raises as `fit`."""
-        unit = self.unit(index)
-        return unit.position + unit.size
+        self._check_held(index)
+        _, position, size, _, _ = self._index.fields(index)
+        return position + size
 
     def index_at_position(self, position: int) -> int:
         """Return the index of the entry that begins at `position`.
@@ -217,8 +220,8 @@ class EntryReader:
         Raises:
             EntryNotFound: none begins there.
         """
-        index = self._index.last_where(self.begin_index, self.last_index, lambda unit: unit.position <= position)
-        if index < self.begin_index or self._index.unit(index).position != position:
+        index = self._index.last_where(self.begin_index, self.last_index, lambda at, _size, _term: at <= position)
+        if index < self.begin_index or self._index.fields(index)[1] != position:
             raise EntryNotFound(f"at position {position}", self.begin_index, self.last_index)
         return index
 
@@ -233,7 +236,7 @@ class EntryReader:
 
     def index_before(self, position: int) -> int:
         """Return the last entry that begins before `position`; `begin_index - 1` when there is none."""
-        return self._index.last_where(self.begin_index, self.last_index, lambda unit: unit.position < position)
+        return self._index.last_where(self.begin_index, self.last_index, lambda at, _size, _term: at < position)
 
     def positions_within(self, begin: int, end: int) -> NDArray[np.int64]:
         """Return the positions in `[begin, end)` at which entries begin.
@@ -275,14 +278,13 @@ class EntryReader:
         """Return what an entry behind `index` must agree with; `index` may be `begin_index - 1`."""
         if index < self.begin_index:
             return Predecessor(self.begin_position, self.chain_crc_before(self.begin_index))
-        unit = self.unit(index)
-        return Predecessor(unit.position + unit.size, self.chain_crc_before(index + 1))
+        return Predecessor(self.end_position_of(index), self.chain_crc_before(index + 1))
 
     def chain_crc_before(self, index: int) -> int:
         """Return the chain checksum that entry `index` starts from; UNKNOWN (-1) when the entry before was deleted."""
         if index <= self.begin_index:
             return self.begin_chain_crc
-        position = self._index.unit(index - 1).position
+        position = self._index.fields(index - 1)[1]
         file = self._file_with(index - 1, position, HEADER_SIZE)
         chain_crc: int = HEADER.unpack_from(file.view(), position - file.begin_offset)[6]
         return chain_crc

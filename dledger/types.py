@@ -134,7 +134,10 @@ class Membership:
 
     def get(self, member_id: str) -> Member | None:
         """Return a member; None for a stranger."""
-        return next((member for member in self.members if member.id == member_id), None)
+        for member in self.members:
+            if member.id == member_id:
+                return member
+        return None
 
     def with_member(self, changed: Member) -> Membership:
         """Return the membership with `changed` added, or in place of the member with its id."""

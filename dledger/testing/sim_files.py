@@ -106,8 +106,9 @@ class SimFiles:
         directory = self._disk.directories.get(path)
         if directory is None:
             return []
-        below = [posixpath.basename(other) for other in self._disk.directories if posixpath.dirname(other) == path]
-        return sorted([*directory.cached, *below])
+        start = path.rstrip("/") + "/"
+        below = [other[len(start) :] for other in self._disk.directories if other.startswith(start) and other != start]
+        return sorted([*directory.cached, *(name for name in below if "/" not in name)])
 
     def list_entries(self, path: str) -> list[tuple[str, bool]]:
         """Return the names in `path`, sorted, each with whether it is a directory."""
