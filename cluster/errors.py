@@ -25,9 +25,8 @@ from cluster.route_table import (
 )
 from cluster.v1 import answer_pb2
 from dledger.client.failures import describe, never_left
-from dledger.errors import DLedgerError, ResponseCode, outcome_of
+from dledger.errors import DLedgerError, RequestRefused, ResponseCode, outcome_of
 from dledger.errors import Outcome as LogOutcome
-from dledger.pending_reads import RequestRefused
 from dledger.v1.log_pb2 import LeaderHint
 from store.commit_log import Certainty, PutStatus
 from store.errors import (

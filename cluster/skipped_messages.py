@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from cluster.v1 import broker_pb2 as pb
-from store.dispatch_batch import Skipped
+from store.skipped import Skipped
 from store.skipped_messages import Skip, SkipCause
 
 _NO_QUEUE = -1

@@ -13,7 +13,7 @@ import numpy as np
 from commitlog.properties import NAME_VALUE_SEPARATOR
 from commitlog.record_rows import Bytes, gather
 from store.dispatch_batch import Int64s
-from store.java_hash import TEXTS_SIZE_MAX
+from store.java_hashes import TEXTS_SIZE_MAX
 from store.message import KEYS, UNIQUE_KEY
 
 # Behind the joined properties, so that a name can be compared with eight bytes anywhere.

@@ -21,7 +21,8 @@ from commitlog.queue_numbers import queue_numbers
 from commitlog.record_rows import RecordRows, bad_bodies, bad_property_crcs, good_rows
 from commitlog.tags_code import scheduled_tags_code
 from store.dispatch_batch import DispatchBatch, Int32s, Int64s
-from store.java_hash import TEXTS_SIZE_MAX, java_hashes, key_hashes, key_prefix_hash
+from store.java_hash import key_prefix_hash
+from store.java_hashes import TEXTS_SIZE_MAX, java_hashes, key_hashes
 from store.message import DELAY, TAGS, QueueKey
 from store.sys_flag import (
     INNER_BATCH,

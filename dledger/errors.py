@@ -80,3 +80,17 @@ class DLedgerError(Exception):
 
 class InvariantBroken(DLedgerError):
     """The node found itself in a state that Raft excludes; it must stop, and its files should be kept for study."""
+
+
+class RequestRefused(DLedgerError):
+    """A request cannot be served here or now, and had no effect; the code says what to change before the next try.
+
+    Attributes:
+        code: why.
+        message: what was wrong, for people.
+    """
+
+    def __init__(self, code: ResponseCode, message: str) -> None:
+        super().__init__(f"{code.value} {code.name}: {message}")
+        self.code = code
+        self.message = message

@@ -8,24 +8,12 @@ from __future__ import annotations
 import asyncio
 
 from dledger.core.events import ReadIndex
-from dledger.errors import DLedgerError, ResponseCode
+from dledger.errors import RequestRefused, ResponseCode
+
+__all__ = ["CommitWaiters", "PendingReads", "RequestRefused"]
 
 _NOT_LEADING = "no leader is known here, or it lost its leadership while it was asked"
 _NOT_CONFIRMED = "no quorum confirmed within {:g} s who leads"
-
-
-class RequestRefused(DLedgerError):
-    """A request cannot be served here or now, and had no effect; the code says what to change before the next try.
-
-    Attributes:
-        code: why.
-        message: what was wrong, for people.
-    """
-
-    def __init__(self, code: ResponseCode, message: str) -> None:
-        super().__init__(f"{code.value} {code.name}: {message}")
-        self.code = code
-        self.message = message
 
 
 class PendingReads:

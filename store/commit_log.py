@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from store.dispatch_batch import DispatchBatch, Int64s
 from store.message import Host, Message, StoredMessage
+
+if TYPE_CHECKING:
+    from store.dispatch_batch import DispatchBatch, Int64s
 
 
 class PutStatus(StrEnum):

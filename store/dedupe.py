@@ -25,7 +25,7 @@ import numpy as np
 from store.commit_log import Certainty, CommitLog, Outcome, PendingAppend, Place, PutStatus
 from store.dispatch_batch import DispatchBatch, Int32s, Int64s
 from store.errors import CorruptData
-from store.java_hash import each_key_hash
+from store.java_hashes import each_key_hash
 from store.message import UNIQUE_KEY, Host, Message
 from store.sys_flag import transaction_type
 

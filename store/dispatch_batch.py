@@ -13,31 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from store.message import QueueKey
+from store.skipped import Skipped
+
+__all__ = ["Bools", "DispatchBatch", "Int32s", "Int64s", "Skipped", "first_rows", "rows_from"]
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """Bytes of the log that hold no readable record.
-
-    Attributes:
-        path: the file.
-        position: within the file.
-        offset: in the log.
-        size: bytes left out; reading goes on behind them.
-        expected: what should stand there.
-        found: what stands there.
-    """
-
-    path: str
-    position: int
-    offset: int
-    size: int
-    expected: str
-    found: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from store.queue_unit import BLANK_SIZE, UNIT_SIZE, Units
 from store.skipped_messages import Skip, SkipCause, SkipNotes, damaged_record, wrong_unit
 from store.store_config import MessageStoreConfig
 from store.tag_filter import EVERYTHING, TagFilter
+from store.tags_codes import may_match
 
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 _SIZE_MIN = 100
@@ -185,7 +186,7 @@ class MessageReader:
             rows = np.arange(len(places))
         else:
             # Of a blank unit nobody knows the tags; one whose record is gone has them still.
-            rows = np.flatnonzero((sizes == BLANK_SIZE) | tag_filter.may_match(units.tags_codes))
+            rows = np.flatnonzero((sizes == BLANK_SIZE) | may_match(tag_filter, units.tags_codes))
         messages, skipped, read = found.messages, found.skipped, self._log.read
         topic, queue_id = queue.key
         topic_bytes = topic.encode()

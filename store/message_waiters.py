@@ -16,6 +16,7 @@ from store.dispatch_batch import DispatchBatch
 from store.errors import TooManyWaiters
 from store.message import QueueKey
 from store.tag_filter import EVERYTHING, TagFilter
+from store.tags_codes import may_match
 
 
 class Waiter:
@@ -109,7 +110,7 @@ class MessageWaiters:
             for waiter in tuple(of_queue):
                 is_behind = offsets >= waiter.queue_offset
                 if not waiter.tag_filter.is_everything:
-                    is_behind &= waiter.tag_filter.may_match(codes)
+                    is_behind &= may_match(waiter.tag_filter, codes)
                 if is_behind.any():
                     waiter.tell()
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from store.consume_queue import ConsumeQueue
-from store.dispatch_batch import Skipped
 from store.errors import CorruptData
 from store.message import StoredMessage
+from store.skipped import Skipped
+
+if TYPE_CHECKING:
+    from store.consume_queue import ConsumeQueue
 
 # One read tells of so many; it ends behind them, and the next one goes on there.
 SKIPS_MAX = 64

@@ -1,7 +1,8 @@
 """Which messages a reader wants, by their tag: `*`, or tags with `||` between them.
 
-A queue's unit holds only the hash of the tag, so a filter first rules out by the hash, many units at once, and then
-compares the real tag of what is left: two tags with one hash are told apart here, not by the client.
+A queue's unit holds only the hash of the tag, so a broker first rules out by the hash, many units at once
+(`store.tags_codes`), and then compares the real tag of what is left: two tags with one hash are told apart here, not
+by the client.
 
 Source: RocketMQ `FilterAPI.buildSubscriptionData`, `DefaultMessageFilter`, `ExpressionMessageFilter`.
 """
@@ -11,9 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
-from store.dispatch_batch import Bools, Int64s
 from store.errors import IllegalRequest
 from store.java_hash import java_hash
 from store.message import TAGS, StoredMessage
@@ -56,15 +54,6 @@ class TagFilter:
     def is_everything(self) -> bool:
         """Whether every message is wanted."""
         return not self.tags
-
-    def may_match(self, tags_codes: Int64s) -> Bools:
-        """Return which units may belong to wanted messages.
-
-        A code that is no hash (it does not fit in 32 bits: a delivery time, or the address of an extension unit) rules
-        nothing out.
-        """
-        is_other: Bools = tags_codes != tags_codes.astype(np.int32)
-        return is_other | np.isin(tags_codes, self.codes)
 
     def matches(self, message: StoredMessage) -> bool:
         """Return whether the message has a wanted tag."""

@@ -21,6 +21,7 @@ from store.message import QueueKey
 from store.queue_unit import BLANK_SIZE
 from store.queue_view import QueueView, load_queue_files
 from store.read_only_files import OpenFiles, ReadOnlyFiles
+from store.tags_codes import may_match
 
 # Behind any offset.
 _ANYTHING: Final = 1 << 62
@@ -72,7 +73,7 @@ class QueueReading(Generic[T]):
         offsets, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
         numbers = np.arange(begin, begin + len(units), dtype=np.int64)
         is_wanted: Bools = (sizes != BLANK_SIZE) | (offsets != 0)
-        is_wanted &= self._reading.selection.tag_filter.may_match(units["tags_code"].astype(np.int64)) | (
+        is_wanted &= may_match(self._reading.selection.tag_filter, units["tags_code"].astype(np.int64)) | (
             self._reading.selection.tag_filter.is_everything
         )
         offsets, sizes, numbers = offsets[is_wanted], sizes[is_wanted], numbers[is_wanted]

@@ -1,0 +1,22 @@
+"""What a command does not load: every start of `dledger` costs a person the time of its imports."""
+
+import subprocess
+import sys
+
+# What commands that only talk to brokers load; the last two when they run.
+MODULES = (
+    "cluster.cli_consume",
+    "cluster.cli_produce",
+    "cluster.cli_query",
+    "cluster.cli_topics",
+    "cluster.client.consumer",
+    "cluster.client.producer",
+)
+
+
+def test_commands_that_only_talk_to_a_broker_load_no_numpy():
+    program = f"import sys, {', '.join(MODULES)}; print(sorted(sys.modules.keys() & {{'numpy', 'pandas', 'pyarrow'}}))"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+
+    assert done.stdout.strip() == "[]"
