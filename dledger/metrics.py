@@ -53,6 +53,7 @@ TABLE = (
     Row("dledger_disk_full", Kind.GAUGE, "1 while appends are refused because the disk is full."),
     Row("dledger_disk_used_ratio", Kind.GAUGE, "How full the disk is, from 0 to 1."),
     Row("dledger_deleted_files", Kind.COUNTER, "Old data files deleted."),
+    Row("dledger_aside_files", Kind.GAUGE, "Data files of the log that a reset replaced, until they are deleted."),
     Row("dledger_applied_index", Kind.GAUGE, "Last entry that the state machine has applied; -1 without one."),
     Row("dledger_snapshot_index", Kind.GAUGE, "Last entry in the newest snapshot; -1 without one."),
     Row("dledger_disk_sick", Kind.GAUGE, "1 while the disk stalls: the node neither leads nor stands for election."),
@@ -140,6 +141,7 @@ class NodeGauges:
     is_disk_full: bool
     disk_used_ratio: float
     deleted_files: int
+    aside_files: int
     applied_index: int
     snapshot_index: int
     is_disk_sick: bool
@@ -246,6 +248,7 @@ def _gauge_values(gauges: NodeGauges) -> dict[str, dict[str, float]]:
         "dledger_disk_full": {"": float(gauges.is_disk_full)},
         "dledger_disk_used_ratio": {"": gauges.disk_used_ratio},
         "dledger_deleted_files": {"": gauges.deleted_files},
+        "dledger_aside_files": {"": gauges.aside_files},
         "dledger_applied_index": {"": gauges.applied_index},
         "dledger_snapshot_index": {"": gauges.snapshot_index},
         "dledger_disk_sick": {"": float(gauges.is_disk_sick)},

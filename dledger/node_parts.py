@@ -254,6 +254,7 @@ def gauges_of(parts: NodeParts, appends: PendingAppends) -> NodeGauges:
         is_disk_full=parts.is_disk_full,
         disk_used_ratio=parts.retention.used_ratio,
         deleted_files=parts.retention.deleted_files_count,
+        aside_files=store.aside.files_count,
         applied_index=parts.applied_index,
         snapshot_index=parts.snapshot_index,
         is_disk_sick=raft.is_disk_sick,

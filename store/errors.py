@@ -85,9 +85,14 @@ class WrongFileSize(StoreError):
     """A file of a queue does not have the configured size."""
 
     def __init__(self, path: str, expected_bytes: int, found_bytes: int) -> None:
+        is_longer = found_bytes > expected_bytes
+        longer = (
+            f". If the files beside it have {expected_bytes} bytes, nothing that belongs to the store is beyond them: "
+            f"keep a copy of the file, then cut it with `truncate -s {expected_bytes} {path}`"
+        )
         super().__init__(
             f"{path}: expected a size of {expected_bytes} bytes, found {found_bytes}. Start with the file size that "
-            "this directory was written with, or restore the file from a backup"
+            f"this directory was written with, or restore the file from a backup{longer if is_longer else ''}"
         )
         self.path = path
         self.expected_bytes = expected_bytes

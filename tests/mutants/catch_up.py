@@ -9,6 +9,7 @@ from dledger.aside import Aside
 from dledger.core.messages import ResetLog
 from dledger.core.progress import Progress
 from dledger.core.raft import Raft
+from dledger.node_retention import NodeRetention
 from dledger.snapshot_store import SnapshotStore
 from dledger.state_machine import Applier
 from dledger.testing.sim_file import SimFile
@@ -140,11 +141,25 @@ def rename_of_the_old_log_is_not_synced(patch):
     patch.setattr(Aside, "take", take)
 
 
+def log_in_use_is_freed_before_the_one_set_aside(patch):
+    original = NodeRetention.__init__
+
+    def init(self, policy, **arguments):
+        original(self, policy, **(arguments | {"free_aside": lambda: False}))
+
+    patch.setattr(NodeRetention, "__init__", init)
+
+
 MUTANTS = (
     Mutant(
         old_log_is_deleted_at_once_by_a_reset,
         "a reset loses nothing before the new log has it",
         Seeds(("Violation: aside",), with_old_files_that_go),
+    ),
+    Mutant(
+        log_in_use_is_freed_before_the_one_set_aside,
+        "space is given back",
+        Tests(STORAGE + "test_node_retention.py::test_log_that_was_set_aside_is_freed_before_the_log_in_use"),
     ),
     Mutant(
         old_log_is_deleted_before_the_new_one_has_caught_up,

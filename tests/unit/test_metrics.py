@@ -21,6 +21,7 @@ GAUGES = NodeGauges(
     is_disk_full=False,
     disk_used_ratio=0.5,
     deleted_files=2,
+    aside_files=6,
     applied_index=-1,
     snapshot_index=-1,
     is_disk_sick=True,

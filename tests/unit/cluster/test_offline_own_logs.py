@@ -14,7 +14,7 @@ from commitlog.old_files import Manifest
 from commitlog.record_encoder import RecordEncoder
 from commitlog.settled_files import save_manifest
 from commitlog.system_records import STAMP_AT, MessageEntryCodec
-from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.entry_store import EntryStore, EntryStoreConfig, FlushTicket
 from dledger.hard_state import HardStateFile
 from dledger.identity import IdentityFile
 from dledger.membership_file import MembershipFile
@@ -154,3 +154,25 @@ def test_log_that_begins_late_needs_the_file_that_says_so_unless_it_has_entry_0(
 def rebuilt_and_verified(root: Path) -> Result:
     assert dledger("rebuild", root, "--index-slots", 100, "--index-items", 400).exit_code == 0
     return dledger("verify", root)
+
+
+def test_verify_says_that_a_log_was_set_aside(tmp_path: Path) -> None:
+    entries = EntryStore.open(OsFiles(), node_directory(tmp_path), EntryStoreConfig(DATA_FILE_SIZE, 32 * 100))
+    entries.append([b"old"] * 200, 0, 1)
+    entries.end_flush(_synced(entries.begin_flush()))
+    entries.reset(300, 10 * DATA_FILE_SIZE, 1, caught_up_index=400)
+    entries.append([b"new"] * 3, 300, 2)
+    entries.close()
+    save_small_files(tmp_path)
+
+    result = dledger("verify", tmp_path)
+
+    shown = " ".join(result.stdout.split())
+    assert result.exit_code == 0, result.output
+    assert "and an old log in the folder aside, which is not checked" in shown
+    assert "3 entries" in shown
+
+
+def _synced(ticket: FlushTicket) -> FlushTicket:
+    ticket.sync()
+    return ticket

@@ -1,5 +1,7 @@
 """Queues of files: loading, room, writes, cuts."""
 
+import os
+
 import pytest
 
 from store.errors import DiskFull, ForeignFile, MissingFile, WrongFileSize
@@ -45,6 +47,20 @@ def test_last_file_that_was_cut_short_at_its_creation_is_removed(tmp_path, queue
     assert names(tmp_path) == [0]
     queue.reserve(SIZE, SIZE + 1)
     assert names(tmp_path) == [0, SIZE]
+
+
+def test_file_that_is_too_long_is_refused_with_the_way_out(tmp_path, queue):
+    make_files(tmp_path, 0, SIZE)
+    path = next(each for each in tmp_path.rglob(f"{SIZE:020d}"))
+    with path.open("ab") as file:
+        file.write(b"more")
+
+    with pytest.raises(WrongFileSize, match=f"then cut it with `truncate -s {SIZE} {path}`"):
+        queue.load()
+    queue.close()
+    os.truncate(path, SIZE)
+
+    assert queue.load() == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""Room on the disk of a node: a log that was set aside goes before any file of the log in use."""
+
+from collections import deque
+from types import SimpleNamespace
+
+import pytest
+
+from dledger.node_retention import NodeRetention
+
+
+class Policy(SimpleNamespace):
+    """Wants the files before entries 5 and 9 to go."""
+
+    is_disk_full = is_held_back = False
+    used_ratio = 0.9
+
+    def read_clocks(self, clocks):
+        pass
+
+    def look(self, _clocks, _floor):
+        return [index for index in (5, 9) if index not in self.deleted]
+
+
+def looked(*, is_short_of_room, aside_count, is_sick=False):
+    """Return what a retention deleted by one look, and what that asked for, in order."""
+    deleted, turns = [], deque()
+    driver = SimpleNamespace(raft=SimpleNamespace(begin_index=0), delete_before=deleted.append)
+
+    def free_aside():
+        if deleted.count("aside") == aside_count:
+            return False
+        deleted.append("aside")
+        return True
+
+    retention = NodeRetention(
+        Policy(is_short_of_room=is_short_of_room, deleted=deleted),
+        floor=lambda: 100,
+        is_disk_sick=lambda: is_sick,
+        soon=turns.append,
+        held_back=lambda: None,
+        free_aside=free_aside,
+        clocks=lambda: None,
+    )
+    retention.look()
+    for _ in range(aside_count + 2):
+        if turns:
+            turns.popleft()(driver)
+    return deleted, retention.deleted_files_count
+
+
+@pytest.mark.parametrize("aside_count", [0, 1, 3])
+def test_log_that_was_set_aside_is_freed_before_the_log_in_use(aside_count):
+    deleted, count = looked(is_short_of_room=True, aside_count=aside_count)
+
+    assert deleted == ["aside"] * aside_count + [5, 9]
+    assert count == 2
+
+
+def test_log_that_was_set_aside_stays_while_there_is_room():
+    assert looked(is_short_of_room=False, aside_count=3) == ([5, 9], 2)
+
+
+def test_nothing_is_freed_on_a_disk_that_stalls():
+    assert looked(is_short_of_room=True, aside_count=3, is_sick=True) == ([], 0)
