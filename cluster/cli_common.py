@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from dledger.errors import DLedgerError
+from store.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,7 +84,8 @@ def print_starting(what: str) -> None:
 
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
     """Tell what went wrong on standard error, and end the command."""
-    sys.stderr.write(f"dledger: {message}\n")
+    line = printable(f"dledger: {message}", kept="\n")
+    sys.stderr.write(f"{line}\n")
     raise typer.Exit(code)
 
 

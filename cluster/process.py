@@ -24,6 +24,7 @@ from dledger.errors import DLedgerError
 from dledger.event_loop import new_event_loop
 from store.descriptors import raise_limit
 from store.errors import StoreError
+from store.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -73,12 +74,7 @@ class LineFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
         """Return the line of a record (logging calls this)."""
-        line = super().formatMessage(record)
-        return line if line.isprintable() else "".join(map(_escaped, line))
-
-
-def _escaped(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
+        return printable(super().formatMessage(record))
 
 
 def _log_to_standard_error() -> None:

@@ -20,6 +20,7 @@ from dledger.config import Address
 from dledger.errors import DLedgerError
 from dledger.request_bounds import STANDARD_BOUNDS
 from dledger.request_guard import Guard, RequestGuard
+from dledger.unread_calls import REQUEST_LIMIT_S, UnreadCalls
 from store.descriptors import connections_max
 
 # Above the largest batch of the shipped client (8 MiB), so that a batch or body slightly too large meets a typed
@@ -79,18 +80,21 @@ async def start_grpc_server(
     *,
     options: Sequence[tuple[str, Any]] = SERVER_OPTIONS,
     calls_max: int = CALLS_MAX,
+    request_limit_s: float = REQUEST_LIMIT_S,
 ) -> grpc.aio.Server:
     """Serve on `address`; stop it with `await server.stop(grace)`.
 
     Connections are bounded by what the limit of descriptors allows (`store.descriptors`); more are closed at once. The
     calls of one connection are bounded by half of all calls, so that no connection can take the place of all others; a
-    client of gRPC keeps further calls back until others have ended.
+    client of gRPC keeps further calls back until others have ended. Calls that have not sent a request are bounded by
+    half of all calls, too (`dledger.unread_calls`).
 
     Args:
         address: where.
         services: beside health and reflection.
         options: of gRPC.
         calls_max: calls at the same time; gRPC refuses more.
+        request_limit_s: how long a call with one request may take to send it.
 
     Raises:
         ServerNotStarted: the address is taken or wrong.
@@ -101,7 +105,7 @@ async def start_grpc_server(
     ]
     guards = {each.service: each.guard for each in services}
     guards.update(dict.fromkeys(_STANDARD, Guard(STANDARD_BOUNDS)))
-    guard = RequestGuard(guards)
+    guard = RequestGuard(guards, UnreadCalls(calls_max // 2, request_limit_s))
     server = grpc.aio.server(interceptors=[guard], options=[*options, *bounds], maximum_concurrent_rpcs=calls_max)
     for each in services:
         each.add(each.servicer, server)

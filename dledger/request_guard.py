@@ -5,6 +5,7 @@
 | longer than its bounds allow, or with more elements than they allow | a refusal, before it is parsed |
 | no protobuf, or not of this kind | INVALID_ARGUMENT, an error of gRPC: there is nothing that could be answered |
 | a field above its bound | a refusal |
+| not there after a while, or after too many others | DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED (`dledger.unread_calls`) |
 
 A refusal is worded by the service that is guarded; on a stream of requests it ends the stream with INVALID_ARGUMENT,
 unless the service checks the requests of its streams itself (`Guard.is_stream_checked`), to answer each of them.
@@ -28,6 +29,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from dledger.field_bounds import Bounds, Fault, RequestShape
+from dledger.unread_calls import UnreadCalls
 from store.errors import IllegalRequest
 
 # Parsing so much takes 20 ms at worst, whatever it holds.
@@ -68,7 +70,8 @@ class Guard:
 class _Method:
     """One method: parses its requests, and checks them."""
 
-    def __init__(self, method: MethodDescriptor, guard: Guard) -> None:
+    def __init__(self, method: MethodDescriptor, guard: Guard, unread: UnreadCalls) -> None:
+        self._unread = unread
         self.shape = RequestShape(method.input_type, guard.bounds)
         self._name = method.input_type.name
         self._guard = guard
@@ -109,22 +112,35 @@ class _Method:
     def guarded(self, handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
         """Return a handler that takes the bytes of requests, and lets through what is well formed and bounded."""
         wrapped = {"response_serializer": handler.response_serializer}
+        # To clients a handler of streams that reads one request is the same; unlike one of single requests, gRPC calls
+        # it before the request has arrived, so that the wait can be limited.
         deserialize = handler.request_deserializer
         assert deserialize is not None
         if handler.unary_unary is not None:
-            return grpc.unary_unary_rpc_method_handler(self._one(handler.unary_unary, deserialize), **wrapped)
+            return grpc.stream_unary_rpc_method_handler(self._one(handler.unary_unary, deserialize), **wrapped)
         if handler.unary_stream is not None:
             behaviour = handler.unary_stream
             guard = self._one_to_many if inspect.isasyncgenfunction(behaviour) else self._one_writing
-            return grpc.unary_stream_rpc_method_handler(guard(behaviour, deserialize), **wrapped)
+            return grpc.stream_stream_rpc_method_handler(guard(behaviour, deserialize), **wrapped)
         assert handler.stream_stream is not None, self._name
         return grpc.stream_stream_rpc_method_handler(self._many(handler.stream_stream, deserialize), **wrapped)
 
-    def _one(self, behaviour: Any, deserialize: Callable[[bytes], Any]) -> Callable[[bytes, Context], Awaitable[Any]]:
-        async def call(data: bytes, context: Context) -> Any:
+    async def _read(self, context: Context, deserialize: Callable[[bytes], Any]) -> Any:
+        """Return the only request of a call.
+
+        Raises:
+            BadRequest: as `parse`.
+            grpc.aio.AbortError: it did not arrive; the call has ended.
+        """
+        data = await self._unread.first_request(context)
+        assert data is not None
+        return self.parse(data, deserialize)
+
+    def _one(self, behaviour: Any, deserialize: Callable[[bytes], Any]) -> Callable[[Any, Context], Awaitable[Any]]:
+        async def call(_: object, context: Context) -> Any:
             request = None
             try:
-                request = self.parse(data, deserialize)
+                request = await self._read(context, deserialize)
                 self.check(request)
             except BadRequest as error:
                 return await self.refusal(error, context, request)
@@ -134,11 +150,11 @@ class _Method:
 
     def _one_writing(
         self, behaviour: Any, deserialize: Callable[[bytes], Any]
-    ) -> Callable[[bytes, Context], Awaitable[None]]:
-        async def call(data: bytes, context: Context) -> None:
+    ) -> Callable[[Any, Context], Awaitable[None]]:
+        async def call(_: object, context: Context) -> None:
             request = None
             try:
-                request = self.parse(data, deserialize)
+                request = await self._read(context, deserialize)
                 self.check(request)
             except BadRequest as error:
                 await context.write(await self.refusal(error, context, request))
@@ -149,11 +165,11 @@ class _Method:
 
     def _one_to_many(
         self, behaviour: Any, deserialize: Callable[[bytes], Any]
-    ) -> Callable[[bytes, Context], AsyncIterator[Any]]:
-        async def call(data: bytes, context: Context) -> AsyncIterator[Any]:
+    ) -> Callable[[Any, Context], AsyncIterator[Any]]:
+        async def call(_: object, context: Context) -> AsyncIterator[Any]:
             request = None
             try:
-                request = self.parse(data, deserialize)
+                request = await self._read(context, deserialize)
                 self.check(request)
             except BadRequest as error:
                 yield await self.refusal(error, context, request)
@@ -167,16 +183,22 @@ class _Method:
     def _many(
         self, behaviour: Any, deserialize: Callable[[bytes], Any]
     ) -> Callable[[AsyncIterator[bytes], Context], AsyncIterator[Any]]:
-        async def requests(pieces: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-            async for data in pieces:
-                request = self.parse(data, deserialize)
-                if not self._guard.is_stream_checked:
-                    self.check(request)
-                yield request
+        def checked(data: bytes) -> Any:
+            request = self.parse(data, deserialize)
+            if not self._guard.is_stream_checked:
+                self.check(request)
+            return request
+
+        async def requests(pieces: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+            first = await self._unread.first_request(context, is_stream=True)
+            if first is not None:
+                yield checked(first)
+                async for data in pieces:
+                    yield checked(data)
 
         async def call(pieces: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
             try:
-                async with aclosing(behaviour(requests(pieces), context)) as responses:
+                async with aclosing(behaviour(requests(pieces, context), context)) as responses:
                     async for response in responses:
                         yield response
             except BadRequest as error:
@@ -196,9 +218,11 @@ class RequestGuard(grpc.aio.ServerInterceptor):
 
     Attributes:
         guards: by service; its methods are those that may be called.
+        unread: the calls of the server whose first request has not arrived.
     """
 
     guards: Mapping[ServiceDescriptor, Guard]
+    unread: UnreadCalls
     _methods: dict[str, _Method] = field(init=False)
     _handlers: dict[str, Any] = field(init=False, default_factory=dict)
 
@@ -209,7 +233,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
             dledger.field_bounds.UnboundedField: a table is not complete.
         """
         self._methods = {
-            f"/{service.full_name}/{method.name}": _Method(method, guard)
+            f"/{service.full_name}/{method.name}": _Method(method, guard, self.unread)
             for service, guard in self.guards.items()
             for method in service.methods
         }

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from store.printable import printable
+
 
 class Area(StrEnum):
     """The part of a store that a finding belongs to."""
@@ -50,7 +52,8 @@ class Finding:
     is_accepted: bool = False
 
     def __str__(self) -> str:
-        return (
+        # Names of files and of topics may hold anything.
+        return printable(
             f"{self.path}: at byte {self.position}: expected {self.expected}, found {self.found}; {self.meaning}. "
             f"{self.remedy}"
         )

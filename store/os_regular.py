@@ -5,6 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from typing import Final
+
+# Files that are read in one piece are small: term, identity, checkpoint. The largest are the offsets of a RocketMQ
+# store, some 100 MB for two million. A file of 1 TiB, all of it a hole, would end the process for lack of memory.
+READ_SIZE_BYTES_MAX: Final = 256 << 20
 
 
 def open_regular(path: str, flags: int, mode: int = 0o644) -> int:
@@ -26,12 +31,16 @@ def open_regular(path: str, flags: int, mode: int = 0o644) -> int:
 
 
 def read_regular(path: str) -> bytes:
-    """Return the content of a regular file.
+    """Return the content of a regular file of at most `READ_SIZE_BYTES_MAX`.
 
     Raises:
-        OSError: as `open_regular`.
+        OSError: as `open_regular`; EFBIG: it is larger.
     """
     with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > READ_SIZE_BYTES_MAX:
+            fault = f"it has {size} bytes, expected at most {READ_SIZE_BYTES_MAX}; move it away"
+            raise OSError(errno.EFBIG, fault, path)
         return stream.read()
 
 

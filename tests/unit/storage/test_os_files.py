@@ -361,3 +361,14 @@ def test_what_is_no_regular_file_is_refused_and_blocks_nobody(tmp_path, made):
             look(str(path))
     with pytest.raises(StorageFailed, match=str(path)):
         find_holder([str(path)])
+
+
+def test_file_that_is_too_large_to_be_read_in_one_piece_is_refused(tmp_path):
+    """A hole of 1 TiB costs no room on a disk, but would cost all memory."""
+    path = tmp_path / "membership"
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+    for files in (OsFiles(), ReadOnlyFiles()):
+        with pytest.raises(StorageFailed, match=rf"{path}.* has {1 << 40} bytes, expected at most"):
+            files.read_bytes(str(path))

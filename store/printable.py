@@ -1,0 +1,17 @@
+"""Text of files, requests and peers for a terminal or a log: it cannot begin another line or control the terminal."""
+
+from __future__ import annotations
+
+
+def printable(text: str, kept: str = "") -> str:
+    r"""Return the text with characters that end a line or control a terminal written as escapes, such as `\x1b`.
+
+    Args:
+        text: any; names of files that are no UTF-8 included.
+        kept: characters that stay as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in kept else each.encode("unicode_escape").decode() for each in text
+    )

@@ -1,0 +1,25 @@
+"""What a file or a request is named cannot write to the operator's terminal."""
+
+import pytest
+
+from store.finding import Area, Finding
+from store.printable import printable
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a b é", "a b é"),
+        ("a\nERROR forged", r"a\nERROR forged"),
+        ("\x1b[2J", r"\x1b[2J"),
+        ("\u2028\u202e", r"\u2028\u202e"),
+        (b"\xff".decode("utf-8", "surrogateescape"), r"\udcff"),
+    ],
+)
+def test_characters_that_control_a_terminal_are_written_as_escapes(text, shown):
+    assert printable(text) == shown
+    assert str(Finding(Area.FILES, f"/store/{text}", 0, "a", "b", "c", "d")).startswith(f"/store/{shown}: at byte 0")
+
+
+def test_characters_that_are_to_stay_do():
+    assert printable("one\ntwo\r", kept="\n") == "one\ntwo\\r"
