@@ -16,8 +16,9 @@ not. Before an entry is written, its place holds zeros (our logs are zero from t
 call, so each sector that it touches holds either all that belongs to the entry or zeros from the entry's beginning (or
 the sector's) to the sector's end. Hence an entry can be a lost write only if one of its sectors is such a run of zeros
 and everything else that can be checked of it is right. Damage looks different: it leaves wrong bytes, or zeros that end
-in the middle of a sector. What cannot be told apart: an entry with a sector of zeros of its own, and damage elsewhere
-in its body.
+in the middle of a sector. An entry may have a sector of zeros of its own: then one changed bit elsewhere in its body is
+told by the checksum, which says whether one bit is what is wrong. What cannot be told apart: such an entry, and more
+damage in its body.
 
 The Java program gives no checksums and leaves old bytes after its end, so its tails are cut as it cuts them itself.
 
@@ -39,6 +40,7 @@ from crc32c import crc32c
 from dledger.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, CHAIN, ENTRY_NORMAL, HEADER, HEADER_SIZE, NO_CHAIN
 from dledger.entry_codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entry_walk import SECTOR_SIZE_BYTES, UNKNOWN
+from dledger.one_bit import is_one_bit_off
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,7 +131,7 @@ def is_lost_write(place: BadPlace) -> bool:
     """Return whether what stands at the bad place is what writes that never reached the disk leave there.
 
     That is: of the entry that should stand there, everything up to some sector is right, and that sector is zero (its
-    part behind the entry's beginning, for the sector in which it begins).
+    part after the entry's beginning, for the sector in which it begins); and one changed bit does not explain it.
     """
     view, begin = place.file.view(), place.offset
     sector_end = _sector_end(begin, len(view))
@@ -143,10 +145,11 @@ def is_lost_write(place: BadPlace) -> bool:
     size = HEADER.unpack_from(view, begin)[1]
     if not HEADER_SIZE <= size <= len(view) - begin:
         return False
-    return any(
+    is_any_zero = any(
         _is_zero(view, sector, _sector_end(sector, len(view)))
         for sector in range(sector_end, begin + size, SECTOR_SIZE_BYTES)
     )
+    return is_any_zero and not is_one_bit_off(view[header_end : begin + size], HEADER.unpack_from(view, begin)[7])
 
 
 def _skip_stated_size(place: BadPlace) -> int:

@@ -10,6 +10,10 @@ VOICE = "tests/unit/storage/test_voice_given_up.py"
 RECOVERY = "tests/unit/storage/test_recovery.py"
 
 
+def one_bit_beside_zeros_is_a_torn_write(patch):
+    patch.setattr("dledger.entry_tail.is_one_bit_off", lambda content, checksum: False)
+
+
 def damaged_tail_is_cut_like_a_torn_one(patch):
     patch.setattr(dledger.entry_recovery, "is_ours", lambda place: False)
 
@@ -54,6 +58,11 @@ def chain_checksum_of_a_torn_entry_is_not_compared(patch):
 
 
 MUTANTS = (
+    Mutant(
+        one_bit_beside_zeros_is_a_torn_write,
+        "no promise is forgotten",
+        Tests("tests/unit/storage/test_recovery.py::test_one_bit_of_a_body_with_zeros_of_its_own_is_no_lost_write"),
+    ),
     Mutant(damaged_tail_is_cut_like_a_torn_one, "no promise is forgotten", Scenario("flipped-bit-in-the-last-entry")),
     Mutant(tail_is_cut_and_the_voice_is_kept, "no promise is forgotten", Scenario("flipped-bit-in-the-last-entry")),
     Mutant(
