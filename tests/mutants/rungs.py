@@ -1,8 +1,5 @@
 """Runs a mutant against its rung, and says what caught it."""
 
-import os
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -18,6 +15,7 @@ from dledger.testing.shell.simulation import ShellSimulation
 from dledger.testing.simulation import Simulation
 from tests.crashpoints.inspector import Inspector
 from tests.crashpoints.workload import WORKLOADS, Workload
+from tests.mutants.forks import Forks
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, ShellSeeds, Tests, as_drawn
 from tests.waiting import STORY_S
 
@@ -26,6 +24,7 @@ SCENARIOS = ROOT / "tests" / "scenarios"
 FIRST_SEED = 10_001
 # The plugin that plants a bug in a process of its own reads its name here.
 VARIABLE = "DLEDGER_MUTANT"
+FORKS = Forks()
 
 
 @dataclass(frozen=True)
@@ -143,21 +142,17 @@ def _crash_points(rung: CrashPoints, began: float) -> Catch:
 
 def _tests(mutant: Mutant, rung: Tests, began: float) -> Catch:
     """Run the test in a process of its own, in which the bug is planted before anything else happens."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.mutants.plugin", "-p", "no:cacheprovider"]
+    options = ["-q", "-x", "-p", "tests.mutants.plugin", "-p", "no:cacheprovider"]
+    # What a bug keeps away need not be waited for as long as what only is slow.
+    environment = {VARIABLE: mutant.name, "DLEDGER_TEST_PATIENCE_S": "15"}
     with TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [*command, f"--basetemp={folder}/pytest", rung.node_id],
-            cwd=ROOT,
-            # What a bug keeps away need not be waited for as long as what only is slow.
-            env={**os.environ, VARIABLE: mutant.name, "DLEDGER_TEST_PATIENCE_S": "15"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=STORY_S,
-        )
-    failures = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
-    is_caught = done.returncode == pytest.ExitCode.TESTS_FAILED and bool(failures)
-    failure = failures[0].partition(" - ")[2] if failures else (done.stdout + done.stderr)[-400:]
+        output = Path(folder) / "output"
+        arguments = [*options, f"--basetemp={folder}/pytest", rung.node_id]
+        code = FORKS.run(arguments, environment, output, STORY_S)
+        printed = output.read_text("utf-8", "replace")
+    failures = [line for line in printed.splitlines() if line.startswith("FAILED ")]
+    is_caught = code == pytest.ExitCode.TESTS_FAILED and bool(failures)
+    failure = failures[0].partition(" - ")[2] if failures else printed[-400:]
     where = f"test {rung.node_id.rpartition('::')[2]}"
     return Catch(is_caught, where, _first_line(failure), 1, time.perf_counter() - began)
 
