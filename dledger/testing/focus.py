@@ -106,7 +106,8 @@ def _members(options: SimOptions, random: Random) -> SimOptions:
         clock_rates_ppm=rates_ppm,
         chores=(Chore.CHANGE_MEMBERS, Chore.CHANGE_MEMBERS, Chore.CONFUSE_MEMBERS, Chore.TRANSFER, Chore.DELETE_HEAD),
         chore_interval_us=15_000,
-        troubles=(Trouble.ISOLATE, Trouble.CUT_ONE_WAY, Trouble.KILL, Trouble.SPLIT),
+        # A leader that dies between the file and the entry leaves a membership that its log does not hold.
+        troubles=(Trouble.ISOLATE, Trouble.CUT_ONE_WAY, Trouble.KILL, Trouble.SPLIT, Trouble.DIE_IN_STEP),
         trouble_interval_us=random.choice((60_000, 150_000)),
         downtime_max_us=200_000,
         think_max_us=random.choice((options.think_max_us, 400_000)),

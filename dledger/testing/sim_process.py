@@ -31,6 +31,7 @@ from dledger.standing import MembershipKeeper, has_past
 from dledger.state_machine import Applier, StateLost
 from dledger.testing.checks import node_directory
 from dledger.testing.faults import Fault, SimulatedCrash, Violation
+from dledger.testing.membership_checks import MembershipWatch
 from dledger.testing.sim_observer import SimObserver
 from dledger.testing.sim_retention import SimRetention
 from dledger.testing.sim_state_machine import SimStateMachine
@@ -70,6 +71,7 @@ class SimProcess:
     Attributes:
         is_dead: nothing happens in it any more.
         is_paused: events wait in the inbox (SIGSTOP).
+        memberships: looks at what this life knows of them.
     """
 
     def __init__(self, world: World, machine: Machine, node_id: str, files: SimFiles, random: Random) -> None:
@@ -88,6 +90,7 @@ class SimProcess:
         self._observer = SimObserver(world, node_id, machine.clock)
         self._syncer = SimSyncer(world, machine, files, random, on_synced=self._synced, on_failed=self._fail)
         self._has_turn = False
+        self.memberships = MembershipWatch(node_id, world.checks.log)
         self._open()
 
     def _open(self) -> None:
@@ -286,7 +289,7 @@ class SimProcess:
         except Exception as error:  # noqa: BLE001 - whatever it is, a node stops; the machine says whether it may
             self._fail(error)
         else:
-            check_turn(self._world, self.node_id, self.raft, self.store)
+            check_turn(self._world, self.node_id, self.raft, self.store, self.memberships)
 
     def _fail(self, error: Exception) -> None:
         """Stop at once, as `Node` does; the outcome of what was taken in is unknown."""

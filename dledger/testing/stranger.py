@@ -66,6 +66,7 @@ class Stranger:
         # What holds in its own group is checked apart from this one.
         apart = replace(world, options=options, checks=make_checks(options, {node_id: disk}), work=WorkCounts())
         self.process = SimProcess(apart, self, node_id, files, random)
+        self.process.memberships.trust(self.process.raft.state.memberships[0])
         self.process.run()
 
     def died(self) -> None:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dledger.testing.membership_checks import check_held
 from dledger.testing.work import Work
 
 if TYPE_CHECKING:
     from dledger.core.raft import Raft
     from dledger.entry_store import EntryStore
+    from dledger.testing.membership_checks import MembershipWatch
     from dledger.testing.world import World
 
 
-def check_turn(world: World, node_id: str, raft: Raft, store: EntryStore) -> None:
+def check_turn(world: World, node_id: str, raft: Raft, store: EntryStore, memberships: MembershipWatch) -> None:
     """Check a node that has just ended a turn.
 
     Raises:
@@ -29,7 +29,6 @@ def check_turn(world: World, node_id: str, raft: Raft, store: EntryStore) -> Non
         checks.log.forget_loss(readmitted)
     checks.elections.after_turn(node_id, raft.term)
     checks.log.after_turn(node_id, raft, store.last_index)
-    if len(raft.state.memberships) > 1:
-        check_held(node_id, raft.state.memberships, checks.log.written, store.codec)
+    memberships.look(raft.state.memberships, store.codec)
     if world.options.is_flush_sync:
         checks.log.promise(node_id, store.durable_index)
