@@ -1,6 +1,7 @@
 """All planted bugs, by name."""
 
 from tests.mutants import (
+    brought,
     catch_up,
     damage,
     durability,
@@ -34,5 +35,6 @@ GROUPS = (
     shell_strangers,
     rare_places,
     store_damage,
+    brought,
 )
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}

@@ -107,6 +107,15 @@ def adopt(cluster: Cluster, words: list[str]) -> None:
     restart(cluster, words)
 
 
+@action("cut-head")
+def cut_head(cluster: Cluster, words: list[str]) -> None:
+    """`cut-head 1 2`: another program deletes the 2 oldest data files of node 1, which is down."""
+    machine = down(cluster, words[0])
+    path = f"{node_directory(machine.id)}/data"
+    names = sorted(machine.disk.directories[path].cached)
+    machine.disk.forget(path, int(names[int(words[1])]))
+
+
 @action("hold-sync")
 def hold_sync(cluster: Cluster, words: list[str]) -> None:
     """`hold-sync 1`: from now on syncs of node 1 begin, and do not end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dledger.core.events import Propose, Received, ResetStore, SnapshotSaved, Tick
+from dledger.core.events import Propose, Received, ResetStore, SnapshotSaved, Tick, WriteSnapshotChunk
 from dledger.core.messages import Push, ResetLog, SnapshotChunk, SnapshotProgress
 from dledger.types import SnapshotInfo
 
@@ -108,6 +108,40 @@ def test_snapshot_that_the_log_outgrew_while_it_was_sent_is_given_up_for_a_newer
 
     assert [(reset.begin_index, reset.snapshot_index) for reset in cluster["c"].seen(ResetStore)] == [(19, 19)]
     assert cluster["c"].raft.commit_index == 20
+
+
+def test_another_snapshot_begins_with_its_first_byte_however_much_of_the_last_one_came(group):
+    """Else a smaller one would never be answered, for more than all of it seems to be here."""
+    old, new = (SnapshotInfo(index, term=1, size_bytes=size, checksum=7) for index, size in ((15, 2_500), (19, 800)))
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+    follower, term, known = cluster["b"], leader.raft.term, leader.raft.state.group_id
+    follower.step(Received("a", SnapshotChunk(term, old, 0, 1_000, group_id=known)))
+    assert follower.raft.state.incoming == (old, 1_000)
+
+    follower.step(Received("a", SnapshotChunk(term, new, 0, 500, group_id=known)))
+
+    assert follower.raft.state.incoming == (new, 500)
+    assert [effect.chunk.snapshot for effect in follower.seen(WriteSnapshotChunk)] == [old, new]
+
+
+def test_late_progress_of_another_snapshot_is_not_taken_for_that_of_this_one(group):
+    new = SnapshotInfo(index=17, term=1, size_bytes=2_500, checksum=7)
+    config = replace(group(THREE).config, snapshot_chunk_size_bytes=1_000)
+    cluster, leader = lagging(group, config=config, snapshot=new)
+    cluster.heal()
+    for _ in range(60):
+        cluster.now_ms += 10
+        for node in cluster.nodes.values():
+            node.step(Tick(cluster.now_ms))
+        cluster.deliver(only=lambda _sender, _peer, message: not isinstance(message, SnapshotChunk))
+
+    leader.step(Received("c", SnapshotProgress(leader.raft.term, 15, 2_500)))
+
+    assert [message for _, message in leader.outbox if isinstance(message, ResetLog)] == []
+    cluster.tick(1_500)
+    assert cluster["c"].raft.state.stored == new
 
 
 def test_late_reset_never_drops_what_is_committed_or_equal(group):
