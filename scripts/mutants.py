@@ -2,7 +2,8 @@
 
     python scripts/mutants.py [--jobs N] [--only WORD] [--write]
 
-With --write the table goes into docs/testing.md and the seeds into tests/mutants/known_seeds.json.
+With --write the table goes into docs/testing.md and the seeds into tests/mutants/known_seeds.json. With --only, too,
+the rows and seeds of all other bugs stay as they are.
 """
 
 from __future__ import annotations
@@ -43,10 +44,9 @@ def main() -> int:
             print(f"{name:64} {said}: {catch.failure[:120]} ({catch.event_count} events, {catch.seconds:.1f} s)")
     survivors = [name for name, catch in catches.items() if not catch.is_caught]
     seconds = time.perf_counter() - began
-    summary = f"{len(names) - len(survivors)} of {len(names)} planted bugs caught in {seconds:.0f} s."
-    print(f"\n{summary}")
-    if options.write and not options.only and not survivors:
-        write(mutants, catches, summary)
+    print(f"\n{len(names) - len(survivors)} of {len(names)} planted bugs caught in {seconds:.0f} s.")
+    if options.write and not survivors:
+        write(mutants, catches)
     return 1 if survivors else 0
 
 
@@ -57,20 +57,26 @@ def run(name: str) -> Any:
     return importlib.import_module("tests.mutants.rungs").run(mutants[name])
 
 
-def write(mutants: dict[str, Any], catches: dict[str, Any], summary: str) -> None:
-    """Put the table into the page on testing, and the seeds beside the mutants."""
-    rows = [_HEAD, ("---", "---", "---", "---", "---:", "---:")]
-    for name, catch in catches.items():
-        mutant = mutants[name]
-        rung = type(mutant.rung).__name__
-        rows.append(
-            (name, mutant.breaks, RUNGS[rung], _caught_by(catch), f"{catch.event_count:,}", f"{catch.seconds:.1f}")
-        )
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+def write(mutants: dict[str, Any], catches: dict[str, Any]) -> None:
+    """Put the table into the page on testing, and the seeds beside the mutants; those not tried keep what they had."""
     page = PAGE.read_text("utf-8")
+    found = _PLACE.search(page)
+    assert found is not None, PAGE
+    rows = {row.split(" | ")[0].removeprefix("| "): row for row in found[0].splitlines() if row.startswith("| ")}
+    seeds = json.loads(SEEDS.read_text("utf-8"))
+    for name, catch in catches.items():
+        rung = RUNGS[type(mutants[name].rung).__name__]
+        cells = (name, mutants[name].breaks, rung, _caught_by(catch), f"{catch.event_count:,}", f"{catch.seconds:.1f}")
+        rows[name] = f"| {' | '.join(cells)} |"
+        seeds[name] = catch.seed
+    known = [name for name in mutants if name in rows]
+    seconds = sum(float(rows[name].split(" | ")[-1].removesuffix(" |").replace(",", "")) for name in known)
+    summary = f"{len(known)} of {len(mutants)} planted bugs caught, in {seconds:.0f} s of work."
+    head = [f"| {' | '.join(cells)} |" for cells in (_HEAD, ("---", "---", "---", "---", "---:", "---:"))]
+    table = "\n".join([*head, *(rows[name] for name in known)])
     PAGE.write_text(_PLACE.sub(lambda place: f"{place[1]}{summary}\n\n{table}\n{place[2]}", page), "utf-8")
-    seeds = {name: catch.seed for name, catch in catches.items() if catch.seed is not None}
-    SEEDS.write_text(json.dumps(seeds, indent=2) + "\n", "utf-8")
+    kept = {name: seeds[name] for name in mutants if seeds.get(name) is not None}
+    SEEDS.write_text(json.dumps(kept, indent=2) + "\n", "utf-8")
 
 
 RUNGS = {

@@ -15,6 +15,7 @@ from tests.mutants import (
     replication,
     shell,
     shell_strangers,
+    starts,
     store_damage,
     transfer,
 )
@@ -34,6 +35,7 @@ GROUPS = (
     shell,
     shell_strangers,
     rare_places,
+    starts,
     store_damage,
     brought,
 )

@@ -109,11 +109,12 @@ def adopt(cluster: Cluster, words: list[str]) -> None:
 
 @action("cut-head")
 def cut_head(cluster: Cluster, words: list[str]) -> None:
-    """`cut-head 1 2`: another program deletes the 2 oldest data files of node 1, which is down."""
+    """`cut-head 1 2`: a person deletes the 2 oldest data files of node 1, which is down, and gives leave for it."""
     machine = down(cluster, words[0])
-    path = f"{node_directory(machine.id)}/data"
-    names = sorted(machine.disk.directories[path].cached)
-    machine.disk.forget(path, int(names[int(words[1])]))
+    directory = node_directory(machine.id)
+    position = int(sorted(machine.disk.directories[f"{directory}/data"].cached)[int(words[1])])
+    machine.disk.forget(f"{directory}/data", position)
+    machine.files.replace(f"{directory}/begin-at.{position}", b"")
 
 
 @action("hold-sync")

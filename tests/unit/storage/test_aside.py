@@ -123,7 +123,10 @@ def test_reset_amid_the_deletion_sets_the_newer_log_aside(log, long_log, fill, m
 
 def test_deletion_that_a_crash_interrupted_continues(log, long_log):
     long_log.store.reset(100, 10 * FILE, 5, caught_up_index=100)
+    names = sorted(path.name for path in (aside_path(log) / "data").iterdir())
     long_log.store.aside.advance(100, 1_000)
+    # What is left is a beginning of that log, which can be opened.
+    assert sorted(path.name for path in (aside_path(log) / "data").iterdir()) == names[:5]
     store = log.reopen()
     assert (store.aside.files_count, store.aside.record) == (5, None)
 
@@ -240,5 +243,7 @@ def test_deletion_that_dies_anywhere_is_finished_later(machine, is_power_cut):
 
     for disk_of, store, _ in dying_at_each_effect(machine, prepare, act, 10, is_power_cut=is_power_cut):
         assert (store.begin_index, store.last_index) == (30, 29)
+        # The record goes first: a log that has one is whole.
+        assert store.aside.files_count == 5 or not store.aside.is_kept
         advance(store, 30)
         assert not [path for path in disk_of.disk.directories if "aside" in path]

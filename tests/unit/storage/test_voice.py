@@ -8,6 +8,7 @@ from dledger.config import Address, NodeConfig, Peer
 from dledger.hard_state import HardStateFile
 from dledger.membership_file import MembershipFile
 from dledger.node_files import NodeFiles
+from dledger.testing.faults import SimulatedCrash
 from dledger.types import HardState, Member, Membership, MembershipEntry
 from dledger.voice import take_back_voice
 from store.os_files import OsFiles
@@ -35,6 +36,23 @@ def test_leave_of_a_person_gives_the_vote_back_once(directory):
 
     assert take_back(directory) == HardState(7, "n1", incarnation=5)
     assert not leave.exists()
+
+
+def test_leave_outlives_a_crash_before_the_vote_is_saved(directory, monkeypatch):
+    leave = directory / "take-back-voice.99"
+    leave.touch()
+    saves = []
+
+    def die(_file, state):
+        saves.append((state.incarnation, leave.exists()))
+        raise SimulatedCrash
+
+    monkeypatch.setattr(HardStateFile, "save", die)
+
+    with pytest.raises(SimulatedCrash):
+        take_back(directory)
+
+    assert saves == [(5, True)]
 
 
 @pytest.mark.parametrize("name", ["take-back-voice.98", "take-back-voice", "give-up.99"])
