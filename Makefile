@@ -31,8 +31,8 @@ READY := $(VENV)/.ready
 PANDAS := $(VENV)/pandas
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SCRIPTS := $(wildcard scripts/*.py)
-# They compute and wait for nothing; Spark's tests wait much and compute little: side by side they cost little more than
-# Spark's alone. With what the processor has to spare a test may take long.
+# They compute and wait for nothing; all others wait for much of their time. Beside those, with what the processor has to
+# spare, they cost little; but there a test may take long.
 COMPUTING := $(addprefix tests/,simulation scenarios property trace)
 COMPUTING_TIMEOUT_S := 1200
 
@@ -43,7 +43,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts proto verify-proto spark computing unit scenarios sim sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
+.PHONY: help setup demo test check lint format type contracts proto verify-proto spark waiting computing unit scenarios sim sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
 	interop bench bench-spark \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -59,8 +59,7 @@ demo: $(READY) ## Three nodes take in a text, lose their leader, give every line
 	@$(BIN)/python scripts/demo.py $(if $(INPUT),"$$INPUT")
 
 test: check ## All checks and all tests; the gate of every change (at most 20 minutes on two cores)
-	@$(MAKE) --jobs=2 spark computing
-	@$(BIN)/python -m pytest -q -n $(AT_A_TIME) --dist worksteal -m "not spark" $(addprefix --ignore=,$(COMPUTING))
+	@$(MAKE) --jobs=2 waiting computing
 
 setup: $(READY) ## Make .venv with everything in it; quick when nothing has changed
 	@:
@@ -110,8 +109,11 @@ verify-proto: $(READY) ## Fail when a committed stub is not what proto/ gives
 spark: $(READY) ## The tests of the Spark pipeline, by themselves: one Spark, one process (needs Java 17 or 21, else skipped)
 	@$(BIN)/python -m pytest -q tests/spark
 
+waiting: spark ## The tests of Spark, then all others that mostly wait, three at a time
+	@$(BIN)/python -m pytest -q -n $(AT_A_TIME) --dist worksteal -m "not spark" $(addprefix --ignore=,$(COMPUTING))
+
 computing: $(READY) ## Simulated runs, scenarios and models, with what the processor has to spare
-	@nice -n 19 $(BIN)/python -m pytest -q --timeout=$(COMPUTING_TIMEOUT_S) $(COMPUTING)
+	@nice -n 19 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --timeout=$(COMPUTING_TIMEOUT_S) $(COMPUTING)
 
 unit: $(READY) ## The quick tests only
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not spark"
