@@ -1,14 +1,17 @@
 """Planted bugs of units that wait in memory, of opening many queues by one look at their files, and of directories."""
 
+from crc32c import crc32c
+
 import store.queue_glance
 from dledger.testing.sim_files import SimFiles
 from store.consume_queues import ConsumeQueues
 from store.derived_catch_up import QueuesPromise
 from store.os_files import OsFiles
-from store.pending_units import PendingUnits
+from store.pending_units import PendingUnits, Tail
 from store.unit_writer import UnitWriter
 from tests.mutants.mutant import Mutant, Tests
 
+ENDS = "tests/unit/store/test_queue_ends.py::"
 PENDING = "tests/unit/store/test_pending_units.py::"
 OPENING = "tests/unit/store/test_opening_many_queues.py::"
 LOOKS = "tests/unit/store/test_queue_glance.py::"
@@ -31,6 +34,19 @@ def units_that_the_owner_took_are_written_all_the_same(patch):
             self._write_units(f"{self._root}/{key.topic}/{key.queue_id}", tail, group)
 
     patch.setattr(UnitWriter, "_write", write)
+
+
+def blanks_that_wait_are_not_written(patch):
+    original = Tail.parts
+    patch.setattr(Tail, "parts", lambda self, begin, end: original(self, max(begin, self.data_offset), end))
+
+
+def queues_without_files_count_in_the_digest(patch):
+    def digest(self):
+        ends = sorted((key, queue.max_offset) for key, queue in self._queues.items() if queue.max_offset)
+        return crc32c("".join(f"{key.topic}/{key.queue_id} {end}\n" for key, end in ends).encode())
+
+    patch.setattr(ConsumeQueues, "digest", digest)
 
 
 def memory_is_never_full(patch):
@@ -80,6 +96,16 @@ MUTANTS = (
         units_that_the_owner_took_are_written_all_the_same,
         RULE,
         Tests(PENDING + "test_queue_that_is_cut_while_its_units_are_written_is_what_the_log_says"),
+    ),
+    Mutant(
+        blanks_that_wait_are_not_written,
+        RULE,
+        Tests(ENDS + "test_first_message_of_such_a_queue_brings_its_blanks_as_rocketmq_needs_them"),
+    ),
+    Mutant(
+        queues_without_files_count_in_the_digest,
+        RULE,
+        Tests(ENDS + "test_queues_whose_messages_have_expired_cost_no_disk_until_their_next_message"),
     ),
     Mutant(
         memory_is_never_full,

@@ -11,7 +11,7 @@ from dledger.peer_handshake import Handshake
 from dledger.peer_link import PeerLink
 from dledger.pending_appends import PendingAppends
 from dledger.pending_reads import PendingReads
-from dledger.strangers import Strangers
+from dledger.strangers import LargeFrames, Strangers
 from dledger.testing.shell.options import ShellTrouble
 from tests.mutants.mutant import Mutant, ShellSeeds, Tests
 from tests.mutants.shell import FAILED, LOST, READ, STUCK, with_elections, with_troubles
@@ -31,6 +31,10 @@ def with_half_open_connections(options):
     return replace(
         shaped, is_flush_sync=True, downtime_max_us=50_000, trouble_interval_us=1_000_000, safety_us=9_000_000
     )
+
+
+def large_frames_of_guests_share_no_bound(patch):
+    patch.setattr(LargeFrames, "add", lambda self, connection: None)
 
 
 def time_stands_still_between_ticks(patch):
@@ -102,6 +106,11 @@ def refused_read_is_answered_with_the_first_index(patch):
 
 
 MUTANTS = (
+    Mutant(
+        large_frames_of_guests_share_no_bound,
+        "memory of strangers is bounded",
+        Tests("tests/integration/network/test_guests.py::test_frames_that_guests_begin_and_never_end_share_one_bound"),
+    ),
     Mutant(time_stands_still_between_ticks, "leases are promises", ShellSeeds(("Violation: lease",), with_pauses)),
     Mutant(
         old_copy_of_a_directory_is_let_in,
