@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dledger.core import pasts
 from dledger.core.quorum import quorum_of
 from dledger.testing.faults import Fault, Violation
 from dledger.testing.sim_disk import SECTOR_SIZE_BYTES
@@ -101,7 +100,8 @@ class Damage:
         state = raft.state
         self._memberships[node_id] = state.memberships[-1].membership
         self._settled[node_id] = state.memberships[0].membership
-        self._believed[node_id] = pasts.believed_group_id(state)
+        # Read where it is kept: what the core makes of it is what the run is to find out.
+        self._believed[node_id] = state.settled_group_id or (0 if state.is_founding else state.founding_group_id)
         if state.is_founding:
             self._incarnations.pop(node_id, None)
             return []

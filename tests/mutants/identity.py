@@ -20,7 +20,11 @@ from dledger.peer_frames import _parse
 from dledger.peer_transport import PeerTransport
 from dledger.types import NO_GROUP, NO_INDEX
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
-from tests.mutants.shapes import with_damaged_frames, with_strange_directories
+from tests.mutants.shapes import (
+    with_damaged_frames,
+    with_strange_directories,
+    with_strange_directories_from_the_founding,
+)
 
 TRUST = "tests/unit/core/test_trust.py::"
 CHECKPOINT = "tests/unit/storage/test_checkpoint.py::"
@@ -318,7 +322,7 @@ MUTANTS = (
     Mutant(
         only_what_is_committed_says_the_group,
         "a foreign directory erases nothing",
-        Scenario("foreign-directory-before-the-first-commit"),
+        Seeds(("Violation: strangers",), with_strange_directories_from_the_founding),
     ),
     Mutant(
         promised_group_is_not_saved,

@@ -128,6 +128,11 @@ def with_strange_directories(options):
     return replace(shaped, read_share=0.3, is_founded_in_peace=True)
 
 
+def with_strange_directories_from_the_founding(options):
+    """The same, from the moment at which all founders have met the group: its first commit may not be known yet."""
+    return replace(with_strange_directories(options), is_founded_in_peace=False)
+
+
 def with_damaged_frames(options):
     """Bits change on the way in every hundredth message, in control parts and in payloads."""
     shaped = with_old_files_that_go(options)
@@ -149,5 +154,6 @@ SOUND = (
     with_wipes,
     with_old_files_that_go,
     with_strange_directories,
+    with_strange_directories_from_the_founding,
     with_damaged_frames,
 )
