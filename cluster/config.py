@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENVIRONMENT_PREFIX = "DLEDGER_"
+# Of a configuration file; all options with their descriptions take some 20 KB.
+_FILE_SIZE_BYTES_MAX = 1 << 20
 # Variables of the same prefix that other commands read.
 _OTHER_VARIABLES = frozenset({"DLEDGER_ENDPOINTS", "DLEDGER_NAME_SERVERS", "DLEDGER_BROKER"})
 _EXPECTED = {
@@ -160,10 +162,15 @@ def _is_changed(options: ServerOptions, name: str) -> bool:
 
 def _from_file(file: Path) -> dict[str, tuple[Any, str]]:
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        with file.open("rb") as stream:
+            raw = stream.read(_FILE_SIZE_BYTES_MAX + 1)
+        if len(raw) > _FILE_SIZE_BYTES_MAX:
+            fault = f"expected at most {_FILE_SIZE_BYTES_MAX} bytes, found more"
+            raise ConfigError([Fault("--config", str(file), fault)])
+        content = tomllib.loads(raw.decode())
     except OSError as error:
         raise ConfigError([Fault("--config", str(file), f"cannot be read: {error.strerror}")]) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # tables in tables in tables; a number of thousands of digits
         raise ConfigError([Fault("--config", str(file), f"is not TOML: {error}")]) from None
     return {name: (value, file.name) for name, value in content.items()}
 

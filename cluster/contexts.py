@@ -226,7 +226,7 @@ def _check_kind(path: Path, found: os.stat_result) -> None:
 def _parse(path: Path, text: str) -> Contexts:
     try:
         document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
         raise ContextError(f"{path}: expected TOML, found: {error}. Mend that line, or move the file away") from error
     if unknown := sorted(set(document) - {"current", "contexts"}):
         raise _fault(path, text, "", unknown[0], f"expected `current` and [contexts.NAME], found {unknown[0]!r}")

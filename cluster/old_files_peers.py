@@ -20,6 +20,7 @@ from dledger.errors import DLedgerError
 from dledger.inquiry import Inquiry
 from dledger.origin import Speech
 from dledger.peer_handshake import Handshake
+from store.foreign_json import foreign_json
 
 # Chunks of 1 MiB under way: the disk of one node works while that of the other does.
 _WINDOW: Final = 8
@@ -153,7 +154,7 @@ def _chunk_question(request: ChunkRequest, ask: str = "chunk") -> Speech:
 
 
 def _object_of(speech: Speech) -> dict[str, object]:
-    value = json.loads(speech.body)
+    value = foreign_json(speech.body)
     if not isinstance(value, dict):
         raise ValueError(f"expected an object, found {speech.body[:80]!r}")  # noqa: TRY004  (bad input, not a bug)
     return value

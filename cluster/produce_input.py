@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, BinaryIO, Final
 
+from store.foreign_json import foreign_json
 from store.message import KEYS, TAGS, UNIQUE_KEY
 
 BODY_SIZE_MAX: Final = 4 << 20
@@ -152,7 +152,7 @@ def _of_line(line: bytes, where: str, read_bytes: int, defaults: Defaults) -> Ou
 
 def _of_json(line: bytes, where: str, read_bytes: int, defaults: Defaults) -> Outgoing:
     try:
-        row = json.loads(line)
+        row = foreign_json(line)
     except ValueError as error:
         raise ValueError(f"{where}: expected a JSON object, found {line[:60]!r}: {error}") from None
     if not isinstance(row, dict) or not row.keys() <= _KNOWN:

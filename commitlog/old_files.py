@@ -24,6 +24,7 @@ from crc32c import crc32c
 from dledger.properties import format_checked, parse_checked
 from store.errors import CorruptData, StoreError
 from store.files import File, Files
+from store.foreign_json import foreign_json
 
 INCOMING_NAME: Final = "oldfiles.incoming"
 # Of a divide that nobody knows any more: the first entries and all old files are gone.
@@ -295,7 +296,7 @@ class OldFilesFetch:
             return [], 0
         try:
             properties = parse_checked(content)
-            files = [OldFile(*file) for file in json.loads(properties["files"])]
+            files = [OldFile(*file) for file in foreign_json(properties["files"])]
             return files, int(properties["position"])
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptData(self._path, 0, "the list of files that are fetched", repr(error)) from error
@@ -330,7 +331,7 @@ def manifest_from_json(text: str) -> Manifest:
     Raises:
         ValueError: none does.
     """
-    value = json.loads(text)
+    value = foreign_json(text)
     if not isinstance(value, dict) or value.keys() != {"divide", "files"} or not isinstance(value["files"], list):
         raise ValueError("expected an object with divide and files")
     if type(value["divide"]) is not int or value["divide"] < UNKNOWN_DIVIDE or len(value["files"]) > _FILES_MAX:

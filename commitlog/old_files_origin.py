@@ -32,6 +32,7 @@ from commitlog.old_files_rule import Claim, Statement, statement_from
 from commitlog.settled_files import FILE_NAME, OldFilesNotSettled, load_manifest
 from dledger.origin import Speech
 from store.files import Files
+from store.foreign_json import foreign_json
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class OldFilesAnswers:
 
     async def answer(self, peer_id: str, question: Speech) -> Speech:
         """See `dledger.origin.Answerer.answer`."""
-        value = json.loads(question.body)
+        value = foreign_json(question.body)
         kind = value.get("ask") if isinstance(value, dict) else None
         if kind == "state":
             self._on_statement(peer_id, statement_from(value.get("statement"), question.payload))

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from commitlog.old_files import Manifest, OldFilesDiffer, check_same, manifest_from_json, manifest_to_json
+from store.foreign_json import foreign_json
 
 
 class Claim(Enum):
@@ -70,7 +71,7 @@ def statement_from(text: object, payload: bytes) -> Statement:
     Raises:
         ValueError: it is none.
     """
-    value = json.loads(text) if isinstance(text, str) else None
+    value = foreign_json(text) if isinstance(text, str) else None
     if not isinstance(value, dict) or type(value.get("begin")) is not int:
         raise ValueError(f"expected a claim and a begin, found {text!r:.80}")
     config_size_bytes = value.get("config", 0)

@@ -14,7 +14,6 @@ A log whose bodies are records of some other format brings a codec of its own (`
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple, Protocol
 
 from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
@@ -25,6 +24,7 @@ from dledger.membership_codec import (
     to_json,
 )
 from dledger.types import Membership
+from store.foreign_json import foreign_json
 
 
 class SystemEntry(NamedTuple):
@@ -127,6 +127,6 @@ def decode_membership(body: bytes, where: str) -> Membership:
         MembershipUnreadable: none does, or one of another version.
     """
     try:
-        return membership_from_object(json.loads(body))
+        return membership_from_object(foreign_json(body))
     except ValueError as error:
         raise MembershipUnreadable(where, "a membership in JSON", str(error)) from error

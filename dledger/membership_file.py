@@ -13,7 +13,6 @@ Because the file is saved first, it may name an entry that a crash kept from bei
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -29,6 +28,7 @@ from dledger.membership_codec import (
 from dledger.properties import what_is_wrong
 from dledger.types import MembershipEntry
 from store.files import Files
+from store.foreign_json import foreign_json
 
 FILE_NAME = "membership"
 FILE_SIZE_BYTES = 64 << 10
@@ -78,7 +78,7 @@ class MembershipFile:
             title, text, _ = content.split(b"\n", 2)
             if title != b"%s %08x" % (_TITLE, crc32c(text)):
                 raise ValueError(f"the first line {title[:80].decode(errors='replace')!a}")  # noqa: TRY301  (one place says what to do)
-            return _entries_from(json.loads(text))
+            return _entries_from(foreign_json(text))
         except (ValueError, KeyError, TypeError) as error:
             expected = f"'{_TITLE.decode()}' with the checksum of the next line, and memberships in JSON"
             raise MembershipUnreadable(self._path, expected, what_is_wrong(error)) from error

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _CHECKED_HEAD = b"#checked\n"
+# Of a line that is wrong, in an error: a file of garbage may be one line of many megabytes.
+_SHOWN_MAX = 80
 _CHECKED_END = re.compile(rb"#crc32c=([0-9a-f]{8})\n\Z")
 
 
@@ -73,7 +75,7 @@ def parse_properties(content: bytes) -> dict[str, str]:
         key, separator, value = stripped.partition("=")
         key = key.strip()
         if not separator or key in properties:
-            raise ValueError(f"line {line!r} is no new key=value")
+            raise ValueError(f"line {line[:_SHOWN_MAX]!r} is no new key=value")
         properties[key] = value.strip()
     return properties
 

@@ -105,3 +105,8 @@ def test_batches_are_bounded_in_messages_and_bytes_and_keep_what_came_before_a_f
     with pytest.raises(ValueError, match="bad"):
         next(batches)
     assert [len(batch) for batch in batches_of([Outgoing(b"")] * 250)] == [100, 100, 50]
+
+
+def test_json_line_that_nests_without_end_is_refused_with_its_place():
+    with pytest.raises(ValueError, match=r"in, line 1: expected a JSON object, found b'\[\[.*fewer levels"):
+        read(b"[" * 100_000 + b"\n", Input.JSONL)

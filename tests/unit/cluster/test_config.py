@@ -213,3 +213,23 @@ def test_template_is_a_configuration_that_loads(tmp_path: Path) -> None:
 
     assert set(ServerOptions.model_fields) == set(tomllib.loads(config_template()))
     assert "n0" == config.node.self_id
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"a=" + b"[" * 100_000, "is not TOML"),
+        (b"a=" + b"9" * 10_000, "is not TOML"),
+        (b"\xff", "is not TOML"),
+        (b"#" * (1 << 20) + b"\n", "expected at most 1048576 bytes, found more"),
+    ],
+    ids=["deep", "long number", "no UTF-8", "large"],
+)
+def test_file_that_is_no_configuration_is_refused_with_its_name(tmp_path: Path, content: bytes, text: str) -> None:
+    file = tmp_path / "n0.toml"
+    file.write_bytes(content)
+
+    with pytest.raises(ConfigError, match=text) as refused:
+        load_config(file, {}, {})
+
+    assert str(file) in str(refused.value)

@@ -175,6 +175,7 @@ def test_broken_file_hinders_no_help_and_no_command_on_files(file: Path, tmp_pat
         (b"\n\n# \xff\n", "line 3: expected TOML in UTF-8"),
         (b"[" * 100_000, "expected TOML"),
         (b"a=" + b"[" * 100_000, "expected TOML"),
+        (b"a=" + b"9" * 10_000, "expected TOML"),
         (b"#" * (contexts.SIZE_BYTES_MAX + 1), "this is no file of contexts"),
     ],
 )

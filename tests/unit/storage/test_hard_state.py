@@ -6,6 +6,7 @@ import pytest
 from crc32c import crc32c
 
 from dledger.hard_state import HardStateFile, HardStateUnreadable
+from dledger.properties import parse_properties
 from dledger.types import HardState
 from store.errors import DiskFull
 from store.os_files import OsFiles
@@ -130,3 +131,9 @@ def test_node_without_room_for_its_vote_does_not_start(tmp_path, faulty_files):
 
     with pytest.raises(DiskFull):
         HardStateFile.open(faulty_files, f"{tmp_path}/n0")
+
+
+def test_error_about_a_line_of_garbage_shows_its_beginning_only():
+    with pytest.raises(ValueError, match="is no new key=value") as fault:
+        parse_properties(b"x" * 1_000_000)
+    assert len(str(fault.value)) < 200
