@@ -1,8 +1,9 @@
 """Which queue each of many records belongs to: topics are told apart by numpy, not one by one.
 
 A topic is looked at in pieces of eight bytes. Rows are put into groups by a hash of their pieces and their queue id;
-then each is compared with the first row of its group, piece by piece. Where a hash has put two queues together, which
-hardly ever happens, rows are looked at one by one.
+then each is compared with the first row of its group, piece by piece. The groups are found in a table by some bits of
+the hash. Where that puts two queues together, as it does with more than some hundred queues, rows are sorted by the
+whole hash. Where that does, too, which hardly ever happens, rows are looked at one by one.
 """
 
 from __future__ import annotations
@@ -47,17 +48,29 @@ def _groups(data: Bytes, rows: RecordRows) -> tuple[Int64s, Int64s] | None:
         pieces.append(piece)
         marks = (marks ^ piece) * _ODD
         marks ^= marks >> np.uint64(29)
+    columns = (queue_ids, sizes, *pieces)
+    for firsts_of in (_firsts_by_table, _firsts_by_sorting):
+        firsts = firsts_of(marks)
+        if all((column == column[firsts]).all() for column in columns):
+            return firsts, np.flatnonzero(firsts == np.arange(len(rows)))
+    return None
+
+
+def _firsts_by_table(marks: NDArray[np.uint64]) -> Int64s:
+    """Return for each row the first one with the same slot in a table."""
     slots = ((marks * _ODD) >> np.uint64(64 - _TABLE_BITS)).astype(np.int64)
     table = np.zeros(1 << _TABLE_BITS, np.int64)
     # Of several writes to one place the last one stays, and that is the first row.
-    table[slots[::-1]] = np.arange(len(rows) - 1, -1, -1)
+    table[slots[::-1]] = np.arange(len(marks) - 1, -1, -1)
     firsts: Int64s = table[slots]
-    is_like = (queue_ids == queue_ids[firsts]) & (sizes == sizes[firsts])
-    for piece in pieces:
-        is_like &= piece == piece[firsts]
-    if not is_like.all():
-        return None
-    return firsts, np.flatnonzero(firsts == np.arange(len(rows)))
+    return firsts
+
+
+def _firsts_by_sorting(marks: NDArray[np.uint64]) -> Int64s:
+    """Return for each row the first one with the same mark."""
+    _, heads, groups = np.unique(marks, return_index=True, return_inverse=True)
+    firsts: Int64s = heads[groups]
+    return firsts
 
 
 def _numbered(view: memoryview, rows: RecordRows, firsts: Int64s, heads: Int64s) -> tuple[list[QueueKey], Int32s]:

@@ -178,7 +178,9 @@ def _hashes(
 ) -> tuple[Int64s, Int64s, Int32s]:
     """Return the tags codes, and rows and hashes of all keys, if these are asked for."""
     tags_codes = np.zeros(len(rows.begins), np.int64)
-    prefixes = np.array([key_prefix_hash(queue.topic) for queue in queues], np.uint32)
+    # There are many queues of one topic.
+    by_topic = {topic: key_prefix_hash(topic) for topic in {queue.topic for queue in queues}} if has_keys else {}
+    prefixes = np.array([by_topic.get(queue.topic, 0) for queue in queues], np.uint32)
     all_rows, all_hashes = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
     for first, last in _chunks(rows):
         begins, ends = rows.properties_begins[first:last], rows.ends[first:last]

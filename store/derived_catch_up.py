@@ -89,14 +89,18 @@ class DerivedCatchUp:
             self.notes.append("consume queues: files changed while the store was closed; built again from the log")
             evidence = replace(evidence, is_clean=False, store_timestamp=0)
         rule, end = rule_for(evidence), certain_end(evidence, log)
+        certain = end
         if evidence.has_files and not (rule is CutRule.OWN_END and evidence.own_end <= end):
             queues.truncate(end, self._is_message)
             if rule is CutRule.TIMESTAMP:
                 # Now every last unit is known to be one of the log. A promise that is too high must not skip messages.
                 end = max(min(end, queues.max_physical_offset), log.begin_offset)
             self.notes.append(f"consume queues: cut to what is certain, log offset {end}")
-        if last.queues_timestamp and end < promised_end(last.queues_timestamp, log):
-            self._promise.withdraw()
+        if last.queues_timestamp and end < log.end_offset:
+            # Where the promise was the rule, the place that it names need not be searched for again.
+            promised = certain if rule is CutRule.TIMESTAMP else promised_end(last.queues_timestamp, log)
+            if end < promised:
+                self._promise.withdraw()
         return end
 
     def _are_queues_as_closed(self, own_end: int) -> bool:
