@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from cluster.bench_group_queues import WRITE_INTERVAL_MS, p99_ratio
 from cluster.bench_store import Figure, Target
 from cluster.client.async_producer import AsyncProducer
 from cluster.client.consumer import Consumer
@@ -34,6 +35,7 @@ TARGETS = {
     "batch100x16": Target("messages/s", 50_000),
     "tail": Target("ms, p50", 10, is_less_better=True),
     "catch-up": Target("messages/s", 60_000),
+    "put-many": Target("p99 of 8 queues = 1", 2, is_less_better=True),
     "failover": Target("s", 1.5, is_less_better=True),
 }
 _NODE_OPTIONS: dict[str, str | int] = {
@@ -60,6 +62,7 @@ class BrokerBench:
         body_size_bytes: of every message.
         flush: "sync" or "async".
         size_bytes: of bodies in the log, before a consumer catches up or the leader is killed.
+        queues: of put-many.
     """
 
     folder: Path
@@ -67,6 +70,7 @@ class BrokerBench:
     body_size_bytes: int
     flush: str
     size_bytes: int
+    queues: int
 
     @property
     def title(self) -> str:
@@ -79,16 +83,20 @@ class BrokerBench:
 
         Raises:
             ClusterError: nodes did not start.
+            RequestFailed: a broker refused what prepares a part.
             NotAppended, AppendUnknown: a message was not sent.
         """
         figures = [Figure(part, TARGETS[part], 0) for part in parts]
         for figure in figures:
             for number in range(1, runs + 1):
                 tell(f"{figure.name}: run {number} of {runs}")
-                figure.runs.append(self._run(figure.name))
+                figure.runs.append(self._run(figure.name, tell))
         return figures
 
-    def _run(self, part: str) -> float:
+    def _run(self, part: str, tell: Callable[[str], None]) -> float:
+        if part == "put-many":
+            with self._own_broker(flush_consume_queue_thorough_interval_ms=WRITE_INTERVAL_MS) as cluster:
+                return p99_ratio(cluster, self.queues, self.body_size_bytes, self.seconds, tell)
         with self._own_broker() as cluster, asyncio.Runner(loop_factory=new_event_loop) as runner:
             if part in _CALLERS:
                 return runner.run(self._send(cluster.endpoints, *_CALLERS[part]))
@@ -100,10 +108,10 @@ class BrokerBench:
             return runner.run(self._fail_over(cluster))
 
     @contextmanager
-    def _own_broker(self) -> Iterator[LocalCluster]:
+    def _own_broker(self, **more: int) -> Iterator[LocalCluster]:
         self.folder.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="broker-", dir=self.folder))
-        options = {**_NODE_OPTIONS, "flush": self.flush}
+        options = {**_NODE_OPTIONS, **more, "flush": self.flush}
         try:
             with LocalBrokers.create(folder / "run", name_servers=0, options=options) as brokers:
                 (cluster,) = brokers.clusters.values()

@@ -19,7 +19,7 @@ from cluster.cli_bench_output import (
 )
 from cluster.cli_common import fail, notes
 
-_PARTS = ("send1", "send64", "batch100", "batch100x16", "tail", "catch-up", "failover")
+_PARTS = ("send1", "send64", "batch100", "batch100x16", "tail", "catch-up", "put-many", "failover")
 
 
 def bench_broker(
@@ -38,6 +38,8 @@ def bench_broker(
         Path, typer.Option("--folder", metavar="DIR", help="Where results, and the nodes' data meanwhile, go.")
     ] = DEFAULT_FOLDER,
     json_file: JsonFile = None,
+    *,
+    queues: Annotated[int, typer.Option("--queues", min=8, metavar="N", help="Queues of put-many.")] = 10_000,
 ) -> None:
     """Measure a broker of three nodes through its clients.
 
@@ -47,9 +49,13 @@ def bench_broker(
     afterwards: up to some four times --size. Puts go one at a time from 1 and from 64 callers, and in batches of 100
     by 1 and by 16; tail is the time from sending to a consumer at 1,000 messages a second.
 
+    put-many is the 99th percentile of the time of puts to --queues in turn, 500 a second, as a multiple of that of 8
+    queues on the same nodes. It is measured for 20 seconds at least, after as long a time that is not measured.
+
     Examples:
         dledger bench-broker
         dledger bench-broker send64 tail --runs 5
+        dledger bench-broker put-many --queues 10000 --runs 1
         dledger bench-broker failover --size 64 --json -
     """
     # Only now: clients and the starter of nodes take a while to load.
@@ -59,7 +65,7 @@ def bench_broker(
 
     chosen = chosen_parts(parts, _PARTS, "part")
     check_flush(flush)
-    plan = BrokerBench(folder, seconds, body_size, flush, size_mib << 20)
+    plan = BrokerBench(folder, seconds, body_size, flush, size_mib << 20, queues)
     try:
         with notes.status("") as line:
             figures = plan.measure(chosen, runs, line.update)

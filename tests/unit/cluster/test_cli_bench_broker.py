@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import cluster.bench_broker
+import cluster.bench_group_queues
 from cluster.bench_broker import TARGETS, BrokerBench
 from cluster.cli import app
 
@@ -14,13 +15,26 @@ from cluster.cli import app
 @pytest.mark.slow
 def test_every_part_is_measured_and_nothing_is_left(tmp_path, monkeypatch):
     """All parts but the last, which kills a node, on the same nodes: each would start three processes of its own."""
-    options = ["--runs", "1", "--seconds", "0.3", "--size", "2", "--folder", str(tmp_path), "--json", "-"]
+    options = [
+        "--runs",
+        "1",
+        "--seconds",
+        "0.3",
+        "--size",
+        "2",
+        "--queues",
+        "24",
+        "--folder",
+        str(tmp_path),
+        "--json",
+        "-",
+    ]
     own_broker, clusters, folders = BrokerBench._own_broker, [], []
 
     with ExitStack() as closing:
 
         @contextmanager
-        def shared_broker(bench):
+        def shared_broker(bench, **_):
             if not clusters:
                 clusters.append(closing.enter_context(own_broker(bench)))
             folders.append(set(tmp_path.iterdir()))
@@ -35,6 +49,7 @@ def test_every_part_is_measured_and_nothing_is_left(tmp_path, monkeypatch):
 
         monkeypatch.setattr(BrokerBench, "_own_broker", shared_broker)
         monkeypatch.setattr(cluster.bench_broker, "_WARM_UP_S", 0.2)
+        monkeypatch.setattr(cluster.bench_group_queues, "MEASURED_S_MIN", 0.2)
         result = CliRunner().invoke(app, ["bench-broker", *options])
 
     assert result.exit_code == 0, result.output
