@@ -10,7 +10,7 @@ from dledger.testing.faults import FaultCounts, Violation
 from dledger.testing.log_checks import Copy
 from dledger.testing.sim_disk import SimDisk
 from dledger.testing.sim_files import SimFiles
-from dledger.types import Member, Membership, MembershipEntry
+from dledger.types import NO_GROUP, Member, Membership, MembershipEntry
 
 
 def members(count: int, **incarnations: int) -> Membership:
@@ -29,7 +29,13 @@ class Group:
 
     def runs(self, node_id: str, *known: Membership, incarnation: int = 0) -> list[str]:
         memberships = [MembershipEntry(index, membership) for index, membership in enumerate(known)]
-        state = SimpleNamespace(memberships=memberships, is_founding=False, incarnation=incarnation)
+        state = SimpleNamespace(
+            memberships=memberships,
+            is_founding=False,
+            incarnation=incarnation,
+            settled_group_id=known[0].group_id,
+            founding_group_id=NO_GROUP,
+        )
         return self.damage.runs(node_id, SimpleNamespace(state=state))
 
 
