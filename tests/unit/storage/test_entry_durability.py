@@ -2,7 +2,9 @@
 
 import pytest
 
+from dledger.checkpoint import Checkpoint, CheckpointFile
 from store.errors import DiskFull, StorageFailed
+from store.os_files import OsFiles
 
 FILE = 4096
 
@@ -197,6 +199,19 @@ def test_cut_withdraws_the_checkpoint_before_it_cuts(log, fill, flush):
     fill(store, 20)
     flush(store)
     store.save_checkpoint(3)
+
+    store.truncate(12)
+
+    # What forbids to cut committed entries stays.
+    assert CheckpointFile(OsFiles(), str(log.checkpoint_path().parent)).load() == Checkpoint(11, 3, 3)
+    assert log.reopen().last_index == 11
+
+
+def test_cut_removes_a_checkpoint_without_committed_entries(log, fill, flush):
+    store = log.open()
+    fill(store, 20)
+    flush(store)
+    store.save_checkpoint(-1)
 
     store.truncate(12)
 
