@@ -136,9 +136,9 @@ class Driver:
     def _look_at_disk(self, now_ms: int) -> None:
         disk, raft = self._disk, self.raft
         is_full = self._room.is_full(now_ms) or self._is_nearly_full()
-        health = DiskHealth(disk.is_sick(now_ms), disk.is_stalling(now_ms), is_full)
-        if health != DiskHealth(raft.is_disk_sick, raft.is_disk_stalling, raft.is_disk_full):
-            self._step(health)
+        health = (disk.is_sick(now_ms), disk.is_stalling(now_ms), is_full)
+        if health != (raft.is_disk_sick, raft.is_disk_stalling, raft.is_disk_full):
+            self._step(DiskHealth(*health))
 
     def _tick(self, tick: Tick) -> None:
         self._look_at_disk(tick.now_ms)
