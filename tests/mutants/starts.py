@@ -12,7 +12,7 @@ from tests.mutants.mutant import Mutant, Tests
 
 VOICE = "tests/unit/storage/test_voice.py::"
 ASIDE = "tests/unit/storage/test_aside.py::"
-HOSTILE = "tests/integration/network/test_hostile_peers.py::"
+STRANGERS = "tests/unit/test_strangers.py::"
 GUESTS = "tests/integration/network/test_guests.py::"
 AFTER_A_KILL = (
     "tests/crashpoints/test_promises_after_a_kill.py::test_what_a_start_finds_and_promises_outlives_a_power_cut"
@@ -135,6 +135,15 @@ def connections_that_have_not_greeted_are_not_bounded(patch):
     patch.setattr(dledger.strangers, "STRANGERS_PER_ADDRESS_MAX", 1 << 30)
 
 
+def newest_stranger_goes_instead_of_the_oldest(patch):
+    original = dledger.strangers.Strangers._end
+
+    def end(self, _connection, reason):
+        original(self, next(reversed(self._hosts)), reason)
+
+    patch.setattr(dledger.strangers.Strangers, "_end", end)
+
+
 VOTE = "one vote a term"
 KILLED = "what a start finds is durable before it is promised"
 SET_ASIDE = "a reset loses nothing before the new log has it"
@@ -186,6 +195,11 @@ MUTANTS = (
     Mutant(
         connections_that_have_not_greeted_are_not_bounded,
         "bounded memory",
-        Tests(HOSTILE + "test_connections_that_say_nothing_keep_nobody_out"),
+        Tests(STRANGERS + "test_the_oldest_go_when_there_are_too_many"),
+    ),
+    Mutant(
+        newest_stranger_goes_instead_of_the_oldest,
+        "strangers keep nobody out",
+        Tests(STRANGERS + "test_the_oldest_go_when_there_are_too_many"),
     ),
 )

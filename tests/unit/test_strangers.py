@@ -1,0 +1,70 @@
+"""Connections that have not greeted: few of each address, few in all, and the oldest goes first."""
+
+import pytest
+
+from dledger.errors import DLedgerError
+from dledger.strangers import STRANGERS_MAX, STRANGERS_PER_ADDRESS_MAX, Strangers
+
+
+class Connection:
+    """Stands for `PeerConnection`: remembers why it was closed."""
+
+    def __init__(self):
+        self.error = None
+
+    def close(self, error):
+        self.error = error
+
+
+def added(strangers, hosts):
+    connections = []
+    for host in hosts:
+        connections.append(Connection())
+        strangers.add(connections[-1], host)
+    return connections
+
+
+@pytest.mark.parametrize(
+    ("hosts", "bound"),
+    [
+        (["10.0.0.1"] * (STRANGERS_PER_ADDRESS_MAX + 3), STRANGERS_PER_ADDRESS_MAX),
+        ([f"10.0.0.{number}" for number in range(STRANGERS_MAX + 3)], STRANGERS_MAX),
+    ],
+)
+def test_the_oldest_go_when_there_are_too_many(hosts, bound):
+    strangers = Strangers()
+
+    connections = added(strangers, hosts)
+
+    assert len(strangers) == bound
+    assert [each.error is not None for each in connections] == [True] * 3 + [False] * bound
+    assert "have not greeted" in str(connections[0].error)
+
+
+def test_one_address_drives_out_only_its_own():
+    strangers = Strangers()
+    (other,) = added(strangers, ["10.0.0.2"])
+
+    added(strangers, ["10.0.0.1"] * (3 * STRANGERS_PER_ADDRESS_MAX))
+
+    assert other.error is None
+    assert len(strangers) == STRANGERS_PER_ADDRESS_MAX + 1
+
+
+def test_who_greeted_or_ended_takes_no_place_any_more():
+    strangers = Strangers()
+    greeted, *others = added(strangers, ["10.0.0.1"] * STRANGERS_PER_ADDRESS_MAX)
+    strangers.discard(greeted)
+
+    added(strangers, ["10.0.0.1"])
+
+    assert [each.error for each in (greeted, *others)] == [None] * STRANGERS_PER_ADDRESS_MAX
+
+
+def test_closed_ones_are_ended_and_so_is_whoever_comes_later():
+    strangers, error = Strangers(), DLedgerError("the node stops")
+    early = added(strangers, ["10.0.0.1"] * 2)
+
+    strangers.close(error)
+
+    assert [each.error for each in (*early, *added(strangers, ["10.0.0.1"]))] == [error] * 3
