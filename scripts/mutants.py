@@ -72,6 +72,8 @@ def write(mutants: dict[str, Any], catches: dict[str, Any]) -> None:
     known = [name for name in mutants if name in rows]
     seconds = sum(float(rows[name].split(" | ")[-1].removesuffix(" |").replace(",", "")) for name in known)
     summary = f"{len(known)} of {len(mutants)} planted bugs caught, in {seconds:.0f} s of work."
+    untried = [name for name in mutants if name not in rows]
+    summary += f" Not tried by this command yet: {', '.join(untried)}." if untried else ""
     head = [f"| {' | '.join(cells)} |" for cells in (_HEAD, ("---", "---", "---", "---", "---:", "---:"))]
     table = "\n".join([*head, *(rows[name] for name in known)])
     PAGE.write_text(_PLACE.sub(lambda place: f"{place[1]}{summary}\n\n{table}\n{place[2]}", page), "utf-8")
