@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
-from commitlog.record_resync import resync
+from commitlog.record_resync import find_good, resync
 from commitlog.record_rows import RecordRows, good_rows
 from commitlog.record_scan import Stop, Walk, blank_size, skipped_at, walk
 from pipeline.common.errors import DataLost, LostRange, StoreUnreadable
@@ -102,11 +102,15 @@ class Reading(Generic[T]):
             starts, sizes = (np.array(column, np.int64) for column in (walked.starts, walked.sizes))
             good = yield from self._decode_good(view, starts, sizes, base, path, header_size)
             position = self._behind(view, walked, good, base, path, header_size)
-        if not is_end_known and position < end:
-            # Who reads what begins behind `stop` looks for a good record, and so does not see a bad one that is first.
+        # A reader of what begins at `stop` looks for a good record there, by its checksums, too. What it would not see
+        # is taken here, up to the record that it begins with.
+        while not is_end_known and position < end:
+            if find_good(view, position, end, base_offset=base, header_size=header_size) == position:
+                return
             walked = walk(view, position, end, header_size=header_size, count_max=1)
             starts, sizes = (np.array(column, np.int64) for column in (walked.starts, walked.sizes))
-            self._behind(view, walked, _count_good(view, starts, sizes, base, header_size), base, path, header_size)
+            good = yield from self._decode_good(view, starts, sizes, base, path, header_size)
+            position = self._behind(view, walked, good, base, path, header_size)
 
     def _behind(self, view: memoryview, walked: Walk, good: int, base: int, path: str, header_size: int) -> int:
         """Return where reading goes on behind a walk; with what is corrupt there it is done as the policy says."""
@@ -182,7 +186,3 @@ def _rows(view: memoryview, starts: Int64s, sizes: Int64s, base: int, header_siz
     data = np.frombuffer(view[first:last], np.uint8)
     begins = starts - first
     return first, good_rows(data, begins, begins + sizes, base + first, has_headers=header_size > 0)
-
-
-def _count_good(view: memoryview, starts: Int64s, sizes: Int64s, base: int, header_size: int) -> int:
-    return len(_rows(view, starts, sizes, base, header_size)[1]) if len(starts) else 0

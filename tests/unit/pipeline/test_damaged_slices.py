@@ -3,6 +3,8 @@
 import itertools
 import json
 import shutil
+from bisect import bisect_left
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -96,6 +98,25 @@ def test_only_what_was_hit_is_missing(small_store, damaged, tmp_path, hit, at, v
     assert all(any(offset <= begin and end <= offset + size for offset, size in kept) for begin, end in spans)
     covered = sorted((offset, offset + size) for offset, size in kept)
     assert all(before[1] <= behind[0] for before, behind in itertools.pairwise(covered))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_records_with_bad_bodies_at_the_beginning_of_a_slice_are_told(small_store, damaged, count):
+    """Found at random: the reader of a slice begins with a good record; the one of the slice before compared sizes."""
+    messages = small_store.messages
+    begins = {int(Path(part.path).name) + part.begin for part in planned(small_store.folder, partitions_min=24)} - {0}
+    offsets = [each.entry_offset for each in messages]
+    firsts = sorted({bisect_left(offsets, begin) for begin in begins})
+
+    for first in (firsts[0], firsts[len(firsts) // 2]):
+        hit = range(first, first + count)
+        parts = planned(damaged({messages[number].offset + 95: 1 for number in hit}), partitions_min=24)
+
+        assert read(parts) == [each.offset for number, each in enumerate(messages) if number not in hit]
+        with pytest.raises(CorruptRecord) as caught:
+            read(parts, on_corrupt=FAIL)
+        assert caught.value.offset == messages[first].entry_offset
+        assert read(parts, verify_crc=False) == [each.offset for each in messages]
 
 
 def test_a_bad_record_is_refused_by_file_and_place(small_store, damaged):
