@@ -8,7 +8,7 @@ whose room is set aside when it is opened, so that it can be saved on a full dis
 node: without it, a log whose head is gone does not say who belongs to the group.
 
 Because the file is saved first, it may name an entry that a crash kept from being written, or that was cut off:
-`drop_unheld` finds those when the node starts.
+`drop_unheld` finds those when the node starts, and the file is saved without them.
 """
 
 from __future__ import annotations

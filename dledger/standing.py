@@ -40,6 +40,9 @@ class MembershipKeeper:
     def load(self, store: EntryStore, hard_state: HardStateFile, settings: Membership) -> Standing:
         """Return where the node stands; at the first start the memberships are saved.
 
+        Those that the log does not hold leave the file, too: once the head of the log is deleted beyond their index,
+        nothing would show that they were never committed.
+
         A node without term and vote is founding, unless its log was brought by another program (DLedger's own file
         may be missing): where nothing is, or where we ran before, promises may have been lost.
 
@@ -59,4 +62,7 @@ class MembershipKeeper:
         if entries is None:
             entries = (MembershipEntry(NO_INDEX, settings),)
             self._file.save(entries)
-        return Standing(saved, drop_unheld(entries, store))
+        held = drop_unheld(entries, store)
+        if held != entries:
+            self._file.save(held)
+        return Standing(saved, held)

@@ -6,6 +6,7 @@ import dledger.strangers
 from dledger.aside import Aside
 from dledger.hard_state import HardStateFile
 from dledger.membership_file import MembershipFile
+from dledger.standing import MembershipKeeper
 from dledger.testing.sim_files import SimFiles
 from store.os_files import OsFiles
 from tests.mutants.mutant import Mutant, Tests
@@ -119,6 +120,22 @@ def old_log_goes_from_its_beginning(patch):
     patch.setattr(Aside, "_delete_one", delete_one)
 
 
+# ------------------------------------------------------------------------------------------- memberships
+
+
+def memberships_that_the_log_does_not_hold_stay_in_the_file(patch):
+    original = MembershipKeeper.load
+
+    def load(self, store, hard_state, settings):
+        entries = self._file.load()
+        standing = original(self, store, hard_state, settings)
+        if entries is not None:
+            self._file.save(entries)
+        return standing
+
+    patch.setattr(MembershipKeeper, "load", load)
+
+
 # ------------------------------------------------------------------------------------------- no members
 
 
@@ -148,6 +165,14 @@ VOTE = "one vote a term"
 KILLED = "what a start finds is durable before it is promised"
 SET_ASIDE = "a reset loses nothing before the new log has it"
 MUTANTS = (
+    Mutant(
+        memberships_that_the_log_does_not_hold_stay_in_the_file,
+        "what is in force as committed was committed",
+        Tests(
+            "tests/unit/storage/test_membership.py::"
+            "test_membership_that_a_crash_kept_from_the_log_is_not_in_force_once_the_head_is_deleted"
+        ),
+    ),
     Mutant(
         vote_is_given_back_without_the_leave_of_a_person,
         VOTE,

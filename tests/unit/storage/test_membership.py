@@ -4,8 +4,10 @@ import pytest
 
 from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
 from dledger.entry_codec import RAW_ENTRY_CODEC
+from dledger.hard_state import HardStateFile
 from dledger.membership_codec import MembershipUnreadable
 from dledger.membership_file import FILE_SIZE_BYTES, MembershipFile, drop_unheld
+from dledger.standing import MembershipKeeper
 from dledger.types import UNKNOWN_TERM, Member, Membership, MembershipEntry
 from store.os_files import OsFiles
 
@@ -145,6 +147,28 @@ def test_only_what_the_log_holds_is_kept(log):
     assert kept(base, MembershipEntry(0, ONE), MembershipEntry(2, ONE)) == (base,)
     # Saved for a reset of the log that a crash prevented.
     assert kept(MembershipEntry(500, TWO)) == (MembershipEntry(500, TWO),)
+
+
+def test_membership_that_a_crash_kept_from_the_log_is_not_in_force_once_the_head_is_deleted(make_log):
+    """Seed 9910: the file kept the name of an entry that was never written, and other entries took its index."""
+    log, membership_file = make_log("n0"), MembershipFile.open(OsFiles(), make_log("n0").directory)
+    store = log.open()
+    settled, lost = MembershipEntry(-1, TWO), MembershipEntry(1, ONE)
+    store.append([b"a"], 0, 1)
+    membership_file.save([settled, lost])
+    store = log.reopen()
+
+    def load():
+        hard_state = HardStateFile.open(OsFiles(), log.directory)
+        return MembershipKeeper(membership_file).load(store, hard_state, Membership()).memberships
+
+    assert load() == (settled,)
+    store.append([bytes(900)] * 20, 1, 2)
+    store.delete_before(15)
+    assert store.begin_index > lost.index
+    store = log.reopen()
+
+    assert load() == (settled,)
 
 
 def test_of_those_before_the_log_the_newest_stays_in_force(log):
