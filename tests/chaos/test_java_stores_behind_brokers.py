@@ -66,7 +66,7 @@ class Client:
         while True:
             request = pb.GetRequest(topic=topic, queue_id=queue_id, offset=offset, max_messages=50, mode=mode)
             request.form = pb.MESSAGE_FORM_RECORDS
-            response = self.stub.Get(request, timeout=PATIENCE_S)
+            response = self.ask(self.stub.Get, request)
             records = records_of(response.records)
             if not records:
                 return found
@@ -75,12 +75,23 @@ class Client:
 
     def by_key(self, topic, key):
         request = pb.QueryByKeyRequest(topic=topic, key=key, max_messages=64, form=pb.MESSAGE_FORM_RECORDS)
-        return records_of(self.stub.QueryByKey(request, timeout=PATIENCE_S).records)
+        return records_of(self.ask(self.stub.QueryByKey, request).records)
 
     def by_id(self, message_id):
         request = pb.QueryByIdRequest(message_id=message_id, form=pb.MESSAGE_FORM_RECORDS)
-        (record,) = records_of(self.stub.QueryById(request, timeout=PATIENCE_S).records)
+        (record,) = records_of(self.ask(self.stub.QueryById, request).records)
         return record
+
+    def ask(self, call, request):
+        """Return the answer; a replica refuses to read while no leader confirms what is committed."""
+        answers = []
+
+        def is_answered():
+            answers.append(call(request, timeout=PATIENCE_S))
+            return not answers[-1].answer.reason
+
+        wait_until(is_answered, lambda: str(answers[-1].answer))
+        return answers[-1]
 
     def close(self):
         self._channel.close()

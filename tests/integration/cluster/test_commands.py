@@ -124,7 +124,13 @@ def test_files_of_a_running_node_can_be_inspected(cluster: LocalCluster) -> None
     rows = [json.loads(line) for line in found.stdout.splitlines()]
     assert list(range(len(rows))) == [row["index"] for row in rows]
     assert len(rows) > end
-    assert leader == json.loads(dledger(cluster, "inspect", "term", cluster.directory_of(leader)).stdout)["voteLeader"]
+
+    def has_voted_for_itself() -> bool:
+        leader = cluster.wait_for_leader(PATIENCE_S)
+        term = json.loads(dledger(cluster, "inspect", "term", cluster.directory_of(leader)).stdout)
+        return bool(term["voteLeader"] == leader)
+
+    wait_until(has_voted_for_itself, "the vote of the leader is its own")
 
 
 def test_metrics_are_served_on_their_own_port(cluster: LocalCluster) -> None:
