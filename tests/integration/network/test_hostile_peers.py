@@ -23,6 +23,7 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
+from dledger.hard_state import HardStateFile
 from dledger.identity import WrongDirectory
 from dledger.origin import RawOrigin
 from dledger.peer_encoder import encode
@@ -30,6 +31,7 @@ from dledger.peer_frames import FRAME_HEAD, Hello, decode_hello, encode_hello
 from dledger.peer_handshake import Handshake, OldDirectory
 from dledger.strangers import STRANGERS_PER_ADDRESS_MAX
 from dledger.types import TERM_JUMP_MAX, TERM_MAX, Member, Membership, MembershipEntry, SnapshotInfo, Span
+from store.os_files import OsFiles
 from tests.waiting import until
 
 NOBODY = Membership((Member("n0"),))
@@ -138,6 +140,8 @@ def test_nobody_answers_in_the_name_of_a_member_who_was_not_dialled(cluster, run
         await cluster.append(b"a")
         await cluster.heard()
         await cluster.stop("n2")
+        # Once an append of its term is acknowledged, a leader has nothing left to commit.
+        await cluster.append(b"b")
         leader = await cluster.leader()
         term, commit_index = leader.term, leader.commit_index
         liar = await Stranger.dial(leader.config)
@@ -191,6 +195,9 @@ def test_node_on_a_directory_of_another_group_changes_nothing_and_is_named(clust
             await cluster.start(leader.config.self_id, store_base_dir=other)
         await cluster.heard()
         await cluster.stop()
+        hard_state = HardStateFile.open(OsFiles(), f"{other}/dledger-n2")
+        saved = hard_state.load()
+        hard_state.save(replace(saved, term=saved.term + 100, voted_for=None))
         await cluster.start()
         await cluster.append(b"important")
         await cluster.heard()
