@@ -9,9 +9,9 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from cluster.client.broker_nodes import BrokerNodes
+from cluster.client.broker_nodes import BrokerNodes, Method, ResponseT
 from cluster.client.consumer_options import Start
 from cluster.client.queue_choice import BrokerQueue
 from cluster.client.queue_reader import QueueReader
@@ -77,9 +77,7 @@ class GroupOffsets:
         found: dict[int, Beginning] = {}
         if self._is_kept:
             request = pb.FetchOffsetRequest(group=self._group, topic=topic, queue_ids=queue_ids)
-            response = await self._nodes.call(
-                broker, lambda stub: stub.FetchOffset, request, _TIMEOUT_S, silent_timeout_s=_SILENT_TIMEOUT_S
-            )
+            response = await _ask(self._nodes, broker, lambda stub: stub.FetchOffset, request)
             counts = list(response.reset_counts) or [0] * len(response.queue_ids)
             rows = zip(response.queue_ids, response.offsets, counts, strict=True)
             found = {queue_id: Beginning(offset, count) for queue_id, offset, count in rows}
@@ -140,9 +138,7 @@ class GroupOffsets:
         return dict(zip(response.queue_ids, offsets, strict=True))
 
     async def _offsets(self, broker: str, request: pb.OffsetsRequest) -> pb.OffsetsResponse:
-        return await self._nodes.call(
-            broker, lambda stub: stub.Offsets, request, _TIMEOUT_S, silent_timeout_s=_SILENT_TIMEOUT_S
-        )
+        return await _ask(self._nodes, broker, lambda stub: stub.Offsets, request)
 
     async def commit(self, readers: Iterable[QueueReader]) -> list[QueueReader]:
         """Commit what was done with since the last time; return the readers whose offset was reset meanwhile.
@@ -214,9 +210,7 @@ class GroupOffsets:
             offsets=[position for _, position in rows],
             reset_counts=[reader.reset_count for reader, _ in rows],
         )
-        response = await self._nodes.call(
-            broker, lambda stub: stub.CommitOffset, request, _TIMEOUT_S, silent_timeout_s=_SILENT_TIMEOUT_S
-        )
+        response = await _ask(self._nodes, broker, lambda stub: stub.CommitOffset, request)
         were_reset = []
         for (reader, position), outcome in zip(rows, response.outcomes, strict=True):
             reader.progress.is_refused = outcome == pb.COMMIT_OUTCOME_WAS_RESET
@@ -226,6 +220,15 @@ class GroupOffsets:
             else:
                 reader.progress.committed = position
         return were_reset
+
+
+async def _ask(nodes: BrokerNodes, broker: str, method: Method[ResponseT], request: Any) -> ResponseT:
+    """Send a request of this module to a broker, which gets less time if it took no connection in the last call.
+
+    Raises:
+        RequestFailed: as `BrokerNodes.call`.
+    """
+    return await nodes.call(broker, method, request, _TIMEOUT_S, silent_timeout_s=_SILENT_TIMEOUT_S)
 
 
 async def _send_known(rows: Sequence[_Row], send: Callable[[Sequence[_Row]], Awaitable[None]]) -> Sequence[_Row]:
@@ -282,9 +285,7 @@ class QueueLocks:
         """Ask one broker for locks by one request."""
         request = self._request(queues)
         try:
-            response = await self._nodes.call(
-                broker, lambda stub: stub.LockQueues, request, _TIMEOUT_S, silent_timeout_s=_SILENT_TIMEOUT_S
-            )
+            response = await _ask(self._nodes, broker, lambda stub: stub.LockQueues, request)
         except RequestFailed as failure:
             # The stay in the group at another broker may begin a moment later.
             level = logging.INFO if failure.reason is Reason.NOT_IN_GROUP else logging.WARNING
@@ -305,9 +306,7 @@ class QueueLocks:
     async def _unlock(self, broker: str, queues: Sequence[BrokerQueue]) -> None:
         request = self._request(queues)
         try:
-            await self._nodes.call(
-                broker, lambda stub: stub.UnlockQueues, request, _TIMEOUT_S, silent_timeout_s=_SILENT_TIMEOUT_S
-            )
+            await _ask(self._nodes, broker, lambda stub: stub.UnlockQueues, request)
         except RequestFailed as failure:
             logger.warning("queues_not_unlocked group=%s broker=%s: %s", self._group, broker, failure)
 
