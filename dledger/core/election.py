@@ -84,12 +84,15 @@ def _may_stand(state: State) -> bool:
     what stalled may have been the disk of all.
 
     In the last term of all nobody stands: what comes after it could not be sent.
+
+    A node that is no voter stands when it is needed: see `_note_need`.
     """
     if state.is_disk_stalling or state.term >= TERM_MAX:
         return False
     if state.is_disk_sick and state.turns_left_to_others < _TURNS_LEFT_TO_OTHERS:
         return False
-    return pasts.MAY[pasts.past_of(state)].stands
+    is_needed = isinstance(state.office, Follower) and state.office.is_needed
+    return is_needed or pasts.MAY[pasts.past_of(state)].stands
 
 
 def _count_vote(state: State, voter: str, *, is_founding: bool) -> None:
@@ -145,11 +148,24 @@ def _holds_enough(state: State, candidate: str, request: VoteRequest) -> bool:
     its voters had lost entries and did not notice.
     """
     if not state.log.is_up_to_date(request.last_index, request.last_term):
+        _note_need(state)
         return False
     is_enough = request.last_index >= state.kept_index
     if not is_enough:
         state.emit(Distrusted(candidate, Distrust.COMMITTED, VoteRequest.__name__, request.term))
     return is_enough
+
+
+def _note_need(state: State) -> None:
+    """Remember that a candidate with a shorter log counts this node among the voters, whatever its own log says.
+
+    The entry that promoted this node is in the candidate's log, and was replaced in this one by a later leader that is
+    gone. The candidate cannot win without this vote, and never gets it; nobody else may have a log that is long enough.
+    So this node stands: elected by a majority of the voters that its own log names, without its own vote, it leads
+    until its no-op is committed (`changes.committed`), and then all have the same membership.
+    """
+    if isinstance(state.office, Follower) and pasts.past_of(state) is pasts.Past.OUTSIDE:
+        state.office.is_needed = True
 
 
 def _answer(state: State, sender: str, request: VoteRequest, *, term: int, is_granted: bool) -> None:

@@ -55,6 +55,8 @@ class Follower:
         matched_index: the log equals the leader's up to here.
         deadline_ms: when the node becomes a candidate, unless a leader shows itself before.
         contact_ms: when the leader last showed itself.
+        is_needed: a candidate counts this node among the voters and has a shorter log, so that it cannot win without
+            this node; by the memberships of its own log, this node is no voter.
         owes_acknowledgement: the leader was not answered yet that all up to `matched_index` is durable.
         asked_reads: reads that wait for the leader's answer, or for its read index to commit here, by the id under
             which the leader was asked.
@@ -64,6 +66,7 @@ class Follower:
     matched_index: int
     deadline_ms: int
     contact_ms: int
+    is_needed: bool = False
     owes_acknowledgement: bool = False
     asked_reads: dict[int, AskedRead] = field(default_factory=dict)
 

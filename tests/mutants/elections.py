@@ -80,6 +80,10 @@ def sick_disk_is_ignored(patch):
     patch.setattr(dledger.core.election, "on_disk_health", lambda state, *, is_sick, is_stalling: None)
 
 
+def learner_that_is_needed_waits(patch):
+    patch.setattr(dledger.core.election, "_note_need", lambda state: None)
+
+
 MUTANTS = (
     Mutant(
         node_votes_twice_in_a_term,
@@ -126,5 +130,10 @@ MUTANTS = (
         sick_disk_is_ignored,
         "a leader with a stuck disk goes",
         Scenario("sick-leader-steps-down"),
+    ),
+    Mutant(
+        learner_that_is_needed_waits,
+        "a minority that is dead does not stop the group",
+        Scenario("members-learner-with-the-longer-log-is-needed"),
     ),
 )

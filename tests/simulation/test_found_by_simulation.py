@@ -157,3 +157,11 @@ def test_log_of_hundreds_of_files_may_take_minutes_to_be_deleted(seed):
     (result,) = run_seeds([seed], jobs=1)
 
     assert not result.failure, result.failure
+
+
+@pytest.mark.parametrize("seed", [35634, 36370])
+def test_commit_of_a_step_that_did_not_end_is_judged_before_the_node_starts_again(seed):
+    """Node 4 (here, node 1) died after the file named a membership as committed, and before the turn ended."""
+    (result,) = run_seeds([seed], jobs=1)
+
+    assert not result.failure, result.failure
