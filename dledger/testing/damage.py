@@ -46,6 +46,7 @@ class Damage:
         self._disks = disks
         self._founders = founders
         self._damaged: set[str] = set()
+        self._repaired: set[str] = set()
         # Wiped, or without the voice that a damaged tail cost, and not yet heard in the group again.
         self._voiceless: set[str] = set()
         self._memberships: dict[str, Membership] = {}
@@ -62,6 +63,10 @@ class Damage:
     def is_damaged(self, node_id: str) -> bool:
         """Whether bits of this node's disk were flipped and not repaired since."""
         return node_id in self._damaged
+
+    def may_have_sent_damage(self, node_id: str) -> bool:
+        """Whether entries of this node's disk that are still under way may be damaged: since its repair, too."""
+        return node_id in self._damaged or node_id in self._repaired
 
     def can_lose(self, node_id: str) -> bool:
         """Say whether the nodes that lost something stay a minority with this one, whichever membership is in force.
@@ -265,6 +270,7 @@ class Damage:
         disk = self._disks[node_id]
         if node_id in self._damaged and not any(inode.cache_flips or inode.durable_flips for inode in disk.inodes()):
             self._damaged.remove(node_id)
+            self._repaired.add(node_id)
             return True
         return False
 
@@ -272,6 +278,7 @@ class Damage:
         """Put the files back as they were: the operator had a copy."""
         if node_id in self._damaged:
             self._damaged.remove(node_id)
+            self._repaired.add(node_id)
             self._disks[node_id].unflip()
 
 

@@ -218,7 +218,7 @@ class SimObserver:
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
         """Where nothing changes bytes on their way, one of the two disks is damaged, or the sender is wrong."""
         damage, options = self._world.checks.damage, self._world.options
-        if not (options.network.damage_rate or damage.is_damaged(peer) or damage.is_damaged(self._node_id)):
+        if not (options.network.damage_rate or damage.may_have_sent_damage(peer) or damage.is_damaged(self._node_id)):
             raise Violation("push", f"{self._node_id} was sent entries by {peer} that do not verify: {error}")
         self._world.counts.add(Fault.DAMAGE_FOUND)
 

@@ -283,24 +283,15 @@ class SimProcess:
         try:
             work()
         except SimulatedCrash:
-            self._note_last_commit()
+            self._world.checks.log.died_in_step(self.node_id, self.raft, self.store)
             self._machine.died()
         except Violation:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, a node stops; the machine says whether it may
-            self._note_last_commit()
+            self._world.checks.log.died_in_step(self.node_id, self.raft, self.store)
             self._fail(error)
         else:
             check_turn(self._world, self.node_id, self.raft, self.store, self.memberships)
-
-    def _note_last_commit(self) -> None:
-        """Have the checks judge what the core took for committed in a step that did not end.
-
-        The membership file may say it already, and the next life of this node believes the file.
-        """
-        commit_index, last_index = self.raft.commit_index, self.store.last_index
-        if commit_index <= last_index:
-            self._world.checks.log.commit(self.node_id, self.raft, commit_index, last_index)
 
     def _fail(self, error: Exception) -> None:
         """Stop at once, as `Node` does; the outcome of what was taken in is unknown."""
