@@ -23,7 +23,7 @@ def advance_commit(state: State, commit_index: int) -> None:
     if commit_index <= state.commit_index:
         return
     assert commit_index <= state.log.last_index, (commit_index, state.log.last_index)
-    state.commit_index = commit_index
+    state.commit_index, state.kept_term = commit_index, state.term
     if membership.is_changing(state):
         membership.settle(state)
     state.emit(Commit(commit_index))

@@ -144,14 +144,15 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
 def _holds_enough(state: State, candidate: str, request: VoteRequest) -> bool:
     """Say whether the candidate's log is at least as up to date as ours (Raft §5.4.1), and can hold what is committed.
 
-    A newer log that ends before what is known here to be committed was written by a leader that Raft excludes: one of
-    its voters had lost entries and did not notice.
+    A log that ends before what is known here to be committed wins nowhere. If its last term began after this node
+    learned of the commit, the leader of that term is one that Raft excludes: one of its voters had lost entries and did
+    not notice. If not, it is what an earlier leader left to the candidate alone, and nothing is wrong.
     """
     if not state.log.is_up_to_date(request.last_index, request.last_term):
         _note_need(state)
         return False
     is_enough = request.last_index >= state.kept_index
-    if not is_enough:
+    if not is_enough and request.last_term > state.kept_term:
         state.emit(Distrusted(candidate, Distrust.COMMITTED, VoteRequest.__name__, request.term))
     return is_enough
 

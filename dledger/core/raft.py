@@ -127,6 +127,7 @@ class Raft(RaftStatus):
             founding_group_id=hard_state.founding_group_id,
             commit_index=log.begin_index - 1,
             commit_floor=commit_floor,
+            kept_term=max(hard_state.term, log.last_term),
             written_index=log.last_index,
             persisted_index=log.last_index,
             now_ms=now_ms,

@@ -17,7 +17,7 @@ from dledger.core.messages import Message
 from dledger.core.progress import Progress
 from dledger.core.quorum import quorum_of
 from dledger.core.roles import Candidate, Follower, Leader, Office
-from dledger.types import NO_GROUP, NO_INDEX, MembershipEntry, Role, SnapshotInfo, Span
+from dledger.types import NO_GROUP, NO_INDEX, NO_TERM, MembershipEntry, Role, SnapshotInfo, Span
 
 # (first_index, last_index_max, size_bytes_max) -> the longest span from first_index that one push can carry.
 Fit = Callable[[int, int, int], Span]
@@ -52,6 +52,8 @@ class State:
         commit_index: last index known to be committed; never falls.
         commit_floor: last index that an earlier life of this directory knew to be committed, and that was durable here;
             -1 where none says so. It only forbids: nothing at or below it is ever cut, and nobody without it elected.
+        kept_term: the term in which this node learned that all up to `kept_index` is committed; after a start, the
+            term that it starts with, which is the same or a later one.
         written_index: last index that the store holds and that may be pushed.
         persisted_index: last index that is durable here.
         life: a random number of this process, to tell answers to it from those to an earlier one (ADR 17).
@@ -90,6 +92,7 @@ class State:
     settled_group_id: int = NO_GROUP
     commit_index: int = NO_INDEX
     commit_floor: int = NO_INDEX
+    kept_term: int = NO_TERM
     written_index: int = NO_INDEX
     persisted_index: int = NO_INDEX
     now_ms: int = 0

@@ -170,6 +170,13 @@ def test_commit_of_a_step_that_did_not_end_is_judged_before_the_node_starts_agai
     assert not result.failure, result.failure
 
 
+def test_log_of_a_leader_that_was_deposed_at_once_is_no_sign_of_lost_entries():
+    """Node 3 alone held the no-op of term 10, and node 2 learned in term 11 of commits that follow in term 9."""
+    (result,) = run_seeds([43359], jobs=1)
+
+    assert not result.failure, result.failure
+
+
 def test_damaged_push_may_arrive_after_the_disk_that_it_came_from_was_repaired():
     (result,) = run_seeds([40150], jobs=1)
 

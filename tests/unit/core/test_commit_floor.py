@@ -94,6 +94,21 @@ def test_nobody_whose_log_ends_before_the_floor_gets_a_vote(
     assert (Distrusted("b", Distrust.COMMITTED, "VoteRequest", 7) in effects) is not is_granted
 
 
+@pytest.mark.parametrize(("last_term", "is_accused"), [(5, False), (6, True)])
+def test_a_shorter_log_of_a_term_before_the_commit_was_learned_is_refused_and_not_reported(
+    last_term: int, is_accused: bool
+) -> None:
+    """Node b may hold an entry that the leader of term 5 wrote nowhere else, and that no majority ever held."""
+    node = node_with(-1)
+    node.step(Received("c", push_of(4, 4, 2, prev_term=2)))
+    assert (node.raft.commit_index, node.raft.term) == (4, 5)
+    effects = node.step(Received("b", VoteRequest(7, False, 3, last_term, is_transfer=True, life=8, group_id=GROUP)))
+    (answer,) = answers(effects)
+    assert isinstance(answer, VoteResponse)
+    assert not answer.is_granted
+    assert (Distrusted("b", Distrust.COMMITTED, "VoteRequest", 7) in effects) is is_accused
+
+
 def test_a_leader_that_is_contradicted_says_so_and_waits_for_long(group) -> None:
     nodes = group({"a": [1, 1], "b": [1, 2, 2], "c": [1, 2, 2]})
     nodes["a"].raft.state.commit_floor = 1
