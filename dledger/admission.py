@@ -6,9 +6,10 @@ are checked.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
-from dledger.core.events import ChangeMembership, Event, PushNotTaken, Received
+from dledger.core.events import ChangeMembership, Event, MembershipAction, PushNotTaken, Received
 from dledger.core.messages import (
     LEADERS_MESSAGES,
     HeartbeatResponse,
@@ -24,11 +25,11 @@ from dledger.disk_watch import RoomWatch
 from dledger.driver_ports import Observer
 from dledger.entry_store import CorruptPush, EntryStore
 from dledger.errors import ResponseCode
-from dledger.types import NO_GROUP, Role, Span
+from dledger.membership_codec import widest, widest_member
+from dledger.types import NO_GROUP, Member, Membership, Role, Span
 from store.errors import DiskFull
 
-# What one more member can add to the entry of a membership: two names of at most 255 characters, and their frame.
-_MEMBER_SIZE_BYTES_MAX = 1_024
+logger = logging.getLogger(__name__)
 
 
 class Admission:
@@ -47,6 +48,8 @@ class Admission:
         self._observer = observer
         self._room = room
         self._has_snapshots = has_snapshots
+        # Voters whose readmission was too large, as far as the log of this process has said so.
+        self._too_large: set[str] = set()
 
     def admit(self, event: Event) -> Event | None:
         """Return what the core may see of `event`; None: nothing.
@@ -56,11 +59,44 @@ class Admission:
         """
         if isinstance(event, Received):
             return self._admit_message(event)
-        if isinstance(event, ChangeMembership) and not self._has_room_for_membership():
-            message = "no room for the entry on the leader's disk; free some and try again"
-            self._observer.on_request_ended(event.request_id, ResponseCode.DISK_FULL, message)
-            return None
+        if isinstance(event, ChangeMembership) and self._raft.role is Role.LEADER:
+            return self._admit_change(event)
         return event
+
+    def _admit_change(self, event: ChangeMembership) -> Event | None:
+        """Keep back a change whose entry fits into no data file, or finds no room on the disk."""
+        size, size_max = self._size_of(self._at_most(event)), self._store.max_body_bytes
+        # A member that leaves makes the entry shorter, and that of before is in the log.
+        if size > size_max and event.action is not MembershipAction.REMOVE:
+            code = ResponseCode.UNEXPECTED_ARGUMENT
+            message = (
+                f"the membership with {event.member_id} takes up to {size} bytes, and an entry of this log holds at "
+                f"most {size_max}; remove a member first, or use shorter addresses"
+            )
+        elif not self._has_room(size):
+            code = ResponseCode.DISK_FULL
+            message = "no room for the entry on the leader's disk; free some and try again"
+        else:
+            return event
+        self._observer.on_request_ended(event.request_id, code, message)
+        return None
+
+    def _at_most(self, event: ChangeMembership) -> Membership:
+        """Return a membership whose entry is at least as long as the one that `event` brings about.
+
+        A member is added only if there is room to promote and to readmit all later, too.
+        """
+        current = self._raft.membership
+        member = current.get(event.member_id)
+        match event.action:
+            case MembershipAction.ADD if member is None:
+                return widest(current.with_member(Member(event.member_id, event.address)))
+            case MembershipAction.PROMOTE if member is not None:
+                return current.with_member(widest_member(member))
+        return current
+
+    def _size_of(self, membership: Membership) -> int:
+        return len(self._store.codec.membership(membership).body)
 
     def _admit_message(self, event: Received) -> Event | None:
         message = event.message
@@ -73,7 +109,7 @@ class Admission:
             case PushAccepted() | HeartbeatResponse():
                 # A voter that was wiped brings about a membership in which it is readmitted.
                 is_wiped = self._raft.is_unknown_life(event.sender, message.incarnation)
-                return event if not is_wiped or self._has_room_for_membership() else None
+                return event if not is_wiped or self._can_readmit(event.sender, message.incarnation) else None
             case VoteResponse() | TimeoutNow():
                 return event if self.can_lead() else None
             case PushRefused(is_corrupt=True):
@@ -87,12 +123,26 @@ class Admission:
         if self._raft.role is Role.LEADER:
             return True
         if self._raft.state.group_id == NO_GROUP:
-            return self._has_room_for_membership()
+            return self._has_room(self._size_of(widest(self._raft.membership)))
         return self._has_room(len(self._store.codec.no_op().body))
 
-    def _has_room_for_membership(self) -> bool:
-        entry = self._store.codec.membership(self._raft.membership)
-        return self._has_room(len(entry.body) + _MEMBER_SIZE_BYTES_MAX)
+    def _can_readmit(self, peer: str, incarnation: int) -> bool:
+        current = self._raft.membership
+        member = current.get(peer)
+        if member is None:
+            return True
+        readmitted = current.with_member(replace(member, incarnation=incarnation))
+        size, size_max = self._size_of(readmitted), self._store.max_body_bytes
+        if size <= size_max:
+            return self._has_room(size)
+        # Only where an older version let the group grow beyond what its data files hold.
+        if peer not in self._too_large:
+            self._too_large.add(peer)
+            text = "the entry that readmits it fits into no data file: remove a member, then remove and add this one"
+            logger.error(
+                "readmission_does_not_fit peer=%r size_bytes=%d size_max=%d text=%r", peer, size, size_max, text
+            )
+        return False
 
     def _has_room(self, size_bytes: int) -> bool:
         sizes = (min(size_bytes, self._store.max_body_bytes),)

@@ -21,6 +21,9 @@ MIB = 1 << 20
 # Members of a group, voters and learners: more make a log slower and no safer. All must fit one frame of the peers.
 MEMBERS_MAX = 32
 # Names come near paths (`dledger-<self_id>`), so they are checked against what is allowed, not what is not.
+# A host name of DNS has at most 253 characters.
+_ADDRESS_LENGTH_MAX = 253 + len(":65535")
+_SHOWN_LENGTH_MAX = 64
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,31}")
 
 
@@ -52,6 +55,10 @@ class Address:
         Raises:
             ValueError: it names none; the message shows it.
         """
+        if len(text) > _ADDRESS_LENGTH_MAX or not text.isprintable() or " " in text:
+            shown = repr(text if len(text) <= _ADDRESS_LENGTH_MAX else text[:_SHOWN_LENGTH_MAX] + "…")
+            expected = f"host:port of at most {_ADDRESS_LENGTH_MAX} printable characters without spaces"
+            raise ValueError(f"expected {expected}, found {len(text)} characters: {shown}")
         host, _, port = text.rpartition(":")
         if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
             raise ValueError(f"expected host:port with a port of 1 to 65535, found {text!r}")

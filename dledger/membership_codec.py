@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
-from dledger.types import NO_GROUP, Member, Membership
+from dledger.types import GROUP_ID_END, NO_GROUP, Member, Membership
 from store.errors import StoreError
 
 _VERSION = 1
 _GROUP_ID = re.compile("(?!0{16})[0-7][0-9a-f]{15}")
+# The longest number that the peers' frames carry as an incarnation.
+_INCARNATION_MAX = (1 << 64) - 1
 _FIELDS = {"id": str, "address": str, "isVoter": bool, "incarnation": int}
 
 
@@ -40,6 +43,38 @@ class MembershipUnreadable(StoreError):
         self.path = path
         self.expected = expected
         self.found = found
+
+
+class MembershipTooLarge(StoreError):
+    """The log's data files are too small for the entry that brings the first membership: the group cannot begin.
+
+    Attributes:
+        size_max: the largest body that an entry of this log can hold, in bytes.
+        size: what the entry takes at most, in bytes.
+    """
+
+    def __init__(self, members_count: int, size: int, size_max: int) -> None:
+        super().__init__(
+            f"first membership: expected data files that hold the entry with {members_count} members, which takes up "
+            f"to {size} bytes, found room for {size_max}. Give the group larger data files "
+            "(mapped_file_size_for_entry_data, with a new directory on every node), fewer members or shorter addresses"
+        )
+        self.size = size
+        self.size_max = size_max
+
+
+def widest(membership: Membership) -> Membership:
+    """Return the longest membership with the same names and addresses: promotions and readmissions change the rest.
+
+    If its entry fits into the log, so does that of every later membership of these members.
+    """
+    members = tuple(map(widest_member, membership.members))
+    return Membership(members, GROUP_ID_END - 1)
+
+
+def widest_member(member: Member) -> Member:
+    """Return the longest member with the name and the address of `member`."""
+    return replace(member, is_voter=False, incarnation=_INCARNATION_MAX)
 
 
 def to_json(value: object) -> str:

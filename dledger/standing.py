@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from dledger.entry_store import EntryStore
 from dledger.hard_state import HardStateFile
+from dledger.membership_codec import MembershipTooLarge, widest
 from dledger.membership_file import MembershipFile, drop_unheld
-from dledger.types import NO_INDEX, HardState, Membership, MembershipEntry
+from dledger.types import NO_GROUP, NO_INDEX, HardState, Membership, MembershipEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,11 @@ class MembershipKeeper:
             settings: who belongs to the group as far as the settings know; in force until the log says otherwise.
 
         Raises:
-            store.errors.StoreError, MembershipUnreadable: do not start; see the messages.
+            store.errors.StoreError, MembershipUnreadable, MembershipTooLarge: do not start; see the messages.
         """
         saved = hard_state.load()
         entries = self._file.load()
+        _check_founding(store, settings if entries is None else entries[-1].membership)
         is_empty = store.last_index < store.begin_index
         if not hard_state.exists and (is_empty or entries is not None):
             saved = HardState(is_founding=True)
@@ -66,3 +68,16 @@ class MembershipKeeper:
         if held != entries:
             self._file.save(held)
         return Standing(saved, held)
+
+
+def _check_founding(store: EntryStore, membership: Membership) -> None:
+    """Check that an entry can hold the membership with which a leader founds the group, if none has done so yet.
+
+    Raises:
+        MembershipTooLarge: it cannot.
+    """
+    if membership.group_id != NO_GROUP:
+        return
+    size = len(store.codec.membership(widest(membership)).body)
+    if size > store.max_body_bytes:
+        raise MembershipTooLarge(len(membership.members), size, store.max_body_bytes)

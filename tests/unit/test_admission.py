@@ -1,12 +1,14 @@
 """What is kept from the core, and what it is told instead: whole nodes on simulated disks, and a wire that lies."""
 
+import re
 from dataclasses import replace
 
-from dledger.core.events import Received
-from dledger.core.messages import Push, PushRefused
+from dledger.core.events import ChangeMembership, MembershipAction, Received
+from dledger.core.messages import HeartbeatResponse, Push, PushRefused
+from dledger.errors import ResponseCode
 from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.machine import Settings
-from dledger.types import Span
+from dledger.types import Membership, Span
 
 NODES = ("n1", "n2", "n3")
 
@@ -63,3 +65,101 @@ def test_push_that_is_not_believed_is_neither_checked_nor_given_room():
 
     assert done == []
     assert node.store.last_index == 0
+
+
+def begun(data_file_size_bytes, **settings):
+    cluster = Cluster(Settings(NODES, data_file_size_bytes=data_file_size_bytes, **settings))
+    cluster.begin()
+    leader = cluster.machines["n1"]
+    cluster.pass_time([leader], 700, lambda: cluster.settle(NODES))
+    cluster.settle(NODES)
+    return cluster, leader
+
+
+def asked(cluster, machine, action, member_id, address="host:1"):
+    """Ask for a change; return its code and message."""
+    answers = []
+    machine.node.on_request_ended = lambda _, code, message: answers.append((code, message))
+    machine.feed(ChangeMembership(cluster.next_id(), action, member_id, address))
+    cluster.settle(NODES)
+    (answer,) = answers
+    return answer
+
+
+def test_change_whose_entry_fits_into_no_data_file_is_refused_with_its_sizes():
+    cluster, leader = begun(480)
+
+    answers = [asked(cluster, leader, MembershipAction.ADD, f"n{number}") for number in (4, 5)]
+
+    assert [code for code, _ in answers] == [ResponseCode.SUCCESS, ResponseCode.UNEXPECTED_ARGUMENT]
+    expected = r"the membership with n5 takes up to \d+ bytes, and an entry of this log holds at most 424.*remove"
+    assert re.match(expected, answers[1][1]), answers[1][1]
+    assert len(leader.node.raft.membership.members) == 4
+    leader.guard(lambda node: node.append([("a", b"body")]))
+    cluster.settle(NODES)
+    assert [machine.node.store.last_index for machine in cluster.machines.values()] == [2, 2, 2]
+
+
+def test_address_that_makes_the_entry_too_large_is_refused_and_a_shorter_one_is_taken():
+    cluster, leader = begun(512)
+
+    code, message = asked(cluster, leader, MembershipAction.ADD, "n4", "h" * 200 + ":1")
+
+    assert (code, "at most 456" in message) == (ResponseCode.UNEXPECTED_ARGUMENT, True)
+    assert asked(cluster, leader, MembershipAction.ADD, "n4", "h:1")[0] == ResponseCode.SUCCESS
+
+
+def test_members_leave_a_group_whose_entries_have_no_room_for_more():
+    cluster, leader = begun(400)
+
+    assert asked(cluster, leader, MembershipAction.ADD, "n4")[0] == ResponseCode.UNEXPECTED_ARGUMENT
+    assert asked(cluster, leader, MembershipAction.REMOVE, "n3")[0] == ResponseCode.SUCCESS
+    assert asked(cluster, leader, MembershipAction.ADD, "n4")[0] == ResponseCode.SUCCESS
+
+
+def test_follower_says_that_it_does_not_lead_before_it_looks_at_sizes():
+    cluster, _ = begun(400)
+
+    code, _ = asked(cluster, cluster.machines["n2"], MembershipAction.ADD, "n4")
+
+    assert code == ResponseCode.NOT_LEADER
+
+
+def test_group_that_was_founded_has_room_to_readmit_and_promote_every_member():
+    cluster, leader = begun(512)
+    assert asked(cluster, leader, MembershipAction.ADD, "n4")[0] == ResponseCode.SUCCESS
+    store, members = leader.node.store, leader.node.raft.membership.members
+
+    longest = Membership(tuple(replace(member, incarnation=2**64 - 1) for member in members), 2**63 - 1)
+
+    assert len(store.codec.membership(longest).body) <= store.max_body_bytes
+
+
+def test_node_whose_data_files_are_too_small_to_found_its_group_does_not_start():
+    cluster = Cluster(Settings(NODES, data_file_size_bytes=300, group_id=0))
+
+    cluster.begin()
+
+    assert all(machine.node is None for machine in cluster.machines.values())
+    assert "expected data files that hold the entry with 3 members" in " ".join(cluster.story.take())
+
+
+def test_wiped_voter_that_no_entry_can_readmit_stops_no_leader(caplog):
+    _, leader = begun(512)
+    node = leader.node
+    member = node.raft.membership.get("n3")
+    # As in a log of an older version: it took what could not be written with longer numbers.
+    node.store._config = replace(node.store._config, data_file_size_bytes=48 + 8 + len(_entry(node)) + 5)
+
+    for _ in range(3):
+        answer = HeartbeatResponse(node.raft.term, 1, incarnation=2**62 - 1)
+        leader.feed(Received("n3", answer))
+
+    assert leader.node is node
+    assert node.raft.membership.get("n3") == member
+    (line,) = [record.message for record in caplog.records if "readmission_does_not_fit" in record.message]
+    assert "n3" in line
+
+
+def _entry(node):
+    return node.store.codec.membership(node.raft.membership).body

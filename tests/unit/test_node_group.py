@@ -88,3 +88,21 @@ def test_group_of_the_largest_size_takes_no_more_members() -> None:
         assert again.result().code is ResponseCode.INTERNAL_ERROR
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("address", "what"),
+    [("h" * 300 + ":1", "at most 259 printable characters"), ("a\nb:1", "printable"), ("a b:1", "without spaces")],
+)
+def test_address_that_no_host_has_is_refused_before_it_gets_into_the_log(address: str, what: str) -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.group.on_membership([MembershipEntry(7, FOUNDED)])
+        result = await bench.add("n9", address)
+        assert result.code is ResponseCode.UNEXPECTED_ARGUMENT
+        assert what in result.message
+        assert len(result.message) < 250
+        assert "\n" not in result.message
+        assert bench.asked == []
+
+    asyncio.run(main())
