@@ -127,16 +127,21 @@ async def wait_end(stopped: asyncio.Future[signal.Signals], *failures: asyncio.F
 
 def say_ready(**places: object) -> None:
     """Tell whoever started the process that clients are served, and where. What was made until now stays for good."""
-    _calm_garbage_collector()
+    calm_garbage_collector()
     sys.stdout.write(" ".join(["ready", *(f"{name}={value}" for name, value in places.items())]) + "\n")
     sys.stdout.flush()
 
 
-def _calm_garbage_collector() -> None:
-    """Look for reference cycles seldom: appends make none, and a search through everything stops the loop."""
+def calm_garbage_collector() -> None:
+    """Look for reference cycles in short pieces, and through everything seldom: each search stops the event loop.
+
+    A young search looks at 2,000 objects and one of the middle generation at some 12,000 (5 to 20 ms on a busy
+    machine). With 50,000 and 1,000,000, calls that sent only headers made turns of 70 ms and of 470 ms. Everything that
+    came after this call is searched after 50 million objects more, as appends make no cycles.
+    """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(2_000, 5, 5_000)
 
 
 def process_registry() -> CollectorRegistry:
