@@ -12,11 +12,11 @@ from cluster.bench_store_parts import BATCH, timed
 from commitlog.commit_log import CommitLogConfig
 from commitlog.plain_store import PlainStore, PlainStoreConfig, open_plain_store
 from dledger.event_loop import new_event_loop
-from store.message import Message
-from store.os_files import OsFiles
-from store.retention import ClockReading
-from store.store_config import MessageStoreConfig
-from store.store_service import StoreService
+from store.fs.linux.files import OsFiles
+from store.fs.retention_rules import ClockReading
+from store.maintenance.service import StoreService
+from store.model.config import MessageStoreConfig
+from store.model.message import Message
 
 FEW_QUEUES = 8
 _QUEUES_A_TOPIC = 8

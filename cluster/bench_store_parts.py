@@ -22,12 +22,12 @@ from commitlog.record_encoder import RecordEncoder
 from commitlog.store_directory import find_store
 from commitlog.store_rebuild import Layout, Rebuild
 from commitlog.store_verify import StoreParts, Verification
-from store.dispatch_batch import DispatchBatch, Int32s
-from store.index_file import IndexLayout
-from store.key_index import KeyIndex
-from store.message import LOOPBACK, Message, QueueKey, StoredMessage
-from store.os_files import OsFiles
-from store.read_only_files import ReadOnlyFiles
+from store.fs.linux.files import OsFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.index.file import IndexLayout
+from store.index.key_index import KeyIndex
+from store.model.dispatch_batch import DispatchBatch, Int32s
+from store.model.message import LOOPBACK, Message, QueueKey, StoredMessage
 
 TOPIC = "bench"
 QUEUES = 4

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from cluster.compact_bytes import Reader, Writer
 from cluster.topic_config import QUEUES_MAX, GroupConfig, TopicConfig
 from store.errors import IllegalMessage
-from store.topics import DELAY_LEVELS_MS, check_group, is_storable_topic
+from store.model.topics import DELAY_LEVELS_MS, check_group, is_storable_topic
 
 VERSION: Final = 1
 OFFSET_MAX: Final = (1 << 63) - 1

@@ -22,10 +22,10 @@ from cluster.v1 import answer_pb2
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
 from dledger.v1.log_pb2 import LeaderHint, ReadMode
-from store.dispatch_batch import Skipped
+from store.access.skipped_messages import Skip, SkipCause
 from store.errors import IllegalMessage, StoreError
-from store.skipped_messages import Skip, SkipCause
-from store.topics import TOPIC_LENGTH_MAX, check_group, check_stored_topic, is_system_topic, is_topic_name
+from store.model.dispatch_batch import Skipped
+from store.model.topics import TOPIC_LENGTH_MAX, check_group, check_stored_topic, is_system_topic, is_topic_name
 
 logger = logging.getLogger(__name__)
 

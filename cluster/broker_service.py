@@ -29,7 +29,7 @@ from cluster.v1 import broker_pb2_grpc, nameserver_pb2
 from dledger.grpc_server import Served
 from dledger.request_guard import Guard
 from store.errors import IllegalRequest
-from store.message import LOOPBACK, Host
+from store.model.message import LOOPBACK, Host
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -118,7 +118,7 @@ def _plain_config(
 ) -> PlainStoreConfig:
     from commitlog.commit_log import CommitLogConfig  # noqa: PLC0415
     from commitlog.plain_store import PlainStoreConfig  # noqa: PLC0415
-    from store.store_config import MessageStoreConfig  # noqa: PLC0415
+    from store.model.config import MessageStoreConfig  # noqa: PLC0415
 
     log = CommitLogConfig(is_flush_sync=is_flush_sync, store_host=store_host_of(address))
     store = MessageStoreConfig(**_DEFAULTS, archive_log=name)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from dledger.errors import DLedgerError
-from store.printable import printable
+from store.fs.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

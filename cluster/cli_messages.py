@@ -37,8 +37,8 @@ from cluster.message_rows import row_of
 from commitlog.compression import UnreadableBody, uncompressed_body
 from commitlog.message_filter import MessageFilter
 from commitlog.store_reader import ReadMessage, StoreReader
-from store.finding import Finding
-from store.message import KEYS, TAGS
+from store.model.finding import Finding
+from store.model.message import KEYS, TAGS
 
 _TOPIC_WIDTH_MAX = 24
 _FRAME_SIZE_BYTES = 4

@@ -14,11 +14,11 @@ from cluster.cli_store import StoreArgument, find, progress_bar, refuse_raw, tol
 from commitlog.store_directory import StoreDirectory
 from commitlog.store_rebuild import OLD_NAME, Layout, Rebuild, finish_begun
 from commitlog.store_verify import StoreParts
-from store.index_file import IndexLayout
-from store.os_files import OsFiles
-from store.queue_unit import UNIT_SIZE
-from store.read_only_files import ReadOnlyFiles
-from store.store_lock import lock_store
+from store.fs.linux.files import OsFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.index.file import IndexLayout
+from store.maintenance.lock import lock_store
+from store.queues.unit import UNIT_SIZE
 
 _NOTES_SHOWN_MAX = 20
 

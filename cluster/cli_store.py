@@ -17,7 +17,7 @@ from commitlog.message_filter import Bound, MessageFilter, parse_bound
 from commitlog.store_directory import NotAStore, StoreDirectory, StoreMode, find_store
 from commitlog.store_verify import StoreParts
 from store.errors import StorageFailed, StoreError
-from store.read_only_files import ReadOnlyFiles
+from store.fs.read_only_files import ReadOnlyFiles
 
 _SYSTEM_ADVICE = "check that you may read it (`ls -l`), and that its disk is well"
 

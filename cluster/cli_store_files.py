@@ -33,11 +33,11 @@ from commitlog.checkpoint_check import read_checkpoint
 from commitlog.store_directory import NotAStore, StoreMode, find_store
 from dledger.checkpoint import FILE_NAME as NODE_CHECKPOINT_NAME
 from dledger.properties import parse_properties
+from store.check.index_view import IndexView
+from store.check.queue_view import QueueView
 from store.errors import StoreError
-from store.finding import Finding
-from store.index_view import IndexView
-from store.queue_view import QueueView
-from store.read_only_files import ReadOnlyFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.model.finding import Finding
 
 Row = dict[str, Any]
 _CHUNK_UNITS = 4096

@@ -18,7 +18,7 @@ from cluster.cli_store import ForceReadOnly, StoreArgument, open_parts, progress
 from cluster.entry_check import EntryCheck
 from commitlog.store_directory import StoreDirectory, StoreMode
 from commitlog.store_verify import Verification
-from store.finding import Area, Finding
+from store.model.finding import Area, Finding
 
 _SHOWN_MAX = 100
 _DAMAGE, _UNFINISHED, _ACCEPTED = "damage", "unfinished", "accepted"

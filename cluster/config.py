@@ -23,7 +23,7 @@ from cluster.config_broker_options import BROKER_OPTIONS, ServerOptions
 from cluster.config_checks import relation_faults
 from dledger.config import Address, NodeConfig
 from dledger.core.config import RaftConfig
-from store.store_config import MessageStoreConfig
+from store.model.config import MessageStoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

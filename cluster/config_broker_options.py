@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from cluster.config_options import NodeOptions
 from cluster.config_values import parse_addresses, parse_broker, parse_group
 from cluster.topic_config import DEFAULT_TOPIC_QUEUES, QUEUES_MAX
-from store.store_config import MessageStoreConfig
+from store.model.config import MessageStoreConfig
 
 _STORE = MessageStoreConfig()
 _MIB = 1 << 20

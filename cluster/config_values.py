@@ -9,7 +9,7 @@ import re
 from ipaddress import ip_address
 
 from dledger.config import Address, Peer, check_id
-from store.message import LOOPBACK, Host
+from store.model.message import LOOPBACK, Host
 
 # Checked against what is allowed, not what is not.
 _GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.%-]{0,127}")

@@ -298,7 +298,7 @@ def _write(path: Path, contexts: Contexts) -> None:
     if len(content) > SIZE_BYTES_MAX:
         raise ContextError(f"{path}: at most {SIZE_BYTES_MAX} bytes of contexts are kept; remove some first")
     # Only now: every command reads contexts, and this takes a tenth of a second to load.
-    from store.os_files import OsFiles  # noqa: PLC0415
+    from store.fs.linux.files import OsFiles  # noqa: PLC0415
 
     files = OsFiles()
     new = f"{path}.{os.getpid()}.new"

@@ -14,8 +14,8 @@ from typing import Final
 
 from cluster.errors import Reason, RequestFailed
 from commitlog.properties import decode_properties
-from store.message import DELAY
-from store.sys_flag import TRANSACTION_PREPARED_TYPE
+from store.model.message import DELAY
+from store.model.sys_flag import TRANSACTION_PREPARED_TYPE
 
 _REAL_TOPIC: Final = "REAL_TOPIC"
 _TRANSACTION: Final = "TRAN_MSG"

@@ -12,8 +12,8 @@ from commitlog.store_directory import StoreDirectory, StoreMode
 from dledger.aside import FOLDER_NAME as ASIDE_NAME
 from dledger.entry import INDEX_UNIT, Entry
 from dledger.types import NO_INDEX
-from store.finding import Area, Finding
-from store.read_only_files import ReadOnlyFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.model.finding import Area, Finding
 
 _NODE_REMEDY = "Another node of the group has the entry: see `a lost disk` in docs/operations.md, or restore a backup"
 _NO_INDEX = "the node makes its index again, or does not start"

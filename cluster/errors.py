@@ -28,7 +28,6 @@ from dledger.client.failures import describe, never_left
 from dledger.errors import DLedgerError, RequestRefused, ResponseCode, outcome_of
 from dledger.errors import Outcome as LogOutcome
 from dledger.v1.log_pb2 import LeaderHint
-from store.commit_log import Certainty, PutStatus
 from store.errors import (
     CorruptData,
     DiskFull,
@@ -39,6 +38,7 @@ from store.errors import (
     StoreStopped,
     TooManyWaiters,
 )
+from store.model.commit_log import Certainty, PutStatus
 
 _Code = grpc.StatusCode
 _NOT_DONE: Final = Certainty.NOT_APPENDED

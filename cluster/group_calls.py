@@ -21,9 +21,9 @@ from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
 from dledger.request_guard import BoundsCheck
 from store.errors import IllegalRequest, StoreError
-from store.log_order import Steps
-from store.message import QueueKey
-from store.store_upkeep import monotonic_ms
+from store.maintenance.background import monotonic_ms
+from store.model.message import QueueKey
+from store.queues.merge_by_offset import Steps
 
 NO_OFFSET: Final = -1
 # Offsets of one command, which is checked, written and applied in one turn of the loop: 10 microseconds each.

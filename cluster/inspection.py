@@ -45,10 +45,10 @@ from dledger.log_head import LogHeadFile, LogHeadUnreadable
 from dledger.properties import parse_properties
 from dledger.types import HardState
 from store.errors import StorageFailed
-from store.mapped_file import MappedFile
-from store.os_files import OsFiles
-from store.os_regular import read_regular
-from store.read_only_files import ReadOnlyFile, ReadOnlyFiles
+from store.fs.linux.files import OsFiles
+from store.fs.linux.regular_files import read_regular
+from store.fs.mapped_file import MappedFile
+from store.fs.read_only_files import ReadOnlyFile, ReadOnlyFiles
 
 _NAME_DIGITS = 20
 # An entry that is being written is whole a moment later.

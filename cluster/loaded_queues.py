@@ -15,8 +15,8 @@ from time import monotonic
 
 from cluster.replicated_state import ReplicatedState
 from commitlog.dledger_commit_log import DLedgerCommitLog
-from store.derived_data import DerivedData
-from store.queue_ends import QueueEnds
+from store.dispatch.derived_data import DerivedData
+from store.model.queue_ends import QueueEnds
 
 
 class LoadedQueues:

@@ -19,10 +19,10 @@ from cluster.errors import Reason, RequestFailed
 from cluster.rocketmq_config import import_config
 from commitlog.old_config import LOCAL_STATE_DIRECTORY
 from dledger.snapshot_store import SnapshotStore
-from store.commit_log import Certainty
 from store.errors import DiskFull, StoreError
-from store.files import Files
-from store.storage_thread import StorageThread
+from store.fs.ports import Files
+from store.fs.storage_thread import StorageThread
+from store.model.commit_log import Certainty
 
 logger = logging.getLogger(__name__)
 

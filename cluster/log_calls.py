@@ -28,13 +28,13 @@ from cluster.message_columns import check_lengths
 from cluster.turns import in_turns
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
-from store.consume_queue import ConsumeQueue
-from store.dispatch_batch import Int32s, Int64s
 from store.errors import CorruptData, IllegalRequest, StoreError
-from store.log_order import QueueRange, Steps, Units, clamp, first_in_log, split_points, window_of
-from store.message import QueueKey
-from store.queue_unit import BLANK_SIZE
-from store.topics import is_system_topic
+from store.model.dispatch_batch import Int32s, Int64s
+from store.model.message import QueueKey
+from store.model.topics import is_system_topic
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.merge_by_offset import QueueRange, Steps, Units, clamp, first_in_log, split_points, window_of
+from store.queues.unit import BLANK_SIZE
 
 QUEUES_MAX: Final = 1 << 16
 STREAMS_MAX: Final = 64

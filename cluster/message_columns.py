@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from cluster.v1 import broker_pb2 as pb
 from commitlog.properties import RawProperties
+from store.access.message_store import PUT_MESSAGES_MAX
 from store.errors import IllegalMessage, IllegalRequest
-from store.message import Host, Message, StoredMessage
-from store.message_store import PUT_MESSAGES_MAX
+from store.model.message import Host, Message, StoredMessage
 
 if TYPE_CHECKING:
     from commitlog.record import Record

@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from commitlog.record import Record
-from store.message import KEYS, TAGS, UNIQUE_KEY, Host
+from store.model.message import KEYS, TAGS, UNIQUE_KEY, Host
 
 _IPV4_SIZE = 4
 

@@ -44,7 +44,7 @@ from dledger.errors import DLedgerError
 from dledger.grpc_server import Served, start_grpc_server
 from dledger.request_guard import Guard
 from store.errors import IllegalRequest, StoreError
-from store.log_order import Steps
+from store.queues.merge_by_offset import Steps
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -29,8 +29,8 @@ from dledger.properties import parse_checked, what_is_wrong
 from dledger.snapshot_file import check, read_header
 from dledger.types import NO_INDEX
 from store.errors import StorageFailed, StoreError
-from store.finding import Area, Finding
-from store.read_only_files import ReadOnlyFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.model.finding import Area, Finding
 
 SNAPSHOT_NAME: Final = "snapshot"
 _NAME_DIGITS: Final = 20

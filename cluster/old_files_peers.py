@@ -20,7 +20,7 @@ from dledger.errors import DLedgerError
 from dledger.inquiry import Inquiry
 from dledger.origin import Speech
 from dledger.peer_handshake import Handshake
-from store.foreign_json import foreign_json
+from store.fs.foreign_json import foreign_json
 
 # Chunks of 1 MiB under way: the disk of one node works while that of the other does.
 _WINDOW: Final = 8

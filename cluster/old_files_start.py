@@ -57,10 +57,10 @@ from dledger.entry_store import EntryStoreConfig
 from dledger.errors import DLedgerError
 from dledger.inquiry import InquiryServer
 from dledger.peer_handshake import Handshake
-from store.checkpoint import read_checkpoint
+from store.dispatch.checkpoint import read_checkpoint
 from store.errors import CorruptData, DiskFull, StoreStopped
-from store.files import DirectoryLock, Files
-from store.store_lock import lock_store, was_closed_in_order
+from store.fs.ports import DirectoryLock, Files
+from store.maintenance.lock import lock_store, was_closed_in_order
 
 logger = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 
 from dledger.errors import DLedgerError
 from dledger.event_loop import new_event_loop
-from store.descriptors import raise_limit
 from store.errors import StoreError
-from store.printable import printable
+from store.fs.descriptors import raise_limit
+from store.fs.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, BinaryIO, Final
 
-from store.foreign_json import foreign_json
-from store.message import KEYS, TAGS, UNIQUE_KEY
+from store.fs.foreign_json import foreign_json
+from store.model.message import KEYS, TAGS, UNIQUE_KEY
 
 BODY_SIZE_MAX: Final = 4 << 20
 BATCH_SIZE_MAX: Final = 4 << 20

@@ -6,7 +6,7 @@ What bad input gets (`cluster.errors` has code and certainty of each):
 | -------------------------------------------------------- | -------------------- | -------------- |
 | no bodies, too many, too large; lists that do not fit    | ILLEGAL_MESSAGE      | message_columns |
 | a body, properties or a field beyond what a record holds | ILLEGAL_MESSAGE      | record encoder |
-| a topic that is no name                                  | ILLEGAL_MESSAGE      | store.topics   |
+| a topic that is no name                                  | ILLEGAL_MESSAGE      | store.model.topics   |
 | DELAY, TIMER_…, TRAN_MSG; sys_flag of a prepared message | UNSUPPORTED          | delivery_wishes |
 | node does not lead, or not yet (asked before the topic)  | NOT_LEADER, LEADER_NOT_READY | replica |
 | unknown topic                                            | UNKNOWN_TOPIC        | broker_core    |
@@ -35,9 +35,9 @@ from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
 from dledger.pipelined_call import PipelinedCall
 from dledger.request_guard import BadRequest, BoundsCheck
-from store.commit_log import Certainty, Outcome, PutStatus
 from store.errors import IllegalMessage, IllegalRequest, StoreError
-from store.message import Host
+from store.model.commit_log import Certainty, Outcome, PutStatus
+from store.model.message import Host
 
 _STATUS_TO_WIRE: Final = {status: pb.PutStatus.Value(f"PUT_STATUS_{status.name}") for status in PutStatus}
 _OK: Final = _STATUS_TO_WIRE[PutStatus.PUT_OK]

@@ -12,14 +12,14 @@ from cluster.message_columns import columns_of, records_of
 from cluster.topic_config import TopicConfig
 from cluster.turns import in_turns
 from cluster.v1 import broker_pb2 as pb
+from store.access.get_message import GetStatus
+from store.access.message_query import FOREVER_MS
+from store.access.message_store import MessageStore
 from store.errors import CorruptData, IllegalRequest
-from store.get_message import GetStatus
-from store.log_order import Steps
-from store.message import StoredMessage
-from store.message_query import FOREVER_MS
-from store.message_store import MessageStore
-from store.queue_times import Boundary
-from store.topics import is_system_topic
+from store.model.message import StoredMessage
+from store.model.topics import is_system_topic
+from store.queues.merge_by_offset import Steps
+from store.queues.times import Boundary
 
 KEY_COUNT_MAX: Final = 64
 TIME_COUNT_MAX: Final = 1_000

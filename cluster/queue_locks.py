@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from store.message import QueueKey
+from store.model.message import QueueKey
 
 LOCK_MS: Final = 60_000
 LOCKS_MAX: Final = 500_000

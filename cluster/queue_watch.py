@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Iterable
 from functools import partial
 
+from store.access.message_store import MessageStore
+from store.dispatch.long_polls import Waiter
 from store.errors import StoreStopped
-from store.message_store import MessageStore
-from store.message_waiters import Waiter
 
 
 class QueueWatch:

@@ -37,9 +37,9 @@ from cluster.turns import Pace
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
 from dledger.v1.log_pb2 import ReadMode
+from store.access.get_message import GetResult, GetStatus
 from store.errors import IllegalRequest, StoreError
-from store.get_message import GetResult, GetStatus
-from store.tag_filter import TagFilter
+from store.model.tag_filter import TagFilter
 
 # One response is read and worded in one turn of the loop: that takes 8 microseconds a message.
 COUNT_MAX: Final = 4_096

@@ -37,7 +37,7 @@ from cluster.route_table import (
     UnknownBroker,
 )
 from cluster.topic_config import PERMISSION_INHERIT, PERMISSION_WRITE
-from store.topics import AUTO_CREATE_TOPIC, is_system_topic, is_topic_name
+from store.model.topics import AUTO_CREATE_TOPIC, is_system_topic, is_topic_name
 
 
 class Taken(Enum):

@@ -14,9 +14,9 @@ from typing import Protocol
 from cluster.broker_commands import Command
 from cluster.broker_state import Applied, BrokerState
 from cluster.route_table import BrokerNode
-from store.commit_log import Outcome
-from store.message import Host, Message
-from store.message_store import MessageStore
+from store.access.message_store import MessageStore
+from store.model.commit_log import Outcome
+from store.model.message import Host, Message
 
 NO_DIVIDE = -1
 
@@ -108,7 +108,7 @@ class Replica(Protocol):
         ...
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:
-        """See `store.store_service.StoreService.wait`."""
+        """See `store.maintenance.service.StoreService.wait`."""
         ...
 
     async def change(self, command: Command) -> Applied:

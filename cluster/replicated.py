@@ -1,13 +1,13 @@
 """A broker in a Raft group: messages and broker state through one replicated log, on each node alike.
 
-| part          | what it does here                                                                      |
-| ------------- | -------------------------------------------------------------------------------------- |
-| node          | replicates entries (`dledger.node`)                                                    |
-| log           | says what of them are records (`commitlog.dledger_commit_log`)                         |
-| message store | queues and index of what is committed; gives out queue offsets (`store.message_store`) |
-| broker state  | topics, groups, consumed offsets: the node's state machine (`cluster.broker_state`)    |
-| leadership    | says from when on puts are taken (`commitlog.leadership`)                              |
-| upkeep        | dispatches behind commits, flushes, expires (`cluster.replicated_upkeep`)              |
+| part          | what it does here                                                                             |
+| ------------- | --------------------------------------------------------------------------------------------- |
+| node          | replicates entries (`dledger.node`)                                                           |
+| log           | says what of them are records (`commitlog.dledger_commit_log`)                                |
+| message store | queues and index of what is committed; gives out queue offsets (`store.access.message_store`) |
+| broker state  | topics, groups, consumed offsets: the node's state machine (`cluster.broker_state`)           |
+| leadership    | says from when on puts are taken (`commitlog.leadership`)                                     |
+| upkeep        | dispatches behind commits, flushes, expires (`cluster.replicated_upkeep`)                     |
 
 `open` brings the store into order (`cluster.replicated_parts`), `start` joins the group. All belongs to the loop.
 
@@ -36,13 +36,13 @@ from dledger.metrics import NodeMetrics
 from dledger.node_parts import Trace
 from dledger.types import Role
 from dledger.v1.log_pb2 import ReadMode
-from store.commit_log import Certainty, Outcome
-from store.derived_catch_up import Progress
+from store.access.message_store import MessageStore
+from store.dispatch.catch_up import Progress
 from store.errors import DiskFull
-from store.files import Files
-from store.message import Host, Message
-from store.message_store import MessageStore
-from store.retention import ClockReading, read_clocks
+from store.fs.ports import Files
+from store.fs.retention_rules import ClockReading, read_clocks
+from store.model.commit_log import Certainty, Outcome
+from store.model.message import Host, Message
 
 __all__ = ["ReplicatedConfig", "ReplicatedReplica"]
 

@@ -33,15 +33,15 @@ from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.metrics import NodeMetrics
 from dledger.node import Node
 from dledger.node_parts import Trace
-from store.derived_catch_up import Progress
-from store.files import Files
-from store.message_store import MessageStore
-from store.queue_ends import QueueEnds
-from store.retention import ClockReading
-from store.store_config import MessageStoreConfig
-from store.store_keeper import DerivedKeeper
-from store.store_retention import StoreRetention
-from store.store_root import StoreRoot
+from store.access.message_store import MessageStore
+from store.dispatch.catch_up import Progress
+from store.fs.ports import Files
+from store.fs.retention_rules import ClockReading
+from store.maintenance.directory import StoreRoot
+from store.maintenance.lifecycle import DerivedKeeper
+from store.maintenance.retention import StoreRetention
+from store.model.config import MessageStoreConfig
+from store.model.queue_ends import QueueEnds
 
 _MS_PER_S: Final = 1000
 

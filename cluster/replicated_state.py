@@ -25,8 +25,8 @@ from cluster.broker_state import Applied, BrokerState
 from cluster.compact_bytes import Reader, Writer
 from dledger.entry import Entry
 from dledger.types import NO_INDEX, SnapshotInfo
-from store.message import QueueKey
-from store.queue_ends import QueueEnds
+from store.model.message import QueueKey
+from store.model.queue_ends import QueueEnds
 
 _MAGIC: Final = b"DLBQ"
 _VERSION: Final = 1

@@ -15,10 +15,10 @@ from cluster.replicated_state import ReplicatedState
 from commitlog.dledger_commit_log import DLedgerCommitLog
 from commitlog.leadership import Leadership, Readiness
 from dledger.node import Node
-from store.message_store import MessageStore
-from store.store_config import MessageStoreConfig
-from store.store_keeper import DerivedKeeper
-from store.store_upkeep import TURN_S, StoreUpkeep
+from store.access.message_store import MessageStore
+from store.maintenance.background import TURN_S, StoreUpkeep
+from store.maintenance.lifecycle import DerivedKeeper
+from store.model.config import MessageStoreConfig
 
 
 class ReplicatedUpkeep(StoreUpkeep):

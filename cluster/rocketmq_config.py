@@ -35,7 +35,7 @@ from cluster.broker_commands import (
 from cluster.fastjson import NotJson, parse_fastjson
 from cluster.topic_config import PERMISSION_WRITE, GroupConfig, TopicConfig
 from store.errors import IllegalMessage, StoreError
-from store.topics import is_storable_topic, is_topic_name
+from store.model.topics import is_storable_topic, is_topic_name
 
 CONFIG_FOLDER: Final = "config"
 _SIZE_BYTES_MAX: Final = 256 << 20

@@ -11,7 +11,7 @@ from typing import Final
 
 from cluster.topic_config import QUEUES_MAX
 from dledger.errors import DLedgerError
-from store.topics import check_stored_topic
+from store.model.topics import check_stored_topic
 
 SILENCE_MS_MAX: Final = 120_000
 SCAN_INTERVAL_MS: Final = 10_000

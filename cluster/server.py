@@ -26,8 +26,8 @@ from cluster.trace_file import TraceFile
 from dledger.log_service import log_services, start_server
 from dledger.metrics import NodeMetrics
 from dledger.node import Node
-from store.os_files import OsFiles
-from store.retention import read_clocks
+from store.fs.linux.files import OsFiles
+from store.fs.retention_rules import read_clocks
 
 if TYPE_CHECKING:
     import signal

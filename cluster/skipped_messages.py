@@ -1,6 +1,6 @@
 """Messages that a read passed over, as answers carry them: worded by the broker, read by clients.
 
-Not here: when that happens (`store.skipped_messages`).
+Not here: when that happens (`store.access.skipped_messages`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from cluster.v1 import broker_pb2 as pb
-from store.skipped import Skipped
-from store.skipped_messages import Skip, SkipCause
+from store.access.skipped_messages import Skip, SkipCause
+from store.model.skipped import Skipped
 
 _NO_QUEUE = -1
 _CAUSE_TO_WIRE = {cause: pb.SkipCause.Value(f"SKIP_CAUSE_{cause.name}") for cause in SkipCause}

@@ -17,11 +17,11 @@ from cluster.replica import NO_DIVIDE, Standing
 from cluster.route_table import BrokerNode
 from commitlog.plain_store import PlainStore, PlainStoreConfig, open_plain_store
 from dledger.v1.log_pb2 import ReadMode
-from store.commit_log import Outcome
-from store.files import Files
-from store.message import Host, Message
-from store.message_store import MessageStore
-from store.store_service import StoreService
+from store.access.message_store import MessageStore
+from store.fs.ports import Files
+from store.maintenance.service import StoreService
+from store.model.commit_log import Outcome
+from store.model.message import Host, Message
 
 ROLE = "STANDALONE"
 

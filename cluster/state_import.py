@@ -33,7 +33,7 @@ from cluster.rocketmq_config import UnreadableConfig, import_config
 from dledger.errors import DLedgerError
 from dledger.snapshot_store import SnapshotDamaged
 from store.errors import StoreError
-from store.files import Files
+from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)
 

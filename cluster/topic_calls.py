@@ -18,8 +18,8 @@ from cluster.turns import in_turns
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import nameserver_pb2
 from store.errors import IllegalRequest
-from store.log_order import Steps
-from store.topics import AUTO_CREATE_TOPIC, is_system_topic
+from store.model.topics import AUTO_CREATE_TOPIC, is_system_topic
+from store.queues.merge_by_offset import Steps
 
 
 class TopicCalls:

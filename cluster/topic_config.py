@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from store.errors import IllegalMessage
-from store.topics import TOPIC_LENGTH_MAX, check_group, check_stored_topic, is_topic_name
+from store.model.topics import TOPIC_LENGTH_MAX, check_group, check_stored_topic, is_topic_name
 
 PERMISSION_PRIORITY: Final = 8
 PERMISSION_READ: Final = 4
@@ -34,7 +34,7 @@ class TopicConfig:
 
     Attributes:
         name: letters, digits and % | _ -; at most 255. One that is longer than messages may be put to
-            (`store.topics`) is only read.
+            (`store.model.topics`) is only read.
         read_queues: queues 0 to n - 1 are read.
         write_queues: queues 0 to n - 1 are written.
         permission: PERMISSION_… bits.

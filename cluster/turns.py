@@ -6,7 +6,7 @@ import asyncio
 from time import monotonic
 from typing import Final, TypeVar
 
-from store.log_order import Steps
+from store.queues.merge_by_offset import Steps
 
 # After so long others get their turn.
 TURN_S: Final = 0.005

@@ -20,9 +20,9 @@ from typing import Any, Final
 from crc32c import crc32c
 
 from store.errors import StorageFailed, StoreError
-from store.files import Files
-from store.finding import Area, Finding
-from store.sealed_json import seal, unseal
+from store.fs.ports import Files
+from store.fs.sealed_json import seal, unseal
+from store.model.finding import Area, Finding
 
 FILE_NAME: Final = "accepted-damage"
 # The file stays below 4 MB; a log with more damage than this is to be restored from a backup.

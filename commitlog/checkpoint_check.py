@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from store.checkpoint import SEAL_POSITION, SEAL_SIZE, SealState, decode_checkpoint, seal_state
-from store.dispatch_batch import DispatchBatch
+from store.check.queue_view import unreadable_file
+from store.dispatch.checkpoint import SEAL_POSITION, SEAL_SIZE, SealState, decode_checkpoint, seal_state
 from store.errors import StorageFailed
-from store.finding import Area, Finding
-from store.queue_view import unreadable_file
-from store.read_only_files import ReadOnlyFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.model.dispatch_batch import DispatchBatch
+from store.model.finding import Area, Finding
 
 SIZE = 4096
 _LAYOUT = struct.Struct(">qqqqq")

@@ -12,8 +12,8 @@ Invariants:
   written there (RocketMQ leaves it, and it can come back).
 * Store timestamps never go back along the log, whatever the clock does; so a timestamp names a place in it.
 
-Place on the way of an append: below `store.message_store`, which gives the queue offsets; above the mapped files.
-Source: RocketMQ `CommitLog.asyncPutMessage`, `DefaultAppendMessageCallback`, `MappedFileQueue`.
+Place on the way of an append: below `store.access.message_store`, which gives the queue offsets; above the mapped
+files. Source: RocketMQ `CommitLog.asyncPutMessage`, `DefaultAppendMessageCallback`, `MappedFileQueue`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from commitlog.lost_files import replace_lost_files
 from commitlog.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, MAX_MESSAGE_SIZE, decode
 from commitlog.record_encoder import RecordEncoder
 from commitlog.record_scan import walk
-from store.commit_log import Certainty, Outcome, PendingAppend, Place, PutStatus
 from store.errors import IllegalMessage, StorageFailed
-from store.files import Files
-from store.mapped_file_queue import MappedFileQueue
-from store.message import LOOPBACK, Host, Message
-from store.next_file import NextFile
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.ports import Files
+from store.fs.preallocation import NextFile
+from store.model.commit_log import Certainty, Outcome, PendingAppend, Place, PutStatus
+from store.model.message import LOOPBACK, Host, Message
 
 __all__ = ["CommitLogConfig", "FlushTicket", "LastExit", "PlainCommitLog", "open_to_read"]
 
@@ -67,7 +67,7 @@ class CommitLogConfig:
 
 
 class PlainCommitLog(LogReader):
-    """An append-only log of message records: `store.commit_log.CommitLog`. Construct it by `open`."""
+    """An append-only log of message records: `store.model.commit_log.CommitLog`. Construct it by `open`."""
 
     def __init__(
         self, queue: MappedFileQueue, config: CommitLogConfig, recovered: RecoveredLog, clock: Callable[[], int]
@@ -185,7 +185,7 @@ class PlainCommitLog(LogReader):
     # ------------------------------------------------------------------------------------------------- appending
 
     def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingAppend:
-        """See `store.commit_log.CommitLog.append`; at least one message."""
+        """See `store.model.commit_log.CommitLog.append`; at least one message."""
         if self._failure is not None:
             raise self._failure
         prepared = self._encoder.prepare(messages)
@@ -320,7 +320,7 @@ def open_to_read(
     """Open a log as it is: nothing is created, cut, synced or locked; `recovery_notes` say what would be cut.
 
     Args:
-        files: the file system; one for looking only will do (`store.read_only_files`).
+        files: the file system; one for looking only will do (`store.fs.read_only_files`).
         directory: of the log's files; one that is not there is an empty log.
         config: the size of the files, and whether there are property CRCs; nothing else is looked at.
         last_exit: where to begin checking; without it, at the log's beginning.

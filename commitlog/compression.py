@@ -14,7 +14,7 @@ import lz4.frame
 import zstandard
 
 from store.errors import StoreError
-from store.sys_flag import COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
+from store.model.sys_flag import COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
 
 # What a body may grow to: a small one can hold a thousand times its size.
 UNCOMPRESSED_SIZE_MAX: Final = 64 << 20

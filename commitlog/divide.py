@@ -36,8 +36,8 @@ from dledger.log_head import LogHeadFile
 from dledger.membership_file import FILE_NAME as MEMBERSHIP_NAME
 from dledger.types import NO_TERM
 from store.errors import CorruptData
-from store.files import Files
-from store.mapped_file_queue import MappedFileQueue
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.ports import Files
 
 _NO_RECORDS: Final = -1
 

@@ -1,11 +1,11 @@
-"""The replicated log as the message store sees it: `store.commit_log.CommitLog` over a node's entries and old files.
+"""The replicated log as the message store sees it: a `store.model.commit_log` over a node's entries and old files.
 
 Each record is the body of one entry; its physical offset is the entry's position + 48. Below the divide stand the files
 of a plain log, if the replicated one went on from it (`commitlog.divide`). Only what is committed is read or
 dispatched; leaders' own entries (`commitlog.system_records`) are passed over.
 
-Place on the way of a put: below `store.message_store`, which gives the queue offsets; above `dledger.node`, which
-appends. It knows nothing of networks. Source: RocketMQ `DLedgerCommitLog`.
+Place on the way of a put: below `store.access.message_store`, which gives the queue offsets; above `dledger.node`,
+which appends. It knows nothing of networks. Source: RocketMQ `DLedgerCommitLog`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from dledger.entry_store import EntryStore
 from dledger.errors import ResponseCode
 from dledger.pending_appends import AppendResult
 from dledger.types import NO_INDEX
-from store.commit_log import Certainty, Outcome, PendingAppend, Place, RawLog
-from store.dispatch_batch import DispatchBatch, Int64s
 from store.errors import CorruptData, IllegalMessage
-from store.message import LOOPBACK, Host, Message
+from store.model.commit_log import Certainty, Outcome, PendingAppend, Place, RawLog
+from store.model.dispatch_batch import DispatchBatch, Int64s
+from store.model.message import LOOPBACK, Host, Message
 
 
 class ReplicatedLog(Protocol):
@@ -60,7 +60,7 @@ class DLedgerCommitLogConfig:
 
 
 class DLedgerCommitLog:
-    """`store.commit_log.CommitLog`, replicated; everything belongs to the node's thread.
+    """`store.model.commit_log.CommitLog`, replicated; everything belongs to the node's thread.
 
     Args:
         node: appends, and knows what is committed.
@@ -157,7 +157,7 @@ class DLedgerCommitLog:
     # ------------------------------------------------------------------------------------------------- appending
 
     def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingAppend:
-        """See `store.commit_log.CommitLog.append`; at least one message. It ends when a quorum has them, or not.
+        """See `store.model.commit_log.CommitLog.append`; at least one message. It ends when a quorum has them, or not.
 
         Raises:
             store.errors.IllegalMessage: nothing was appended; the message says which one, and why.
@@ -184,19 +184,19 @@ class DLedgerCommitLog:
     # --------------------------------------------------------------------------------------------------- reading
 
     def read(self, physical_offset: int, size: int) -> Record | None:
-        """See `store.commit_log.CommitLog.read`; None also for a leader's own entry."""
+        """See `store.model.commit_log.CommitLog.read`; None also for a leader's own entry."""
         if self._is_old(physical_offset):
             return self._old_log.read(physical_offset, size)
         return self._records.read(physical_offset, size, self.end_offset)
 
     def find(self, physical_offset: int) -> Record | None:
-        """See `store.commit_log.CommitLog.find`; None also for a leader's own entry."""
+        """See `store.model.commit_log.CommitLog.find`; None also for a leader's own entry."""
         if self._is_old(physical_offset):
             return self._old_log.find(physical_offset)
         return self._records.find(physical_offset, self.end_offset)
 
     def scan(self, offset: int, size_bytes_max: int, *, is_body_checked: bool = False) -> DispatchBatch | None:
-        """See `store.commit_log.CommitLog.scan`; a batch of leaders' own entries holds no record, and goes on.
+        """See `store.model.commit_log.CommitLog.scan`; a batch of leaders' own entries holds no record, and goes on.
 
         Args:
             offset: see there; an entry's begin, or its record's.
@@ -211,14 +211,14 @@ class DLedgerCommitLog:
         return self._records.scan(offset, size_bytes_max, self.end_offset, is_body_checked=is_body_checked)
 
     def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
-        """See `store.commit_log.CommitLog.raw`: of entries with their headers, of old files without."""
+        """See `store.model.commit_log.CommitLog.raw`: of entries with their headers, of old files without."""
         if self._is_old(offset):
             return self._old_log.raw(offset, end, size_bytes_max)
         file = self._entries.data_file(offset)
         return raw_of(file, offset, min(end, self.end_offset), size_bytes_max, header_size=HEADER_SIZE)
 
     def begins_within(self, begin: int, end: int) -> Int64s | None:
-        """See `store.commit_log.CommitLog.begins_within`: of entries, as their index tells; not of old files."""
+        """See `store.model.commit_log.CommitLog.begins_within`: of entries, as their index tells; not of old files."""
         if self._is_old(begin):
             return None
         try:
@@ -228,13 +228,13 @@ class DLedgerCommitLog:
             return None
 
     def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:
-        """See `store.commit_log.CommitLog.store_timestamp_of`."""
+        """See `store.model.commit_log.CommitLog.store_timestamp_of`."""
         if self._is_old(physical_offset):
             return self._old_log.store_timestamp_of(physical_offset, size)
         return self._records.store_timestamp_of(physical_offset, size, self.end_offset)
 
     def offset_at_timestamp(self, store_timestamp: int) -> int:
-        """See `store.commit_log.CommitLog.offset_at_timestamp`; of a replicated record its entry's begin."""
+        """See `store.model.commit_log.CommitLog.offset_at_timestamp`; of a replicated record its entry's begin."""
         if not self._is_without_old:
             offset = self._old_log.offset_at_timestamp(store_timestamp)
             if offset < self._old_log.end_offset:

@@ -13,10 +13,10 @@ from commitlog.record import BadRecord, Fault, Record, decode
 from dledger.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
 from dledger.entry_errors import EntryNotFound
 from dledger.entry_reader import EntryReader
-from store.dispatch_batch import DispatchBatch
 from store.errors import CorruptData
-from store.mapped_file import MappedFile
-from store.topics import DLEDGER_TOPIC
+from store.fs.mapped_file import MappedFile
+from store.model.dispatch_batch import DispatchBatch
+from store.model.topics import DLEDGER_TOPIC
 
 NO_TIMESTAMP: Final = -1
 
@@ -32,7 +32,7 @@ class EntryRecords:
         self._entries = entries
 
     def read(self, physical_offset: int, size: int, end: int) -> Record | None:
-        """See `store.commit_log.CommitLog.read`; `end` is where what may be read ends."""
+        """See `store.model.commit_log.CommitLog.read`; `end` is where what may be read ends."""
         found = self._file_of(physical_offset, size, end)
         if found is None:
             return None
@@ -40,7 +40,7 @@ class EntryRecords:
         return record if record is None or record.size == size else _raise_size(found[0], record, size)
 
     def find(self, physical_offset: int, end: int) -> Record | None:
-        """See `store.commit_log.CommitLog.find`; an offset that anybody may have made up."""
+        """See `store.model.commit_log.CommitLog.find`; an offset that anybody may have made up."""
         found = self._file_of(physical_offset, 1, end)
         if found is None:
             return None
@@ -82,7 +82,7 @@ class EntryRecords:
     def scan(
         self, offset: int, size_bytes_max: int, end: int, *, is_body_checked: bool = False
     ) -> DispatchBatch | None:
-        """See `store.commit_log.CommitLog.scan`; a batch holds records of one file, or none but goes on.
+        """See `store.model.commit_log.CommitLog.scan`; a batch holds records of one file, or none but goes on.
 
         Args:
             offset: where an entry or its record begins; what was deleted since is left out.
@@ -126,7 +126,7 @@ class EntryRecords:
     # ----------------------------------------------------------------------------------------------------- times
 
     def store_timestamp_of(self, physical_offset: int, size: int, end: int) -> int | None:
-        """See `store.commit_log.CommitLog.store_timestamp_of`."""
+        """See `store.model.commit_log.CommitLog.store_timestamp_of`."""
         found = self._file_of(physical_offset, size, end)
         if found is None:
             return None

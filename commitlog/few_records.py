@@ -14,11 +14,11 @@ import numpy as np
 from commitlog.properties import decode_properties
 from commitlog.record import BadRecord, Record, decode
 from commitlog.tags_code import scheduled_tags_code
-from store.dispatch_batch import DispatchBatch, Int64s
-from store.java_hash import java_hash, key_hash
-from store.message import DELAY, KEYS, TAGS, UNIQUE_KEY, QueueKey
-from store.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
-from store.topics import SCHEDULE_TOPIC
+from store.model.dispatch_batch import DispatchBatch, Int64s
+from store.model.java_hash import java_hash, key_hash
+from store.model.message import DELAY, KEYS, TAGS, UNIQUE_KEY, QueueKey
+from store.model.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
+from store.model.topics import SCHEDULE_TOPIC
 
 # Up to here it is faster than columns at once.
 FEW_RECORDS_MAX: Final = 24

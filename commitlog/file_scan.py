@@ -11,8 +11,8 @@ from typing import Final
 
 from commitlog.record_resync import resync
 from commitlog.record_scan import Stop, scan
-from store.dispatch_batch import DispatchBatch, Skipped
-from store.mapped_file import MappedFile
+from store.fs.mapped_file import MappedFile
+from store.model.dispatch_batch import DispatchBatch, Skipped
 
 # Of one look at the log, where nobody says how much of it is wanted.
 SCAN_SIZE: Final = 4 << 20

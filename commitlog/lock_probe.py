@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import IO
 
 from store.errors import StorageFailed
-from store.os_regular import open_regular
+from store.fs.linux.regular_files import open_regular
 
 UNKNOWN_HOLDER = "another process"
 

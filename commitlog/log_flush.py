@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from store.commit_log import Certainty, Outcome, PendingAppend, PutStatus
-from store.files import File
-from store.sync_tickets import OpenTickets, SyncTicket
+from store.fs.ports import File
+from store.fs.sync_tickets import OpenTickets, SyncTicket
+from store.model.commit_log import Certainty, Outcome, PendingAppend, PutStatus
 
 
 class FlushTicket(SyncTicket):

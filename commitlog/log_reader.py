@@ -13,11 +13,11 @@ from commitlog.accepted_damage import AcceptedPlace
 from commitlog.file_scan import SCAN_SIZE, scan_file
 from commitlog.log_recovery import RecoveredLog
 from commitlog.record import BadRecord, Record, decode
-from store.commit_log import RawLog
-from store.dispatch_batch import DispatchBatch
 from store.errors import CorruptData
-from store.mapped_file import MappedFile
-from store.mapped_file_queue import MappedFileQueue
+from store.fs.mapped_file import MappedFile
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.model.commit_log import RawLog
+from store.model.dispatch_batch import DispatchBatch
 
 
 class LogFile(NamedTuple):
@@ -35,7 +35,7 @@ class LogFile(NamedTuple):
 
 
 class LogReader:
-    """A plain log up to where it may be read: the reading half of `store.commit_log.CommitLog`.
+    """A plain log up to where it may be read: the reading half of `store.model.commit_log.CommitLog`.
 
     Args:
         queue: the files.
@@ -95,7 +95,7 @@ class LogReader:
     # ---------------------------------------------------------------------------------------------------- reading
 
     def read(self, physical_offset: int, size: int) -> Record | None:
-        """See `store.commit_log.CommitLog.read`."""
+        """See `store.model.commit_log.CommitLog.read`."""
         if physical_offset + size > self.end_offset:
             return None
         file = self._queue.find(physical_offset)
@@ -107,7 +107,7 @@ class LogReader:
         return record
 
     def find(self, physical_offset: int) -> Record | None:
-        """See `store.commit_log.CommitLog.find`."""
+        """See `store.model.commit_log.CommitLog.find`."""
         end_offset = self.end_offset
         if physical_offset >= end_offset:
             return None
@@ -127,7 +127,7 @@ class LogReader:
         return record
 
     def scan(self, offset: int, size_bytes_max: int, *, is_body_checked: bool = False) -> DispatchBatch | None:
-        """See `store.commit_log.CommitLog.scan`; a batch holds records of one file.
+        """See `store.model.commit_log.CommitLog.scan`; a batch holds records of one file.
 
         Args:
             offset: see there; what is gone since, because old files were deleted, is left out.
@@ -152,11 +152,11 @@ class LogReader:
         return None
 
     def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
-        """See `store.commit_log.CommitLog.raw`."""
+        """See `store.model.commit_log.CommitLog.raw`."""
         return raw_of(self._queue.find(offset), offset, min(end, self.end_offset), size_bytes_max, header_size=0)
 
     def begins_within(self, _begin: int, _end: int) -> None:
-        """See `store.commit_log.CommitLog.begins_within`: a plain log has no index."""
+        """See `store.model.commit_log.CommitLog.begins_within`: a plain log has no index."""
 
     # ------------------------------------------------------------------------------------------------------ times
 
@@ -173,7 +173,7 @@ class LogReader:
         return None if file is None else _timestamp_at(file, physical_offset)
 
     def offset_at_timestamp(self, store_timestamp: int) -> int:
-        """See `store.commit_log.CommitLog.offset_at_timestamp`.
+        """See `store.model.commit_log.CommitLog.offset_at_timestamp`.
 
         Found by the files' first records, then by a scan of one file. Where a clock of Java's went back, it is the
         first such record of the first file in question, so never too late.

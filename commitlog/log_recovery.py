@@ -26,10 +26,10 @@ from commitlog.log_tail import BadPlace, GoodRecord, Verdict, describe, find_fac
 from commitlog.record import BLANK_MAGIC, BLANK_SIZE_MIN, END_SIZE_MIN, HEAD, BadRecord, decode
 from commitlog.record_columns import count_good
 from commitlog.record_scan import walk
-from store.dispatch_batch import Int64s
 from store.errors import CorruptData
-from store.mapped_file import MappedFile
-from store.mapped_file_queue import MappedFileQueue
+from store.fs.mapped_file import MappedFile
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.model.dispatch_batch import Int64s
 
 _NOTHING: Final = AcceptedDamage()
 _ADVICE: Final = (

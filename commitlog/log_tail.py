@@ -36,7 +36,7 @@ from typing import Final, NamedTuple
 
 from commitlog.record import BLANK_MAGIC, BLANK_SIZE_MIN, HEAD, MAGICS, BadRecord, Fault, Record, decode, find_fault
 from commitlog.record_resync import resync
-from store.mapped_file import MappedFile
+from store.fs.mapped_file import MappedFile
 
 SECTOR_SIZE_BYTES: Final = 512
 # Of a record that begins so close to a sector's end, what stands in that sector is zero anyway: its size is small.

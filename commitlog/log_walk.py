@@ -15,8 +15,8 @@ from commitlog.record import HEAD
 from commitlog.record_resync import resync
 from commitlog.record_scan import Stop, blank_size, scan
 from commitlog.store_directory import LogFile
-from store.dispatch_batch import DispatchBatch, Skipped
-from store.read_only_files import OpenFiles
+from store.fs.read_only_files import OpenFiles
+from store.model.dispatch_batch import DispatchBatch, Skipped
 
 _BATCH_SIZE_BYTES = 8 << 20
 _CHUNK_SIZE_BYTES = 1 << 20

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from store.files import Files
-from store.mapped_file_queue import name_of
+from store.fs.mapped_file_queue import name_of
+from store.fs.ports import Files
 
 _NEW_SUFFIX: Final = ".new"
 _CHUNK_SIZE_BYTES: Final = 4 << 20

@@ -27,9 +27,9 @@ from typing import Final
 from commitlog.properties import RawProperties, encode_properties
 from commitlog.record import MAX_MESSAGE_SIZE
 from store.errors import IllegalMessage
-from store.message import DELAY, Message
-from store.sys_flag import transaction_type
-from store.topics import is_retry_topic
+from store.model.message import DELAY, Message
+from store.model.sys_flag import transaction_type
+from store.model.topics import is_retry_topic
 
 _HEAD: Final = struct.Struct(">iiiii")
 _LENGTH: Final = struct.Struct(">h")

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from commitlog.record import Record
-from store.dispatch_batch import Bools, DispatchBatch
-from store.message import KEYS, UNIQUE_KEY
+from store.model.dispatch_batch import Bools, DispatchBatch
+from store.model.message import KEYS, UNIQUE_KEY
 
 # Records of a replicated log get their store timestamp a moment before their place: files are chosen with this margin.
 _DISORDER_MS = 60_000

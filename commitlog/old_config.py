@@ -18,7 +18,7 @@ from typing import Any, Final
 from crc32c import crc32c
 
 from commitlog.old_files import CHUNK_SIZE_BYTES, ChunkRequest
-from store.files import Files
+from store.fs.ports import Files
 
 CONFIG_DIRECTORY: Final = "config"
 LOCAL_STATE_DIRECTORY: Final = f"{CONFIG_DIRECTORY}/broker"

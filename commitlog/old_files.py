@@ -23,8 +23,8 @@ from crc32c import crc32c
 
 from dledger.properties import format_checked, parse_checked
 from store.errors import CorruptData, StoreError
-from store.files import File, Files
-from store.foreign_json import foreign_json
+from store.fs.foreign_json import foreign_json
+from store.fs.ports import File, Files
 
 INCOMING_NAME: Final = "oldfiles.incoming"
 # Of a divide that nobody knows any more: the first entries and all old files are gone.

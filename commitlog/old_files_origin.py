@@ -31,8 +31,8 @@ from commitlog.old_files import ChunkRequest, Manifest, OldFile, first_differenc
 from commitlog.old_files_rule import Claim, Statement, statement_from
 from commitlog.settled_files import FILE_NAME, OldFilesNotSettled, load_manifest
 from dledger.origin import Speech
-from store.files import Files
-from store.foreign_json import foreign_json
+from store.fs.foreign_json import foreign_json
+from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)
 

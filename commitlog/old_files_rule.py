@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from commitlog.old_files import Manifest, OldFilesDiffer, check_same, manifest_from_json, manifest_to_json
-from store.foreign_json import foreign_json
+from store.fs.foreign_json import foreign_json
 
 
 class Claim(Enum):

@@ -17,8 +17,8 @@ from commitlog.log_recovery import NO_TIMESTAMP, RecoveredLog
 from commitlog.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, BadRecord, decode
 from commitlog.record_scan import walk
 from store.errors import CorruptData
-from store.files import Files
-from store.mapped_file_queue import MappedFileQueue
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.ports import Files
 
 
 class OldLog(LogReader):
@@ -72,7 +72,7 @@ class OldLog(LogReader):
         return self._last_timestamp
 
     def old_files(self, count_max: int) -> list[tuple[str, int]]:
-        """See `store.retention.ExpiringLog.old_files`: all of them may go."""
+        """See `store.fs.retention_rules.ExpiringLog.old_files`: all of them may go."""
         return [(file.path, file.end_offset) for file in self._queue.mapped_files[:count_max]]
 
     def delete_before(self, offset: int) -> None:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from commitlog.accepted_damage import accept_more, load_accepted
 from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
-from store.derived_catch_up import Progress
-from store.files import Files
-from store.message_store import MessageStore
-from store.retention import ClockReading, read_clocks
-from store.store_config import MessageStoreConfig
-from store.store_keeper import StoreKeeper
-from store.store_root import StoreRoot
+from store.access.message_store import MessageStore
+from store.dispatch.catch_up import Progress
+from store.fs.ports import Files
+from store.fs.retention_rules import ClockReading, read_clocks
+from store.maintenance.directory import StoreRoot
+from store.maintenance.lifecycle import StoreKeeper
+from store.model.config import MessageStoreConfig
 
 LOG_DIRECTORY = "commitlog"
 _MS_PER_S = 1000

@@ -12,9 +12,9 @@ import numpy as np
 
 from commitlog.properties import NAME_VALUE_SEPARATOR
 from commitlog.record_rows import Bytes, gather
-from store.dispatch_batch import Int64s
-from store.java_hashes import TEXTS_SIZE_MAX
-from store.message import KEYS, UNIQUE_KEY
+from store.model.dispatch_batch import Int64s
+from store.model.java_hashes import TEXTS_SIZE_MAX
+from store.model.message import KEYS, UNIQUE_KEY
 
 # Behind the joined properties, so that a name can be compared with eight bytes anywhere.
 PADDING: Final = bytes(16)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from dledger.errors import Outcome, ResponseCode, outcome_of
-from store.commit_log import Certainty, PutStatus
+from store.model.commit_log import Certainty, PutStatus
 
 STATUS_OF: Final = {
     ResponseCode.SUCCESS: PutStatus.PUT_OK,

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commitlog.record_rows import Bytes, RecordRows, gather
-from store.dispatch_batch import Int32s, Int64s
-from store.message import QueueKey
+from store.model.dispatch_batch import Int32s, Int64s
+from store.model.message import QueueKey
 
 _PIECE: Final = 8
 _TABLE_BITS: Final = 16

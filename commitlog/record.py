@@ -2,8 +2,8 @@
 
 Not here: encoding (`commitlog.record_encoder`), going from record to record (`commitlog.record_scan`).
 
-All integers are big-endian and signed. b and s are 8, or 20 where the host is IPv6 (`store.sys_flag`); the offsets of
-the second column hold for b = s = 8:
+All integers are big-endian and signed. b and s are 8, or 20 where the host is IPv6 (`store.model.sys_flag`); the
+offsets of the second column hold for b = s = 8:
 
 | field | offset | size | type | meaning |
 | ----- | -----: | ---: | ---- | ------- |
@@ -42,9 +42,9 @@ from isal.isal_zlib import crc32
 
 from commitlog.properties import CRC_SIZE, RawProperties, find_property_crc
 from store.errors import CorruptData
-from store.message import Host, Message
-from store.message_id import encode_message_id
-from store.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
+from store.model.message import Host, Message
+from store.model.message_id import encode_message_id
+from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
 
 MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)
 MAGIC_V2: Final = 0xDAA320AB - (1 << 32)
@@ -178,7 +178,7 @@ class Record:
 
     @property
     def sys_flag(self) -> int:
-        """The bits of `store.sys_flag`, as stored."""
+        """The bits of `store.model.sys_flag`, as stored."""
         return self._fields[7]
 
     @property

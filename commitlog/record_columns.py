@@ -20,17 +20,17 @@ from commitlog.property_parts import PropertyParts
 from commitlog.queue_numbers import queue_numbers
 from commitlog.record_rows import RecordRows, bad_bodies, bad_property_crcs, good_rows
 from commitlog.tags_code import scheduled_tags_code
-from store.dispatch_batch import DispatchBatch, Int32s, Int64s
-from store.java_hash import key_prefix_hash
-from store.java_hashes import TEXTS_SIZE_MAX, java_hashes, key_hashes
-from store.message import DELAY, TAGS, QueueKey
-from store.sys_flag import (
+from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
+from store.model.java_hash import key_prefix_hash
+from store.model.java_hashes import TEXTS_SIZE_MAX, java_hashes, key_hashes
+from store.model.message import DELAY, TAGS, QueueKey
+from store.model.sys_flag import (
     INNER_BATCH,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
 )
-from store.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 
 # Half of what `java_hashes` takes: there is room for one more record, and for bringing them together in equal rows.
 _CHUNK_SIZE: Final = TEXTS_SIZE_MAX // 2

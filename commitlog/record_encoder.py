@@ -31,9 +31,9 @@ from commitlog.record import (
     TOPIC_LENGTH_MAX_V2,
 )
 from store.errors import IllegalMessage
-from store.message import Host, Message
-from store.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
-from store.topics import check_topic
+from store.model.message import Host, Message
+from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
+from store.model.topics import check_topic
 
 # queue offset and physical offset, which stand together
 _OFFSETS: Final = struct.Struct(">qq")

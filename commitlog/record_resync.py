@@ -29,7 +29,7 @@ from commitlog.record import (
 from commitlog.system_records import SYSTEM_CHANNELS
 from dledger.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
 from dledger.entry import ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE
-from store.sys_flag import HOST_MASK
+from store.model.sys_flag import HOST_MASK
 
 # Bytes that are searched for a magic at a time.
 _SEARCH_SIZE: Final = 1 << 20

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from commitlog.properties import CRC_NAME, CRC_SIZE
 from commitlog.record import CRC_MASK, FIELDS, FIELDS_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, decode
 from dledger.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
-from store.dispatch_batch import Bools, Int64s
-from store.struct_type import numpy_type
-from store.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
+from store.fs.struct_type import numpy_type
+from store.model.dispatch_batch import Bools, Int64s
+from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
 
 Bytes = NDArray[np.uint8]
 

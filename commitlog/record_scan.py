@@ -28,8 +28,8 @@ from commitlog.record_columns import columns
 from commitlog.record_resync import is_entry_kind, resync
 from dledger.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
 from dledger.entry import CHANNEL_OFFSET, ENTRY_MAGICS, ENTRY_NORMAL, HEADER_SIZE
-from store.dispatch_batch import DispatchBatch, Skipped
-from store.topics import DELAY_LEVELS_MS
+from store.model.dispatch_batch import DispatchBatch, Skipped
+from store.model.topics import DELAY_LEVELS_MS
 
 # Records in one walk: bounds the memory that their columns take (about 200 bytes each).
 WALK_COUNT_MAX: Final = 1 << 16

@@ -19,7 +19,7 @@ from typing import Final
 from commitlog.old_files import Manifest, end_fetch, manifest_from_json, manifest_to_json
 from dledger.properties import format_checked, parse_checked, what_is_wrong
 from store.errors import CorruptData, StoreError
-from store.files import Files
+from store.fs.ports import Files
 
 FILE_NAME: Final = "oldfiles"
 _SETTLED: Final = "settled"

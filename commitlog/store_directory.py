@@ -22,8 +22,8 @@ from enum import StrEnum
 from commitlog.record import MAGICS
 from dledger.entry import BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER, HEADER_SIZE
 from store.errors import StoreError
-from store.finding import Area, Finding
-from store.read_only_files import ReadOnlyFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.model.finding import Area, Finding
 
 COMMIT_LOG_NAME = "commitlog"
 QUEUES_NAME = "consumequeue"

@@ -18,11 +18,11 @@ from commitlog.record import BadRecord, Record, decode
 from commitlog.record_columns import columns
 from commitlog.store_directory import LogFile
 from commitlog.store_verify import StoreParts, corrupt_place, torn_tail
-from store.dispatch_batch import Bools, DispatchBatch
-from store.finding import Finding
-from store.index_view import IndexView
-from store.java_hash import key_hash
-from store.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
+from store.check.index_view import IndexView
+from store.model.dispatch_batch import Bools, DispatchBatch
+from store.model.finding import Finding
+from store.model.java_hash import key_hash
+from store.model.sys_flag import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,17 +23,17 @@ from commitlog.checkpoint_check import lost_end
 from commitlog.log_walk import LogWalk
 from commitlog.store_directory import INDEX_NAME, QUEUES_NAME
 from commitlog.store_verify import StoreParts, corrupt_place, torn_tail
-from store.checkpoint import CheckpointFile, StoreCheckpoint, read_checkpoint
-from store.consume_queues import FILE_SIZE_BYTES, ConsumeQueues
-from store.dispatch_batch import DispatchBatch, Skipped
+from store.check.queue_view import QueueView
+from store.dispatch.checkpoint import CheckpointFile, StoreCheckpoint, read_checkpoint
 from store.errors import StorageFailed, StoreError
-from store.files import Files
-from store.finding import Finding
-from store.index_file import IndexLayout
-from store.key_index import KeyIndex
-from store.message import QueueKey
-from store.queue_unit import UNIT_SIZE
-from store.queue_view import QueueView
+from store.fs.ports import Files
+from store.index.file import IndexLayout
+from store.index.key_index import KeyIndex
+from store.model.dispatch_batch import DispatchBatch, Skipped
+from store.model.finding import Finding
+from store.model.message import QueueKey
+from store.queues.consume_queues import FILE_SIZE_BYTES, ConsumeQueues
+from store.queues.unit import UNIT_SIZE
 
 NEW_NAME = "rebuild.new"
 OLD_NAME = "rebuild.old"

@@ -18,17 +18,17 @@ from commitlog.accepted_damage import AcceptedPlace, load_accepted
 from commitlog.checkpoint_check import RESTORE, CheckpointCheck
 from commitlog.log_walk import LogWalk, WalkedBatch
 from commitlog.store_directory import LogFile, StoreDirectory, StoreMode
-from store.dispatch_batch import Skipped
+from store.check.index_against_log import IndexMatch
+from store.check.index_file import check_structure
+from store.check.index_view import NAME_DIGITS, IndexView, find_slot_count
+from store.check.queue_view import QueueView, load_queues, unreadable_file
+from store.check.queues_against_log import QueueMatch
 from store.errors import StorageFailed
-from store.finding import Area, Finding
-from store.index_check import check_structure
-from store.index_file import HEADER
-from store.index_match import IndexMatch
-from store.index_view import NAME_DIGITS, IndexView, find_slot_count
-from store.message import QueueKey
-from store.queue_match import QueueMatch
-from store.queue_view import QueueView, load_queues, unreadable_file
-from store.read_only_files import OpenFiles, ReadOnlyFiles
+from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
+from store.index.file import HEADER
+from store.model.dispatch_batch import Skipped
+from store.model.finding import Area, Finding
+from store.model.message import QueueKey
 
 _LOOK_PAUSE_S = 0.1
 _LOOKS_MAX = 5

@@ -31,9 +31,9 @@ from dledger.entry import ENTRY_NOOP, ENTRY_NORMAL, HEADER_SIZE
 from dledger.entry_codec import SystemEntry, decode_membership
 from dledger.membership_codec import MembershipUnreadable, membership_to_object, to_json
 from dledger.types import Membership
-from store.message import LOOPBACK, Host, Message
-from store.sys_flag import TRANSACTION_PREPARED_TYPE, transaction_type
-from store.topics import DLEDGER_TOPIC
+from store.model.message import LOOPBACK, Host, Message
+from store.model.sys_flag import TRANSACTION_PREPARED_TYPE, transaction_type
+from store.model.topics import DLEDGER_TOPIC
 
 NO_OP_CHANNEL: Final = 2
 MEMBERSHIP_CHANNEL: Final = 3

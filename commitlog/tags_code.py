@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from store.java_hash import java_hash
-from store.message import DELAY, TAGS
-from store.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC, delivery_time
+from store.model.java_hash import java_hash
+from store.model.message import DELAY, TAGS
+from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC, delivery_time
 
 # What Java's `Integer.parseInt` takes, as far as clients write it.
 _LEVEL = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)

@@ -29,7 +29,7 @@ from dledger.properties import format_checked, parse_checked
 from dledger.types import NO_GROUP, MembershipEntry
 
 if TYPE_CHECKING:
-    from store.files import Files
+    from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)
 

@@ -30,8 +30,8 @@ from dledger.properties import format_checked, parse_checked
 from store.errors import DiskFull
 
 if TYPE_CHECKING:
-    from store.files import Files
-    from store.mapped_file_queue import MappedFileQueue
+    from store.fs.mapped_file_queue import MappedFileQueue
+    from store.fs.ports import Files
 
 FOLDER_NAME: Final = "aside"
 RECORD_NAME: Final = "record"

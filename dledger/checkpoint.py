@@ -29,7 +29,7 @@ from dledger.types import NO_INDEX
 from store.errors import DiskFull
 
 if TYPE_CHECKING:
-    from store.files import Files
+    from store.fs.ports import Files
 
 FILE_NAME = "checkpoint"
 _COMMITTED_KEY = "committedIndex"

@@ -24,7 +24,7 @@ from dledger.membership_codec import (
     to_json,
 )
 from dledger.types import Membership
-from store.foreign_json import foreign_json
+from store.fs.foreign_json import foreign_json
 
 
 class SystemEntry(NamedTuple):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dledger.types import NO_INDEX
-from store.sync_tickets import OpenTickets, SyncTicket
+from store.fs.sync_tickets import OpenTickets, SyncTicket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store.files import File
+    from store.fs.ports import File
 
 
 class FlushTicket(SyncTicket):

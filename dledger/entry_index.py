@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from dledger.entry import INDEX_UNIT, INDEX_UNIT_SIZE
 from store.errors import CorruptData
-from store.struct_type import numpy_type
+from store.fs.struct_type import numpy_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from store.mapped_file_queue import MappedFileQueue
+    from store.fs.mapped_file_queue import MappedFileQueue
 
 UNIT_TYPE = numpy_type(INDEX_UNIT, ("magic", "position", "size", "index", "term"))
 # Units compared at once: bounds the memory of the check (1 MiB a column).

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from dledger.entry_codec import EntryCodec
     from dledger.entry_index import EntryIndex, IndexUnit
     from dledger.entry_recovery import RecoveredLog
-    from store.mapped_file import MappedFile
-    from store.mapped_file_queue import MappedFileQueue
+    from store.fs.mapped_file import MappedFile
+    from store.fs.mapped_file_queue import MappedFileQueue
 
 # Where in an entry the last, lowest byte of its channel stands.
 _CHANNEL_END = CHANNEL_OFFSET + 3

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dledger.entry_codec import EntryCodec
     from dledger.entry_index import EntryIndex
     from dledger.log_head import LogHead
-    from store.mapped_file_queue import MappedFileQueue
+    from store.fs.mapped_file_queue import MappedFileQueue
 
 # Without a checkpoint, so many of the last data files are checked entry by entry (DLedger's number).
 _SCAN_FILE_COUNT = 3

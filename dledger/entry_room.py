@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dledger.entry_index import EntryIndex
     from dledger.entry_reader import EntryReader
     from dledger.types import Span
-    from store.mapped_file_queue import MappedFileQueue
+    from store.fs.mapped_file_queue import MappedFileQueue
 
 
 class EntryRoom:

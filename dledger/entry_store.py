@@ -35,7 +35,7 @@ from store.errors import DiskFull
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store.files import Files
+    from store.fs.ports import Files
 
 __all__ = ["CheckpointTicket", "CorruptPush", "EntryNotFound", "EntryStore", "EntryStoreConfig"]
 __all__ += ["EntryTooLarge", "FlushTicket"]

@@ -16,14 +16,14 @@ from dledger.log_head import LogHeadFile, complete
 from dledger.membership_file import FILE_NAME as MEMBERSHIP_NAME
 from dledger.properties import is_checked
 from store.errors import CorruptData, DiskFull, MissingFile
-from store.mapped_file_queue import MappedFileQueue
+from store.fs.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
     from dledger.checkpoint import Checkpoint
     from dledger.damaged_tail import GiveUp
     from dledger.entry_codec import EntryCodec
     from dledger.entry_store_config import EntryStoreConfig
-    from store.files import DirectoryLock, Files
+    from store.fs.ports import DirectoryLock, Files
 
 # With the position where the first file that is there begins: a person gives leave to do without what was before it.
 _LEAVE_NAME = "begin-at"

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dledger.entry_walk import WalkState
-    from store.mapped_file import MappedFile
+    from store.fs.mapped_file import MappedFile
 
 # A header begins with a magic of 1 to 3 and has a small channel; the lookahead lets matches overlap.
 _HEADER_PATTERN = re.compile(rb"(?=\x00\x00\x00[\x01-\x03].{28}\x00{3}[\x00-\x04].{12})", re.DOTALL)

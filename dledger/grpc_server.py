@@ -21,7 +21,7 @@ from dledger.errors import DLedgerError
 from dledger.request_bounds import STANDARD_BOUNDS
 from dledger.request_guard import Guard, RequestGuard
 from dledger.unread_calls import REQUEST_LIMIT_S, UnreadCalls
-from store.descriptors import connections_max
+from store.fs.descriptors import connections_max
 
 # Above the largest batch of the shipped client (8 MiB), so that a batch or body slightly too large meets a typed
 # refusal; gRPC itself refuses what is larger than this (RESOURCE_EXHAUSTED).
@@ -84,10 +84,10 @@ async def start_grpc_server(
 ) -> grpc.aio.Server:
     """Serve on `address`; stop it with `await server.stop(grace)`.
 
-    Connections are bounded by what the limit of descriptors allows (`store.descriptors`); more are closed at once. The
-    calls of one connection are bounded by half of all calls, so that no connection can take the place of all others; a
-    client of gRPC keeps further calls back until others have ended. Calls that have not sent a request are bounded by
-    half of all calls, too (`dledger.unread_calls`).
+    Connections are bounded by what the limit of descriptors allows (`store.fs.descriptors`); more are closed at once.
+    The calls of one connection are bounded by half of all calls, so that no connection can take the place of all
+    others; a client of gRPC keeps further calls back until others have ended. Calls that have not sent a request are
+    bounded by half of all calls, too (`dledger.unread_calls`).
 
     Args:
         address: where.

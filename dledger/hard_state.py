@@ -22,7 +22,7 @@ from dledger.types import GROUP_ID_END, NO_GROUP, TERM_MAX, HardState
 from store.errors import StoreError
 
 if TYPE_CHECKING:
-    from store.files import Files
+    from store.fs.ports import Files
 
 FILE_NAME = "currterm"
 _TERM_KEY = "currTerm"

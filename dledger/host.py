@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
 
-from store.retention import ClockReading, read_clocks
-from store.storage_thread import StorageThread, Worker
+from store.fs.retention_rules import ClockReading, read_clocks
+from store.fs.storage_thread import StorageThread, Worker
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from store.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from store.files import Files
+    from store.fs.ports import Files
 
 FILE_NAME = "identity"
 # Lives that a directory tells: so many starts may pass without a meeting before a peer cannot tell any more.

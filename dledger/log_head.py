@@ -23,8 +23,8 @@ from dledger.entry_walk import UNKNOWN, chain_before
 from dledger.properties import format_checked, parse_checked, what_is_wrong
 from dledger.types import NO_TERM, stored_term, told_term
 from store.errors import CorruptData, DiskFull, StoreError
-from store.files import Files
-from store.mapped_file_queue import MappedFileQueue
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.ports import Files
 
 if TYPE_CHECKING:
     from dledger.aside import Aside

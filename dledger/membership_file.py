@@ -27,8 +27,8 @@ from dledger.membership_codec import (
 )
 from dledger.properties import what_is_wrong
 from dledger.types import MembershipEntry
-from store.files import Files
-from store.foreign_json import foreign_json
+from store.fs.foreign_json import foreign_json
+from store.fs.ports import Files
 
 FILE_NAME = "membership"
 FILE_SIZE_BYTES = 64 << 10

@@ -39,8 +39,8 @@ from dledger.pending_requests import RequestResult
 from dledger.state_machine import StateMachine
 from dledger.types import NO_INDEX, NO_TERM, Role, SnapshotInfo
 from store.errors import StoreError
-from store.files import Files
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
+from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from dledger.snapshot_store import SnapshotStore
 from dledger.standing import MembershipKeeper, Standing, has_past
 from dledger.types import NO_INDEX
 from dledger.voice import VoiceGivenUp, take_back_voice
-from store.files import Files
+from store.fs.ports import Files
 
 
 @dataclass(frozen=True, slots=True)

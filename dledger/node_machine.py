@@ -16,7 +16,7 @@ from dledger.driver import Driver
 from dledger.snapshot_store import SnapshotStore
 from dledger.state_machine import Applier
 from dledger.types import NO_INDEX, SnapshotInfo
-from store.storage_thread import Worker
+from store.fs.storage_thread import Worker
 
 
 class NodeMachine:

@@ -31,9 +31,9 @@ from dledger.state_machine import Applier, StateMachine
 from dledger.syncer import GroupSyncer
 from dledger.trace import TracedRaft
 from dledger.types import NO_INDEX, Role, SnapshotInfo
-from store.files import Files
-from store.retention import RetentionPolicy
-from store.storage_thread import Worker
+from store.fs.ports import Files
+from store.fs.retention_rules import RetentionPolicy
+from store.fs.storage_thread import Worker
 
 Trace = Callable[[str], object]
 

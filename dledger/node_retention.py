@@ -1,6 +1,6 @@
 """Deletes old data files of a running node, one a turn.
 
-Not here: which ones (`store.retention`), what deleting does (`dledger.entry_store`).
+Not here: which ones (`store.fs.retention_rules`), what deleting does (`dledger.entry_store`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dledger.config import NodeConfig
 from dledger.driver import Driver
 from dledger.retention import RetentionSettings
 from store.errors import DiskFull
-from store.retention import ClockReading, RetentionPolicy, read_clocks
+from store.fs.retention_rules import ClockReading, RetentionPolicy, read_clocks
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from dledger.node_status import position_behind
 from dledger.node_waiters import Waiters
 from dledger.proposal_queue import ProposalQueue
 from dledger.turn import take_turn
-from store.storage_thread import Worker
+from store.fs.storage_thread import Worker
 
 logger = logging.getLogger(__name__)
 

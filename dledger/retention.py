@@ -1,4 +1,4 @@
-"""DLedger's numbers for the retention of data files (`store.retention` has the rules).
+"""DLedger's numbers for the retention of data files (`store.fs.retention_rules` has the rules).
 
 | when                                          | what goes, oldest first                              |
 | --------------------------------------------- | ---------------------------------------------------- |
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from store.retention import HOUR_S, RetentionRules
+from store.fs.retention_rules import HOUR_S, RetentionRules
 
 _FORCE_RATIO_MIN = 0.50
 _FULL_MARGIN = 0.05

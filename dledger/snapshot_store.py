@@ -20,7 +20,7 @@ from dledger.properties import format_checked, parse_checked
 from dledger.snapshot_file import HEADER_SIZE, BodySum, check, encode_header, read_header
 from dledger.types import SnapshotInfo
 from store.errors import DiskFull, StoreError
-from store.files import File, Files
+from store.fs.ports import File, Files
 
 SNAPSHOTS_MAX = 3
 _NAME_DIGITS = 20

@@ -29,7 +29,7 @@ from store.errors import StoreError
 
 if TYPE_CHECKING:
     from dledger.entry_store import FlushTicket
-    from store.storage_thread import Worker
+    from store.fs.storage_thread import Worker
 
 # Well above a thread change, so that syncs that queue behind those of other nodes on the same disk stay inline; far
 # below a heartbeat.

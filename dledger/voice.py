@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dledger.damaged_tail import DamagedTail
     from dledger.types import Membership
-    from store.files import Files
+    from store.fs.ports import Files
 
 logger = logging.getLogger(__name__)
 

@@ -35,8 +35,8 @@ from pipeline.sink.options import LakeTarget
 from pipeline.source import parts as source_parts
 from pipeline.spark.archive import SparkRunner
 from pipeline.spark.jobs import report_over, run_each
-from store.consume_queues import FILE_SIZE_BYTES as QUEUE_FILE_SIZE
-from store.index_file import IndexLayout
+from store.index.file import IndexLayout
+from store.queues.consume_queues import FILE_SIZE_BYTES as QUEUE_FILE_SIZE
 
 _PRUNED = "topic,queueId,queueOffset,storeTimestamp,bodySize"
 _KEYS_KEPT = 1 << 22
@@ -156,7 +156,7 @@ def _plan_of_a_terabyte(_bench: Bench) -> Run:
     def run() -> Extra:
         from pipeline.log.places import LogPlaces  # noqa: PLC0415
         from pipeline.log.store_view import StoreView  # noqa: PLC0415
-        from store.read_only_files import OpenFiles, ReadOnlyFiles  # noqa: PLC0415
+        from store.fs.read_only_files import OpenFiles, ReadOnlyFiles  # noqa: PLC0415
 
         open_files = OpenFiles(ReadOnlyFiles())
         view = StoreView(

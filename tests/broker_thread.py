@@ -15,9 +15,9 @@ from cluster.v1 import broker_pb2_grpc
 from commitlog.commit_log import CommitLogConfig
 from commitlog.plain_store import PlainStoreConfig
 from dledger.config import Address
-from store.message import UNIQUE_KEY
-from store.os_files import OsFiles
-from store.store_config import MessageStoreConfig
+from store.fs.linux.files import OsFiles
+from store.model.config import MessageStoreConfig
+from store.model.message import UNIQUE_KEY
 from tests.waiting import wait_until
 
 

@@ -5,7 +5,7 @@ import threading
 from collections import Counter
 
 from store.errors import DiskFull, StorageFailed
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 
 class FaultyFile:

@@ -6,7 +6,7 @@ from commitlog.record_encoder import RecordEncoder
 from commitlog.record_rows import good_rows
 from pipeline.columns.decoder import decode_rows
 from pipeline.columns.schema import ALL_NAMES
-from store.message import Host, Message
+from store.model.message import Host, Message
 
 HOST = Host(b"\x7f\0\0\1", 10911)
 DAY_MS = 86_400_000

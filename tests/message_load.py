@@ -17,7 +17,7 @@ from cluster.route_table import BrokerNode, BrokerRoute, Registration, TopicQueu
 from cluster.v1 import broker_pb2 as pb
 from commitlog.record import decode
 from dledger.v1.log_pb2 import ReadMode
-from store.commit_log import Certainty
+from store.model.commit_log import Certainty
 from tests.message_history import Fate, History, Place, Seen, Sent
 from tests.waiting import PATIENCE_S, until
 

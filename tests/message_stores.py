@@ -6,11 +6,11 @@ from pathlib import Path
 
 from commitlog.commit_log import CommitLogConfig
 from commitlog.plain_store import PlainStoreConfig, open_plain_store
-from store.checkpoint import decode_checkpoint, encode_checkpoint
-from store.message import Message
-from store.os_files import OsFiles
-from store.retention import ClockReading
-from store.store_config import MessageStoreConfig
+from store.dispatch.checkpoint import decode_checkpoint, encode_checkpoint
+from store.fs.linux.files import OsFiles
+from store.fs.retention_rules import ClockReading
+from store.model.config import MessageStoreConfig
+from store.model.message import Message
 
 DERIVED = ("consumequeue", "index")
 # As the fixtures have it: see tests/fixtures/README.md.

@@ -10,7 +10,7 @@ from cluster.old_files_start import places_of, settle_old_files
 from commitlog.old_files_origin import load_origin
 from commitlog.system_records import MessageEntryCodec
 from dledger.inquiry import InquiryServer
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.message_stores import SMALL, open_small, with_store
 from tests.replicated_brokers import FILE_SIZE, configs_in, numbered
 

@@ -7,11 +7,11 @@ from commitlog.store_rebuild import Layout, Rebuild
 from commitlog.store_verify import StoreParts
 from commitlog.system_records import MessageEntryCodec
 from dledger.entry_store import EntryStore, EntryStoreConfig
-from store.index_file import IndexLayout
-from store.message import Host, Message
-from store.os_files import OsFiles
-from store.read_only_files import ReadOnlyFiles
-from store.sys_flag import TRANSACTION_PREPARED_TYPE
+from store.fs.linux.files import OsFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.index.file import IndexLayout
+from store.model.message import Host, Message
+from store.model.sys_flag import TRANSACTION_PREPARED_TYPE
 from tests.message_stores import Clock, open_small
 
 TOPICS = tuple(f"topic-{number:02d}" for number in range(20))

@@ -18,12 +18,12 @@ from dledger.core.transitions import waiting_time_ms
 from dledger.disk_watch import DiskWatch
 from dledger.errors import DLedgerError
 from dledger.metrics import NodeMetrics
-from store.commit_log import Certainty
 from store.errors import StoreError
-from store.message import Message, QueueKey
-from store.os_files import OsFiles
-from store.retention import ClockReading
-from store.store_config import MessageStoreConfig
+from store.fs.linux.files import OsFiles
+from store.fs.retention_rules import ClockReading
+from store.model.commit_log import Certainty
+from store.model.config import MessageStoreConfig
+from store.model.message import Message, QueueKey
 from tests.waiting import PATIENCE_S, until
 
 FILE_SIZE = 1 << 16

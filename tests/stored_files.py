@@ -22,11 +22,11 @@ from commitlog.store_rebuild import Layout, Rebuild
 from commitlog.store_verify import StoreParts, Verification
 from commitlog.system_records import STATE_CHANNEL, is_system_record, system_body
 from dledger.snapshot_store import SnapshotStore
-from store.finding import Finding
-from store.index_file import IndexLayout
-from store.os_files import OsFiles
-from store.read_only_files import ReadOnlyFiles
-from store.sys_flag import has_queue_offset
+from store.fs.linux.files import OsFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.index.file import IndexLayout
+from store.model.finding import Finding
+from store.model.sys_flag import has_queue_offset
 
 DERIVED = ("consumequeue", "index")
 UNIT = struct.Struct(">qiq")

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import lz4.frame
 import zstandard
 
-from store.sys_flag import COMPRESSED, COMPRESSION_SHIFT
+from store.model.sys_flag import COMPRESSED, COMPRESSION_SHIFT
 
 CompressionKind = Literal["zlib", "lz4", "zstd"]
 # RocketMQ's `compressMsgBodyOverHowmuch`: what is larger is worth compressing.

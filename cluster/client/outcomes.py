@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from cluster.errors import Reason, RequestFailed
 from dledger.errors import DLedgerError
-from store.commit_log import Certainty
-from store.message import Host
-from store.message_id import encode_message_id
+from store.model.commit_log import Certainty
+from store.model.message import Host
+from store.model.message_id import encode_message_id
 
 
 class Appended(NamedTuple):

@@ -13,8 +13,8 @@ from cluster.client.send_item import Encoded, SendItem
 from cluster.client.unique_keys import UniqueKeys
 from commitlog.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
 from store.errors import IllegalMessage
-from store.message import KEYS, NO_PROPERTIES, TAGS, UNIQUE_KEY
-from store.topics import check_topic
+from store.model.message import KEYS, NO_PROPERTIES, TAGS, UNIQUE_KEY
+from store.model.topics import check_topic
 
 BODY_SIZE_MAX: Final = 4 << 20
 _TOPICS_KEPT: Final = 10_000

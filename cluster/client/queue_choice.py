@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from cluster.route_table import BrokerRoute
 from cluster.topic_config import PERMISSION_READ, PERMISSION_WRITE
-from store.java_hash import java_hash, positive_hash
+from store.model.java_hash import java_hash, positive_hash
 
 # A queue as its user has it: messages of one key must find the same one, whoever sends them.
 Queue = TypeVar("Queue")

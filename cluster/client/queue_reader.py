@@ -28,9 +28,9 @@ from cluster.v1.broker_pb2 import SubscribeRequest, SubscribeResponse
 from dledger.client.retry import HOPS_MAX, Backoff
 from dledger.client.stream_end import StreamEnded, next_response
 from dledger.v1 import log_pb2
+from store.access.skipped_messages import SkipCause
 from store.errors import CorruptData
-from store.skipped_messages import SkipCause
-from store.tag_filter import TagFilter
+from store.model.tag_filter import TagFilter
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from cluster.client.repeated_warnings import RepeatedWarnings
 from cluster.errors import Reason, RequestFailed
 from cluster.skipped_messages import SkippedMessages
 from cluster.v1.broker_pb2 import JoinGroupRequest, Subscription
-from store.skipped_messages import SkipCause
+from store.access.skipped_messages import SkipCause
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from commitlog.compression import uncompressed_body
 from commitlog.properties import RawProperties
 from commitlog.record import BadRecord, Record, decode
 from store.errors import CorruptData
-from store.message import KEYS, TAGS, UNIQUE_KEY, Host
+from store.model.message import KEYS, TAGS, UNIQUE_KEY, Host
 
 if TYPE_CHECKING:
     from cluster.client.queue_reader import QueueReader

@@ -31,7 +31,7 @@ from cluster.client.send_item import REQUEST_MESSAGES_MAX, PutBatch, PutStream, 
 from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
 from cluster.v1.broker_pb2 import PutResponse
 from dledger.client.retry import HOPS_MAX, Backoff
-from store.commit_log import Certainty
+from store.model.commit_log import Certainty
 
 FULL_SIZE_BYTES = 256 << 10
 _SWEEP_S = 0.05

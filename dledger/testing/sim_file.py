@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SimFile:
-    """An open file: `store.files.File`."""
+    """An open file: `store.fs.ports.File`."""
 
     __slots__ = ("_files", "_inode", "_view", "path", "size")
 
@@ -89,7 +89,7 @@ class SimFile:
 
 
 class SimLock:
-    """A held directory lock: `store.files.DirectoryLock`."""
+    """A held directory lock: `store.fs.ports.DirectoryLock`."""
 
     __slots__ = ("_files", "_path")
 

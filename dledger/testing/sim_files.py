@@ -1,4 +1,4 @@
-"""The file-system port as one simulated process sees it: `store.files.Files` over a `SimDisk`.
+"""The file-system port as one simulated process sees it: `store.fs.ports.Files` over a `SimDisk`.
 
 Every operation that changes something passes a `CrashPoint`, so that the process can die before, in the middle of, or
 behind any of them. After its death nothing that it still tries (a `finally`, a destructor) reaches the disk.
@@ -17,7 +17,7 @@ from dledger.testing.sim_disk import Directory, SimDisk
 from dledger.testing.sim_file import SimFile, SimLock, io_error
 from dledger.testing.sim_inode import Inode
 from store.errors import DirectoryLocked, DiskFull, StorageFailed
-from store.files import GLANCE_SIZE_BYTES, SMALL_FILE_SIZE_BYTES, File, FileGlance
+from store.fs.ports import GLANCE_SIZE_BYTES, SMALL_FILE_SIZE_BYTES, File, FileGlance
 
 if TYPE_CHECKING:
     from random import Random
@@ -30,7 +30,7 @@ SyncedWrites = list[tuple[str, Inode, int]]
 
 
 class SimFiles:
-    """All that one process does with its disk: `store.files.Files`.
+    """All that one process does with its disk: `store.fs.ports.Files`.
 
     Attributes:
         crash_point: where this process dies.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dledger.retention import RetentionSettings
 from dledger.testing.faults import Violation
-from store.retention import ClockReading, RetentionPolicy
+from store.fs.retention_rules import ClockReading, RetentionPolicy
 
 if TYPE_CHECKING:
     from dledger.entry_store import EntryStore

@@ -28,9 +28,9 @@ from pipeline.log.slices import plan
 from pipeline.log.store_view import StoreView
 from pipeline.reading.read_slice import read_slice
 from pipeline.sink.options import LakeTarget
-from store.archive_mark import ArchiveMark, encode_mark, mark_path
-from store.files import Files
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
+from store.fs.ports import Files
+from store.maintenance.archive_mark import ArchiveMark, encode_mark, mark_path
 
 # `properties` is what a reader makes of `propertiesRaw`.
 ARCHIVE_COLUMNS: Final = tuple(name for name in ALL_NAMES if name != "properties")

@@ -17,7 +17,7 @@ from commitlog.store_directory import LogFile
 from pipeline.common.errors import DataLost, LostRange
 from pipeline.log.places import LogPlaces
 from pipeline.log.slice import NO_LIMIT, Slice
-from store.read_only_files import OpenFiles, ReadOnlyFiles
+from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 
 # Of each batch the check needs these columns.
 COVERAGE_COLUMNS = ("physicalOffset", "storeSize")

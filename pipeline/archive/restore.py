@@ -36,8 +36,8 @@ from pipeline.columns.record_builder import BORN_MS, NotLossless
 from pipeline.columns.times import milliseconds
 from pipeline.sink.log_rows import OutgoingRow
 from pipeline.sink.log_writer import LogTarget, LogWriter, Origin
-from store.message import UNIQUE_KEY
-from store.sys_flag import HOST_MASK
+from store.model.message import UNIQUE_KEY
+from store.model.sys_flag import HOST_MASK
 
 Transform = Callable[[pa.RecordBatch], pa.RecordBatch]
 NEEDED: Final = (

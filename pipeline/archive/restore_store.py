@@ -22,8 +22,8 @@ from commitlog.properties import CRC_SIZE, encode_property_crc, find_property_cr
 from commitlog.record import BLANK_MAGIC, CRC_MASK, END_SIZE_MIN, HEAD, PHYSICAL_OFFSET_POSITION
 from pipeline.columns.record_builder import build_records
 from pipeline.common.errors import BadOption
-from store.files import File, Files
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
+from store.fs.ports import File, Files
 
 MAPPED_FILE_SIZE: Final = CommitLogConfig().mapped_file_size
 _FLUSH_SIZE_BYTES: Final = 8 << 20

@@ -28,8 +28,8 @@ from pipeline.audit.replica import NO_OFFSET, Replica
 from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import CorruptPolicy, Kind
 from pipeline.reading.read_slice import read_slice
-from store.dispatch_batch import Skipped
-from store.read_only_files import OpenFiles, ReadOnlyFiles
+from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
+from store.model.dispatch_batch import Skipped
 
 STRETCH_SIZE: Final = 64 << 20
 NO_NUMBER: Final = -1

@@ -22,7 +22,7 @@ from dledger.entry import CHAIN, ENTRY_MAGICS, ENTRY_NORMAL, ENTRY_SIZE_MAX, HEA
 from pipeline.audit.compare import NO_NUMBER, AuditFinding, AuditKind, Suspect
 from pipeline.audit.digests import Window
 from pipeline.audit.replica import NO_OFFSET, Replica
-from store.read_only_files import OpenFiles, ReadOnlyFiles
+from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 
 # No entry is longer: from so far before a window on, a good one is found that leads to the window's first.
 _BACK: Final = ENTRY_SIZE_MAX + (1 << 16)

@@ -9,7 +9,7 @@ from commitlog.store_directory import LogFile
 from dledger.entry import BLANK_SIZE_MIN
 from pipeline.common.errors import BadOption
 from pipeline.log.stores import StoreView, Tail, open_store
-from store.read_only_files import OpenFiles, ReadOnlyFiles
+from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 
 NO_OFFSET: Final = -1
 

@@ -23,9 +23,9 @@ from commitlog.record_rows import HEADER_TYPE, Bytes, RecordRows, gather
 from pipeline.columns.property_columns import PropertyColumns
 from pipeline.columns.schema import DEFAULT_NAMES, chosen
 from pipeline.columns.times import US_A_MS
-from store.dispatch_batch import Int64s
-from store.message import KEYS, TAGS, UNIQUE_KEY
-from store.sys_flag import BORN_HOST_IPV6, STORE_HOST_IPV6
+from store.model.dispatch_batch import Int64s
+from store.model.message import KEYS, TAGS, UNIQUE_KEY
+from store.model.sys_flag import BORN_HOST_IPV6, STORE_HOST_IPV6
 
 _PARTS: Final = 6
 _BODY, _TOPIC, _PROPERTIES = 0, 2, 4

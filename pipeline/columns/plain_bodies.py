@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from commitlog.compression import uncompressed_body
-from store.sys_flag import COMPRESSED
+from store.model.sys_flag import COMPRESSED
 
 
 def plain_bodies(batch: pa.RecordBatch) -> pa.RecordBatch:

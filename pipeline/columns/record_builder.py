@@ -18,7 +18,7 @@ from commitlog.record import MAGIC_V1, TOPIC_LENGTH_MAX_V2
 from commitlog.record_rows import FIELD_TYPES
 from pipeline.columns.times import milliseconds
 from pipeline.common.errors import PipelineError
-from store.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
+from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
 
 RECORD_COLUMNS: Final = (
     "topic",

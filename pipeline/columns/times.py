@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from store.dispatch_batch import Int64s
+from store.model.dispatch_batch import Int64s
 
 US_A_MS: Final = 1000
 

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from pipeline.columns.record_builder import build_records, missing_columns
 from pipeline.columns.times import US_A_MS, microseconds
 from pipeline.common.errors import PipelineError
-from store.files import Files
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
+from store.fs.ports import Files
 
 STAGING: Final = "_staging"
 KEY_COLUMNS: Final = ("topic", "queueId", "queueOffset", "storeTimestamp")

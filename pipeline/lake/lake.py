@@ -31,9 +31,9 @@ from pipeline.lake.columns import check_columns, type_of
 from pipeline.lake.files import STAGING, DataFile, FileWriter, read_rows
 from pipeline.lake.manifest import BatchId, DamagedLake, LogRange, Manifest, Manifests, create_once, read_sealed
 from store.errors import DirectoryLocked
-from store.files import DirectoryLock, Files
-from store.os_files import OsFiles
-from store.sealed_json import seal
+from store.fs.linux.files import OsFiles
+from store.fs.ports import DirectoryLock, Files
+from store.fs.sealed_json import seal
 
 KINDS: Final = ("parquet", "delta", "iceberg")
 DESCRIPTION: Final = "_lake.json"

@@ -22,8 +22,8 @@ from typing import Any, Final, NamedTuple
 
 from pipeline.common.errors import NotWritable, PipelineError
 from pipeline.lake.files import DataFile
-from store.files import Files
-from store.sealed_json import seal, unseal
+from store.fs.ports import Files
+from store.fs.sealed_json import seal, unseal
 
 MANIFESTS: Final = "_manifests"
 _FORMAT: Final = 1
@@ -214,7 +214,7 @@ def create_once(files: Files, path: str, content: bytes) -> bool:
 
 
 def read_sealed(path: str, raw: bytes) -> dict[str, Any]:
-    """Return what a file of a lake says (`store.sealed_json`).
+    """Return what a file of a lake says (`store.fs.sealed_json`).
 
     Raises:
         DamagedLake: it is not what was written.

@@ -13,8 +13,8 @@ import numpy as np
 
 from dledger.entry import INDEX_UNIT, INDEX_UNIT_SIZE
 from dledger.entry_index import UNIT_TYPE
-from store.dispatch_batch import Int64s
-from store.read_only_files import OpenFiles, ReadOnlyFiles
+from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
+from store.model.dispatch_batch import Int64s
 
 INDEX_NAME: Final = "index"
 _NAME_DIGITS: Final = 20

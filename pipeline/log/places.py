@@ -17,8 +17,8 @@ from commitlog.record import FIELDS_SIZE, BadRecord, Record, decode
 from commitlog.record_resync import find_good
 from commitlog.store_directory import LogFile
 from dledger.entry import BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE
-from store.dispatch_batch import Skipped
-from store.read_only_files import OpenFiles
+from store.fs.read_only_files import OpenFiles
+from store.model.dispatch_batch import Skipped
 
 NO_INDEX: Final = -1
 _STEP_BACK: Final = 16 << 10

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from store.queue_unit import BLANK_SIZE
-from store.queue_view import QueueView, Unit
+from store.check.queue_view import QueueView, Unit
+from store.queues.unit import BLANK_SIZE
 
 # Blanks that are looked at together.
 _CHUNK = 4096

@@ -21,9 +21,9 @@ from commitlog.store_rebuild import Layout, Rebuild
 from commitlog.store_verify import StoreParts
 from dledger.entry import INDEX_UNIT_SIZE
 from dledger.entry_store import EntryStore, EntryStoreConfig
-from store.message import Host, Message
-from store.os_files import OsFiles
-from store.read_only_files import ReadOnlyFiles
+from store.fs.linux.files import OsFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.model.message import Host, Message
 
 FILE_SIZE: Final = 64 << 20
 INDEX_FILE_SIZE: Final = (1 << 20) * INDEX_UNIT_SIZE

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.common.errors import BadOption
 from store.errors import IllegalRequest
-from store.tag_filter import TagFilter
+from store.model.tag_filter import TagFilter
 
 Range = tuple[int, int]
 

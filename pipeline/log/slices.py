@@ -18,8 +18,8 @@ from pipeline.log.queue_search import first_at
 from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.slice import Slice
 from pipeline.log.store_view import StoreView
-from store.message import QueueKey
-from store.queue_view import QueueView
+from store.check.queue_view import QueueView
+from store.model.message import QueueKey
 
 __all__ = ["QUEUED_SHARE_MAX", "SLICE_SIZE_BYTES", "Slice", "plan"]
 

@@ -9,7 +9,7 @@ committed messages get there. A replicated log that nobody has open is read to i
 how far it was committed is not known (`Tail`).
 
 *What queues are good for.* Up to `certain_offset` every message has its unit. Behind it (a store in use, or one that
-was not closed in order) the log is scanned instead. The rule is that of recovery: `store.derived_recovery`.
+was not closed in order) the log is scanned instead. The rule is that of recovery: `store.dispatch.recovery`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from pipeline.common.errors import LostRange
 from pipeline.log.entry_places import EntryPlaces
 from pipeline.log.places import NO_INDEX, LogPlaces
 from pipeline.log.queue_search import first_at, first_where
-from store.dispatch_batch import Int64s
-from store.message import QueueKey
-from store.queue_view import QueueView
-from store.read_only_files import OpenFiles
-from store.topics import LMQ_PREFIX
+from store.check.queue_view import QueueView
+from store.fs.read_only_files import OpenFiles
+from store.model.dispatch_batch import Int64s
+from store.model.message import QueueKey
+from store.model.topics import LMQ_PREFIX
 
 # Bytes of the log behind `certain_offset` of which single messages are looked for: a program that runs leaves less.
 _UNQUEUED_SIZE_MAX: Final = 1 << 30

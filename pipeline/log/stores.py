@@ -16,11 +16,11 @@ from pipeline.common.errors import LostRange, NoStore, StoreUnreadable
 from pipeline.log.entry_places import INDEX_NAME, EntryPlaces
 from pipeline.log.places import NO_INDEX, EntryHead, LogPlaces
 from pipeline.log.store_view import StoreView, Tail
-from store.checkpoint import read_checkpoint
-from store.derived_recovery import CLOCK_MARGIN_MS
+from store.check.queue_view import load_queues
+from store.dispatch.checkpoint import read_checkpoint
+from store.dispatch.recovery import CLOCK_MARGIN_MS
 from store.errors import StorageFailed, StoreError, WrongFileSize
-from store.queue_view import load_queues
-from store.read_only_files import OpenFiles, ReadOnlyFiles
+from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 
 __all__ = ["StoreView", "Tail", "open_store"]
 

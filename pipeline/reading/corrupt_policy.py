@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline.common.errors import BadOption, CorruptRecord
-from store.dispatch_batch import Skipped
+from store.model.dispatch_batch import Skipped
 
 _log = logging.getLogger(__name__)
 

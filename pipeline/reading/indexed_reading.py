@@ -18,7 +18,7 @@ from commitlog.record_resync import is_entry_kind
 from commitlog.record_rows import HEADER_TYPE, RecordRows, gather, good_rows
 from dledger.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER, HEADER_SIZE
 from pipeline.reading.log_reading import BATCH_SIZE_BYTES, Reading, T
-from store.dispatch_batch import Int64s, Skipped
+from store.model.dispatch_batch import Int64s, Skipped
 
 
 def is_sound(begins: Int64s, sizes: Int64s, position: int, end: int) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from store.dispatch_batch import Int64s
+from store.model.dispatch_batch import Int64s
 
 UInt32s = NDArray[np.uint32]
 Checksums = NDArray[np.integer[Any]]

@@ -17,9 +17,9 @@ from pipeline.log.selection import Selection
 from pipeline.reading.corrupt_policy import CorruptPolicy
 from pipeline.reading.crc_check import bad_checksums
 from pipeline.reading.row_filter import choose, without_system
-from store.dispatch_batch import Int64s, Skipped
 from store.errors import StorageFailed
-from store.read_only_files import OpenFiles
+from store.fs.read_only_files import OpenFiles
+from store.model.dispatch_batch import Int64s, Skipped
 
 _log = logging.getLogger(__name__)
 

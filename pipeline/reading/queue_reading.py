@@ -15,13 +15,13 @@ from commitlog.store_directory import LogFile, find_store
 from pipeline.common.errors import DataLost, LostRange, StoreUnreadable
 from pipeline.log.slice import Slice
 from pipeline.reading.log_reading import Reading, T
-from store.dispatch_batch import Bools, Int64s, Skipped
+from store.check.queue_view import QueueView, load_queue_files
 from store.errors import StoreError
-from store.message import QueueKey
-from store.queue_unit import BLANK_SIZE
-from store.queue_view import QueueView, load_queue_files
-from store.read_only_files import OpenFiles, ReadOnlyFiles
-from store.tags_codes import may_match
+from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
+from store.model.dispatch_batch import Bools, Int64s, Skipped
+from store.model.message import QueueKey
+from store.model.tags_codes import may_match
+from store.queues.unit import BLANK_SIZE
 
 # Behind any offset.
 _ANYTHING: Final = 1 << 62

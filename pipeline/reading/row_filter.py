@@ -12,10 +12,10 @@ from commitlog.record_rows import Bytes, RecordRows
 from pipeline.columns.decoder import raw_properties, raw_topics
 from pipeline.columns.property_columns import PropertyColumns
 from pipeline.log.selection import Selection
-from store.dispatch_batch import Bools, Int64s
-from store.message import TAGS
-from store.sys_flag import TRANSACTION_PREPARED_TYPE
-from store.topics import DLEDGER_TOPIC
+from store.model.dispatch_batch import Bools, Int64s
+from store.model.message import TAGS
+from store.model.sys_flag import TRANSACTION_PREPARED_TYPE
+from store.model.topics import DLEDGER_TOPIC
 
 _NO_END: Final = np.iinfo(np.int64).max
 

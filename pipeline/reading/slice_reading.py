@@ -15,9 +15,9 @@ from pipeline.log.places import NO_INDEX
 from pipeline.log.slice import NO_LIMIT, Slice
 from pipeline.reading.indexed_reading import IndexedReading, is_filler, is_sound
 from pipeline.reading.log_reading import Reading, T
-from store.dispatch_batch import Int64s
 from store.errors import StorageFailed
-from store.read_only_files import OpenFiles, ReadOnlyFiles
+from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
+from store.model.dispatch_batch import Int64s
 
 
 class LogReading(Generic[T]):

@@ -11,7 +11,7 @@ from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.reading.log_reading import BATCH_ROWS, Reading
 from pipeline.reading.read_slice import read_with
-from store.dispatch_batch import DispatchBatch
+from store.model.dispatch_batch import DispatchBatch
 
 
 def dispatch_batches(

@@ -18,10 +18,10 @@ from pipeline.common.errors import NotWritable
 from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.rebuild.dispatch_slices import dispatch_batches
-from store.dispatch_batch import DispatchBatch
-from store.index_file import IndexLayout
-from store.key_index import KeyIndex
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
+from store.index.file import IndexLayout
+from store.index.key_index import KeyIndex
+from store.model.dispatch_batch import DispatchBatch
 
 # key hash, offset of its message, store time of it
 _KEY: Final = np.dtype([("key_hash", np.int32), ("offset", np.int64), ("timestamp", np.int64)])

@@ -4,8 +4,8 @@ Every message says its queue offset, so each task writes its units in their plac
 What a queue has before its first message and behind its last one is settled when all tasks are done.
 
 So it goes while each queue counts up by one, which is so in nearly all stores. One where offsets were given out twice,
-or left out, is a matter of the order of the log (`store.unit_placement`): it is told by `IrregularQueues`, and for
-such a store there is `dledger rebuild`, which goes through the log once.
+or left out, is a matter of the order of the log (`store.queues.out_of_order_units`): it is told by `IrregularQueues`,
+and for such a store there is `dledger rebuild`, which goes through the log once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pipeline.common.errors import NotWritable, PipelineError
 from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.rebuild.dispatch_slices import dispatch_batches
-from store.dispatch_batch import DispatchBatch
-from store.message import QueueKey
-from store.queue_rows import Rows, rows_by_queue
-from store.queue_unit import BLANK, UNIT_SIZE
-from store.topics import is_storable_topic
+from store.model.dispatch_batch import DispatchBatch
+from store.model.message import QueueKey
+from store.model.topics import is_storable_topic
+from store.queues.rows import Rows, rows_by_queue
+from store.queues.unit import BLANK, UNIT_SIZE
 
 _FILES_OPEN_MAX: Final = 512
 _NAME_DIGITS: Final = 20

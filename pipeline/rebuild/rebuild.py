@@ -24,12 +24,12 @@ from pipeline.log.stores import Tail, open_store
 from pipeline.rebuild.dispatch_slices import dispatch_batches
 from pipeline.rebuild.index_builder import KeyExtractor, KeyFile, build_index
 from pipeline.rebuild.queue_builder import BuiltQueues, IrregularQueues, QueueBuilder, finish_queues
-from store.consume_queues import FILE_SIZE_BYTES
-from store.index_file import IndexLayout
-from store.os_files import OsFiles
-from store.queue_unit import UNIT_SIZE
-from store.read_only_files import ReadOnlyFiles
-from store.store_lock import lock_store
+from store.fs.linux.files import OsFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.index.file import IndexLayout
+from store.maintenance.lock import lock_store
+from store.queues.consume_queues import FILE_SIZE_BYTES
+from store.queues.unit import UNIT_SIZE
 
 _AS_IT_IS: Final = Layout()
 _KEYS_NAME: Final = "keys"

@@ -14,8 +14,8 @@ import numpy as np
 
 from pipeline.common.words import bytes_text, count_text, duration_text, share_text, short_count
 from pipeline.report.summary import Report, TopicSummary
-from store.dispatch_batch import Bools, Int64s
-from store.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_retry_topic, is_system_topic
+from store.model.dispatch_batch import Bools, Int64s
+from store.model.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_retry_topic, is_system_topic
 
 _MESSAGES_MIN: Final = 1000
 _RUSH_FACTOR: Final = 3.0

@@ -29,9 +29,9 @@ from pipeline.report.sketches import (
 )
 from pipeline.report.sketches import sparse as sparse_counts
 from pipeline.report.timeline import Timeline
-from store.dispatch_batch import Bools, Int64s
-from store.sys_flag import INNER_BATCH, TRANSACTION_PREPARED_TYPE
-from store.topics import is_retry_topic, is_system_topic
+from store.model.dispatch_batch import Bools, Int64s
+from store.model.sys_flag import INNER_BATCH, TRANSACTION_PREPARED_TYPE
+from store.model.topics import is_retry_topic, is_system_topic
 
 # The columns that a report is made of; no bodies.
 REPORT_COLUMNS: Final = (

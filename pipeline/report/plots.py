@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pipeline.common.words import bytes_text, duration_text, share_text, short_count
 from pipeline.report.sketches import BUCKETS, bucket_begins, dense
 from pipeline.report.summary import NameCount, Percentiles, Report
-from store.dispatch_batch import Int64s
+from store.model.dispatch_batch import Int64s
 
 _DATES: Final[Any] = dates  # ships without types
 # What is drawn in these colours is written in the page's.

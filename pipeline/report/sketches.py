@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from commitlog.record_rows import gather
-from store.dispatch_batch import Int64s
+from store.model.dispatch_batch import Int64s
 
 UInt64s = NDArray[np.uint64]
 

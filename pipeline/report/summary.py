@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.report.partial import SEPARATOR, QueueCounts, ReportPartial
 from pipeline.report.sketches import percentile, sparse
-from store.dispatch_batch import Int64s
+from store.model.dispatch_batch import Int64s
 
 _TOP_NAMES: Final = 20
 _GAPS_TOLD_MAX: Final = 20

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from store.dispatch_batch import Int64s
+from store.model.dispatch_batch import Int64s
 
 STEPS_MAX: Final = 512
 _SECOND: Final = 1000

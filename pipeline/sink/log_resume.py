@@ -31,7 +31,7 @@ from cluster.v1.broker_pb2 import (
 )
 from commitlog.properties import RawProperties
 from pipeline.common.errors import BadOption
-from store.message import UNIQUE_KEY
+from store.model.message import UNIQUE_KEY
 
 _TIMEOUT_S: Final = 30.0
 _QUESTIONS_MAX: Final = 64

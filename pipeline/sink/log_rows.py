@@ -30,8 +30,8 @@ from cluster.client.send_item import Encoded
 from commitlog.properties import encode_properties
 from pipeline.common.errors import PipelineError
 from store.errors import IllegalMessage
-from store.message import KEYS, TAGS, UNIQUE_KEY
-from store.topics import check_topic
+from store.model.message import KEYS, TAGS, UNIQUE_KEY
+from store.model.topics import check_topic
 
 _HEAD_BYTES: Final = 12
 _ROW_END: Final = 1 << 32

@@ -22,8 +22,8 @@ from pipeline.reading.log_reading import BATCH_ROWS, Reading
 from pipeline.source.chunk_client import BrokerLog
 from pipeline.source.queue_chunks import gathered
 from pipeline.source.stretch import Chunk, Stretch
-from store.dispatch_batch import Int64s
-from store.message import QueueKey
+from store.model.dispatch_batch import Int64s
+from store.model.message import QueueKey
 
 _log = logging.getLogger(__name__)
 

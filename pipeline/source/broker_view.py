@@ -14,7 +14,7 @@ from pipeline.source.chunk_client import BrokerLog, Planned
 from pipeline.source.parts import Part
 from pipeline.source.stretch import Stretch
 from pipeline.source.view import Span, Spans, parts_min, queue_ranges, spans_of
-from store.message import QueueKey
+from store.model.message import QueueKey
 
 
 class BrokerView:

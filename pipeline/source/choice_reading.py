@@ -21,7 +21,7 @@ from pipeline.common.errors import DataLost, NoStore, PipelineError, StoreUnread
 from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import CorruptPolicy
 from pipeline.source.other_places import Candidate, Place, clipped
-from store.dispatch_batch import Skipped
+from store.model.dispatch_batch import Skipped
 
 _log = logging.getLogger(__name__)
 

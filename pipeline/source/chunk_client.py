@@ -19,7 +19,7 @@ from dledger.v1.log_pb2 import ReadMode
 from pipeline.common.errors import DataLost, LostRange
 from pipeline.source.broker_nodes import Nodes, Turn, failure
 from pipeline.source.stretch import PATIENCE_S, Chunk, Span, Spans, Stretch
-from store.message import QueueKey
+from store.model.message import QueueKey
 
 _CALL_TIMEOUT_S: Final = 10.0
 # Of a stream, which is opened again behind it: a node that has stopped to send is not waited for without end.

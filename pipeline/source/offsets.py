@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pipeline.common.errors import BadOption
-from store.message import QueueKey
+from store.model.message import QueueKey
 
 EARLIEST: Final = -2
 LATEST: Final = -1

@@ -23,7 +23,7 @@ from pipeline.log.slices import plan
 from pipeline.log.store_view import StoreView
 from pipeline.log.stores import Tail, open_store
 from pipeline.source.stretch import Stretch
-from store.message import QueueKey
+from store.model.message import QueueKey
 
 _log = logging.getLogger(__name__)
 

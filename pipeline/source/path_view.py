@@ -15,11 +15,11 @@ from pipeline.log.slice import Slice
 from pipeline.log.slices import QUEUED_SHARE_MAX, plan
 from pipeline.source.parts import Part
 from pipeline.source.view import Span, Spans, parts_min, spans_of
-from store.dispatch_batch import Int32s, Int64s
-from store.log_order import QueueRange, Units, Window, at_once, clamp, first_in_log, window_of
-from store.message import QueueKey
-from store.queue_unit import BLANK_SIZE
-from store.queue_view import QueueView
+from store.check.queue_view import QueueView
+from store.model.dispatch_batch import Int32s, Int64s
+from store.model.message import QueueKey
+from store.queues.merge_by_offset import QueueRange, Units, Window, at_once, clamp, first_in_log, window_of
+from store.queues.unit import BLANK_SIZE
 
 
 class PathView:

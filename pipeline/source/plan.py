@@ -13,7 +13,7 @@ from pipeline.source.options import SourceOptions
 from pipeline.source.parts import Part
 from pipeline.source.path_view import PathView
 from pipeline.source.view import SourceView, Span, queue_ranges
-from store.message import QueueKey
+from store.model.message import QueueKey
 
 if TYPE_CHECKING:
     from pipeline.source.chunk_client import BrokerLog

@@ -11,7 +11,7 @@ from commitlog.record import find_fault
 from commitlog.record_rows import good_rows
 from pipeline.reading.log_reading import Reading
 from pipeline.source.stretch import Chunk, Stretch
-from store.dispatch_batch import Int64s, Skipped
+from store.model.dispatch_batch import Int64s, Skipped
 
 
 def gathered(chunk: Chunk, stretch: Stretch, reading: Reading[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from pipeline.common.errors import ForeignCheckpoint
 from pipeline.source.offsets import format_offsets, read_offsets
-from store.message import QueueKey
+from store.model.message import QueueKey
 
 VERSION: Final = 1
 _EXPECTED: Final = "offsets of this source"

@@ -1,7 +1,7 @@
 """What each micro-batch of a stream takes: admission, data loss, new and deleted queues. No Spark here.
 
-A stream takes what comes first in the log (`store.log_order`), so that no queue runs ahead of the others and a batch is
-one stretch of the log. It never steps over what is gone unless `failOnDataLoss=false` says so.
+A stream takes what comes first in the log (`store.queues.merge_by_offset`), so that no queue runs ahead of the others
+and a batch is one stretch of the log. It never steps over what is gone unless `failOnDataLoss=false` says so.
 
 | what happened | failOnDataLoss=true | failOnDataLoss=false |
 | --- | --- | --- |
@@ -25,7 +25,7 @@ from pipeline.source.parts import Part
 from pipeline.source.plan import Source, begin_of, wanted_spans
 from pipeline.source.stream_offsets import Anchor, StreamOffset
 from pipeline.source.view import SourceView, Spans, queue_ranges
-from store.message import QueueKey
+from store.model.message import QueueKey
 
 # While nothing comes, what there is is looked at so often.
 _LOOK_INTERVAL_S: Final = 0.1

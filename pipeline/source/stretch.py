@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from store.message import QueueKey
+from store.model.message import QueueKey
 
 # So long the nodes of a broker are asked in turn before it is an error.
 PATIENCE_S: Final = 60.0

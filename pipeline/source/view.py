@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from pipeline.log.selection import Selection
 from pipeline.source.parts import Part
 from pipeline.source.stretch import Span, Spans
-from store.message import QueueKey
+from store.model.message import QueueKey
 
 __all__ = ["SourceView", "Span", "Spans", "parts_min", "queue_ranges", "spans_of"]
 

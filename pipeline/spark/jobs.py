@@ -15,7 +15,7 @@ from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import SKIP
 from pipeline.report.partial import REPORT_COLUMNS, ReportPartial
 from pipeline.source.parts import HowToRead, Part
-from store.dispatch_batch import Skipped
+from store.model.dispatch_batch import Skipped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,13 +2,13 @@
 
 import pytest
 
-from store.checkpoint import read_checkpoint
-from store.consume_queues import ConsumeQueues
-from store.index_file import IndexLayout
-from store.key_index import KeyIndex
-from store.message import QueueKey
-from store.os_files import OsFiles
-from store.store_lock import was_closed_in_order
+from store.dispatch.checkpoint import read_checkpoint
+from store.fs.linux.files import OsFiles
+from store.index.file import IndexLayout
+from store.index.key_index import KeyIndex
+from store.maintenance.lock import was_closed_in_order
+from store.model.message import QueueKey
+from store.queues.consume_queues import ConsumeQueues
 from tests.unit.store.batches import batch_of_manifest, key_hash
 
 LAYOUT = IndexLayout(100, 400)

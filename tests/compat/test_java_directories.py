@@ -18,7 +18,7 @@ from dledger.log_head import LogHeadFile
 from dledger.node_files import NodeFiles
 from dledger.types import HardState
 from store.errors import CorruptData, WrongFileSize
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 CONFIG = EntryStoreConfig(data_file_size_bytes=65536, index_file_size_bytes=1600)
 DIRECTORIES = {

@@ -5,8 +5,8 @@ import struct
 import pytest
 
 from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog, open_to_read
-from store.message import Message
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
+from store.model.message import Message
 
 FILE_SIZE = 65_536
 STORES = ("plain-clean", "plain-killed", "plain-livecopy", "plain-torn", "plain-propcrc")

@@ -9,8 +9,8 @@ from commitlog.record_encoder import RecordEncoder
 from commitlog.record_resync import resync
 from commitlog.record_scan import Stop, scan, walk
 from commitlog.tags_code import tags_code
-from store.java_hash import key_hash
-from store.message_id import decode_message_id
+from store.model.java_hash import key_hash
+from store.model.message_id import decode_message_id
 
 
 def record_of(java_store, offset):

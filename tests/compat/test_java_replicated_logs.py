@@ -8,12 +8,12 @@ import pytest
 from commitlog.divide import OpeningCase, was_written_by_java
 from commitlog.record import decode
 from dledger.entry_store import EntryStoreConfig
-from store.derived_recovery import LastState
-from store.message import Message, QueueKey
-from store.message_store import MessageStore
-from store.os_files import OsFiles
-from store.store_config import MessageStoreConfig
-from store.store_lock import was_closed_in_order
+from store.access.message_store import MessageStore
+from store.dispatch.recovery import LastState
+from store.fs.linux.files import OsFiles
+from store.maintenance.lock import was_closed_in_order
+from store.model.config import MessageStoreConfig
+from store.model.message import Message, QueueKey
 from tests.unit.dledger_log.conftest import Clock, Opened
 
 FILE_SIZE = 65_536

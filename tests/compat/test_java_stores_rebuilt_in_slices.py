@@ -11,9 +11,9 @@ from pipeline.log.slices import plan
 from pipeline.log.stores import open_store
 from pipeline.rebuild.index_builder import build_index, extract_keys
 from pipeline.rebuild.queue_builder import build_queues, finish_queues
-from store.index_file import IndexLayout
-from store.os_files import OsFiles
-from store.read_only_files import ReadOnlyFiles
+from store.fs.linux.files import OsFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.index.file import IndexLayout
 from tests.stored_files import check_rebuilt, derived_files
 
 QUEUE_FILE_SIZE = 1000

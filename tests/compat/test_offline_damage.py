@@ -11,8 +11,8 @@ from cluster.cli import app
 from commitlog.record import decode
 from commitlog.store_directory import find_store
 from commitlog.store_verify import StoreParts, Verification
-from store.finding import Area
-from store.read_only_files import ReadOnlyFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.model.finding import Area
 
 SEED = 20261121
 FLIPS = 250

@@ -16,7 +16,7 @@ from commitlog.system_records import STAMP_AT, STATE_CHANNEL, MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
 from dledger.metrics import NodeMetrics
 from dledger.properties import parse_checked
-from store.store_config import MessageStoreConfig
+from store.model.config import MessageStoreConfig
 from tests.crashpoints.workload import files_on
 from tests.message_stores import numbered
 from tests.unit.dledger_log.conftest import SimpleNode

@@ -9,9 +9,9 @@ import pytest
 
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
-from store.consume_queues import ConsumeQueues
-from store.index_file import IndexLayout
-from store.key_index import KeyIndex
+from store.index.file import IndexLayout
+from store.index.key_index import KeyIndex
+from store.queues.consume_queues import ConsumeQueues
 from tests.crashpoints.images import crash_images, killed
 from tests.crashpoints.workload import files_on
 from tests.unit.store.batches import batch_of

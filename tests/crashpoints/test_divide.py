@@ -10,7 +10,7 @@ from commitlog.divide import OpeningCase
 from dledger.entry_store import EntryStoreConfig
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
-from store.message import Message
+from store.model.message import Message
 from tests.crashpoints.crashes import IS_LONG, Crashes
 from tests.crashpoints.workload import files_on
 from tests.unit.dledger_log.conftest import Clock, Opened

@@ -14,8 +14,8 @@ from commitlog.commit_log import CommitLogConfig
 from commitlog.plain_store import PlainStoreConfig, open_plain_store
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import Directory, SimDisk
-from store.store_config import MessageStoreConfig
-from store.sys_flag import has_queue_offset
+from store.model.config import MessageStoreConfig
+from store.model.sys_flag import has_queue_offset
 from tests.crashpoints.crashes import IS_LONG, Crashes
 from tests.crashpoints.workload import files_on
 from tests.message_stores import Clock, numbered

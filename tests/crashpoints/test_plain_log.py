@@ -7,8 +7,8 @@ import pytest
 from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
-from store.commit_log import Certainty
-from store.message import Message
+from store.model.commit_log import Certainty
+from store.model.message import Message
 from tests.crashpoints.crashes import IS_LONG, Crashes, nothing
 from tests.crashpoints.workload import files_on
 

@@ -15,11 +15,11 @@ from commitlog.plain_store import PlainStoreConfig, open_plain_store
 from commitlog.store_directory import find_store
 from commitlog.store_rebuild import Layout, Rebuild, finish_begun
 from commitlog.store_verify import StoreParts, Verification
-from store.finding import Finding
-from store.message import Message
-from store.os_files import OsFiles
-from store.read_only_files import ReadOnlyFiles
-from store.store_config import MessageStoreConfig
+from store.fs.linux.files import OsFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.model.config import MessageStoreConfig
+from store.model.finding import Finding
+from store.model.message import Message
 
 CONFIG = PlainStoreConfig(
     CommitLogConfig(mapped_file_size=8192),

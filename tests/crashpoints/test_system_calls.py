@@ -1,6 +1,6 @@
 """Replacing a small file on the real file system: killed, or cut off from power, at any of its system calls.
 
-The simulated disk takes `replace` for one step; here it is what `store.os_files` makes of it. Names change in the
+The simulated disk takes `replace` for one step; here it is what `store.fs.linux.files` makes of it. Names change in the
 order in which they were changed (a journal), as far as the crash let them; of unsynced contents nothing, or all.
 """
 
@@ -14,7 +14,7 @@ import pytest
 
 from dledger.hard_state import HardStateFile
 from dledger.types import HardState
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 FIRST, SECOND, THIRD = HardState(1, "n1"), HardState(2, "n0"), HardState(3, "another-node")
 CALLS = ("open", "write", "pwrite", "ftruncate", "fsync", "posix_fallocate", "link", "rename", "unlink")

@@ -5,10 +5,10 @@ import shutil
 
 from commitlog.commit_log import CommitLogConfig
 from commitlog.plain_store import PlainStoreConfig, open_plain_store
-from store.message import QueueKey
-from store.os_files import OsFiles
-from store.retention import ClockReading
-from store.store_config import MessageStoreConfig
+from store.fs.linux.files import OsFiles
+from store.fs.retention_rules import ClockReading
+from store.model.config import MessageStoreConfig
+from store.model.message import QueueKey
 from tests.interop.java_program import SMALL
 from tests.interop.puts import IPV4_STORE, Place, host_text
 

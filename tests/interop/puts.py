@@ -8,7 +8,7 @@ import random
 import zlib
 from typing import NamedTuple
 
-from store.message import Host, Message
+from store.model.message import Host, Message
 
 LONG_TOPIC = "%RETRY%" + "a-consumer-group-with-a-long-name_" * 4
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"

@@ -19,7 +19,7 @@ from cluster.client.outgoing import OutgoingMessage
 from cluster.local_brokers import LocalBrokers
 from cluster.v1 import broker_pb2 as pb
 from dledger import LogClient
-from store.topics import DLEDGER_TOPIC
+from store.model.topics import DLEDGER_TOPIC
 from tests.interop.java_program import Sizes
 from tests.interop.ours import Clock, OurStore
 from tests.interop.puts import lines_of, puts_of_every_kind

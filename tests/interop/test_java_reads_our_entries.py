@@ -13,11 +13,11 @@ from dledger.entry_codec import SystemEntry
 from dledger.entry_store import EntryStoreConfig
 from dledger.hard_state import HardStateFile
 from dledger.types import HardState, Member, Membership
-from store.message_store import MessageStore
-from store.os_files import OsFiles
-from store.store_config import MessageStoreConfig
-from store.store_root import StoreRoot
-from store.topics import DLEDGER_TOPIC
+from store.access.message_store import MessageStore
+from store.fs.linux.files import OsFiles
+from store.maintenance.directory import StoreRoot
+from store.model.config import MessageStoreConfig
+from store.model.topics import DLEDGER_TOPIC
 from tests.interop.java_program import SMALL
 from tests.interop.ours import OurStore
 from tests.interop.puts import IPV4_STORE as HOST

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 from cluster.cli import app
 from commitlog.store_directory import find_store
 from commitlog.store_verify import StoreParts, Verification
-from store.read_only_files import ReadOnlyFiles
+from store.fs.read_only_files import ReadOnlyFiles
 from tests.interop.java_program import SMALL, Sizes
 from tests.interop.ours import OurStore, clock_after
 from tests.interop.puts import puts_of_every_kind

@@ -17,7 +17,7 @@ from dledger.hard_state import HardStateFile
 from dledger.log_head import LogHeadFile
 from dledger.testing.sim_files import SimFiles
 from dledger.types import HardState
-from store.mapped_file_queue import MappedFileQueue
+from store.fs.mapped_file_queue import MappedFileQueue
 from tests.mutants.mutant import NOT_BELIEVED, CrashPoints, Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import (
     acknowledged_from_the_page_cache,

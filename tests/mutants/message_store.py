@@ -1,17 +1,17 @@
 """Planted bugs of the message store: what RocketMQ gets wrong, and what is easily forgotten."""
 
-import store.derived_catch_up
-import store.message_query
-import store.queue_offsets
-import store.store_root
+import store.access.message_query
+import store.dispatch.catch_up
+import store.maintenance.directory
+import store.queues.offsets
 from commitlog.commit_log import PlainCommitLog
-from store.consume_queues import ConsumeQueues
-from store.derived_data import DerivedData
-from store.dispatcher import Dispatcher
-from store.key_index import KeyIndex
-from store.message_waiters import MessageWaiters
-from store.queue_offsets import QueueOffsets
-from store.tag_filter import TagFilter
+from store.dispatch.derived_data import DerivedData
+from store.dispatch.dispatcher import Dispatcher
+from store.dispatch.long_polls import MessageWaiters
+from store.index.key_index import KeyIndex
+from store.model.tag_filter import TagFilter
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.offsets import QueueOffsets
 from tests.mutants.mutant import Mutant, Tests
 
 PUTTING = "tests/unit/store/test_message_store.py::"
@@ -27,7 +27,7 @@ def queue_offsets_of_a_refused_put_are_lost(patch):
 
 
 def prepared_messages_take_a_queue_offset(patch):
-    patch.setattr(store.queue_offsets, "has_queue_offset", lambda sys_flag: True)
+    patch.setattr(store.queues.offsets, "has_queue_offset", lambda sys_flag: True)
 
 
 def what_is_not_flushed_can_be_read(patch):
@@ -52,7 +52,7 @@ def checkpoint_promises_what_is_only_dispatched(patch):
 
 
 def open_store_is_not_marked(patch):
-    patch.setattr(store.store_root, "mark_open", lambda files, path, process_id: None)
+    patch.setattr(store.maintenance.directory, "mark_open", lambda files, path, process_id: None)
 
 
 def dispatch_goes_on_where_the_queues_end_for_both(patch):
@@ -61,7 +61,7 @@ def dispatch_goes_on_where_the_queues_end_for_both(patch):
 
 
 def gaps_in_queues_are_not_looked_for(patch):
-    patch.setattr(store.derived_catch_up.DerivedCatchUp, "_gaps", lambda self, batch, seen: set())
+    patch.setattr(store.dispatch.catch_up.DerivedCatchUp, "_gaps", lambda self, batch, seen: set())
 
 
 def files_go_before_they_are_dispatched(patch):
@@ -77,7 +77,7 @@ def only_hashes_of_tags_are_compared(patch):
 
 
 def only_hashes_of_keys_are_compared(patch):
-    patch.setattr(store.message_query, "has_key", lambda message, key: True)
+    patch.setattr(store.access.message_query, "has_key", lambda message, key: True)
 
 
 def waiting_readers_are_not_told(patch):

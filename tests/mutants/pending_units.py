@@ -2,13 +2,13 @@
 
 from crc32c import crc32c
 
-import store.queue_glance
+import store.queues.glance
 from dledger.testing.sim_files import SimFiles
-from store.consume_queues import ConsumeQueues
-from store.derived_catch_up import QueuesPromise
-from store.os_files import OsFiles
-from store.pending_units import PendingUnits, Tail
-from store.unit_writer import UnitWriter
+from store.dispatch.catch_up import QueuesPromise
+from store.fs.linux.files import OsFiles
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.pending_units import PendingUnits, Tail
+from store.queues.unit_writer import UnitWriter
 from tests.mutants.mutant import Mutant, Tests
 
 ENDS = "tests/unit/store/test_queue_ends.py::"
@@ -62,7 +62,7 @@ def withdrawn_promise_is_given_again(patch):
 
 
 def full_files_are_not_asked_for(patch):
-    patch.setattr(store.queue_glance, "_is_full", lambda file: True)
+    patch.setattr(store.queues.glance, "_is_full", lambda file: True)
 
 
 def directory_that_exists_is_taken_for_durable(patch):

@@ -4,7 +4,7 @@ import cluster.client.route_finder
 import cluster.old_files_start
 import cluster.registration_witnesses
 import commitlog.dledger_commit_log
-import store.dedupe
+import store.access.dedupe
 from cluster.client.progress import QueueProgress
 from cluster.kept_offsets import KeptOffsets
 from cluster.registered_brokers import RouteTable
@@ -17,12 +17,12 @@ from commitlog.leadership import Leadership
 from commitlog.old_config import find_config
 from commitlog.old_files import OldFilesFetch
 from dledger.types import NO_INDEX
-from store.dedupe import DedupeWindow
-from store.message_store import MessageStore
-from store.paced_turn import PacedTurn
-from store.queue_offsets import QueueOffsets
-from store.store_retention import StoreRetention
-from store.store_upkeep import StoreUpkeep
+from store.access.dedupe import DedupeWindow
+from store.access.message_store import MessageStore
+from store.maintenance.background import StoreUpkeep
+from store.maintenance.debouncer import PacedTurn
+from store.maintenance.retention import StoreRetention
+from store.queues.offsets import QueueOffsets
 from tests.mutants.mutant import Mutant, Tests
 
 UNIT = "tests/unit/dledger_log/"
@@ -150,7 +150,7 @@ def dedupe_window_hears_nothing_of_the_log(patch):
 def retry_of_a_put_that_nobody_knew_of_is_never_answered(patch):
     def known(self, key, hashed):
         put = self._undispatched.get(key)
-        return self._stored(key, hashed) if put is None else store.dedupe._Waiting(put, put.keys.index(key))
+        return self._stored(key, hashed) if put is None else store.access.dedupe._Waiting(put, put.keys.index(key))
 
     patch.setattr(DedupeWindow, "_known", known)
 

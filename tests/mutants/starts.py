@@ -8,7 +8,7 @@ from dledger.hard_state import HardStateFile
 from dledger.membership_file import MembershipFile
 from dledger.standing import MembershipKeeper
 from dledger.testing.sim_files import SimFiles
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.mutants.mutant import Mutant, Tests
 
 VOICE = "tests/unit/storage/test_voice.py::"

@@ -6,15 +6,15 @@ import commitlog.accepted_damage
 import commitlog.commit_log
 import commitlog.log_recovery
 import commitlog.plain_store
-import store.checkpoint
-import store.index_match
-import store.store_upkeep
+import store.check.index_against_log
+import store.dispatch.checkpoint
+import store.maintenance.background
 from commitlog.accepted_damage import AcceptedDamage, AcceptedPlace
 from commitlog.record import Record
-from store.checkpoint import SealState
-from store.consume_queues import ConsumeQueues
-from store.key_index import KeyIndex
-from store.store_root import StoreRoot
+from store.dispatch.checkpoint import SealState
+from store.index.key_index import KeyIndex
+from store.maintenance.directory import StoreRoot
+from store.queues.consume_queues import ConsumeQueues
 from tests.mutants.mutant import Mutant, Tests
 
 SERVICE = "tests/unit/store/test_store_service.py::"
@@ -23,13 +23,13 @@ LOST = "tests/unit/store/test_lost_files.py::"
 
 
 def seal_is_not_compared_with_the_numbers(patch):
-    original = store.checkpoint.seal_state
+    original = store.dispatch.checkpoint.seal_state
 
     def state(content):
         found = original(content)
         return SealState.FITS if found is SealState.OTHER_NUMBERS else found
 
-    patch.setattr(store.checkpoint, "seal_state", state)
+    patch.setattr(store.dispatch.checkpoint, "seal_state", state)
 
 
 def promise_is_not_bounded_by_the_queues(patch):
@@ -84,7 +84,7 @@ def verify_takes_any_damage_for_accepted(patch):
 
 
 def items_of_what_cannot_be_read_are_called_wrong(patch):
-    patch.setattr(store.index_match, "_is_skipped", lambda batch, offset: False)
+    patch.setattr(store.check.index_against_log, "_is_skipped", lambda batch, offset: False)
 
 
 def cut_files_are_lengthened_without_proof(patch):
@@ -102,17 +102,17 @@ def all_queues_follow_the_log_in_one_turn(patch):
             continue
         self._expiring = None
 
-    patch.setattr(store.store_upkeep.StoreUpkeep, "_expire_some", expire_all)
+    patch.setattr(store.maintenance.background.StoreUpkeep, "_expire_some", expire_all)
 
 
 def queues_stop_to_follow_the_log_after_one_turn(patch):
-    original = store.store_upkeep.StoreUpkeep._expire_some
+    original = store.maintenance.background.StoreUpkeep._expire_some
 
     def expire_some(self):
         original(self)
         self._expiring = None
 
-    patch.setattr(store.store_upkeep.StoreUpkeep, "_expire_some", expire_some)
+    patch.setattr(store.maintenance.background.StoreUpkeep, "_expire_some", expire_some)
 
 
 MUTANTS = (

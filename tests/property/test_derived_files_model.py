@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from dledger.testing.faults import FaultCounts, SimulatedCrash
 from dledger.testing.sim_disk import SimDisk
 from dledger.testing.sim_files import SimFiles
-from store.consume_queues import ConsumeQueues
-from store.index_file import IndexLayout
-from store.key_index import KeyIndex
-from store.message import QueueKey
+from store.index.file import IndexLayout
+from store.index.key_index import KeyIndex
+from store.model.message import QueueKey
+from store.queues.consume_queues import ConsumeQueues
 from tests.unit.store.batches import batch_of
 
 ROOT = "/store"

@@ -18,9 +18,9 @@ from dledger.testing.faults import FaultCounts, SimulatedCrash
 from dledger.testing.sim_disk import UNLIMITED_BYTES, Directory, SimDisk
 from dledger.testing.sim_files import SimFiles
 from dledger.testing.sim_inode import Inode
-from store.message import QueueKey
-from store.store_config import MessageStoreConfig
-from store.sys_flag import has_queue_offset
+from store.model.config import MessageStoreConfig
+from store.model.message import QueueKey
+from store.model.sys_flag import has_queue_offset
 from tests.message_stores import Clock, numbered
 
 ROOT = "/s"

@@ -18,9 +18,9 @@ from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from dledger.testing.faults import FaultCounts, SimulatedCrash
 from dledger.testing.sim_disk import SimDisk
 from dledger.testing.sim_files import SimFiles
-from store.commit_log import Certainty
 from store.errors import DiskFull
-from store.message import Message
+from store.model.commit_log import Certainty
+from store.model.message import Message
 
 DIRECTORY = "/n0/commitlog"
 FILE_SIZE = 2048

@@ -12,7 +12,7 @@ from pipeline.log.stores import open_store
 from pipeline.report.summary import summarise
 from pipeline.source.parts import Part
 from pipeline.spark.jobs import group_parts, partial_of, report_over, size_of
-from store.archive_mark import decode_mark
+from store.maintenance.archive_mark import decode_mark
 from tests.broker_thread import running_broker
 from tests.spark.queries import run_command
 from tests.spark_cli import run

@@ -7,7 +7,7 @@ import pytest
 from commitlog.store_rebuild import Layout
 from pipeline.lake.lake import Lake
 from pipeline.log.sample_store import SampleConfig, make_sample_store
-from store.index_file import IndexLayout
+from store.index.file import IndexLayout
 from tests.pipeline_stores import append_uncommitted, make_replicated
 from tests.spark.queries import run_command
 from tests.spark_cli import run

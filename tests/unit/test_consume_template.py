@@ -5,7 +5,7 @@ import pytest
 from cluster.cli_template import template_printer
 from commitlog.record import decode
 from commitlog.record_encoder import RecordEncoder
-from store.message import Host, Message
+from store.model.message import Host, Message
 
 
 @pytest.fixture

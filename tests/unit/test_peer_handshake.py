@@ -18,7 +18,7 @@ from dledger.origin import RawOrigin
 from dledger.peer_frames import Hello
 from dledger.peer_handshake import Handshake, LateGreeting, OldDirectory, PeerRefused
 from dledger.types import MembershipEntry
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 
 def config(self_id: str, *, group: str = "g", ids: str = "n0 n1 n2") -> NodeConfig:

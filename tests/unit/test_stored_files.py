@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from store.message import Message
+from store.model.message import Message
 from tests.message_stores import numbered, open_small
 from tests.stored_files import check_closed, check_rebuilt, check_units, read_files, rebuilt_files
 

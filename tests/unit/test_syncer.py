@@ -10,7 +10,7 @@ import pytest
 
 from dledger.syncer import GroupSyncer, SyncPolicy
 from store.errors import StorageFailed
-from store.storage_thread import StorageThread
+from store.fs.storage_thread import StorageThread
 
 FAST_S, SLOW_S, STALL_S = 0.0001, 0.005, 0.5
 

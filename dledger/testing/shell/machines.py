@@ -31,7 +31,7 @@ from dledger.testing.sim_disk import UNLIMITED_BYTES, SimDisk
 from dledger.testing.sim_files import SimFiles
 from dledger.types import NO_GROUP
 from store.errors import DiskFull, StorageFailed, StoreError
-from store.retention import ClockReading
+from store.fs.retention_rules import ClockReading
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from dledger.testing.scheduler import Scheduler
     from dledger.testing.shell.sim_loop import SimLoop
-    from store.storage_thread import Finished, Job
+    from store.fs.storage_thread import Finished, Job
 
 
 class DiskTime:
@@ -51,7 +51,7 @@ class DiskTime:
 
 
 class SimWorker:
-    """`store.storage_thread.Worker`: a job runs as a whole when its time is over; a crash before loses all of it.
+    """`store.fs.storage_thread.Worker`: a job runs as a whole when its time is over; a crash before loses all of it.
 
     Args:
         scheduler: lets time pass.

@@ -20,8 +20,8 @@ from cluster.v1 import broker_pb2_grpc
 from commitlog.commit_log import CommitLogConfig
 from commitlog.plain_store import PlainStoreConfig
 from dledger.config import Address
-from store.os_files import OsFiles
-from store.store_config import MessageStoreConfig
+from store.fs.linux.files import OsFiles
+from store.model.config import MessageStoreConfig
 from tests import waiting
 from tests.broker_process import BrokerProcess
 

@@ -17,7 +17,7 @@ from pipeline.source import broker_nodes, chunk_client
 from pipeline.source.broker_nodes import Nodes
 from pipeline.source.chunk_client import BrokerLog
 from pipeline.source.stretch import Stretch
-from store.message import QueueKey
+from store.model.message import QueueKey
 from tests.broker_thread import running_broker
 from tests.waiting import PATIENCE_S
 

@@ -9,7 +9,7 @@ import pytest
 from cluster import Consumer, RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
-from store.skipped_messages import SkipCause
+from store.access.skipped_messages import SkipCause
 from tests.integration.broker.conftest import TOPIC, run
 
 BODY_AT = 88

@@ -14,7 +14,7 @@ from cluster.errors import RequestFailed
 from cluster.local_brokers import LocalBrokers
 from cluster.local_cluster import LocalCluster
 from cluster.v1 import broker_pb2 as pb
-from store.commit_log import Certainty
+from store.model.commit_log import Certainty
 from tests.waiting import PATIENCE_S, wait_until
 
 SMALL = {

@@ -23,7 +23,7 @@ from cluster.v1 import broker_pb2 as pb
 from cluster.v1.nameserver_pb2 import ListBrokersRequest, RouteRequest
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger import LogClient, NotAppended
-from store.commit_log import Certainty
+from store.model.commit_log import Certainty
 from tests.integration.brokers.conftest import set_topic
 from tests.waiting import PATIENCE_S, wait_until
 

@@ -13,9 +13,9 @@ from cluster.v1 import broker_pb2 as pb
 from commitlog.commit_log import CommitLogConfig
 from commitlog.old_files import INCOMING_NAME
 from commitlog.plain_store import PlainStoreConfig, open_plain_store
-from store.message import Message
-from store.os_files import OsFiles
-from store.store_config import MessageStoreConfig
+from store.fs.linux.files import OsFiles
+from store.model.config import MessageStoreConfig
+from store.model.message import Message
 from tests.integration.brokers.conftest import SMALL
 from tests.waiting import PATIENCE_S, wait_until
 

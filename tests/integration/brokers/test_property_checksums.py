@@ -9,7 +9,7 @@ from cluster.broker_calls import BrokerCalls
 from cluster.broker_core import wall_clock_ms
 from cluster.local_cluster import LocalCluster
 from cluster.v1 import broker_pb2 as pb
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.message_stores import SMALL, Clock, numbered, open_small, with_log
 
 FILE_SIZE = 1 << 18

@@ -16,9 +16,9 @@ PUT_WITHOUT_END = """
 import sys
 from commitlog.commit_log import CommitLogConfig
 from commitlog.plain_store import PlainStoreConfig, open_plain_store
-from store.message import Message
-from store.os_files import OsFiles
-from store.store_config import MessageStoreConfig
+from store.model.message import Message
+from store.fs.linux.files import OsFiles
+from store.model.config import MessageStoreConfig
 
 sizes = MessageStoreConfig(mapped_file_size_consume_queue=4000, max_hash_slot_num=100, max_index_num=400)
 config = PlainStoreConfig(CommitLogConfig(mapped_file_size=1 << 20), sizes)

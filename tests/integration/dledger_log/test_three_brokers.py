@@ -18,12 +18,12 @@ from dledger.entry_store import EntryStoreConfig
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
 from dledger.node import Node
-from store.commit_log import Certainty
-from store.derived_recovery import LastState
-from store.message import Message, QueueKey
-from store.message_store import MessageStore
-from store.os_files import OsFiles
-from store.store_config import MessageStoreConfig
+from store.access.message_store import MessageStore
+from store.dispatch.recovery import LastState
+from store.fs.linux.files import OsFiles
+from store.model.commit_log import Certainty
+from store.model.config import MessageStoreConfig
+from store.model.message import Message, QueueKey
 from tests.replicated_brokers import RAFT, WAIT_ACK_MS, free_port
 from tests.waiting import PATIENCE_S, run, until
 

@@ -18,8 +18,8 @@ from cluster.v1 import broker_pb2_grpc, nameserver_pb2
 from commitlog.properties import RawProperties
 from commitlog.record_encoder import RecordEncoder
 from dledger.v1.log_pb2 import LeaderHint
-from store.commit_log import Certainty
-from store.message import Host, Message
+from store.model.commit_log import Certainty
+from store.model.message import Host, Message
 
 HOST = Host(b"\x7f\x00\x00\x01", 10911)
 EARLIER_HOST = Host(HOST.address, 10912)

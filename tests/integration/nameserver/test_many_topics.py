@@ -20,8 +20,8 @@ from commitlog.commit_log import CommitLogConfig
 from commitlog.plain_store import PlainStoreConfig
 from dledger.config import Address
 from dledger.grpc_server import start_grpc_server
-from store.os_files import OsFiles
-from store.store_config import MessageStoreConfig
+from store.fs.linux.files import OsFiles
+from store.model.config import MessageStoreConfig
 from tests import waiting
 from tests.hostile_requests import TURN_S_MAX, measured_turns, slowness
 from tests.waiting import until

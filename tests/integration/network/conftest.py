@@ -19,7 +19,7 @@ from dledger.metrics import NodeMetrics
 from dledger.node import Node
 from dledger.pending_appends import AppendResult
 from dledger.state_machine import StateMachine
-from store.files import Files
+from store.fs.ports import Files
 from tests import waiting
 from tests.replicated_brokers import WAIT_ACK_MS
 

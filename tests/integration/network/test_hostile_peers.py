@@ -31,7 +31,7 @@ from dledger.peer_frames import FRAME_HEAD, Hello, decode_hello, encode_hello
 from dledger.peer_handshake import Handshake, OldDirectory
 from dledger.strangers import STRANGERS_PER_ADDRESS_MAX
 from dledger.types import TERM_JUMP_MAX, TERM_MAX, Member, Membership, MembershipEntry, SnapshotInfo, Span
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.waiting import until
 
 NOBODY = Membership((Member("n0"),))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.service_answers import status_response
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 
 def reset_log(directory: Path, config, caught_up_index: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 from dledger.driver import Driver
 from dledger.errors import ResponseCode
 from dledger.state_machine import StateMachineFailed
-from store.retention import ClockReading, read_clocks
+from store.fs.retention_rules import ClockReading, read_clocks
 
 if TYPE_CHECKING:
     from dledger.node import Node

@@ -11,8 +11,8 @@ from pipeline.lake.lake import Lake
 from pipeline.lake.manifest import LogRange
 from pipeline.log.stores import open_store
 from pipeline.sink.options import LakeTarget
-from store.archive_mark import ArchiveFloor, decode_mark, mark_path
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
+from store.maintenance.archive_mark import ArchiveFloor, decode_mark, mark_path
 from tests.message_stores import SMALL, numbered, open_small, with_log
 
 # Files of 64 KiB: about 200 messages in each.

@@ -15,7 +15,7 @@ from pipeline.lake.columns import UnfitSchema
 from pipeline.lake.files import FileWriter, UnfitRows, checksum_of
 from pipeline.lake.lake import Lake
 from pipeline.lake.manifest import BatchId, DamagedLake, LogRange
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.lake_rows import NAMES, records_of, rows_of
 
 BATCH = BatchId("query", 3)

@@ -14,7 +14,7 @@ from pipeline.lake.lake import FilesReplaced, Lake
 from pipeline.lake.manifest import BatchId, LogRange
 from pipeline.lake.upkeep import compact, vacuum, verify
 from store.errors import DirectoryLocked
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.lake_rows import records_of, rows_of
 
 RECORDS = records_of(1_200, step_ms=50_000)

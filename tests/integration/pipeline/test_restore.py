@@ -20,7 +20,7 @@ from pipeline.log.selection import Selection
 from pipeline.log.stores import open_store
 from pipeline.sink.log_writer import LogTarget, WriteFailed
 from pipeline.sink.options import LakeTarget
-from store.message import Message
+from store.model.message import Message
 from tests.broker_thread import running_broker
 from tests.lake_rows import records_of, rows_of
 from tests.message_stores import SMALL, Clock, open_small, queued, with_log

@@ -7,7 +7,7 @@ import pytest
 from pipeline.archive.archive import Archive, run_here
 from pipeline.log.stores import open_store
 from pipeline.sink.options import LakeTarget
-from store.archive_mark import mark_path
+from store.maintenance.archive_mark import mark_path
 from tests.replicated_brokers import FILE_SIZE, STORE, configs_in, numbered, put, running_group
 from tests.waiting import run, until
 

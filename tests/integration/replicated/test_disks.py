@@ -7,11 +7,11 @@ import pytest
 from cluster.broker_commands import SetTopic
 from cluster.errors import Reason, RequestFailed
 from cluster.topic_config import TopicConfig
-from store.commit_log import Certainty
 from store.errors import StorageFailed
-from store.message import Message, QueueKey
-from store.os_files import OsFiles
-from store.queue_ends import QueueEnds
+from store.fs.linux.files import OsFiles
+from store.model.commit_log import Certainty
+from store.model.message import Message, QueueKey
+from store.model.queue_ends import QueueEnds
 from tests.faulty_disk import FaultyDisk
 from tests.old_files_nodes import DIVIDE, group_with_old_files
 from tests.replicated_brokers import FILE_SIZE, configs_in, numbered, put, read_queue, running_group
@@ -112,7 +112,7 @@ def test_no_offset_is_given_out_again_while_there_is_no_room_for_how_far_queues_
 
     The first message of such a queue must not get offset 0.
     """
-    monkeypatch.setattr("store.consume_queue._BLANKS_PENDING_BYTES_MAX", waiting_bytes_max)
+    monkeypatch.setattr("store.queues.consume_queue._BLANKS_PENDING_BYTES_MAX", waiting_bytes_max)
 
     async def story():
         disk = FaultyDisk()
@@ -265,7 +265,7 @@ def test_files_of_a_group_that_nobody_writes_to_any_more_go_up_to_the_end(tmp_pa
 
 @pytest.mark.slow
 def test_many_queues_follow_the_log_in_turns_in_which_others_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("store.store_upkeep.TURN_S", 0.0)
+    monkeypatch.setattr("store.maintenance.background.TURN_S", 0.0)
 
     async def story():
         queues = 40

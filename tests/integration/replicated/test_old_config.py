@@ -19,7 +19,7 @@ from commitlog.old_files import ChunkRequest
 from commitlog.old_files_origin import OldFilesOrigin, load_origin
 from dledger.inquiry import InquiryServer
 from dledger.origin import Speech
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.old_files_nodes import contents, nodes_in, old_root, settle, settle_all, write_plain
 from tests.replicated_brokers import configs_in, running_group
 from tests.waiting import run, until

@@ -12,7 +12,7 @@ from commitlog.old_files_origin import OldFilesOrigin, load_origin
 from commitlog.settled_files import OldFilesNotSettled, load_manifest
 from dledger.inquiry import InquiryServer
 from dledger.origin import Speech
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.faulty_disk import FaultyDisk
 from tests.old_files_nodes import (
     DIVIDE,

@@ -11,8 +11,8 @@ from commitlog.old_files import OldFilesDiffer
 from commitlog.old_files_origin import load_origin
 from commitlog.settled_files import OldFilesNotSettled, load_manifest
 from store.errors import CorruptData, DirectoryLocked
-from store.os_files import OsFiles
-from store.store_lock import lock_store
+from store.fs.linux.files import OsFiles
+from store.maintenance.lock import lock_store
 from tests.old_files_nodes import (
     DIVIDE,
     answering,

@@ -11,7 +11,7 @@ from cluster.local_state import LocalState
 from cluster.rocketmq_config import UnreadableConfig
 from cluster.topic_config import GroupConfig, TopicConfig
 from dledger.snapshot_store import SnapshotDamaged
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.replicated_brokers import configs_in, numbered, running_group
 from tests.waiting import run, until
 

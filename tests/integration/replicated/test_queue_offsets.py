@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from cluster.errors import RequestFailed
-from store.commit_log import Certainty
-from store.message import Message
+from store.model.commit_log import Certainty
+from store.model.message import Message
 from tests.replicated_brokers import STORE, configs_in, read_queue, running_group
 from tests.waiting import run, until
 

@@ -11,7 +11,7 @@ import pytest
 from cluster.broker_commands import SetTopic
 from cluster.topic_config import TopicConfig
 from dledger.errors import ResponseCode
-from store.commit_log import Certainty, PutStatus
+from store.model.commit_log import Certainty, PutStatus
 from tests.message_stores import derived_files
 from tests.replicated_brokers import STORE, WallClock, configs_in, numbered, read_queue, running_group, units_of
 from tests.waiting import run, until

@@ -13,8 +13,8 @@ from cluster.put_calls import PutCalls
 from cluster.topic_config import TopicConfig
 from cluster.v1.broker_pb2 import PutRequest
 from dledger.v1.log_pb2 import ReadMode
-from store import store_upkeep
-from store.message import Host
+from store.maintenance import background as store_upkeep
+from store.model.message import Host
 from tests.replicated_brokers import configs_in, numbered, put, read_queue, running_group, units_of
 from tests.waiting import PATIENCE_S, run, until
 

@@ -266,4 +266,4 @@ def test_a_serving_command_says_what_it_starts_before_it_loads_what_is_slow(argu
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
 
     assert f"dledger: starting {line}; Ctrl-C stops it\n" == done.stderr
-    assert not {"grpc", "numpy", "cluster.broker", "dledger.node", "store.os_files"} & set(done.stdout.split())
+    assert not {"grpc", "numpy", "cluster.broker", "dledger.node", "store.fs.linux.files"} & set(done.stdout.split())

@@ -28,7 +28,7 @@ from dledger.errors import DLedgerError, InvariantBroken, Outcome, ResponseCode,
 from dledger.pending_reads import RequestRefused
 from dledger.v1.log_pb2 import LeaderHint
 from store import errors as store_errors
-from store.commit_log import Certainty, PutStatus
+from store.model.commit_log import Certainty, PutStatus
 
 LEADER = LeaderHint(id="n1", address="127.0.0.1:20922")
 

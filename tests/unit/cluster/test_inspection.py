@@ -14,7 +14,7 @@ from dledger.entry import ENTRY_NOOP, HEADER_SIZE
 from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.hard_state import HardStateFile
 from dledger.types import HardState
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 DATA_FILE_SIZE = 4096
 BODIES = [b"body %d " % number * (number % 40) for number in range(100)]

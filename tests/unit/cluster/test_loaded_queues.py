@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from cluster.loaded_queues import LoadedQueues
-from store.message import QueueKey
-from store.queue_ends import QueueEnds
+from store.model.message import QueueKey
+from store.model.queue_ends import QueueEnds
 from tests.message_stores import numbered, open_small
 
 COUNT = 20
@@ -61,7 +61,7 @@ def test_queues_of_a_stretch_that_is_gone_are_dropped_some_a_turn(store, followi
 
 
 def test_turn_waits_for_a_flush_while_too_much_is_in_memory(store, following, monkeypatch):
-    monkeypatch.setattr("store.consume_queues.PENDING_BYTES_MAX", 20 * 20)
+    monkeypatch.setattr("store.queues.consume_queues.PENDING_BYTES_MAX", 20 * 20)
     loaded_queues, machine, _ = following
     machine.loaded = ends(0, 7)
     assert loaded_queues.turn(float("inf"))

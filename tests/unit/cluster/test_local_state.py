@@ -9,8 +9,8 @@ from cluster.broker_state import Verdict
 from cluster.errors import Reason, RequestFailed
 from cluster.local_state import LocalState, load_state
 from cluster.topic_config import TopicConfig
-from store.commit_log import Certainty
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
+from store.model.commit_log import Certainty
 from tests.faulty_disk import FaultyDisk
 from tests.waiting import run
 

@@ -19,9 +19,9 @@ from dledger.hard_state import HardStateFile
 from dledger.identity import IdentityFile
 from dledger.membership_file import MembershipFile
 from dledger.types import NO_INDEX, NO_TERM, HardState, Member, Membership, MembershipEntry
-from store.message import LOOPBACK, Message
-from store.os_files import OsFiles
-from store.topics import DLEDGER_TOPIC
+from store.fs.linux.files import OsFiles
+from store.model.message import LOOPBACK, Message
+from store.model.topics import DLEDGER_TOPIC
 
 NOW = 1_795_227_552_330
 DATA_FILE_SIZE = 4096

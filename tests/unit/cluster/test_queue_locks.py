@@ -1,7 +1,7 @@
 """Locks of queues end by themselves, and are given to one consumer of a group at a time."""
 
 from cluster.queue_locks import LOCK_MS, QueueLocks
-from store.message import QueueKey
+from store.model.message import QueueKey
 
 QUEUES = [QueueKey("orders", number) for number in range(3)]
 

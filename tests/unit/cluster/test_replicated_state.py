@@ -13,8 +13,8 @@ from cluster.replicated_state import ReplicatedState
 from cluster.topic_config import TopicConfig
 from dledger.entry import Entry
 from dledger.types import SnapshotInfo
-from store.message import QueueKey
-from store.queue_ends import QueueEnds
+from store.model.message import QueueKey
+from store.model.queue_ends import QueueEnds
 
 
 def command(index, name):

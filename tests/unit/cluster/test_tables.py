@@ -26,7 +26,7 @@ from commitlog.store_verify import Counts
 from dledger.v1.admin_pb2 import ListMembersResponse
 from dledger.v1.log_pb2 import LeaderHint, PeerStatus, StatusResponse
 from dledger.v1.member_pb2 import Member
-from store.finding import Area
+from store.model.finding import Area
 
 STORE = "/data/of/broker-a/" + "x" * 90
 ADDRESSES = [f"10.200.130.14{number}:20921" for number in range(3)]

@@ -3,7 +3,7 @@
 import pytest
 
 from commitlog.record_encoder import RecordEncoder
-from store.message import Host, Message
+from store.model.message import Host, Message
 
 STORE_HOST = Host(b"\x7f\x00\x00\x01", 10911)
 IPV6_HOST = Host(bytes(range(16)), 40911)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from commitlog.message_batch import encode_batch, split_batch
 from commitlog.properties import RawProperties
 from store.errors import IllegalMessage
-from store.message import LOOPBACK, Host, Message
+from store.model.message import LOOPBACK, Host, Message
 
 TEXT = st.text("abcé", min_size=1, max_size=6)
 MESSAGES = st.builds(

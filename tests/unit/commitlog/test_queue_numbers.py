@@ -9,7 +9,7 @@ from commitlog import queue_numbers as module
 from commitlog.queue_numbers import queue_numbers
 from commitlog.record_encoder import RecordEncoder
 from commitlog.record_rows import good_rows
-from store.message import Host, Message
+from store.model.message import Host, Message
 
 # Names that share heads and tails, and are as long as each other.
 NAMES = ["t", "topic", "topic-01", "topic-02", "a-long-name-of-a-topic-01", "a-long-name-Of-a-topic-01", "x" * 127]

@@ -20,7 +20,7 @@ from commitlog.record import (
 )
 from commitlog.record_encoder import RecordEncoder, encode_record
 from store.errors import CorruptData, IllegalMessage
-from store.message import Host, Message
+from store.model.message import Host, Message
 
 STORE_HOST = Host(b"\x7f\x00\x00\x01", 10911)
 GOLDEN = bytes.fromhex(

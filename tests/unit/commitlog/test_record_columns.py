@@ -16,11 +16,11 @@ from commitlog.record_columns import columns, count_good
 from commitlog.record_encoder import RecordEncoder
 from commitlog.record_scan import walk
 from commitlog.tags_code import tags_code
-from store.dispatch_batch import DispatchBatch
-from store.java_hash import key_hash
-from store.message import Host, Message, QueueKey
-from store.sys_flag import has_queue_offset, is_indexed, is_inner_batch
-from store.topics import DELAY_LEVELS_MS
+from store.model.dispatch_batch import DispatchBatch
+from store.model.java_hash import key_hash
+from store.model.message import Host, Message, QueueKey
+from store.model.sys_flag import has_queue_offset, is_indexed, is_inner_batch
+from store.model.topics import DELAY_LEVELS_MS
 
 BASE = 3 << 20
 STORE_HOST = Host(b"\x7f\x00\x00\x01", 10911)

@@ -16,7 +16,7 @@ from commitlog.record import BLANK_MAGIC, decode
 from commitlog.record_resync import resync
 from commitlog.record_scan import Stop, scan, walk
 from dledger.entry import ENTRY_NOOP, HEADER, HEADER_SIZE, encode_batch
-from store.message import Message
+from store.model.message import Message
 
 BASE = 1 << 30
 BLANK = struct.pack(">ii", 40, BLANK_MAGIC) + bytes(32)
@@ -183,7 +183,7 @@ def test_any_damage_inside_one_record_costs_that_record_only(shared_stretch, dat
 @pytest.fixture(scope="module")
 def shared_stretch():
     from commitlog.record_encoder import RecordEncoder
-    from store.message import Host
+    from store.model.message import Host
 
     messages = [Message(f"t{number % 3}", Random(number).randbytes(number * 9), number) for number in range(9)]
     prepared = RecordEncoder(Host(b"\x7f\0\0\1", 1)).prepare(messages)

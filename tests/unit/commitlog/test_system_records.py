@@ -19,9 +19,9 @@ from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
 from dledger.membership_codec import MembershipUnreadable
 from dledger.types import Member, Membership
 from store.errors import CorruptData, IllegalMessage
-from store.message import LOOPBACK, Message
-from store.os_files import OsFiles
-from store.topics import DLEDGER_TOPIC, check_topic
+from store.fs.linux.files import OsFiles
+from store.model.message import LOOPBACK, Message
+from store.model.topics import DLEDGER_TOPIC, check_topic
 
 MEMBERSHIP = Membership((Member("n0", "h:1"), Member("n1", "h:2", is_voter=False, incarnation=7)))
 NOW = 1_700_000_000_000

@@ -11,8 +11,8 @@ from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.errors import ResponseCode
 from dledger.pending_appends import AppendResult
 from dledger.types import Member, Membership
-from store.message import LOOPBACK, Message
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
+from store.model.message import LOOPBACK, Message
 
 FILE_SIZE = 4096
 SIZES = EntryStoreConfig(FILE_SIZE, 32 * 16)

@@ -9,7 +9,7 @@ from commitlog.divide import CASES, OpeningCase, case_of, was_written_by_java
 from commitlog.old_log import OldLog, is_full
 from dledger.entry_store import EntryStore
 from store.errors import CorruptData
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.unit.dledger_log.conftest import FILE_SIZE, SIZES, message
 
 CONFIG = CommitLogConfig(mapped_file_size=FILE_SIZE)

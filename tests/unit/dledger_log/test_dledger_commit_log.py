@@ -7,9 +7,9 @@ import pytest
 from commitlog.put_outcomes import put_outcome
 from commitlog.record_encoder import encode_record
 from dledger.errors import Outcome, ResponseCode, outcome_of
-from store.commit_log import Certainty, PutStatus
 from store.errors import CorruptData, IllegalMessage
-from store.message import LOOPBACK
+from store.model.commit_log import Certainty, PutStatus
+from store.model.message import LOOPBACK
 from tests.unit.dledger_log.conftest import FILE_SIZE, MEMBERS, message
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from commitlog.leadership import Leadership
-from store.derived_recovery import LastState
-from store.message import QueueKey
-from store.message_store import MessageStore
-from store.os_files import OsFiles
-from store.store_config import MessageStoreConfig
+from store.access.message_store import MessageStore
+from store.dispatch.recovery import LastState
+from store.fs.linux.files import OsFiles
+from store.model.config import MessageStoreConfig
+from store.model.message import QueueKey
 from tests.unit.dledger_log.conftest import message
 
 CONFIG = MessageStoreConfig(mapped_file_size_consume_queue=20 * 50, max_hash_slot_num=10, max_index_num=40)

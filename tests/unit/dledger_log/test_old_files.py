@@ -25,7 +25,7 @@ from commitlog.old_files import (
 )
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.crashpoints.images import crash_images, killed
 from tests.crashpoints.workload import files_on
 from tests.unit.dledger_log.conftest import FILE_SIZE

@@ -15,7 +15,7 @@ from commitlog.old_files_rule import NOTHING, Claim, Statement, statement_from
 from commitlog.settled_files import load_manifest, save_manifest
 from dledger.peer_frames import ORIGIN_SIZE_BYTES_MAX, PAYLOAD_SIZE_BYTES_MAX
 from store.errors import CorruptData
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 SIZE = 1 << 30
 TOLD = 2048

@@ -4,12 +4,12 @@ import pytest
 
 from commitlog.leadership import Leadership
 from dledger.errors import ResponseCode
-from store.commit_log import Certainty
-from store.derived_recovery import LastState
-from store.message import Message
-from store.message_store import MessageStore
-from store.os_files import OsFiles
-from store.store_config import MessageStoreConfig
+from store.access.message_store import MessageStore
+from store.dispatch.recovery import LastState
+from store.fs.linux.files import OsFiles
+from store.model.commit_log import Certainty
+from store.model.config import MessageStoreConfig
+from store.model.message import Message
 
 CONFIG = MessageStoreConfig(
     mapped_file_size_consume_queue=1000, max_hash_slot_num=100, max_index_num=400, dedupe_window_count=1000

@@ -25,6 +25,12 @@ def test_clients_load_no_server() -> None:
     loaded = loaded_by("from cluster import Consumer, Producer")
 
     assert {"cluster.client.consumer", "cluster.client.producer"} <= loaded
-    servers = {"cluster.broker", "cluster.broker_service", "cluster.name_server", "dledger.node", "store.message_store"}
+    servers = {
+        "cluster.broker",
+        "cluster.broker_service",
+        "cluster.name_server",
+        "dledger.node",
+        "store.access.message_store",
+    }
     assert not servers & loaded
     assert not {"typer", "rich", "pydantic", "prometheus_client"} & loaded

@@ -9,8 +9,8 @@ from commitlog.store_directory import find_store
 from commitlog.store_reader import StoreReader
 from commitlog.store_verify import StoreParts
 from commitlog.system_records import is_system_record
-from store.read_only_files import ReadOnlyFiles
-from store.sys_flag import has_queue_offset
+from store.fs.read_only_files import ReadOnlyFiles
+from store.model.sys_flag import has_queue_offset
 from tests.pipeline_stores import MAKERS
 
 

@@ -15,8 +15,8 @@ from pipeline.audit.compare import AuditKind, stretches
 from pipeline.audit.replica import open_replicas
 from pipeline.audit.run import run_audit
 from pipeline.common.errors import BadOption, NoStore
-from store.message import Host, Message
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
+from store.model.message import Host, Message
 
 HOST = Host(b"\x0a\x00\x00\x01", 10911)
 CONFIG = EntryStoreConfig(1 << 18, 32 * 4096)

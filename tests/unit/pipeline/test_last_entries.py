@@ -15,7 +15,7 @@ from pipeline.log.stores import Tail, open_store
 from pipeline.reading.corrupt_policy import SKIP
 from pipeline.reading.read_slice import read_slice
 from pipeline.sink.options import LakeTarget
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.pipeline_stores import make_plain, make_replicated
 from tests.unit.pipeline.conftest import described
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.columns.plain_bodies import plain_bodies
 from store.errors import StoreError
-from store.sys_flag import COMPRESSED, MULTI_TAGS
+from store.model.sys_flag import COMPRESSED, MULTI_TAGS
 
 BODIES = st.lists(st.tuples(st.binary(max_size=20), st.booleans()), max_size=8)
 

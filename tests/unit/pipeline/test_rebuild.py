@@ -8,9 +8,9 @@ import pytest
 from commitlog.store_rebuild import Layout
 from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.rebuild.rebuild import StoreInUse, rebuild_store, verify_store
-from store.index_file import IndexLayout
-from store.os_files import OsFiles
-from store.store_lock import lock_store
+from store.fs.linux.files import OsFiles
+from store.index.file import IndexLayout
+from store.maintenance.lock import lock_store
 from tests.stored_files import derived_files
 
 LAYOUT = Layout(queue_file_size=20 * 100, index=IndexLayout(500, 2000))

@@ -12,7 +12,7 @@ from commitlog.record_rows import good_rows
 from pipeline.columns.decoder import decode_rows
 from pipeline.columns.record_builder import NotLossless, build_records
 from pipeline.columns.schema import ALL_NAMES
-from store.message import Host, Message
+from store.model.message import Host, Message
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -16,7 +16,7 @@ from pipeline.log.slices import plan
 from pipeline.log.store_view import StoreView
 from pipeline.log.stores import open_store
 from pipeline.reading.read_slice import read_slice
-from store.queue_unit import UNIT_SIZE
+from store.queues.unit import UNIT_SIZE
 from tests.pipeline_stores import BEGIN_MS, TOPICS
 
 

@@ -11,7 +11,7 @@ from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.slices import plan
 from pipeline.log.stores import Tail, open_store
 from pipeline.reading.read_slice import read_slice
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.message_stores import Clock, open_small
 from tests.pipeline_stores import TOPICS, append_uncommitted, make_plain, make_replicated, message
 

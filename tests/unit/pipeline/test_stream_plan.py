@@ -13,7 +13,7 @@ from pipeline.source.path_view import PathView
 from pipeline.source.plan import wanted_spans
 from pipeline.source.stream_offsets import StreamOffset
 from pipeline.source.stream_plan import Limits, StreamPlan
-from store.message import QueueKey
+from store.model.message import QueueKey
 from tests.broker_thread import running_broker
 
 NO_LIMITS = Limits()

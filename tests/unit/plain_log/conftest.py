@@ -8,8 +8,8 @@ from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog, open
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
 from dledger.testing.sim_files import SimFiles
-from store.message import Message
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
+from store.model.message import Message
 
 FILE_SIZE = 4096
 DIRECTORY = "/n0/commitlog"

@@ -4,9 +4,9 @@ import struct
 
 import pytest
 
-from store.commit_log import Certainty, Place, PutStatus
 from store.errors import DiskFull, IllegalMessage, StorageFailed
-from store.message import Host
+from store.model.commit_log import Certainty, Place, PutStatus
+from store.model.message import Host
 from tests.unit.plain_log.conftest import FILE_SIZE, RECORD_SIZE, Clock, flush, message, sizes_of
 
 BLANK_MAGIC = 0xCBD43194

@@ -2,8 +2,8 @@
 
 import pytest
 
-from store.commit_log import Certainty, PutStatus
 from store.errors import StorageFailed
+from store.model.commit_log import Certainty, PutStatus
 from tests.unit.plain_log.conftest import RECORD_SIZE, flush, message
 
 

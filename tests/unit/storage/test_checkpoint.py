@@ -5,7 +5,7 @@ import pytest
 from dledger.checkpoint import Checkpoint, CheckpointFile, CheckpointTicket
 from dledger.properties import format_checked
 from store.errors import DiskFull
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from dledger.checkpoint import Checkpoint, CheckpointFile
 from store.errors import DiskFull, StorageFailed
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 FILE = 4096
 

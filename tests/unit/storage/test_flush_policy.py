@@ -2,7 +2,13 @@
 
 import pytest
 
-from store.flush_policy import COMMIT_LOG_FLUSH, CONSUME_QUEUE_FLUSH, FlushPolicy, FlushSettings, is_worth_flushing
+from store.maintenance.flush_policy import (
+    COMMIT_LOG_FLUSH,
+    CONSUME_QUEUE_FLUSH,
+    FlushPolicy,
+    FlushSettings,
+    is_worth_flushing,
+)
 
 
 def rounds(settings, until_ms, step_ms=100):

@@ -9,7 +9,7 @@ from dledger.hard_state import HardStateFile, HardStateUnreadable
 from dledger.properties import parse_properties
 from dledger.types import HardState
 from store.errors import DiskFull
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from dledger.config import MEMBERS_MAX
 from dledger.identity import LIVES_MAX, NUMBER_END, IdentityFile, WrongDirectory
 from dledger.properties import format_checked
 from dledger.types import Member, Membership, MembershipEntry
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 MEMBERSHIP = MembershipEntry(0, Membership((Member("n1"), Member("n2")), 4711))
 

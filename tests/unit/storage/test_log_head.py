@@ -9,7 +9,7 @@ from dledger.log_head import LogHead, LogHeadFile, LogHeadUnreadable
 from dledger.testing.faults import SimulatedCrash
 from dledger.types import UNKNOWN_TERM, LogState, TermRun
 from store.errors import CorruptData, DiskFull
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 FILE = 4096
 # With bodies of 952 bytes an entry takes 1000: four of them fill a file.

@@ -7,7 +7,7 @@ import pytest
 from dledger.hard_state import HardStateFile
 from dledger.types import HardState
 from store.errors import CorruptData
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 FILE = 4096
 # With bodies of 952 bytes an entry takes 1000: four of them fill a file.

@@ -16,9 +16,9 @@ from dledger.testing.faults import FaultCounts, SimulatedCrash
 from dledger.testing.sim_disk import SimDisk
 from dledger.testing.sim_files import SimFiles
 from dledger.types import HardState
-from store import os_files
 from store.errors import StorageFailed
-from store.os_files import OsFiles
+from store.fs.linux import files as os_files
+from store.fs.linux.files import OsFiles
 
 ROOT = "/data/store"
 SEEDS = 8

@@ -9,7 +9,7 @@ from dledger.membership_codec import MembershipUnreadable
 from dledger.membership_file import FILE_SIZE_BYTES, MembershipFile, drop_unheld
 from dledger.standing import MembershipKeeper
 from dledger.types import UNKNOWN_TERM, Member, Membership, MembershipEntry
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 TWO = Membership((Member("n1", "h:1"), Member("ñ2", "h:2", is_voter=False, incarnation=2**63)))
 ONE = Membership((Member("n1", "h:1"),))

@@ -8,7 +8,7 @@ from dledger.entry_store import EntryStore, EntryStoreConfig
 from dledger.node_machine import NodeMachine
 from dledger.snapshot_store import SnapshotStore
 from dledger.state_machine import Applier
-from store.storage_thread import StorageThread
+from store.fs.storage_thread import StorageThread
 from tests.waiting import PATIENCE_S, run, until
 
 CONFIG = EntryStoreConfig(data_file_size_bytes=2048, index_file_size_bytes=32 * 8)

@@ -1,4 +1,4 @@
-"""The operating system behind the port of `store.files`."""
+"""The operating system behind the port of `store.fs.ports`."""
 
 import errno
 import itertools
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-import store.os_files
+import store.fs.linux.files
 from commitlog.lock_probe import find_holder
 from store.errors import DirectoryLocked, DiskFull, ForeignFile, StorageFailed
-from store.os_files import OsFiles
-from store.read_only_files import ReadOnlyFiles
+from store.fs.linux.files import OsFiles
+from store.fs.read_only_files import ReadOnlyFiles
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_spare_that_a_crash_left_linked_to_the_file_is_not_written_into(files, t
 
 LOCK_PROGRAM = """
 import sys
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from store.errors import DirectoryLocked
 try:
     OsFiles().lock(sys.argv[1])
@@ -304,7 +304,7 @@ def test_discarded_file_can_be_read_by_who_holds_a_part_of_it_and_is_closed_for_
         file.discard()
         file.sync()
 
-    store.os_files._DISCARDS.submit(bool).result()  # the one thread has done all before
+    store.fs.linux.files._DISCARDS.submit(bool).result()  # the one thread has done all before
 
     assert bytes(part) == b"abc"
     assert mapped.closed

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dledger.retention import RetentionSettings
-from store.retention import ClockReading, ClockWatch, OldFile, RetentionPolicy, decide
+from store.fs.retention_rules import ClockReading, ClockWatch, OldFile, RetentionPolicy, decide
 
 HOUR = 3600.0
 NOW = 1_000_000 * HOUR

@@ -9,7 +9,7 @@ from dledger.snapshot_store import SnapshotDamaged, SnapshotGone, SnapshotStore
 from dledger.testing.faults import SimulatedCrash
 from dledger.types import SnapshotInfo
 from store.errors import DiskFull
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 
 STATE = Random(5).randbytes(10_000)
 

@@ -11,7 +11,7 @@ from dledger.node_files import NodeFiles
 from dledger.testing.faults import SimulatedCrash
 from dledger.types import HardState, Member, Membership, MembershipEntry
 from dledger.voice import take_back_voice
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.unit.core.conftest import Group
 
 

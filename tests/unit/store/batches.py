@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from store.dispatch_batch import DispatchBatch
-from store.message import QueueKey
+from store.model.dispatch_batch import DispatchBatch
+from store.model.message import QueueKey
 
 
 def java_hash(text):

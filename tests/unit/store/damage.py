@@ -1,7 +1,7 @@
 """What may become of a store of messages between two openings."""
 
-from store.checkpoint import read_checkpoint
-from store.os_files import OsFiles
+from store.dispatch.checkpoint import read_checkpoint
+from store.fs.linux.files import OsFiles
 from tests.message_stores import change_checkpoint
 
 COUNT = 300

@@ -14,8 +14,8 @@ from commitlog.divide import LogPlaces, fill_old_files
 from commitlog.log_recovery import LastExit
 from dledger.entry_store_config import EntryStoreConfig
 from store.errors import CorruptData, MissingFile, WrongFileSize
-from store.os_files import OsFiles
-from store.sealed_json import seal
+from store.fs.linux.files import OsFiles
+from store.fs.sealed_json import seal
 from tests.message_stores import SMALL, numbered, numbers, open_small
 from tests.unit.store.damage import be_killed, overwrite
 

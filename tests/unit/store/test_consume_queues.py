@@ -2,11 +2,11 @@
 
 import pytest
 
-from store.consume_queues import ConsumeQueues
-from store.message import QueueKey
-from store.os_files import OsFiles
-from store.queue_times import Boundary, offset_by_time
-from store.queue_unit import BLANK_SIZE, UNIT
+from store.fs.linux.files import OsFiles
+from store.model.message import QueueKey
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.times import Boundary, offset_by_time
+from store.queues.unit import BLANK_SIZE, UNIT
 from tests.unit.store.batches import batch_of
 
 KEY = QueueKey("orders", 0)

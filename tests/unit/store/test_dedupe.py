@@ -4,13 +4,13 @@ import pytest
 
 from commitlog.commit_log import CommitLogConfig
 from commitlog.plain_store import PlainStoreConfig, open_plain_store
-from store.commit_log import Certainty
-from store.message import LOOPBACK, Host, Message
-from store.message_id import encode_message_id
-from store.os_files import OsFiles
-from store.retention import ClockReading
-from store.store_config import MessageStoreConfig
-from store.sys_flag import TRANSACTION_PREPARED_TYPE
+from store.fs.linux.files import OsFiles
+from store.fs.retention_rules import ClockReading
+from store.model.commit_log import Certainty
+from store.model.config import MessageStoreConfig
+from store.model.message import LOOPBACK, Host, Message
+from store.model.message_id import encode_message_id
+from store.model.sys_flag import TRANSACTION_PREPARED_TYPE
 
 TOPIC = "orders"
 

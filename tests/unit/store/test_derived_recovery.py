@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from store.derived_recovery import CASES, CLOCK_MARGIN_MS, CutRule, Evidence, certain_end, rule_for
+from store.dispatch.recovery import CASES, CLOCK_MARGIN_MS, CutRule, Evidence, certain_end, rule_for
 from store.errors import DirectoryLocked
 from tests.message_stores import (
     change_checkpoint,

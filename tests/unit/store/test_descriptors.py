@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from store import descriptors
-from store.consume_queues import ConsumeQueues
-from store.descriptors import Reserve, raise_limit, with_descriptor
 from store.errors import DiskFull, OutOfDescriptors, StorageFailed
-from store.file_pool import FilePool
-from store.message import QueueKey
-from store.os_files import OsFiles
+from store.fs import descriptors
+from store.fs.descriptors import Reserve, raise_limit, with_descriptor
+from store.fs.file_pool import FilePool
+from store.fs.linux.files import OsFiles
+from store.model.message import QueueKey
+from store.queues.consume_queues import ConsumeQueues
 from tests.unit.store.batches import batch_of
 
 FILE_SIZE = 1040

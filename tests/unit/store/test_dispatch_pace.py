@@ -7,12 +7,12 @@ import pytest
 from cluster.standalone import StandaloneConfig, StandaloneReplica
 from commitlog.plain_store import PlainStoreConfig
 from dledger.v1.log_pb2 import ReadMode
-from store import store_upkeep
-from store.commit_log import Certainty
 from store.errors import StoreStopped
-from store.os_files import OsFiles
-from store.paced_turn import PacedTurn
-from store.store_config import MessageStoreConfig
+from store.fs.linux.files import OsFiles
+from store.maintenance import background as store_upkeep
+from store.maintenance.debouncer import PacedTurn
+from store.model.commit_log import Certainty
+from store.model.config import MessageStoreConfig
 from tests.message_stores import numbered
 from tests.waiting import PATIENCE_S, until
 

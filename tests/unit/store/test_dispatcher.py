@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from store.dispatch_batch import first_rows, rows_from
 from store.errors import CorruptData
-from store.queue_unit import BLANK_SIZE
+from store.model.dispatch_batch import first_rows, rows_from
+from store.queues.unit import BLANK_SIZE
 from tests.message_stores import SMALL, Clock, derived_files, numbered, numbers, open_small, rebuilt_files, with_store
 
 

@@ -5,7 +5,7 @@ import pytest
 from commitlog.old_files import manifest_from_json
 from dledger.entry_codec import decode_membership
 from dledger.membership_codec import MembershipUnreadable
-from store.foreign_json import foreign_json
+from store.fs.foreign_json import foreign_json
 
 DEEP = "[" * 100_000
 

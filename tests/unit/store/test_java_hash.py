@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.java_hash import java_hash, key_hash, key_prefix_hash, positive_hash
-from store.java_hashes import TEXTS_SIZE_MAX, each_key_hash, java_hashes, key_hashes
+from store.model.java_hash import java_hash, key_hash, key_prefix_hash, positive_hash
+from store.model.java_hashes import TEXTS_SIZE_MAX, each_key_hash, java_hashes, key_hashes
 
 TEXTS = st.lists(st.one_of(st.text(max_size=12), st.text("abc#", max_size=12)), max_size=8)
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import index_file
 from store.errors import CorruptData, WrongFileSize
-from store.index_file import IndexLayout
-from store.key_index import KeyIndex
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
+from store.index import file as index_file
+from store.index.file import IndexLayout
+from store.index.key_index import KeyIndex
 from tests.unit.store.batches import batch_of, java_hash, key_hash
 
 LAYOUT = IndexLayout(10, 5)  # four keys a file

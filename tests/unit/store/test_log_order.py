@@ -5,10 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from store import log_order
-from store.log_order import QueueRange, at_once, clamp, split_points
-from store.message import QueueKey
-from store.queue_unit import BLANK_SIZE
+from store.model.message import QueueKey
+from store.queues import merge_by_offset as log_order
+from store.queues.merge_by_offset import QueueRange, at_once, clamp, split_points
+from store.queues.unit import BLANK_SIZE
 
 
 def first_in_log(*args):

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from store.checkpoint import read_checkpoint
-from store.dispatcher import Dispatcher
+from store.dispatch.checkpoint import read_checkpoint
+from store.dispatch.dispatcher import Dispatcher
 from store.errors import CorruptData, ForeignFile, WrongFileSize
-from store.message import Message
-from store.os_files import OsFiles
-from store.queue_unit import UNIT, UNIT_SIZE
+from store.fs.linux.files import OsFiles
+from store.model.message import Message
+from store.queues.unit import UNIT, UNIT_SIZE
 from tests.message_stores import (
     SMALL,
     Clock,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from store.commit_log import Certainty, PutStatus
 from store.errors import DiskFull, IllegalMessage, IllegalRequest, StorageFailed, StoreStopped, TooManyWaiters
-from store.message import Message
+from store.model.commit_log import Certainty, PutStatus
+from store.model.message import Message
 from tests.faulty_disk import FaultyDisk
 from tests.message_stores import SMALL, numbered, numbers, open_small, with_log, with_store
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from store.dispatch_batch import DispatchBatch
+from store.dispatch.long_polls import MessageWaiters
 from store.errors import TooManyWaiters
-from store.java_hash import java_hash
-from store.message import QueueKey
-from store.message_waiters import MessageWaiters
-from store.tag_filter import TagFilter
+from store.model.dispatch_batch import DispatchBatch
+from store.model.java_hash import java_hash
+from store.model.message import QueueKey
+from store.model.tag_filter import TagFilter
 
 A0, A1, B0 = QueueKey("A", 0), QueueKey("A", 1), QueueKey("B", 0)
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import sys_flag, topics
 from store.errors import IllegalMessage
-from store.message import Host
-from store.message_id import decode_message_id, encode_message_id
+from store.model import sys_flag, topics
+from store.model.message import Host
+from store.model.message_id import decode_message_id, encode_message_id
 
 HOSTS = st.builds(
     Host, st.one_of(st.binary(min_size=4, max_size=4), st.binary(min_size=16, max_size=16)), st.integers(0, 65535)

@@ -5,15 +5,15 @@ import shutil
 
 import pytest
 
-import store.derived_data
+import store.dispatch.derived_data
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk, Survival
 from dledger.testing.sim_files import SimFiles
-from store.checkpoint import read_checkpoint
-from store.consume_queues import ConsumeQueues
-from store.os_files import OsFiles
-from store.os_tree_sync import sync_one_by_one, sync_tree
-from store.queue_unit import UNIT_SIZE
+from store.dispatch.checkpoint import read_checkpoint
+from store.fs.linux.files import OsFiles
+from store.fs.linux.tree_sync import sync_one_by_one, sync_tree
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.unit import UNIT_SIZE
 from tests.message_stores import Clock, numbered, open_small, queued
 from tests.unit.store.batches import batch_of
 from tests.unit.store.damage import be_killed
@@ -47,7 +47,7 @@ def test_zeros_of_a_killed_process_are_durable_whatever_files_the_pool_holds(mon
 @pytest.fixture
 def killed(tmp_path, monkeypatch):
     """A store that was killed, whose checkpoint knows of the first half of its messages only."""
-    monkeypatch.setattr(store.derived_data, "_FLUSHED_AT_ONCE_MAX", 3)
+    monkeypatch.setattr(store.dispatch.derived_data, "_FLUSHED_AT_ONCE_MAX", 3)
     clock = Clock()
     opened = open_small(tmp_path / "store", clock=clock)
     for number in range(100):

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from store.consume_queues import ConsumeQueues
 from store.errors import DiskFull
-from store.message import QueueKey
-from store.os_files import OsFiles
-from store.pending_units import PENDING_BYTES_MAX
+from store.fs.linux.files import OsFiles
+from store.model.message import QueueKey
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.pending_units import PENDING_BYTES_MAX
 from tests.faulty_disk import FaultyDisk
 from tests.unit.store.batches import batch_of
 from tests.waiting import PATIENCE_S
@@ -151,7 +151,7 @@ def test_after_a_full_disk_units_are_added_to_those_that_found_no_room(tmp_path,
 
 def test_queues_are_full_when_more_waits_than_memory_is_meant_for(queues, monkeypatch):
     assert PENDING_BYTES_MAX >= 1 << 20
-    monkeypatch.setattr("store.consume_queues.PENDING_BYTES_MAX", 1000)
+    monkeypatch.setattr("store.queues.consume_queues.PENDING_BYTES_MAX", 1000)
     queues.append(batch_of(messages(0, 49)))
     assert (queues.is_full, queues.pending_bytes) == (False, 980)
     queues.append(batch_of(messages(49, 50)))

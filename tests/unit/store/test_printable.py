@@ -2,8 +2,8 @@
 
 import pytest
 
-from store.finding import Area, Finding
-from store.printable import printable
+from store.fs.printable import printable
+from store.model.finding import Area, Finding
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 import pytest
 
-from store.consume_queues import ConsumeQueues
 from store.errors import DiskFull
-from store.message import QueueKey
-from store.os_files import OsFiles
-from store.queue_ends import QueueEnds
-from store.unit_placement import GAP_UNITS_MAX
+from store.fs.linux.files import OsFiles
+from store.model.message import QueueKey
+from store.model.queue_ends import QueueEnds
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.out_of_order_units import GAP_UNITS_MAX
 from tests.faulty_disk import FaultyDisk
 from tests.unit.store.batches import batch_of
 
@@ -154,8 +154,8 @@ def full_disk(tmp_path):
 
 
 def test_blanks_of_one_queue_are_bounded_however_often_a_full_disk_refuses_them(full_disk, monkeypatch):
-    monkeypatch.setattr("store.consume_queue._BLANKS_PENDING_BYTES_MAX", 1000)
-    monkeypatch.setattr("store.consume_queue._CHUNK_COUNT", 100)
+    monkeypatch.setattr("store.queues.consume_queue._BLANKS_PENDING_BYTES_MAX", 1000)
+    monkeypatch.setattr("store.queues.consume_queue._CHUNK_COUNT", 100)
     for _ in range(10):
         with pytest.raises(DiskFull):
             extend(full_disk, {KEY: 10_000}, LOG_BEGIN)
@@ -163,7 +163,7 @@ def test_blanks_of_one_queue_are_bounded_however_often_a_full_disk_refuses_them(
 
 
 def test_queues_are_extended_one_a_step_so_that_who_asks_can_flush_before_too_much_waits(open_queues, monkeypatch):
-    monkeypatch.setattr("store.consume_queues.PENDING_BYTES_MAX", 3 * UNITS_A_FILE * 20)
+    monkeypatch.setattr("store.queues.consume_queues.PENDING_BYTES_MAX", 3 * UNITS_A_FILE * 20)
     queues = open_queues()
     ends = {QueueKey("orders", number): 2 * UNITS_A_FILE - 1 for number in range(20)}
     for number, key in enumerate(ends):

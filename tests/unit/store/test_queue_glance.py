@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-import store.os_glances
-import store.queue_loading
-from store.consume_queues import ConsumeQueues
+import store.fs.linux.glances
+import store.queues.loading
 from store.errors import StoreError
-from store.message import QueueKey
-from store.os_files import OsFiles
-from store.os_glances import glances
-from store.queue_unit import BLANK, UNIT, UNIT_SIZE
+from store.fs.linux.files import OsFiles
+from store.fs.linux.glances import glances
+from store.model.message import QueueKey
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.unit import BLANK, UNIT, UNIT_SIZE
 from tests.unit.store.batches import batch_of
 
 FILE_SIZE = 300 * UNIT_SIZE
@@ -113,7 +113,7 @@ def test_look_at_files_says_what_opening_them_says(tmp_path, monkeypatch, state,
 
     found = result(tmp_path / "one", cut, is_truncated_next=cut is not None)
 
-    monkeypatch.setattr(store.queue_loading, "seen_queue", lambda *_: None)
+    monkeypatch.setattr(store.queues.loading, "seen_queue", lambda *_: None)
     expected = result(tmp_path / "other", cut, is_truncated_next=cut is not None)
     assert str(found).replace(str(tmp_path / "one"), "") == str(expected).replace(str(tmp_path / "other"), "")
 
@@ -132,8 +132,8 @@ def test_ordinary_queues_are_neither_opened_nor_mapped(tmp_path, monkeypatch):
 
 
 def test_many_directories_are_looked_at_in_their_order(tmp_path, monkeypatch):
-    monkeypatch.setattr(store.os_glances, "_AT_A_TIME", 20)
-    monkeypatch.setattr(store.os_glances, "_PART", 3)
+    monkeypatch.setattr(store.fs.linux.glances, "_AT_A_TIME", 20)
+    monkeypatch.setattr(store.fs.linux.glances, "_PART", 3)
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     draw = random.Random(seed)

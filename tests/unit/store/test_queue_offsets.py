@@ -1,7 +1,7 @@
 """Queue offsets are given out once."""
 
-from store.message import Message, QueueKey
-from store.queue_offsets import QueueOffsets
+from store.model.message import Message, QueueKey
+from store.queues.offsets import QueueOffsets
 
 PREPARED, COMMIT, ROLLBACK = 0x4, 0x8, 0xC
 

@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.message import QueueKey
-from store.queue_rows import rows_by_queue
+from store.model.message import QueueKey
+from store.queues.rows import rows_by_queue
 from tests.unit.store.batches import batch_of
 
 MESSAGES = st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 3)), st.integers(1, 99)), max_size=6)

@@ -4,11 +4,11 @@ import struct
 
 import pytest
 
-from store.batch_consume_queue import BatchConsumeQueue
-from store.consume_queue_ext import ConsumeQueueExt, is_address
 from store.errors import CorruptData
-from store.mapped_file_queue import MappedFileQueue
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.queues.batch_consume_queue import BatchConsumeQueue
+from store.queues.consume_queue_ext import ConsumeQueueExt, is_address
 
 
 def loaded(tmp_path, size, *contents):

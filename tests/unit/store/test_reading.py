@@ -2,10 +2,10 @@
 
 import pytest
 
+from store.access.get_message import GetStatus
+from store.access.skipped_messages import SKIPS_MAX, SkipCause
 from store.errors import IllegalRequest
-from store.get_message import GetStatus
-from store.queue_times import Boundary
-from store.skipped_messages import SKIPS_MAX, SkipCause
+from store.queues.times import Boundary
 from tests.message_stores import SMALL, numbered, numbers, queued, with_store
 
 # ------------------------------------------------------------------------------------------------------------- reading

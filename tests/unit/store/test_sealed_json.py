@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.sealed_json import seal, unseal
+from store.fs.sealed_json import seal, unseal
 
 CONTENT = st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()), min_size=1)
 

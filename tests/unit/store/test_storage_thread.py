@@ -2,7 +2,7 @@
 
 import asyncio
 
-from store.storage_thread import StorageThread
+from store.fs.storage_thread import StorageThread
 from tests.waiting import PATIENCE_S
 
 

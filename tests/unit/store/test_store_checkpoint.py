@@ -6,7 +6,7 @@ import pytest
 
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
-from store.checkpoint import (
+from store.dispatch.checkpoint import (
     CheckpointFile,
     SealState,
     StoreCheckpoint,
@@ -16,7 +16,7 @@ from store.checkpoint import (
     seal_state,
 )
 from store.errors import WrongFileSize
-from store.os_files import OsFiles
+from store.fs.linux.files import OsFiles
 from tests.crashpoints.images import TORN_IN_A_SECTOR, crash_images
 from tests.crashpoints.workload import files_on
 

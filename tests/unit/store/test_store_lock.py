@@ -10,8 +10,8 @@ import pytest
 from dledger.testing.faults import FaultCounts
 from dledger.testing.sim_disk import SimDisk
 from store.errors import DirectoryLocked
-from store.os_files import OsFiles
-from store.store_lock import lock_store, lock_store_for_reading, mark_closed, mark_open, was_closed_in_order
+from store.fs.linux.files import OsFiles
+from store.maintenance.lock import lock_store, lock_store_for_reading, mark_closed, mark_open, was_closed_in_order
 from tests.crashpoints.images import crash_images
 from tests.crashpoints.workload import files_on
 from tests.waiting import PATIENCE_S

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from store.archive_mark import ArchiveFloor, ArchiveMark, encode_mark
-from store.commit_log import PutStatus
-from store.os_files import OsFiles
-from store.store_config import MessageStoreConfig, parse_hours
+from store.fs.linux.files import OsFiles
+from store.maintenance.archive_mark import ArchiveFloor, ArchiveMark, encode_mark
+from store.model.commit_log import PutStatus
+from store.model.config import MessageStoreConfig, parse_hours
 from tests.message_stores import SMALL, Clock, numbered, open_small, queued, with_store
 from tests.waiting import wait_until
 

@@ -9,11 +9,11 @@ from itertools import pairwise
 
 import pytest
 
-import store.store_upkeep
-from store.commit_log import Certainty, PutStatus
-from store.consume_queue import ConsumeQueue
+import store.maintenance.background
 from store.errors import StorageFailed, StoreStopped
-from store.store_service import StoreService
+from store.maintenance.service import StoreService
+from store.model.commit_log import Certainty, PutStatus
+from store.queues.consume_queue import ConsumeQueue
 from tests.faulty_disk import FaultyDisk
 from tests.message_stores import (
     SMALL,
@@ -227,7 +227,7 @@ async def expiring(root, monkeypatch, files=None):
         expire(queue, log_begin)
 
     monkeypatch.setattr(ConsumeQueue, "expire", noted)
-    monkeypatch.setattr(store.store_upkeep, "TURN_S", 0)
+    monkeypatch.setattr(store.maintenance.background, "TURN_S", 0)
 
     async def watch():
         while True:

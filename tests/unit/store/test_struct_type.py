@@ -8,8 +8,8 @@ import pytest
 from commitlog.record import FIELDS
 from commitlog.record_rows import FIELD_TYPES, HEADER_TYPE
 from dledger.entry import HEADER
-from store.queue_unit import UNIT, UNIT_TYPE
-from store.struct_type import numpy_type
+from store.fs.struct_type import numpy_type
+from store.queues.unit import UNIT, UNIT_TYPE
 
 LAYOUTS = [(HEADER, HEADER_TYPE), (UNIT, UNIT_TYPE), *((FIELDS[bits], FIELD_TYPES[bits]) for bits in FIELDS)]
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from store.errors import IllegalRequest
-from store.java_hash import java_hash
-from store.tag_filter import EVERYTHING, TagFilter
-from store.tags_codes import may_match
+from store.model.java_hash import java_hash
+from store.model.tag_filter import EVERYTHING, TagFilter
+from store.model.tags_codes import may_match
 
 
 class Tagged:

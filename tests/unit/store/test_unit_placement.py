@@ -2,11 +2,11 @@
 
 import pytest
 
-from store.consume_queues import ConsumeQueues
-from store.message import QueueKey
-from store.os_files import OsFiles
-from store.queue_unit import BLANK, BLANK_SIZE, UNIT
-from store.unit_placement import GAP_UNITS_MAX
+from store.fs.linux.files import OsFiles
+from store.model.message import QueueKey
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.out_of_order_units import GAP_UNITS_MAX
+from store.queues.unit import BLANK, BLANK_SIZE, UNIT
 from tests.unit.store.batches import batch_of
 
 KEY = QueueKey("orders", 0)

@@ -1,0 +1,361 @@
+"""Recognises messages that were put before, by their UNIQ_KEY: a retry is answered with the first result.
+
+The *dedupe window* holds the last messages of the log, bounded by count and by age, both counted from the log's end; it
+is a function of the log, like queues and index: dispatch feeds it, and opening fills it from the log. It keeps no keys,
+only the index's hash of each and where the record stands; what has the same hash is read and compared.
+
+What was put and is not dispatched yet is known by its key. While it is undecided, a retry waits for its outcome. One
+whose outcome is unknown stays undecided until it is dispatched, or something that was put later is: then it never will
+be.
+
+Only ordinary messages are recognised: what a group gives back carries the key of the message that it is a copy of, and
+so does each half of a transaction.
+
+RocketMQ has nothing like it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from store.errors import CorruptData
+from store.model.commit_log import Certainty, CommitLog, Outcome, PendingAppend, Place, PutStatus
+from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
+from store.model.java_hashes import each_key_hash
+from store.model.message import UNIQUE_KEY, Host, Message
+from store.model.sys_flag import transaction_type
+
+# Records that are compared for one key: as many share a hash by chance as never, and a key that clients use as a
+# word of KEYS, too, must not make a put slow.
+_CANDIDATES_MAX = 64
+_SCAN_SIZE_BYTES = 4 << 20
+_FIRST_SPAN_MS = 1000
+
+Append = Callable[[Sequence[Message]], PendingAppend]
+# topic and UNIQ_KEY; a plain tuple, for each put makes one
+_Key = tuple[str, str]
+
+
+class _Rows(NamedTuple):
+    """Messages of one stretch of the log that have a key; in the order of the log."""
+
+    hashes: Int32s
+    physical_offsets: Int64s
+    store_timestamps: Int64s
+
+    def part(self, begin: int, end: int | None = None) -> _Rows:
+        return _Rows(self.hashes[begin:end], self.physical_offsets[begin:end], self.store_timestamps[begin:end])
+
+
+class _Put(NamedTuple):
+    """A put that is not dispatched yet."""
+
+    pending: PendingAppend
+    keys: Sequence[_Key | None]
+    queue_ids: Sequence[int]
+
+
+class _Standing(NamedTuple):
+    """A message of the log."""
+
+    place: Place
+    queue_id: int
+    # None: this node put it, since it started.
+    store_host: Host | None = None
+
+
+class _Waiting(NamedTuple):
+    """One message of a put."""
+
+    put: _Put
+    row: int
+
+
+_Source = _Standing | _Waiting
+
+
+class DedupeWindow:
+    """The window of one store.
+
+    Args:
+        log: holds the messages.
+        count_max: messages with a key that are remembered.
+        age_ms_max: messages that much older than the newest are forgotten.
+    """
+
+    def __init__(self, log: CommitLog, count_max: int, age_ms_max: int) -> None:
+        assert count_max > 0, count_max
+        self._log = log
+        self._count_max = count_max
+        self._age_ms_max = age_ms_max
+        self._next_offset = 0
+        self._stretches: deque[_Rows] = deque()
+        self._count = 0
+        self._newest_timestamp = 0
+        self._places: dict[int, int | deque[int]] = {}
+        self._puts: deque[_Put] = deque()
+        self._undispatched: dict[_Key, _Put] = {}
+
+    def __len__(self) -> int:
+        """Return how many messages of the log are remembered."""
+        return self._count
+
+    # ---------------------------------------------------------------------------------------------- what the log says
+
+    def load(self, end_offset: int) -> None:
+        """Fill the empty window with what stands before `end_offset`; from there on `dispatched` is told."""
+        log, span_ms = self._log, _FIRST_SPAN_MS
+        found: list[_Rows] = []
+        begin = end_offset
+        newest = log.last_store_timestamp
+        while begin > log.begin_offset and sum(len(rows.hashes) for rows in found) < self._count_max:
+            earlier = max(log.offset_at_timestamp(newest - min(span_ms, self._age_ms_max)), log.begin_offset)
+            if earlier < begin:
+                found = self._scan(earlier, begin) + found
+                begin = earlier
+            if span_ms >= self._age_ms_max:
+                break
+            span_ms *= 2
+        self._next_offset = end_offset
+        for rows in found:
+            self._add(rows)
+
+    def _scan(self, begin: int, end: int) -> list[_Rows]:
+        found: list[_Rows] = []
+        while begin < end and (batch := self._log.scan(begin, _SCAN_SIZE_BYTES)) is not None:
+            rows = _rows_of(batch)
+            count = int(np.searchsorted(rows.physical_offsets, end))
+            found.append(rows.part(0, count))
+            begin = batch.next_offset
+        return found
+
+    def dispatched(self, batch: DispatchBatch) -> None:
+        """Take in what was dispatched."""
+        if batch.next_offset <= self._next_offset:
+            return
+        rows = _rows_of(batch)
+        first = int(np.searchsorted(rows.physical_offsets, self._next_offset))
+        self._next_offset = batch.next_offset
+        self._add(rows.part(first))
+        self._resolve()
+
+    def _add(self, rows: _Rows) -> None:
+        if not len(rows.hashes):
+            return
+        places = self._places
+        hashes, offsets = rows.hashes.tolist(), rows.physical_offsets.tolist()
+        if len(set(hashes)) == len(hashes) and places.keys().isdisjoint(hashes):
+            places.update(zip(hashes, offsets, strict=True))
+        else:
+            for key, offset in zip(hashes, offsets, strict=True):
+                self._add_place(key, offset)
+        self._stretches.append(rows)
+        self._count += len(rows.hashes)
+        self._newest_timestamp = max(self._newest_timestamp, int(rows.store_timestamps[-1]))
+        self._expire()
+
+    def _add_place(self, key: int, offset: int) -> None:
+        known = self._places.get(key)
+        if known is None:
+            self._places[key] = offset
+        elif isinstance(known, deque):
+            known.append(offset)
+        else:
+            self._places[key] = deque((known, offset))
+
+    def _expire(self) -> None:
+        """Forget what is too old, or too much."""
+        oldest = self._newest_timestamp - self._age_ms_max
+        while self._stretches:
+            rows = self._stretches[0]
+            count = max(int(np.searchsorted(rows.store_timestamps, oldest)), self._count - self._count_max)
+            count = min(count, len(rows.hashes))
+            if count <= 0:
+                return
+            self._forget(rows, count)
+            self._stretches.popleft()
+            if count < len(rows.hashes):
+                self._stretches.appendleft(rows.part(count))
+
+    def _forget(self, rows: _Rows, count: int) -> None:
+        self._count -= count
+        places = self._places
+        for key in rows.hashes[:count].tolist():
+            known = places[key]
+            # The oldest of one hash is the first that is forgotten.
+            if isinstance(known, deque) and len(known) > 1:
+                known.popleft()
+            else:
+                del places[key]
+
+    def _resolve(self) -> None:
+        """Drop puts that the window holds now, or never will."""
+        done = 0
+        for number, put in enumerate(self._puts, start=1):
+            outcome = put.pending.outcome
+            if outcome is None:
+                break
+            if outcome.places:
+                if outcome.places[-1].physical_offset >= self._next_offset:
+                    break
+                done = number
+        for _ in range(done):
+            self._drop(self._puts.popleft())
+
+    def _drop(self, put: _Put) -> None:
+        for key in put.keys:
+            if key is not None and self._undispatched.get(key) is put:
+                del self._undispatched[key]
+
+    def forget_pending(self) -> None:
+        """Forget what was put and not dispatched; everything in the log is dispatched. See `MessageStore`."""
+        self._puts.clear()
+        self._undispatched.clear()
+
+    # ---------------------------------------------------------------------------------------------------- putting
+
+    def put(self, messages: Sequence[Message], append: Append) -> PendingAppend:
+        """Append what was not put before; return what becomes of all, with where the others stood already.
+
+        Raises:
+            what `append` raises; nothing was put.
+        """
+        keys = [_key_of(message) for message in messages]
+        earlier = self._find_earlier(keys)
+        if not earlier:
+            pending = append(messages)
+            self._remember(pending, messages, keys)
+            return pending
+        new = [row for row in range(len(messages)) if row not in earlier]
+        sources: dict[int, _Source] = {}
+        if new:
+            new_messages = [messages[row] for row in new]
+            put = self._remember(append(new_messages), new_messages, [keys[row] for row in new])
+            sources.update((row, _Waiting(put, place)) for place, row in enumerate(new))
+        for row, source in earlier.items():
+            sources[row] = sources[source] if isinstance(source, int) else source
+        return _joined([sources[row] for row in range(len(messages))], len(earlier))
+
+    def _find_earlier(self, keys: Sequence[_Key | None]) -> dict[int, _Source | int]:
+        """Return what was put before, by row: where it stands, the put that it is part of, or an earlier row."""
+        given = [key for key in keys if key is not None]
+        hashes = each_key_hash(given)
+        if (
+            len(set(given)) == len(given)
+            and self._undispatched.keys().isdisjoint(given)
+            and self._places.keys().isdisjoint(hashes)
+        ):
+            return {}  # All are new, as nearly always.
+        earlier: dict[int, _Source | int] = {}
+        rows: dict[_Key, int] = {}
+        with_key = [(row, key) for row, key in enumerate(keys) if key is not None]
+        for (row, key), hashed in zip(with_key, hashes, strict=True):
+            first = rows.setdefault(key, row)
+            source = earlier.get(first, first) if first != row else self._known(key, hashed)
+            if source is not None:
+                earlier[row] = source
+        return earlier
+
+    def _known(self, key: _Key, hashed: int) -> _Source | None:
+        """Return the put that is under way with this key, or where its message stands."""
+        put = self._undispatched.get(key)
+        if put is None:
+            return self._stored(key, hashed)
+        found = _Waiting(put, put.keys.index(key))
+        # What nobody knew when time was up may have been dispatched since.
+        is_unknown = put.pending.outcome is not None and put.pending.outcome.certainty is Certainty.UNKNOWN
+        return (self._stored(key, hashed) or found) if is_unknown else found
+
+    def _stored(self, key: _Key, hashed: int) -> _Standing | None:
+        """Return the message with this key, if the window holds it."""
+        known = self._places.get(hashed)
+        if known is None:
+            return None
+        for offset in (known,) if isinstance(known, int) else list(known)[-_CANDIDATES_MAX:]:
+            try:
+                message = self._log.find(offset)
+            except CorruptData:
+                continue
+            if message is not None and (message.topic, message.properties.get(UNIQUE_KEY)) == key:
+                place = Place(offset, message.size, message.queue_offset, message.store_timestamp)
+                return _Standing(place, message.queue_id, message.store_host)
+        return None
+
+    def _remember(self, pending: PendingAppend, messages: Sequence[Message], keys: Sequence[_Key | None]) -> _Put:
+        put = _Put(pending, keys, [message.queue_id for message in messages])
+        if any(keys) and (pending.outcome is None or pending.outcome.certainty is not Certainty.NOT_APPENDED):
+            self._puts.append(put)
+            self._undispatched.update(dict.fromkeys(filter(None, keys), put))
+            pending.when_done(lambda outcome: self._ended(put, outcome))
+        return put
+
+    def _ended(self, put: _Put, outcome: Outcome) -> None:
+        if outcome.certainty is Certainty.NOT_APPENDED:
+            self._drop(put)
+
+
+def _rows_of(batch: DispatchBatch) -> _Rows:
+    """Return the first key of each message that has one: its UNIQ_KEY, if it has that."""
+    is_first = np.diff(batch.key_rows, prepend=-1) != 0
+    is_first &= batch.is_queued[batch.key_rows]
+    rows = batch.key_rows[is_first]
+    return _Rows(batch.key_hashes[is_first], batch.physical_offsets[rows], batch.store_timestamps[rows])
+
+
+def _key_of(message: Message) -> _Key | None:
+    """Return what a message is recognised by, if it is."""
+    if message.reconsume_times or transaction_type(message.sys_flag):
+        return None
+    properties = message.properties
+    find = getattr(properties, "find", properties.get)
+    unique_key = find(UNIQUE_KEY)
+    return (message.topic, unique_key) if unique_key else None
+
+
+def _joined(sources: Sequence[_Source], repeated_count: int) -> PendingAppend:
+    """Return one append for messages that stand already, or come with different puts."""
+    puts = {id(source.put): source.put for source in sources if isinstance(source, _Waiting)}
+    joined = PendingAppend()
+    waiting = len(puts)
+
+    def end() -> None:
+        outcomes = {number: _outcome_of(put) for number, put in puts.items()}
+        certainties = {outcome.certainty for outcome in outcomes.values()}
+        if certainties <= {Certainty.APPENDED}:
+            standing = [
+                source
+                if isinstance(source, _Standing)
+                else _Standing(outcomes[id(source.put)].places[source.row], source.put.queue_ids[source.row])
+                for source in sources
+            ]
+            places, queue_ids, store_hosts = map(list, zip(*standing, strict=True))
+            joined.end(
+                Outcome(PutStatus.PUT_OK, Certainty.APPENDED, places, "", repeated_count, queue_ids, store_hosts)
+            )
+            return
+        failed = next(outcome for outcome in outcomes.values() if outcome.certainty is not Certainty.APPENDED)
+        has_put = Certainty.APPENDED in certainties or any(isinstance(source, _Standing) for source in sources)
+        is_unknown = has_put or Certainty.UNKNOWN in certainties
+        certainty = Certainty.UNKNOWN if is_unknown else Certainty.NOT_APPENDED
+        joined.end(Outcome(failed.status, certainty, (), failed.detail))
+
+    def one_done(_outcome: Outcome) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if not waiting:
+            end()
+
+    if not puts:
+        end()
+    for put in puts.values():
+        put.pending.when_done(one_done)
+    return joined
+
+
+def _outcome_of(put: _Put) -> Outcome:
+    assert put.pending.outcome is not None
+    return put.pending.outcome

@@ -1,0 +1,249 @@
+"""One read of a queue: which messages it returns, what it says when there are none, and where to read next.
+
+| condition, in this order                     | status                 | next_begin_offset             |
+| -------------------------------------------- | ---------------------- | ----------------------------- |
+| there is no such queue                       | NO_MATCHED_LOGIC_QUEUE | 0                             |
+| the queue never held a message               | NO_MESSAGE_IN_QUEUE    | 0                             |
+| offset < min                                 | OFFSET_TOO_SMALL       | min                           |
+| offset = max                                 | OFFSET_OVERFLOW_ONE    | offset                        |
+| offset > max                                 | OFFSET_OVERFLOW_BADLY  | max                           |
+| at least one message is returned             | FOUND                  | behind the last unit examined |
+| none matched, and some records were gone     | MESSAGE_WAS_REMOVING   | behind the last unit examined |
+| none matched                                 | NO_MATCHED_MESSAGE     | behind the last unit examined |
+| the units themselves were expired meanwhile  | OFFSET_FOUND_NULL      | min                           |
+
+It stops behind 800 units (`max_filter_message_size`), or as many as messages are wanted if those are more; before a
+message too many; and, but for the first message, before one whose bytes would be too many. Two pairs of limits count:
+the caller's, and the store's for what is likely in memory, or not.
+
+Blank units, units of records that cannot be read any more, and units that lead to a message of another topic, queue or
+queue offset, are passed over and told (`store.access.skipped_messages`): the reader decides what that means. A read
+that passed over many separate skips ends behind them.
+
+Source: RocketMQ `DefaultMessageStore.getMessage`, `isTheBatchFull`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from store.access.skipped_messages import Skip, SkipCause, SkipNotes, damaged_record, wrong_unit
+from store.errors import CorruptData, IllegalRequest
+from store.model.commit_log import CommitLog
+from store.model.config import MessageStoreConfig
+from store.model.message import StoredMessage
+from store.model.tag_filter import EVERYTHING, TagFilter
+from store.model.tags_codes import may_match
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.unit import BLANK_SIZE, UNIT_SIZE, Units
+
+LIGHT_QUEUE_PREFIX = "%LMQ%"
+_SIZE_MIN = 100
+_SIZE_MAX = 128 << 20
+_COUNT_MAX = 32_767
+
+
+class GetStatus(StrEnum):
+    """What a read found, in RocketMQ's words (`GetMessageStatus`)."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+@dataclass(frozen=True, slots=True)
+class GetResult:
+    """What a read returns.
+
+    Attributes:
+        status: what was found.
+        next_begin_offset: where to read next.
+        min_offset: of the queue.
+        max_offset: behind the last message of the queue.
+        messages: found ones, in order; each is valid as long as the file that it stands in is mapped.
+        skipped: what was passed over on the way, in order; the filter would have let it through, as far as is known.
+    """
+
+    status: GetStatus
+    next_begin_offset: int
+    min_offset: int = 0
+    max_offset: int = 0
+    messages: Sequence[StoredMessage] = ()
+    skipped: Sequence[Skip] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GetRequest:
+    """What a reader wants.
+
+    Attributes:
+        offset: the first unit of the queue to look at.
+        count_max: messages, at most.
+        size_bytes_max: bytes of records, at most, but one message is always returned; from 100 to 128 MiB counts.
+        tag_filter: which messages.
+    """
+
+    offset: int
+    count_max: int = 32
+    size_bytes_max: int = _SIZE_MAX
+    tag_filter: TagFilter = EVERYTHING
+
+    def __post_init__(self) -> None:
+        """Refuse what means nothing.
+
+        Raises:
+            IllegalRequest: a negative offset, or a count that is not from 1 to 32767.
+        """
+        if self.offset < 0:
+            raise IllegalRequest("offset", "at least 0", str(self.offset))
+        if not 1 <= self.count_max <= _COUNT_MAX:
+            raise IllegalRequest("count of messages", f"1 to {_COUNT_MAX}", str(self.count_max))
+
+
+class _Limits(NamedTuple):
+    messages: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class _Found:
+    messages: list[StoredMessage] = field(default_factory=list)
+    skipped: SkipNotes = field(default_factory=SkipNotes)
+    size: int = 0
+
+
+class MessageReader:
+    """Reads queues of one store.
+
+    Args:
+        log: holds the records.
+        config: the limits.
+        memory_bytes: of the machine.
+    """
+
+    __slots__ = ("_config", "_in_memory_bytes", "_log")
+
+    def __init__(self, log: CommitLog, config: MessageStoreConfig, memory_bytes: int) -> None:
+        self._log = log
+        self._config = config
+        self._in_memory_bytes = config.access_message_in_memory_max_bytes or memory_bytes * 2 // 5
+
+    def get(self, queue: ConsumeQueue | None, request: GetRequest) -> GetResult:
+        """Read a queue; see the module's table."""
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        low, high, offset = queue.min_offset, queue.max_offset, request.offset
+        outside = _outside(offset, low, high)
+        if outside is not None:
+            return outside
+        units_max = max(self._config.max_filter_message_size // UNIT_SIZE, request.count_max)
+        found = _Found()
+        next_offset = self._collect(queue, request, min(offset + units_max, high), found)
+        if next_offset == offset:
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, max(low, offset), low, high)
+        skipped = found.skipped.skips
+        if found.messages:
+            status = GetStatus.FOUND
+        else:
+            is_removed = any(each.cause is SkipCause.REMOVED for each in skipped)
+            status = GetStatus.MESSAGE_WAS_REMOVING if is_removed else GetStatus.NO_MATCHED_MESSAGE
+        return GetResult(status, next_offset, low, high, found.messages, skipped)
+
+    def _collect(self, queue: ConsumeQueue, request: GetRequest, end: int, found: _Found) -> int:
+        """Add what matches of the units up to `end`; return the offset behind the last unit examined."""
+        offset = request.offset
+        # Without a filter nearly every unit is a message: more units than messages are rarely needed.
+        step = request.count_max if request.tag_filter.is_everything else end - offset
+        while offset < end:
+            units = queue.units(offset, min(step, end - offset))
+            count = len(units.sizes)
+            if not count:
+                break
+            examined = self._collect_units(queue, request, offset, units, found)
+            offset += examined
+            if examined < count or len(found.messages) >= request.count_max or found.skipped.is_full:
+                break
+        return offset
+
+    def _collect_units(self, queue: ConsumeQueue, request: GetRequest, offset: int, units: Units, found: _Found) -> int:
+        """Add what matches of the units from an offset on; return how many were examined."""
+        tag_filter = request.tag_filter
+        takes_all = tag_filter.is_everything
+        places, sizes = units.physical_offsets, units.sizes
+        begin_offset = self._log.begin_offset
+        if takes_all:
+            rows = np.arange(len(places))
+        else:
+            # Of a blank unit nobody knows the tags; one whose record is gone has them still.
+            rows = np.flatnonzero((sizes == BLANK_SIZE) | may_match(tag_filter, units.tags_codes))
+        messages, skipped, read = found.messages, found.skipped, self._log.read
+        topic, queue_id = queue.key
+        topic_bytes = topic.encode()
+        # Units that further names of a message lead to: RocketMQ's light queues hold messages of other topics.
+        is_light = topic.startswith(LIGHT_QUEUE_PREFIX)
+        near, far = self._limits(request)
+        # What lies before is likely not in memory any more.
+        near_begin = self._log.end_offset - self._in_memory_bytes
+        for row, place, size in zip(rows.tolist(), places[rows].tolist(), sizes[rows].tolist(), strict=True):
+            message = damage = None
+            if begin_offset <= place and size != BLANK_SIZE:
+                if messages:
+                    limits = near if place >= near_begin else far
+                    if len(messages) >= limits.messages or found.size + size > limits.size_bytes:
+                        return row
+                try:
+                    message = read(place, size)
+                except CorruptData as error:
+                    damage = damaged_record(place, size, error)
+                # A unit has no checksum: what it leads to must say that it stands here. Else somebody gets what is
+                # another topic's, as if nothing were wrong.
+                if message is not None and not (message.stands_at(topic_bytes, queue_id, offset + row) or is_light):
+                    damage, message = wrong_unit(queue, offset + row, message), None
+            if message is not None:
+                if takes_all or tag_filter.matches(message):
+                    messages.append(message)
+                    found.size += size
+                continue
+            skipped.add(offset + row, damage, SkipCause.ABSENT if size == BLANK_SIZE else SkipCause.REMOVED)
+            if skipped.is_full:
+                return row + 1
+        return len(places)
+
+    def _limits(self, request: GetRequest) -> tuple[_Limits, _Limits]:
+        """Return the limits for what is likely in memory, and for the rest."""
+        count, size = request.count_max, min(max(request.size_bytes_max, _SIZE_MIN), _SIZE_MAX)
+        config = self._config
+        return (
+            _Limits(
+                min(count, config.max_transfer_count_on_message_in_memory),
+                min(size, config.max_transfer_bytes_on_message_in_memory),
+            ),
+            _Limits(
+                min(count, config.max_transfer_count_on_message_in_disk),
+                min(size, config.max_transfer_bytes_on_message_in_disk),
+            ),
+        )
+
+
+def _outside(offset: int, low: int, high: int) -> GetResult | None:
+    """Return the answer to an offset at which a queue [low, high) has no message; None when it may have one."""
+    if high == 0:
+        return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0)
+    if offset < low:
+        return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+    if offset == high:
+        return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+    if offset > high:
+        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+    return None

@@ -1,0 +1,151 @@
+"""Finding messages by what they say of themselves: key, unique key, message id, physical offset, time.
+
+The index knows only hashes, and seconds: what it offers is read, and compared with the real key and the real time, so
+that no other key's message is returned.
+
+Source: RocketMQ `DefaultMessageStore.queryMessage`, `lookMessageByOffset`, `getOffsetInQueueByTime`; there the client
+compares keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from store.access.skipped_messages import damaged_record
+from store.errors import CorruptData, IllegalMessage, IllegalRequest
+from store.index.key_index import KeyIndex
+from store.model.commit_log import CommitLog
+from store.model.dispatch_batch import Skipped
+from store.model.java_hash import key_hash
+from store.model.message import KEYS, UNIQUE_KEY, StoredMessage
+from store.model.message_id import decode_message_id
+
+FOREVER_MS = (1 << 63) - 1
+# Candidates of one query. Keys that share a hash are rare, but a wrong index must not make a query endless.
+_CANDIDATES_MAX = 4096
+# Damaged records that one query tells of.
+DAMAGED_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """What a query by key found.
+
+    Attributes:
+        messages: in the order of the log; the newest ones, if there are more than were asked for.
+        is_complete: False: there may be more.
+        damaged: records that cannot be read; each may be a message that has the key. At most `DAMAGED_MAX`.
+    """
+
+    messages: Sequence[StoredMessage]
+    is_complete: bool
+    damaged: Sequence[Skipped] = ()
+
+
+class MessageQuery:
+    """Finds messages of one store.
+
+    Args:
+        log: holds them.
+        index: None: no key is indexed.
+        count_max: the most that a query by key returns.
+    """
+
+    __slots__ = ("_count_max", "_index", "_log")
+
+    def __init__(self, log: CommitLog, index: KeyIndex | None, count_max: int) -> None:
+        self._log = log
+        self._index = index
+        self._count_max = count_max
+
+    def by_key(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
+        """Return the messages of a topic that have `key` among their KEYS or as UNIQ_KEY, stored in [begin, end]."""
+        return self._query(topic, key, count_max, begin_ms, end_ms, has_key)
+
+    def by_unique_key(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> QueryResult:
+        """Return the messages of a topic that have `key` as UNIQ_KEY, stored in [begin, end]."""
+        return self._query(topic, key, count_max, begin_ms, end_ms, has_unique_key)
+
+    def _query(
+        self,
+        topic: str,
+        key: str,
+        count_max: int,
+        begin_ms: int,
+        end_ms: int,
+        is_meant: Callable[[StoredMessage, str], bool],
+    ) -> QueryResult:
+        if count_max < 1:
+            raise IllegalRequest("count of messages", "at least 1", str(count_max))
+        count_max = min(count_max, self._count_max)
+        if self._index is None or not key or " " in key:
+            return QueryResult((), is_complete=True)
+        found: dict[int, StoredMessage] = {}
+        damaged: list[Skipped] = []
+        offsets = self._index.query(key_hash(topic, key), begin_ms, end_ms, _CANDIDATES_MAX).physical_offsets
+        for offset in offsets:
+            if offset in found:
+                continue
+            message = self._readable(offset, damaged)
+            if (
+                message is not None
+                and message.topic == topic
+                and begin_ms <= message.store_timestamp <= end_ms
+                and is_meant(message, key)
+            ):
+                if len(found) == count_max:
+                    return QueryResult(_ascending(found), is_complete=False, damaged=damaged)
+                found[offset] = message
+        return QueryResult(_ascending(found), is_complete=len(offsets) < _CANDIDATES_MAX, damaged=damaged)
+
+    def _readable(self, physical_offset: int, damaged: list[Skipped]) -> StoredMessage | None:
+        """Return a record that the index points to; None when it is gone, or damaged, which is noted."""
+        try:
+            return self._log.find(physical_offset)
+        except CorruptData as error:
+            if len(damaged) < DAMAGED_MAX:
+                damaged.append(damaged_record(physical_offset, 0, error))
+            return None
+
+    def by_message_id(self, message_id: str) -> StoredMessage | None:
+        """Return the message of an offset message id; None when it is not here.
+
+        Raises:
+            IllegalRequest: it is no such id.
+            store.errors.CorruptData: no good record stands there.
+        """
+        try:
+            place = decode_message_id(message_id)
+        except IllegalMessage as error:
+            raise IllegalRequest(error.field, error.expected, error.found) from error
+        message = self.by_physical_offset(place.physical_offset)
+        if message is None or message.message_id != message_id.upper():
+            return None
+        return message
+
+    def by_physical_offset(self, physical_offset: int) -> StoredMessage | None:
+        """Return the message whose record begins at a place of the log; None when that is not to be read.
+
+        Raises:
+            IllegalRequest: the offset is negative.
+            store.errors.CorruptData: no good record stands there.
+        """
+        if physical_offset < 0:
+            raise IllegalRequest("physical offset", "at least 0", str(physical_offset))
+        return self._log.find(physical_offset)
+
+
+def has_key(message: StoredMessage, key: str) -> bool:
+    """Return whether `key` is the message's unique key, or one of its keys."""
+    properties = message.properties
+    return properties.get(UNIQUE_KEY) == key or key in properties.get(KEYS, "").split(" ")
+
+
+def has_unique_key(message: StoredMessage, key: str) -> bool:
+    """Return whether `key` is the message's unique key."""
+    return message.properties.get(UNIQUE_KEY) == key
+
+
+def _ascending(found: dict[int, StoredMessage]) -> Sequence[StoredMessage]:
+    return tuple(found[offset] for offset in sorted(found))

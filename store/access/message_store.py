@@ -1,0 +1,398 @@
+"""The message store: the one door to the messages of a log. Puts them, reads them by queue, finds them.
+
+The log holds the messages. Queues and index are functions of the log, which dispatch keeps up to date; so a message can
+be read when it was dispatched. Queue offsets are given out here.
+
+A program without an event loop calls `dispatch` and `flush` itself; `store.maintenance.service` does it in an asyncio
+loop. Everything belongs to the owner's thread; only what tickets do may run in others. A write or a sync that fails
+ends the store: what reached the disk is not known any more.
+
+Not here: the bytes of messages and who owns the log (`commitlog`), networks, topics that were not created.
+Source: RocketMQ `DefaultMessageStore`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
+
+from store.access.dedupe import DedupeWindow
+from store.access.get_message import GetRequest, GetResult, MessageReader
+from store.access.message_query import FOREVER_MS, MessageQuery, QueryResult
+from store.dispatch.catch_up import Progress
+from store.dispatch.derived_data import DerivedData, DerivedTicket
+from store.dispatch.long_polls import MessageWaiters, Waiter
+from store.dispatch.recovery import LastState
+from store.errors import DiskFull, IllegalMessage, IllegalRequest, StorageFailed, StoreStopped
+from store.fs.ports import Files
+from store.model.commit_log import Certainty, CommitLog, Outcome, PendingAppend, PutStatus
+from store.model.config import MessageStoreConfig
+from store.model.message import Message, QueueKey, StoredMessage
+from store.model.sys_flag import INNER_BATCH
+from store.model.tag_filter import TagFilter
+from store.queues.offsets import QueueOffsets
+from store.queues.times import Boundary, offset_by_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# One put; more messages are several puts.
+PUT_MESSAGES_MAX = 4096
+_TIMESTAMP_NONE = -1
+
+
+class MessageStore:
+    """Messages of one log. Construct it by `open`."""
+
+    def __init__(
+        self, log: CommitLog, derived: DerivedData, waiters: MessageWaiters, config: MessageStoreConfig
+    ) -> None:
+        self._log = log
+        self._derived = derived
+        self._waiters = waiters
+        self._offsets = QueueOffsets(self._max_offset_of)
+        self._reader = MessageReader(log, config, _memory_bytes())
+        self._query = MessageQuery(log, derived.index, config.max_msgs_num_batch)
+        self._dedupe: DedupeWindow | None = None
+        if config.dedupe_window_count:
+            self._dedupe = DedupeWindow(log, config.dedupe_window_count, config.dedupe_window_ms)
+            self._dedupe.load(derived.dispatcher.offset)
+            derived.dispatcher.listeners.append(self._dedupe.dispatched)
+        self._config = config
+        self._stop_reason = ""
+        self._refusal = ""
+        self._awaited_listener: Callable[[], None] = _nobody_listens
+
+    @property
+    def config(self) -> MessageStoreConfig:
+        """Its settings."""
+        return self._config
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        root: str,
+        log: CommitLog,
+        config: MessageStoreConfig,
+        last: LastState,
+        on_progress: Progress | None = None,
+    ) -> Self:
+        """Open queues and index, and bring them to what the log says.
+
+        Args:
+            files: the file system.
+            root: the store's directory; who may open it is the caller's matter.
+            log: open and recovered.
+            config: see there.
+            last: how the last process left the store.
+            on_progress: hears how much of what must be dispatched is.
+
+        Raises:
+            store.errors.ForeignFile, WrongFileSize, CorruptData: see their messages; nothing was lost.
+            store.errors.DiskFull: no room for queues or index; nothing was lost.
+            store.errors.StorageFailed: a file cannot be opened, written or synced.
+        """
+        waiters = MessageWaiters(config.waiters_max)
+        return cls(log, DerivedData.open(files, root, log, config, waiters, last, on_progress), waiters, config)
+
+    # ---------------------------------------------------------------------------------------------------- putting
+
+    def put(self, message: Message) -> PendingAppend:
+        """Put one message; see `put_many`."""
+        return self.put_many((message,))
+
+    def put_many(self, messages: Sequence[Message]) -> PendingAppend:
+        """Put messages behind each other, all or none; each gets the next offset of its queue.
+
+        Queue offsets are never given out twice: those of a put that fails behind this call stay unused. Messages that
+        the dedupe window recognises are not put again; `Outcome.places` says where they stand.
+
+        Returns:
+            What becomes of it: at once, or later, in this thread. A put that the store cannot take now (it is full, or
+            stopped) ends at once with a status that says so.
+
+        Raises:
+            IllegalMessage: nothing was put; the message says which one, and why.
+            StorageFailed: whether anything was put is not known; the store has stopped.
+        """
+        if self._stop_reason or self._refusal:
+            detail = self._stop_reason or self._refusal
+            return PendingAppend(Outcome(PutStatus.SERVICE_NOT_AVAILABLE, Certainty.NOT_APPENDED, (), detail))
+        _check_put(messages)
+        return self._append(messages) if self._dedupe is None else self._dedupe.put(messages, self._append)
+
+    def _append(self, messages: Sequence[Message]) -> PendingAppend:
+        offsets = self._offsets.take(messages)
+        try:
+            pending = self._log.append(messages, offsets)
+        except IllegalMessage:
+            self._offsets.take_back(messages, offsets)
+            raise
+        except DiskFull as error:
+            self._offsets.take_back(messages, offsets)
+            return PendingAppend(Outcome(PutStatus.CREATE_MAPPED_FILE_FAILED, Certainty.NOT_APPENDED, (), str(error)))
+        except StorageFailed as error:
+            self.stop(str(error))
+            raise
+        if pending.outcome is not None and pending.outcome.certainty is Certainty.NOT_APPENDED:
+            self._offsets.take_back(messages, offsets)
+        return pending
+
+    def refuse_puts(self, reason: str) -> None:
+        """Take no more messages until this is called with an empty reason; retention does when the disk is full."""
+        self._refusal = reason
+
+    def wake_readers(self) -> None:
+        """Tell all who wait to look again: what this node may serve has changed."""
+        self._waiters.tell_all()
+
+    def recover_queue_offsets(self) -> None:
+        """Ask the queues anew for their next offsets, when everything in the log is dispatched.
+
+        Who begins to lead a replicated log calls this before its first put: others have put messages meanwhile.
+        """
+        self._offsets.forget()
+        if self._dedupe is not None:
+            self._dedupe.forget_pending()
+
+    # ---------------------------------------------------------------------------------------------------- reading
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        count_max: int = 32,
+        size_bytes_max: int = 128 << 20,
+        tags: str | None = "*",
+    ) -> GetResult:
+        """Read a queue from an offset on; `store.access.get_message` has the table of what comes.
+
+        Args:
+            topic: the topic's name.
+            queue_id: of the topic.
+            offset: in the queue.
+            count_max: messages, at most.
+            size_bytes_max: bytes of records, at most, but one message is always returned.
+            tags: which messages: `*`, or `A || B`.
+
+        Raises:
+            IllegalRequest: a negative queue or offset, or a tags expression that means nothing.
+        """
+        request = GetRequest(offset, count_max, size_bytes_max, TagFilter.parse(tags))
+        return self._reader.get(self._derived.queues.get(_queue_key(topic, queue_id)), request)
+
+    def wait(self, topic: str, queue_id: int, offset: int, tell: Callable[[], None], tags: str | None = "*") -> Waiter:
+        """Have `tell` called, once, when `get` from this offset on may find a message: at once if there is one now.
+
+        Nothing is promised but that it is worth asking again. Call the waiter's `cancel` to wait no longer.
+
+        Raises:
+            IllegalRequest: as `get`.
+            TooManyWaiters: as many wait as may.
+            StoreStopped: nothing will ever come.
+        """
+        key, tag_filter = _queue_key(topic, queue_id), TagFilter.parse(tags)
+        GetRequest(offset)
+        if self._stop_reason:
+            raise StoreStopped(self._stop_reason)
+        waiter = self._waiters.add(key, offset, tell, tag_filter)
+        queue = self._derived.queues.get(key)
+        if queue is not None and queue.max_offset > offset:
+            waiter.tell()
+        else:
+            self._awaited_listener()
+        return waiter
+
+    def when_awaited(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called whenever somebody begins to wait for what is not dispatched, if it is there at all."""
+        self._awaited_listener = listener
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset of the first message of a queue that is still there; 0 when there is no such queue."""
+        queue = self._derived.queues.get(_queue_key(topic, queue_id))
+        return 0 if queue is None else queue.min_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset behind the last message of a queue that can be read; 0 when there is no such queue."""
+        return self._max_offset_of(_queue_key(topic, queue_id))
+
+    def _max_offset_of(self, key: QueueKey) -> int:
+        queue = self._derived.queues.get(key)
+        return 0 if queue is None else queue.max_offset
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """Return the queue offset that a time (milliseconds since 1970) stands for; see `store.queues.times`.
+
+        0 when there is no such queue.
+        """
+        queue = self._derived.queues.get(_queue_key(topic, queue_id))
+        if queue is None:
+            return 0
+        return offset_by_time(queue, timestamp, boundary, self._store_timestamp_at)
+
+    def earliest_message_time(self, topic: str, queue_id: int) -> int:
+        """Return the store timestamp of the first message of a queue that is still there; -1 when there is none."""
+        queue = self._derived.queues.get(_queue_key(topic, queue_id))
+        if queue is None or queue.min_offset >= queue.max_offset:
+            return _TIMESTAMP_NONE
+        (place, size, _), *_ = queue.unit_tuples(queue.min_offset, 1)
+        return self._store_timestamp_at(place, size)
+
+    def _store_timestamp_at(self, physical_offset: int, size: int) -> int:
+        """Return a message's store timestamp; what cannot be read counts as old."""
+        timestamp = self._log.store_timestamp_of(physical_offset, size)
+        return _TIMESTAMP_NONE if timestamp is None else timestamp
+
+    # ---------------------------------------------------------------------------------------------------- finding
+
+    def query_by_key(
+        self, topic: str, key: str, count_max: int = 32, begin_ms: int = 0, end_ms: int = FOREVER_MS
+    ) -> QueryResult:
+        """Return the messages of a topic that have `key` among their KEYS, or as UNIQ_KEY.
+
+        Args:
+            topic: the topic's name.
+            key: one key; without blanks.
+            count_max: the newest so many are returned.
+            begin_ms: stored at that time or later, milliseconds since 1970.
+            end_ms: stored at that time or earlier.
+
+        Raises:
+            IllegalRequest: a count below 1.
+        """
+        return self._query.by_key(topic, key, count_max, begin_ms, end_ms)
+
+    def query_by_unique_key(
+        self, topic: str, key: str, count_max: int = 32, begin_ms: int = 0, end_ms: int = FOREVER_MS
+    ) -> QueryResult:
+        """Return the messages of a topic that have `key` as UNIQ_KEY; the arguments are those of `query_by_key`."""
+        return self._query.by_unique_key(topic, key, count_max, begin_ms, end_ms)
+
+    def message_by_id(self, message_id: str) -> StoredMessage | None:
+        """Return the message of an offset message id; None when it is not here.
+
+        Raises:
+            IllegalRequest: it is no such id.
+            CorruptData: no good record stands there.
+        """
+        return self._query.by_message_id(message_id)
+
+    def message_at(self, physical_offset: int) -> StoredMessage | None:
+        """Return the message whose record begins at a place of the log; None when that is not to be read.
+
+        Raises:
+            IllegalRequest: the offset is negative.
+            CorruptData: no good record stands there.
+        """
+        return self._query.by_physical_offset(physical_offset)
+
+    # ------------------------------------------------------------------------------------------------ keeping it up
+
+    @property
+    def log(self) -> CommitLog:
+        """The log."""
+        return self._log
+
+    @property
+    def derived(self) -> DerivedData:
+        """Queues and index."""
+        return self._derived
+
+    @property
+    def waiters_count(self) -> int:
+        """How many readers wait."""
+        return len(self._waiters)
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the store has stopped; empty while it works."""
+        return self._stop_reason
+
+    def dispatch(self) -> None:
+        """Bring queues and index to the log's end.
+
+        Raises:
+            DiskFull: no room for queues or index; nothing is lost, try again.
+            StorageFailed: the store has stopped.
+        """
+        while self.dispatch_turn():
+            continue
+
+    def dispatch_turn(self) -> bool:
+        """Dispatch a bounded part of what waits; return whether more may wait.
+
+        Raises:
+            as `dispatch`.
+        """
+        with self._stopping():
+            return self._derived.dispatcher.turn()
+
+    def begin_flush(self, pages_min: int = 0) -> DerivedTicket | None:
+        """Return a ticket whose `sync` makes queues and index durable; None when nothing waits for that."""
+        with self._stopping():
+            return self._derived.begin_flush(pages_min)
+
+    def end_flush(self, ticket: DerivedTicket) -> None:
+        """Take a synced ticket back."""
+        self._derived.end_flush(ticket)
+
+    def expire(self) -> None:
+        """Let queues and index follow the log's begin."""
+        for _ in self.expire_in_steps():
+            continue
+
+    def expire_in_steps(self) -> Iterator[None]:
+        """Do the same, one queue a step; nobody goes on when the store has stopped."""
+        with self._stopping():
+            yield from self._derived.expire_in_steps()
+
+    def stop(self, reason: str) -> None:
+        """Put no more and tell all who wait, for good: a write or a sync has failed."""
+        if not self._stop_reason:
+            self._stop_reason = reason
+            self._waiters.tell_all()
+
+    @contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """Stop the store when the disk fails it."""
+        if self._stop_reason:
+            raise StoreStopped(self._stop_reason)
+        try:
+            yield
+        except StorageFailed as error:
+            self.stop(str(error))
+            raise
+
+    def close(self) -> None:
+        """Close queues and index as they are; the log is its owner's. Flush before, to open quickly."""
+        self.stop("it was closed")
+        self._derived.close()
+
+
+def _nobody_listens() -> None:
+    """Do nothing: a program without an event loop dispatches when it likes."""
+
+
+def _check_put(messages: Sequence[Message]) -> None:
+    if not 0 < len(messages) <= PUT_MESSAGES_MAX:
+        raise IllegalMessage("batch", f"1 to {PUT_MESSAGES_MAX} messages", str(len(messages)))
+    for number, message in enumerate(messages):
+        if message.queue_id < 0:
+            raise IllegalMessage("queue", f"at least 0 (message {number})", str(message.queue_id))
+        if message.sys_flag & INNER_BATCH:
+            # It would take several queue offsets, which only a batch consume queue has.
+            raise IllegalMessage("sys flag", f"no inner batch (message {number})", f"{message.sys_flag:#x}")
+
+
+def _queue_key(topic: str, queue_id: int) -> QueueKey:
+    if queue_id < 0:
+        raise IllegalRequest("queue", "at least 0", str(queue_id))
+    return QueueKey(topic, queue_id)
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,110 @@
+"""What a read of a queue passed over although a reader may have wanted it, so that nobody loses a message unheard.
+
+| cause   | what stands at the offset                                     | is the message lost?                     |
+| ------- | ------------------------------------------------------------- | ---------------------------------------- |
+| DAMAGED | a unit; its record is not what was stored, or the unit leads  | here; another node may have it; a wrong  |
+|         | to a message of another topic, queue or queue offset          | unit: no, `dledger rebuild` makes it     |
+| ABSENT  | a blank unit: the log had no readable record for this offset  | if it was ever stored: see the broker's  |
+|         | when the queue was built                                      | log of that start                        |
+| REMOVED | a unit; its file of the log was deleted by age meanwhile      | yes, as configured                       |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from store.errors import CorruptData
+from store.model.message import StoredMessage
+from store.model.skipped import Skipped
+
+if TYPE_CHECKING:
+    from store.queues.consume_queue import ConsumeQueue
+
+# One read tells of so many; it ends behind them, and the next one goes on there.
+SKIPS_MAX = 64
+
+
+class SkipCause(StrEnum):
+    """Why messages were passed over; see the module's table."""
+
+    DAMAGED = "DAMAGED"
+    ABSENT = "ABSENT"
+    REMOVED = "REMOVED"
+
+
+class Skip(NamedTuple):
+    """Neighbouring offsets of a queue that were passed over.
+
+    Attributes:
+        begin: the first queue offset.
+        end: behind the last one.
+        cause: of all of them.
+        record: of damaged ones, the first: where it stands and what is wrong with it; else None.
+    """
+
+    begin: int
+    end: int
+    cause: SkipCause
+    record: Skipped | None = None
+
+
+class SkipNotes:
+    """Collects what one read passes over: neighbours of one cause become one skip."""
+
+    __slots__ = ("_skips",)
+
+    def __init__(self) -> None:
+        self._skips: list[Skip] = []
+
+    @property
+    def skips(self) -> Sequence[Skip]:
+        """All of them, in order of their offsets."""
+        return tuple(self._skips)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the read should end here."""
+        return len(self._skips) >= SKIPS_MAX
+
+    def damaged(self, offset: int, record: Skipped) -> None:
+        """Note an offset whose record cannot be read."""
+        self._add(Skip(offset, offset + 1, SkipCause.DAMAGED, record))
+
+    def add(self, offset: int, damage: Skipped | None, cause: SkipCause) -> None:
+        """Note an offset whose record is damaged, or which has none for the given cause."""
+        if damage is not None:
+            self.damaged(offset, damage)
+        else:
+            self.gone(offset, cause)
+
+    def gone(self, offset: int, cause: SkipCause) -> None:
+        """Note an offset that has no record."""
+        self._add(Skip(offset, offset + 1, cause))
+
+    def _add(self, skip: Skip) -> None:
+        """Add one behind all others."""
+        last = self._skips[-1] if self._skips else None
+        if last is not None and last.end == skip.begin and last.cause is skip.cause:
+            self._skips[-1] = last._replace(end=skip.end)
+        else:
+            self._skips.append(skip)
+
+
+def damaged_record(physical_offset: int, size: int, error: CorruptData) -> Skipped:
+    """Return what is known of a record that cannot be read."""
+    return Skipped(error.path, error.position, physical_offset, size, error.expected, error.found)
+
+
+def wrong_unit(queue: ConsumeQueue, queue_offset: int, message: StoredMessage) -> Skipped:
+    """Return what is known of a unit that leads to a message which does not stand at that queue offset."""
+    path, position = queue.place_of(queue_offset)
+    return Skipped(
+        path,
+        position,
+        message.physical_offset,
+        message.size,
+        f"the unit of {queue.key.topic}/{queue.key.queue_id}, queue offset {queue_offset}",
+        f"that of {message.topic}/{message.queue_id}, queue offset {message.queue_offset}",
+    )

@@ -1,0 +1,276 @@
+"""Consume queues as they stand, for looking: whatever was written, nothing is repaired.
+
+A queue is a directory `<root>/<topic>/<queue id>` of equally large files of 20-byte units; a file's name is 20 times
+the queue offset of its first unit. Behind the last unit there are zeros.
+
+Source: RocketMQ `ConsumeQueue`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from store.errors import StorageFailed
+from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
+from store.model.finding import Area, Finding
+from store.model.message import QueueKey
+from store.queues.unit import BLANK_SIZE, UNIT_SIZE, UNIT_TYPE
+
+NAME_DIGITS = 20
+_REBUILD = "`dledger rebuild` makes the queues anew from the log"
+# Looked at together in search of the last unit.
+_CHUNK_UNITS = 4096
+
+
+class Unit(NamedTuple):
+    """One unit as it stands.
+
+    Attributes:
+        queue_offset: its place.
+        offset: of the message in the log.
+        size: of the message.
+        tags_code: the hash of its tags, or a delivery time.
+    """
+
+    queue_offset: int
+    offset: int
+    size: int
+    tags_code: int
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it only fills the room before a queue's first unit."""
+        return self.size == BLANK_SIZE and not self.offset
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFile:
+    """One file of a queue.
+
+    Attributes:
+        path: its name.
+        begin: queue offset of its first unit.
+        count: units that it has room for.
+    """
+
+    path: str
+    begin: int
+    count: int
+
+
+class QueueView:
+    """One queue.
+
+    Args:
+        open_files: opens its files when they are looked into.
+        key: whose it is.
+        directory: where its files are.
+        queue_files: in order, one behind the other.
+
+    Attributes:
+        begin: queue offset of the first unit that there is room for.
+        end: queue offset behind the last unit that is not zero.
+    """
+
+    __slots__ = ("_open_files", "begin", "directory", "end", "key", "queue_files")
+
+    def __init__(self, open_files: OpenFiles, key: QueueKey, directory: str, queue_files: Sequence[QueueFile]) -> None:
+        self._open_files = open_files
+        self.key = key
+        self.directory = directory
+        self.queue_files = queue_files
+        self.begin = queue_files[0].begin if queue_files else 0
+        self.end = self.begin
+        self.look_for_end()
+
+    def look_for_end(self) -> None:
+        """Find the end anew; a running program may have moved it."""
+        for file in reversed(self.queue_files):
+            opened = self._open_files.get(file.path)
+            for begin, end in reversed(opened.data_ranges(0)):
+                first, last = begin // UNIT_SIZE, min(-(-end // UNIT_SIZE), file.count)
+                # From behind, bit by bit: mostly the last units are close to the end of what has blocks.
+                while last > first:
+                    behind, last = last, max(first, last - _CHUNK_UNITS)
+                    # A read, for the first look into a map costs ten times as much; of thousands of queues this is all.
+                    content = opened.read(last * UNIT_SIZE, (behind - last) * UNIT_SIZE)
+                    used = np.flatnonzero(np.frombuffer(content, np.uint8))
+                    if len(used):
+                        self.end = file.begin + last + int(used[-1]) // UNIT_SIZE + 1
+                        return
+        self.end = self.begin
+
+    def units(self, begin: int, end: int) -> NDArray[np.void]:
+        """Return the units `[begin, end)`, as they stand now; zeros where there is no file."""
+        parts = [part for _, _, part in self.stretches(begin, end)]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, UNIT_TYPE), *parts])
+
+    def stretches(self, begin: int, end: int) -> Iterator[tuple[QueueFile | None, int, NDArray[np.void]]]:
+        """Yield (file, queue offset of the first, units) for `[begin, end)`; without a file, zeros."""
+        while begin < end:
+            file = self.file_of(begin)
+            if file is None:
+                behind = [other.begin for other in self.queue_files if other.begin > begin]
+                stop = min([end, *behind])
+                yield None, begin, np.zeros(stop - begin, UNIT_TYPE)
+            else:
+                stop = min(end, file.begin + file.count)
+                view = self._open_files.get(file.path).view()
+                yield file, begin, np.frombuffer(view, UNIT_TYPE, stop - begin, (begin - file.begin) * UNIT_SIZE)
+            begin = stop
+
+    def file_of(self, queue_offset: int) -> QueueFile | None:
+        """Return the file that has room for a unit."""
+        for file in reversed(self.queue_files):
+            if file.begin <= queue_offset:
+                return file if queue_offset < file.begin + file.count else None
+        return None
+
+    def place_of(self, queue_offset: int) -> tuple[str, int]:
+        """Return (file, position) of a unit; the directory when there is no file for it."""
+        file = self.file_of(queue_offset)
+        return (self.directory, 0) if file is None else (file.path, (queue_offset - file.begin) * UNIT_SIZE)
+
+    def unit(self, queue_offset: int) -> Unit:
+        """Return one unit."""
+        found = self.units(queue_offset, queue_offset + 1)[0]
+        return Unit(queue_offset, int(found["physical_offset"]), int(found["size"]), int(found["tags_code"]))
+
+
+def load_queues(
+    files: ReadOnlyFiles, open_files: OpenFiles, root: str, *, is_live: bool = False
+) -> tuple[dict[QueueKey, QueueView], list[Finding]]:
+    """Return all queues below `root` (`consumequeue`), and what does not belong there.
+
+    Args:
+        files: the file system.
+        open_files: opens the queues' files.
+        root: the directory of all queues.
+        is_live: somebody writes them; an empty file is then one that is being made.
+
+    Raises:
+        store.errors.StorageFailed: a directory or a file cannot be read.
+    """
+    queues: dict[QueueKey, QueueView] = {}
+    findings: list[Finding] = []
+    for topic in _listed(files, root, findings) if files.is_taken(root) else ():
+        topic_directory = f"{root}/{topic}"
+        for name in _listed(files, topic_directory, findings):
+            directory = f"{topic_directory}/{name}"
+            if not (name.isascii() and name.isdigit()):
+                findings.append(_foreign(directory, "a directory named by a queue id"))
+                continue
+            key = QueueKey(topic, int(name))
+            queue_files = load_queue_files(files, open_files, directory, findings, is_live=is_live)
+            queues[key] = QueueView(open_files, key, directory, queue_files)
+    findings += _odd_sizes(queues.values())
+    return queues, findings
+
+
+def _odd_sizes(queues: Collection[QueueView]) -> Iterator[Finding]:
+    """Yield what is wrong with lone files: all queues of a store have files of one size."""
+    lone = {each.queue_files[0].path: each.queue_files[0].count for each in queues if len(each.queue_files) == 1}
+    counts = [file.count for each in queues for file in each.queue_files]
+    count = max(sorted(set(counts)), key=counts.count, default=0)
+    for path, found in lone.items():
+        if found != count:
+            yield _wrong_size(path, f"{count * UNIT_SIZE} bytes, as other queues have", found * UNIT_SIZE)
+
+
+def _listed(files: ReadOnlyFiles, directory: str, findings: list[Finding]) -> list[str]:
+    if files.is_directory(directory):
+        return files.list_directory(directory)
+    findings.append(_foreign(directory, "a directory"))
+    return []
+
+
+def load_queue_files(
+    files: ReadOnlyFiles, open_files: OpenFiles, directory: str, findings: list[Finding], *, is_live: bool = False
+) -> list[QueueFile]:
+    """Return the files of a queue; those of another size than most are left out."""
+    sizes: dict[str, int] = {}
+    for name in _listed(files, directory, findings):
+        if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
+            path = f"{directory}/{name}"
+            try:
+                found = open_files.get(path).size
+            except StorageFailed as error:
+                if not is_live or not isinstance(error.reason, FileNotFoundError):
+                    findings.append(unreadable_file(Area.FILES, path, error, _REBUILD))
+                continue
+            if found or not is_live:
+                sizes[name] = found
+        else:
+            findings.append(_foreign(f"{directory}/{name}", f"a name of {NAME_DIGITS} digits"))
+    if not sizes:
+        return []
+    size = _file_size_of(sizes)
+    queue_files: list[QueueFile] = []
+    for name, found in sorted(sizes.items()):
+        path, begin = f"{directory}/{name}", int(name)
+        if found != size or size % UNIT_SIZE or begin % max(size, 1):
+            expected = f"{size} bytes" if found != size else f"a name and a size that are multiples of {UNIT_SIZE}"
+            findings.append(_wrong_size(path, expected, found))
+        if found // UNIT_SIZE and not begin % UNIT_SIZE:
+            queue_files.append(QueueFile(path, begin // UNIT_SIZE, min(found, size) // UNIT_SIZE))
+    for file, behind in itertools.pairwise(queue_files):
+        if file.begin * UNIT_SIZE + size < behind.begin * UNIT_SIZE:
+            missing = f"{directory}/{file.begin * UNIT_SIZE + size:0{NAME_DIGITS}d}"
+            findings.append(_missing_file(missing, behind.path))
+    return queue_files
+
+
+def _file_size_of(sizes: dict[str, int]) -> int:
+    """Return the size that the files were made with: the distance of two names, else the commonest."""
+    begins = sorted(map(int, sizes))
+    distances = [later - earlier for earlier, later in itertools.pairwise(begins)]
+    likely = [*sizes.values(), *distances]
+    return max(sorted(set(likely)), key=likely.count)
+
+
+def unreadable_file(area: Area, path: str, error: StorageFailed, remedy: str) -> Finding:
+    """Return what to tell of a derived file that is no file, or that the disk does not deliver.
+
+    Raises:
+        store.errors.StorageFailed: whoever looks lacks the permission, which says nothing about the file.
+    """
+    if isinstance(error.reason, PermissionError):
+        raise error
+    found = error.reason.strerror or str(error.reason)
+    return Finding(area, path, 0, "a file that can be read", found, "nothing of it can be used", remedy)
+
+
+def _foreign(path: str, expected: str) -> Finding:
+    return Finding(
+        Area.FILES, path, 0, expected, "this name", "it belongs to no queue", "Move it out of the store's directory"
+    )
+
+
+def _wrong_size(path: str, expected: str, found: int) -> Finding:
+    return Finding(
+        Area.FILES,
+        path,
+        0,
+        expected,
+        f"{found}",
+        "RocketMQ does not load a store with such a file",
+        _REBUILD,
+    )
+
+
+def _missing_file(path: str, behind: str) -> Finding:
+    return Finding(
+        Area.FILES,
+        path,
+        0,
+        f"this file before {behind}",
+        "none",
+        "the messages of its units are not found by queue",
+        _REBUILD,
+    )

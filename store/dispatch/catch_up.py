@@ -1,0 +1,199 @@
+"""Brings loaded queues and index to what the log says when a store is opened: cuts them, and dispatches the rest.
+
+Not here: by what their certain part is told (`store.dispatch.recovery`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from store.dispatch.checkpoint import NO_DIGEST
+from store.dispatch.dispatcher import Dispatcher
+from store.dispatch.recovery import CutRule, Evidence, LastState, certain_end, promised_end, rule_for
+from store.errors import CorruptData
+from store.index.key_index import KeyIndex
+from store.model.commit_log import CommitLog
+from store.model.dispatch_batch import DispatchBatch
+from store.model.message import QueueKey
+from store.queues.consume_queues import ConsumeQueues
+
+# Is called with (bytes of the log that are dispatched, bytes to dispatch).
+Progress = Callable[[int, int], None]
+
+
+class QueuesPromise:
+    """What the checkpoint promised of the queues when the store was opened.
+
+    Attributes:
+        is_withdrawn: it holds no more.
+    """
+
+    def __init__(self, last: LastState) -> None:
+        self.is_withdrawn = False
+        self._last = last
+
+    def withdraw(self) -> None:
+        """See `LastState.withdraw`."""
+        self.is_withdrawn = True
+        self._last.withdraw()
+
+
+class DerivedCatchUp:
+    """Brings loaded queues and index to what the log says."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: KeyIndex | None,
+        dispatcher: Dispatcher,
+        last: LastState,
+        promise: QueuesPromise,
+        on_progress: Progress | None,
+    ) -> None:
+        self.notes: list[str] = []
+        self.queues_end = 0
+        self._last = last
+        self._promise = promise
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._on_progress = on_progress
+
+    def find_headless(self, lost_queues: set[QueueKey]) -> None:
+        """Give up the queues whose first files are gone although nothing of the log is; add them to `lost_queues`."""
+        if self._log.begin_offset == 0:
+            for key in self._queues:
+                queue = self._queues.get(key)
+                if queue is not None and queue.begin_offset > 0:
+                    self._promise.withdraw()
+                    queue.remove_all()
+                    lost_queues.add(key)
+
+    def cut(self) -> None:
+        """Cut queues and index to their certain parts, and let dispatch begin there."""
+        index = self._index
+        queues_end = self.queues_end = self._cut_queues()
+        index_end = queues_end if index is None else self._cut_index(index)
+        self._dispatcher.begin_at(queues_end, index_end)
+
+    def _cut_queues(self) -> int:
+        """Cut the queues to their certain part; return where that ends in the log."""
+        last, log, queues = self._last, self._log, self._queues
+        evidence = Evidence(len(queues) > 0, last.is_clean, last.queues_timestamp, queues.max_physical_offset)
+        if last.is_clean and not self._are_queues_as_closed(evidence.own_end):
+            self.notes.append("consume queues: files changed while the store was closed; built again from the log")
+            evidence = replace(evidence, is_clean=False, store_timestamp=0)
+        rule, end = rule_for(evidence), certain_end(evidence, log)
+        certain = end
+        if evidence.has_files and not (rule is CutRule.OWN_END and evidence.own_end <= end):
+            queues.truncate(end, self._is_message)
+            if rule is CutRule.TIMESTAMP:
+                # Now every last unit is known to be one of the log. A promise that is too high must not skip messages.
+                end = max(min(end, queues.max_physical_offset), log.begin_offset)
+            self.notes.append(f"consume queues: cut to what is certain, log offset {end}")
+        if last.queues_timestamp and end < log.end_offset:
+            # Where the promise was the rule, the place that it names need not be searched for again.
+            promised = certain if rule is CutRule.TIMESTAMP else promised_end(last.queues_timestamp, log)
+            if end < promised:
+                self._promise.withdraw()
+        return end
+
+    def _are_queues_as_closed(self, own_end: int) -> bool:
+        """Return whether the queues of a store that was closed in order are those that it was closed with."""
+        queues, known = self._queues, self._last.digests.queues
+        if known != NO_DIGEST:
+            return known == queues.digest()
+        return not self._log.begin_offset < own_end <= self._log.end_offset or queues.is_last_unit(self._is_message)
+
+    def _cut_index(self, index: KeyIndex) -> int:
+        """Cut the index to its certain part; return where that ends in the log."""
+        last, log = self._last, self._log
+        evidence = Evidence(bool(index.files), last.is_clean, last.index_timestamp, index.max_physical_offset)
+        if last.is_clean and last.digests.index not in (NO_DIGEST, index.digest()):
+            self.notes.append("index: files changed while the store was closed; built again from the log")
+            evidence = replace(evidence, is_clean=False, store_timestamp=0)
+        rule, end = rule_for(evidence), certain_end(evidence, log)
+        if rule is CutRule.BEGIN and last.index_timestamp:
+            last.withdraw()
+        if evidence.has_files and not (rule is CutRule.OWN_END and evidence.own_end <= end):
+            index.truncate(end, self._store_timestamp_of)
+            self.notes.append(f"index: cut to what is certain, log offset {end}")
+        return end
+
+    def _is_message(self, key: QueueKey, queue_offset: int, physical_offset: int, size: int) -> bool:
+        """Return whether the log holds that message there."""
+        if physical_offset < self._log.begin_offset:
+            return True  # expired: nobody can tell
+        try:
+            message = self._log.read(physical_offset, size)
+        except CorruptData:
+            return False
+        return message is not None and (message.topic, message.queue_id, message.queue_offset) == (*key, queue_offset)
+
+    def _store_timestamp_of(self, physical_offset: int) -> int:
+        try:
+            message = self._log.find(physical_offset)
+        except CorruptData:
+            message = None
+        return 0 if message is None else message.store_timestamp
+
+    def catch_up(self, lost_queues: set[QueueKey]) -> None:
+        """Dispatch the rest of the log, and queues that lack units from the log's begin.
+
+        Args:
+            lost_queues: their files were lost.
+        """
+        log, dispatcher = self._log, self._dispatcher
+        begin = dispatcher.offset
+        are_gaps_honest = dispatcher.queues_offset <= log.begin_offset
+        seen: set[QueueKey] = set()
+        while (batch := dispatcher.next_batch()) is not None:
+            if not are_gaps_honest:
+                lost_queues |= self._gaps(batch, seen)
+            dispatcher.take(batch)
+            self._tell(dispatcher.offset - begin, log.end_offset - begin)
+        if self.notes:
+            self.notes.append(f"dispatched again: {dispatcher.offset - begin} bytes of the log, from offset {begin} on")
+        if lost_queues and not are_gaps_honest:
+            self._build_anew(lost_queues)
+        self._queues.remove_unused()
+
+    def _gaps(self, batch: DispatchBatch, seen: set[QueueKey]) -> set[QueueKey]:
+        """Return the queues whose first message since the certain part is not their next one."""
+        rows = np.flatnonzero(batch.is_queued & (batch.physical_offsets >= self._dispatcher.queues_offset))
+        numbers, firsts = np.unique(batch.queue_numbers[rows], return_index=True)
+        found: set[QueueKey] = set()
+        for number, first in zip(numbers.tolist(), firsts.tolist(), strict=True):
+            key = batch.queues[number]
+            if key in seen:
+                continue
+            seen.add(key)
+            queue = self._queues.get(key)
+            if int(batch.queue_offsets[rows[first]]) > (0 if queue is None else queue.max_offset):
+                found.add(key)
+        return found
+
+    def _build_anew(self, keys: set[QueueKey]) -> None:
+        """Dispatch all messages of some queues again."""
+        log = self._log
+        for key in sorted(keys):
+            queue = self._queues.get(key)
+            if queue is not None:
+                queue.remove_all()
+            self.notes.append(f"consume queue {key.topic}/{key.queue_id}: units were missing; built anew from the log")
+        offset, end = log.begin_offset, self._dispatcher.queues_offset
+        while offset < end and (batch := log.scan(offset, self._dispatcher.size_bytes_max)) is not None:
+            is_meant = np.array([key in keys for key in batch.queues], bool)
+            if is_meant.any():
+                self._queues.append(replace(batch, is_queued=batch.is_queued & is_meant[batch.queue_numbers]))
+            offset = batch.next_offset
+            self._tell(offset - log.begin_offset, end - log.begin_offset)
+
+    def _tell(self, done: int, total: int) -> None:
+        if self._on_progress is not None:
+            self._on_progress(done, total)

@@ -1,0 +1,184 @@
+"""The file `checkpoint` of a store: how far log, queues and index are durable.
+
+| offset | size | type | field | everything is durable up to |
+| ---: | ---: | --- | --- | --- |
+| 0 | 8 | i64 | physic_msg_timestamp | the last record of this store time |
+| 8 | 8 | i64 | logics_msg_timestamp | the queue units of messages of this store time |
+| 16 | 8 | i64 | index_msg_timestamp | the index items of messages of this store time |
+| 24 | 8 | i64 | master_flushed_offset | kept as it is found: for RocketMQ's replication |
+| 32 | 8 | i64 | confirm_physical_offset | where the last record begins that was there when the store was opened |
+
+RocketMQ writes these five numbers and never looks at the rest of the page. There stands our *seal*:
+
+| offset | size | type | field | meaning |
+| ---: | ---: | --- | --- | --- |
+| 256 | 8 | bytes | magic | `dlseal1` and a line feed |
+| 264 | 8 | i64 | log_end | all records of a plain log below this offset are durable; 0: not known |
+| 272 | 8 | i64 | queues_digest | CRC-32C of where each queue ended when the store was closed in order; -1: not known |
+| 280 | 8 | i64 | index_digest | the same of the files of the index |
+| 288 | 4 | u32 | numbers_crc | CRC-32C of the 40 bytes at 0 |
+| 292 | 4 | u32 | crc | CRC-32C of the 36 bytes at 256 |
+
+A checkpoint whose seal does not fit was written by another program (RocketMQ, or this one before it had seals), or a
+disk damaged it. RocketMQ notes times of units that it has not synced, so such a checkpoint proves nothing about queues
+and index after an unclean exit (`store.dispatch.recovery`).
+
+All other bytes are zero. Times are milliseconds since 1970. Numbers and seal lie in one sector, which a disk writes
+whole or not at all, so the file is written in place, as RocketMQ does; it may be older than what it describes, and
+promises nothing that was not synced before.
+
+Source: RocketMQ `StoreCheckpoint`.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import Enum
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from store.errors import WrongFileSize
+from store.fs.ports import File, Files
+
+FILE_SIZE_BYTES = 4096
+NAME = "checkpoint"
+SEAL_POSITION: Final = 256
+NO_DIGEST: Final = -1
+_CHECKPOINT = struct.Struct(">qqqqq")
+_SEAL = struct.Struct(">8sqqqI")
+_CRC = struct.Struct(">I")
+SEAL_SIZE: Final = _SEAL.size + _CRC.size
+_SEAL_MAGIC: Final = b"dlseal1\n"
+# A disk writes so many bytes whole or not at all; numbers and seal must not be parted by a power cut.
+_WRITTEN_SIZE: Final = 512
+# RocketMQ's allowance for times that were noted before what they stand for was durable.
+_ALLOWANCE_MS = 3000
+
+
+class StoreCheckpoint(NamedTuple):
+    """What the file says; 0: nothing. See the module's tables; `is_sealed`: the seal is there and fits."""
+
+    physic_msg_timestamp: int = 0
+    logics_msg_timestamp: int = 0
+    index_msg_timestamp: int = 0
+    master_flushed_offset: int = 0
+    confirm_physical_offset: int = 0
+    log_end: int = 0
+    queues_digest: int = NO_DIGEST
+    index_digest: int = NO_DIGEST
+    is_sealed: bool = False
+
+    @property
+    def min_timestamp(self) -> int:
+        """The store time up to which RocketMQ counts on log and queues (`getMinTimestamp`)."""
+        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _ALLOWANCE_MS)
+
+
+class SealState(Enum):
+    """Whether the seal of a page says what its numbers say."""
+
+    NONE = "there is none"
+    FITS = "it was written with these numbers"
+    OTHER_NUMBERS = "the numbers were written later, by another program, or are damaged"
+    DAMAGED = "these bytes are no seal"
+
+
+def seal_state(content: bytes) -> SealState:
+    """Return what the seal of a page is; the page has at least the five numbers."""
+    seal = content[SEAL_POSITION : SEAL_POSITION + SEAL_SIZE]
+    if not any(seal):
+        return SealState.NONE
+    if len(seal) < SEAL_SIZE or not seal.startswith(_SEAL_MAGIC) or seal[-_CRC.size :] != _crc_of(seal[: -_CRC.size]):
+        return SealState.DAMAGED
+    is_fitting = _SEAL.unpack_from(seal)[-1] == crc32c(content[: _CHECKPOINT.size])
+    return SealState.FITS if is_fitting else SealState.OTHER_NUMBERS
+
+
+def decode_checkpoint(content: bytes) -> StoreCheckpoint:
+    """Return what a page says, which has at least the five numbers; a seal that does not fit counts for nothing."""
+    found = StoreCheckpoint(*_CHECKPOINT.unpack_from(content))
+    if seal_state(content) is not SealState.FITS:
+        return found
+    _, log_end, queues_digest, index_digest, _ = _SEAL.unpack_from(content, SEAL_POSITION)
+    return found._replace(log_end=log_end, queues_digest=queues_digest, index_digest=index_digest, is_sealed=True)
+
+
+def encode_checkpoint(checkpoint: StoreCheckpoint) -> bytes:
+    """Return the bytes that stand at the head of the page, sealed."""
+    numbers = _CHECKPOINT.pack(*checkpoint[:5])
+    fields = (checkpoint.log_end, checkpoint.queues_digest, checkpoint.index_digest)
+    seal = _SEAL.pack(_SEAL_MAGIC, *fields, crc32c(numbers))
+    return (numbers.ljust(SEAL_POSITION, b"\0") + seal + _crc_of(seal)).ljust(_WRITTEN_SIZE, b"\0")
+
+
+def _crc_of(content: bytes) -> bytes:
+    return _CRC.pack(crc32c(content))
+
+
+def read_checkpoint(files: Files, root: str) -> StoreCheckpoint:
+    """Return the checkpoint of a store without changing anything; one that is missing or empty promises nothing.
+
+    Raises:
+        store.errors.WrongFileSize: what is there is no checkpoint.
+    """
+    path = f"{root}/{NAME}"
+    content = files.read_bytes(path)
+    if not content:
+        return StoreCheckpoint()
+    if len(content) != FILE_SIZE_BYTES:
+        raise WrongFileSize(path, FILE_SIZE_BYTES, len(content))
+    return decode_checkpoint(content)
+
+
+class CheckpointFile:
+    """The open file. Construct it by `open`.
+
+    Attributes:
+        checkpoint: as last written.
+    """
+
+    __slots__ = ("_file", "checkpoint")
+
+    def __init__(self, file: File, checkpoint: StoreCheckpoint) -> None:
+        self._file = file
+        self.checkpoint = checkpoint
+
+    @classmethod
+    def open(cls, files: Files, root: str) -> CheckpointFile:
+        """Open or create the checkpoint of a store.
+
+        Raises:
+            store.errors.WrongFileSize: what is there is no checkpoint.
+            store.errors.DiskFull: there is no room for it.
+        """
+        path = f"{root}/{NAME}"
+        checkpoint = read_checkpoint(files, root)
+        content = files.read_bytes(path)
+        if content == b"":  # a crash cut its creation short
+            files.remove(path)
+        if not content:
+            files.create(path, FILE_SIZE_BYTES).close()
+            files.sync_directory(root)
+        return cls(files.open(path), checkpoint)
+
+    def write(self, checkpoint: StoreCheckpoint) -> None:
+        """Write the checkpoint, sealed, into the page cache; what it promises must be durable already.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        self._file.write(encode_checkpoint(checkpoint), 0)
+        self.checkpoint = checkpoint._replace(is_sealed=True)
+
+    def sync(self) -> None:
+        """Make what was written durable; any thread may call it.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        self._file.sync()
+
+    def close(self) -> None:
+        """Close the file without syncing it."""
+        self._file.close()

@@ -1,0 +1,239 @@
+"""Queues and index of one store: opened, brought to what the log says, kept up to date, flushed, expired.
+
+Not here: by what their certain part is told (`store.dispatch.recovery`), and how they are built
+(`store.dispatch.dispatcher`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Self
+
+from store.dispatch.catch_up import DerivedCatchUp, Progress, QueuesPromise
+from store.dispatch.checkpoint import NO_DIGEST
+from store.dispatch.dispatcher import Dispatcher
+from store.dispatch.loading import load_index, load_queues
+from store.dispatch.long_polls import MessageWaiters
+from store.dispatch.recovery import DerivedDigests, LastState
+from store.fs.flush_tickets import Dispatched, FlushTicket
+from store.fs.ports import Files
+from store.fs.sync_tickets import flush_all
+from store.index.key_index import KeyIndex
+from store.model.commit_log import CommitLog
+from store.model.config import MessageStoreConfig
+from store.model.queue_ends import QueueEnds
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.unit_writer import UnitsTicket
+
+logger = logging.getLogger(__name__)
+
+# Opening makes the units of so many queues durable before it returns.
+_FLUSHED_AT_ONCE_MAX = 256
+
+
+class DerivedTicket:
+    """What must be synced for queues and index to be durable as far as they go; see their own tickets."""
+
+    __slots__ = ("index", "queues")
+
+    def __init__(self, queues: UnitsTicket | None, index: FlushTicket | None) -> None:
+        self.queues = queues
+        self.index = index
+
+    def sync(self) -> None:
+        """Sync files and names; any thread may call it, once.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
+        """
+        for ticket in (self.queues, self.index):
+            if ticket is not None:
+                ticket.sync()
+
+
+class DerivedData:
+    """Queues and index. Construct it by `open`.
+
+    Attributes:
+        queues: all consume queues.
+        index: None: keys are not indexed.
+        dispatcher: builds both from the log.
+        notes: what opening repaired or found, one sentence each.
+    """
+
+    def __init__(
+        self, queues: ConsumeQueues, index: KeyIndex | None, dispatcher: Dispatcher, log: CommitLog, notes: list[str]
+    ) -> None:
+        self.queues = queues
+        self.index = index
+        self.dispatcher = dispatcher
+        self.notes = notes
+        self._log = log
+        # What opening made durable, or found so.
+        opened = Dispatched(dispatcher.offset, max(log.last_store_timestamp, 0))
+        self._opened_queues = opened
+        self._opened_index = opened
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        root: str,
+        log: CommitLog,
+        config: MessageStoreConfig,
+        waiters: MessageWaiters,
+        last: LastState,
+        on_progress: Progress | None = None,
+    ) -> Self:
+        """Open queues and index, cut them to what is certain, dispatch the rest of the log; see `MessageStore.open`."""
+        promise = QueuesPromise(last)
+        queues, lost_queues, notes = load_queues(files, root, config, replace(last, withdraw=promise.withdraw))
+        index, index_notes = load_index(files, root, config, last)
+        notes += index_notes
+        dispatcher = Dispatcher(log, queues, index, waiters, config.dispatch_size_bytes)
+        recovery = DerivedCatchUp(log, queues, index, dispatcher, last, promise, on_progress)
+        recovery.find_headless(lost_queues)
+        recovery.cut()
+        recovery.catch_up(lost_queues)
+        derived = cls(queues, index, dispatcher, log, [*notes, *recovery.notes])
+        for _ in derived.expire_in_steps():
+            continue
+        if queues.pending_count > _FLUSHED_AT_ONCE_MAX and not promise.is_withdrawn:
+            # Files of thousands of queues take seconds to write. What waits can be read, is in the log, and is written
+            # by the first flush; until then the checkpoint promises of the queues what it promised before.
+            derived.flush_index()
+            derived._opened_queues = Dispatched(recovery.queues_end, last.queues_timestamp)
+        else:
+            derived.flush()
+        for note in derived.notes:
+            logger.info("opened note=%r", note)
+        return derived
+
+    # --------------------------------------------------------------------------------------------------- flushing
+
+    @property
+    def queues_timestamp(self) -> int:
+        """The queues hold, durably, every message stored before this time, and so far dispatched."""
+        return max(self._opened_queues.store_timestamp, self.queues.flushed.store_timestamp)
+
+    @property
+    def index_timestamp(self) -> int:
+        """The index holds, durably, every message stored before this time, and so far dispatched."""
+        if self.index is None:
+            return 0
+        return max(self._opened_index.store_timestamp, self.index.flushed.store_timestamp)
+
+    @property
+    def durable_offset(self) -> int:
+        """Queues and index hold, durably, everything of the log below."""
+        queues_end = max(self._opened_queues.offset, self.queues.flushed.offset)
+        index_end = queues_end if self.index is None else max(self._opened_index.offset, self.index.flushed.offset)
+        return min(queues_end, index_end)
+
+    def begin_flush(self, pages_min: int = 0, *, is_index_due: bool = True) -> DerivedTicket | None:
+        """Return a ticket for what waits to be durable; None when nothing does.
+
+        Args:
+            pages_min: leave out queues for which less than so many pages wait.
+            is_index_due: the index, too.
+        """
+        queues = self.queues.begin_flush(pages_min)
+        index = self.index.begin_flush() if self.index is not None and is_index_due else None
+        return None if queues is None and index is None else DerivedTicket(queues, index)
+
+    def begin_headers_flush(self) -> DerivedTicket | None:
+        """Return a ticket for the headers of the index, which are written when what they count is durable."""
+        index = None if self.index is None else self.index.begin_flush()
+        return None if index is None else DerivedTicket(None, index)
+
+    def end_flush(self, ticket: DerivedTicket) -> None:
+        """Take a synced ticket back.
+
+        Raises:
+            store.errors.DiskFull: there was no room for all units of queues; nothing is lost, and a later ticket covers
+                them again.
+        """
+        if ticket.index is not None:
+            assert self.index is not None
+            self.index.end_flush(ticket.index)
+        if ticket.queues is not None:
+            self.queues.end_flush(ticket.queues)
+
+    def flush(self) -> None:
+        """Make everything durable, here and now.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        flush_all(self)
+
+    def flush_index(self) -> None:
+        """Make the index durable, here and now.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        if self.index is not None:
+            flush_all(self.index)
+
+    def expire_in_steps(self) -> Iterator[None]:
+        """Let queues and index follow the log's begin as it is now, one queue a step.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        begin_offset = self._log.begin_offset
+        if self.index is not None:
+            self.index.expire(begin_offset)
+        yield from self.queues.expire_in_steps(begin_offset)
+
+    # ------------------------------------------------------------------------------------------- how far queues come
+
+    def queue_ends(self) -> QueueEnds:
+        """Return how far all queues have come, as of one place in the log; any thread may call it."""
+        with self.dispatcher.guard:
+            return QueueEnds(self.dispatcher.queues_offset, self.queues.next_offsets())
+
+    def drop_surpassed_queues_in_steps(self, ends: QueueEnds) -> Iterator[None]:
+        """Forget the queues that are known to have come further in a stretch of the log that is gone here.
+
+        Else they would be filled up with blanks. `restore_queue_ends_in_steps` must follow, when so much is dispatched.
+        One queue a step; nothing may be dispatched before the last one.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        yield from self._guarded(self.queues.drop_surpassed_in_steps(ends.next_offsets, self._log.begin_offset))
+
+    def restore_queue_ends_in_steps(self, ends: QueueEnds) -> Iterator[None]:
+        """Let no queue be shorter than it is known to have been; everything below `ends.offset` is dispatched.
+
+        What such a queue lacks is not in the log any more. One queue a step; nothing may be dispatched before the last
+        one, and between steps `queues.is_full` calls for a flush.
+
+        Raises:
+            store.errors.DiskFull: some queues may be as long; give the same again.
+            store.errors.StorageFailed: the store must stop.
+        """
+        assert self.dispatcher.offset >= ends.offset, (self.dispatcher.offset, ends.offset)
+        yield from self._guarded(self.queues.extend_in_steps(ends.next_offsets, self._log.begin_offset))
+
+    def _guarded(self, steps: Iterator[None]) -> Iterator[None]:
+        """Take each step while no other thread asks how far queues have come."""
+        while True:
+            with self.dispatcher.guard:
+                if next(steps, True):
+                    return
+            yield
+
+    def digests(self) -> DerivedDigests:
+        """Return checksums of where queues and index end, as files that are loaded again would have them."""
+        return DerivedDigests(self.queues.digest(), NO_DIGEST if self.index is None else self.index.digest())
+
+    def close(self) -> None:
+        """Close all files as they are."""
+        self.queues.close()
+        if self.index is not None:
+            self.index.close()

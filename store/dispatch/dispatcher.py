@@ -1,0 +1,189 @@
+"""Follows the log, and makes queues and index what it says: in batches, so much at a turn, in the order of the log.
+
+Each of the two may lack a different stretch, as recovery left it: where they differ, each gets only what it lacks.
+Records that cannot be read are passed over and reported; what stands behind them is dispatched at its own offsets.
+
+Everything belongs to the owner's thread. Place on the way of a put: behind the log, before any reader sees the message.
+Source: RocketMQ `DefaultMessageStore.ReputMessageService`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+from store.dispatch.long_polls import MessageWaiters
+from store.index.key_index import KeyIndex
+from store.model.commit_log import CommitLog
+from store.model.dispatch_batch import DispatchBatch, Skipped, first_rows, rows_from
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.out_of_order_units import Misplaced
+
+logger = logging.getLogger(__name__)
+
+# How many unreadable stretches are remembered to be shown; all of them are counted and logged.
+_SKIPPED_MAX = 100
+# A turn is to take about so long: more of the log at a time when it takes half of that, less when it takes twice.
+_TURN_S = 0.004
+_TURN_BYTES_MIN = 64 << 10
+_TURN_BYTES_FIRST = 256 << 10
+# A queue costs as much as a dozen messages; of a stretch with many queues so many messages are a turn.
+_MANY_QUEUES = 256
+_TURN_MESSAGES_MAX = 512
+
+
+class Dispatcher:
+    """Feeds queues and index from the log.
+
+    Args:
+        log: says what there is.
+        queues: of the store.
+        index: of the store; None: nothing is indexed.
+        waiters: are told of what comes.
+        size_bytes_max: of the log, in one turn.
+
+    Attributes:
+        queues_offset: the queues hold everything of the log below.
+        index_offset: the index holds everything of the log below.
+        dispatched_count: messages since the store was opened.
+        skipped_count: unreadable stretches since the store was opened.
+        skipped: the last of them.
+        listeners: hear of each batch when it is dispatched.
+        misplaced_count: messages since the store was opened whose queue offset was out of line; all are logged.
+        guard: held while queues and their offset in the log change, for whoever reads both in another thread.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: KeyIndex | None,
+        waiters: MessageWaiters,
+        size_bytes_max: int,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._waiters = waiters
+        self.size_bytes_max = size_bytes_max
+        self._turn_bytes = min(_TURN_BYTES_FIRST, size_bytes_max)
+        self._rest: DispatchBatch | None = None
+        self.queues_offset = self.index_offset = log.begin_offset
+        self.dispatched_count = 0
+        self.skipped_count = 0
+        self.misplaced_count = 0
+        self.skipped: deque[Skipped] = deque(maxlen=_SKIPPED_MAX)
+        self.listeners: list[Callable[[DispatchBatch], None]] = []
+        self.guard = threading.Lock()
+
+    @property
+    def offset(self) -> int:
+        """Everything of the log below is dispatched."""
+        return min(self.queues_offset, self.index_offset)
+
+    @property
+    def behind_bytes(self) -> int:
+        """How much of the log waits to be dispatched."""
+        return max(self._log.end_offset - self.offset, 0)
+
+    def begin_at(self, queues_offset: int, index_offset: int) -> None:
+        """Say up to where queues and index hold everything."""
+        self.queues_offset = queues_offset
+        self.index_offset = queues_offset if self._index is None else index_offset
+
+    def turn(self) -> bool:
+        """Dispatch what comes next, for some milliseconds; return whether more may wait.
+
+        How much that is follows from how long the turn before has taken, and is bounded by `size_bytes_max`.
+
+        Raises:
+            store.errors.DiskFull: a file of a queue or of the index finds no room; nothing is lost, try again.
+            store.errors.StorageFailed: the store must stop.
+        """
+        began_s = monotonic()
+        rest, self._rest = self._rest, None
+        batch = rest if rest is not None and rest.begin_offset == self._next_begin() else self._scan(self._turn_bytes)
+        if batch is None:
+            return False
+        if len(batch.queues) > _MANY_QUEUES and len(batch) > _TURN_MESSAGES_MAX:
+            piece = first_rows(batch, _TURN_MESSAGES_MAX)
+            self.take(piece)
+            self._rest = rows_from(batch, piece.next_offset)
+        else:
+            self.take(batch)
+            self._pace(monotonic() - began_s)
+        return self.behind_bytes > 0
+
+    def _pace(self, took_s: float) -> None:
+        """Settle how much the next turn takes."""
+        if took_s > 2 * _TURN_S:
+            self._turn_bytes = max(self._turn_bytes // 2, min(_TURN_BYTES_MIN, self.size_bytes_max))
+        elif took_s < _TURN_S / 2 and self.behind_bytes >= self._turn_bytes:
+            self._turn_bytes = min(2 * self._turn_bytes, self.size_bytes_max)
+
+    def next_batch(self) -> DispatchBatch | None:
+        """Return what comes next, about `size_bytes_max`; None at the end."""
+        return self._scan(self.size_bytes_max)
+
+    def _scan(self, size_bytes: int) -> DispatchBatch | None:
+        begin = self._next_begin()
+        self.begin_at(max(self.queues_offset, begin), max(self.index_offset, begin))
+        return self._log.scan(begin, size_bytes)
+
+    def _next_begin(self) -> int:
+        # What was deleted meanwhile had been dispatched, or expired before this process.
+        return max(self.offset, self._log.begin_offset)
+
+    def take(self, batch: DispatchBatch) -> None:
+        """Dispatch what `next_batch` returned.
+
+        Raises:
+            as `turn`.
+        """
+        self._report_skipped(batch)
+        if batch.next_offset > self.queues_offset:
+            part = rows_from(batch, self.queues_offset)
+            with self.guard:
+                misplaced = self._queues.append(part)
+                self.queues_offset = batch.next_offset
+            self._report_misplaced(misplaced)
+            self.dispatched_count += len(part)
+        if batch.next_offset > self.index_offset:
+            if self._index is not None:
+                self._index.append(rows_from(batch, self.index_offset))
+            self.index_offset = batch.next_offset
+        for listener in self.listeners:
+            listener(batch)
+        self._waiters.dispatched(batch)
+
+    def run(self) -> None:
+        """Dispatch all that there is.
+
+        Raises:
+            as `turn`.
+        """
+        while self.turn():
+            continue
+
+    def _report_misplaced(self, found: Sequence[Misplaced]) -> None:
+        for row in found:
+            self.misplaced_count += 1
+            logger.warning(
+                "misplaced topic=%s queue=%d queue_offset=%d physical_offset=%d expected=%r action=%r",
+                *(row.key.topic, row.key.queue_id, row.queue_offset, row.physical_offset, row.expected, row.action),
+            )
+
+    def _report_skipped(self, batch: DispatchBatch) -> None:
+        for skipped in batch.skipped:
+            # A stretch that only one of the two lacks was reported when the other one met it.
+            if skipped.offset < max(self.queues_offset, self.index_offset):
+                continue
+            self.skipped_count += 1
+            self.skipped.append(skipped)
+            logger.error(
+                "skipped path=%s position=%d size=%d expected=%r found=%r",
+                *(skipped.path, skipped.position, skipped.size, skipped.expected, skipped.found),
+            )

@@ -1,0 +1,57 @@
+"""Opens the files of queues and index; what is damaged is removed, with a note, to be built again from the log.
+
+The checkpoint's promise of them is withdrawn first: a crash before they are built again must not leave it.
+
+Not here: what of the files that open is believed (`store.dispatch.recovery`).
+"""
+
+from __future__ import annotations
+
+from store.dispatch.recovery import LastState
+from store.errors import CorruptData
+from store.fs.ports import Files
+from store.index.file import IndexLayout
+from store.index.key_index import DIRECTORY as INDEX_DIRECTORY
+from store.index.key_index import KeyIndex
+from store.model.config import MessageStoreConfig
+from store.model.message import QueueKey
+from store.queues.consume_queues import ConsumeQueues
+
+
+def load_queues(
+    files: Files, root: str, config: MessageStoreConfig, last: LastState
+) -> tuple[ConsumeQueues, set[QueueKey], list[str]]:
+    """Load the queues; one whose files cannot be those of a queue loses them, and is built again from the log."""
+    lost: set[QueueKey] = set()
+
+    def on_damage(key: QueueKey) -> None:
+        last.withdraw()
+        lost.add(key)
+
+    queues = ConsumeQueues(files, root, config.mapped_file_size_consume_queue)
+    return queues, lost, queues.load(on_damage, is_truncated_next=not last.is_clean)
+
+
+def load_index(
+    files: Files, root: str, config: MessageStoreConfig, last: LastState
+) -> tuple[KeyIndex | None, list[str]]:
+    """Load the index; one with a file that cannot be right is built again."""
+    if not config.message_index_enable:
+        return None, []
+    notes: list[str] = []
+    while True:
+        index = KeyIndex(files, root, IndexLayout(config.max_hash_slot_num, config.max_index_num))
+        try:
+            return index, [*notes, *index.load()]
+        except CorruptData as error:
+            index.close()
+            last.withdraw()
+            _remove_files(files, f"{root}/{INDEX_DIRECTORY}")
+            notes.append(f"{str(error).partition('. ')[0]}; the index is built again from the log")
+
+
+def _remove_files(files: Files, directory: str) -> None:
+    """Remove all files of a directory, durably, last first."""
+    for name in reversed(files.list_directory(directory)):
+        files.remove(f"{directory}/{name}")
+    files.sync_directory(directory)

@@ -1,0 +1,121 @@
+"""Readers that wait for the next message of a queue (long poll): bounded, told by dispatch, and free to leave.
+
+A waiter is told once, and is then gone. Not here: time limits (`store.maintenance.service`), and reading: who was told
+asks again. Everything belongs to the owner's thread.
+
+Source: RocketMQ `PullRequestHoldService`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from store.errors import TooManyWaiters
+from store.model.dispatch_batch import DispatchBatch
+from store.model.message import QueueKey
+from store.model.tag_filter import EVERYTHING, TagFilter
+from store.model.tags_codes import may_match
+
+
+class Waiter:
+    """One reader that waits.
+
+    Attributes:
+        key: the queue.
+        queue_offset: it wants a message from here on.
+    """
+
+    __slots__ = ("_tell", "_waiters", "key", "queue_offset", "tag_filter")
+
+    def __init__(
+        self,
+        waiters: MessageWaiters,
+        key: QueueKey,
+        queue_offset: int,
+        tag_filter: TagFilter,
+        tell: Callable[[], None],
+    ) -> None:
+        self._waiters = waiters
+        self._tell = tell
+        self.key = key
+        self.queue_offset = queue_offset
+        self.tag_filter = tag_filter
+
+    def cancel(self) -> None:
+        """Wait no longer; it is not told. Doing so twice, or after it was told, is allowed."""
+        self._waiters.remove(self)
+
+    def tell(self) -> None:
+        """Say that there may be a message, unless it has left meanwhile."""
+        if self._waiters.remove(self):
+            self._tell()
+
+
+class MessageWaiters:
+    """All readers that wait.
+
+    Args:
+        waiters_max: how many may.
+    """
+
+    __slots__ = ("_by_queue", "_count", "_waiters_max")
+
+    def __init__(self, waiters_max: int) -> None:
+        self._by_queue: dict[QueueKey, dict[Waiter, None]] = {}
+        self._count = 0
+        self._waiters_max = waiters_max
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        return self._count
+
+    def add(
+        self, key: QueueKey, queue_offset: int, tell: Callable[[], None], tag_filter: TagFilter = EVERYTHING
+    ) -> Waiter:
+        """Have `tell` called when a message at `queue_offset` or behind it, that the filter may want, is dispatched.
+
+        Raises:
+            TooManyWaiters: as many wait as may.
+        """
+        if self._count >= self._waiters_max:
+            raise TooManyWaiters(self._waiters_max)
+        waiter = Waiter(self, key, queue_offset, tag_filter, tell)
+        self._by_queue.setdefault(key, {})[waiter] = None
+        self._count += 1
+        return waiter
+
+    def remove(self, waiter: Waiter) -> bool:
+        """Forget a waiter; return whether it was still there."""
+        of_queue = self._by_queue.get(waiter.key, {})
+        if waiter not in of_queue:
+            return False
+        del of_queue[waiter]
+        self._count -= 1
+        if not of_queue:
+            del self._by_queue[waiter.key]
+        return True
+
+    def dispatched(self, batch: DispatchBatch) -> None:
+        """Tell those for whom there may be something in a batch; in the order in which they came."""
+        if not self._count:
+            return
+        for number, key in enumerate(batch.queues):
+            of_queue = self._by_queue.get(key)
+            if of_queue is None:
+                continue
+            rows = np.flatnonzero((batch.queue_numbers == number) & batch.is_queued)
+            offsets, codes = batch.queue_offsets[rows], batch.tags_codes[rows]
+            for waiter in tuple(of_queue):
+                is_behind = offsets >= waiter.queue_offset
+                if not waiter.tag_filter.is_everything:
+                    is_behind &= may_match(waiter.tag_filter, codes)
+                if is_behind.any():
+                    waiter.tell()
+
+    def tell_all(self) -> None:
+        """Tell everybody: the store closes, or its role has changed."""
+        for of_queue in list(self._by_queue.values()):
+            for waiter in tuple(of_queue):
+                waiter.tell()

@@ -1,0 +1,218 @@
+"""Many files, of which only some are open: a store has thousands of queues, a process has hundreds of descriptors.
+
+A file of the pool opens itself when it is used, and some of those that were not used for longest are closed for it.
+Those that were written to are synced before that, all together, so that closing loses nothing; that may take
+milliseconds, and happens only when more files than the pool may hold are written to between two flushes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from store.errors import OutOfDescriptors
+from store.fs.descriptors import RESERVE
+from store.fs.ports import File, QueueFiles
+
+_LITTLE_DATA_BYTES = 128 << 10
+# One in so many files is closed when there is no room for another one.
+_RESTING_PART = 8
+# One in so many when the process has no descriptor left.
+_SHORT_PART = 2
+
+
+class PooledFile:
+    """`File` that is open only when need be. `view` stays right when the file is closed and opened again."""
+
+    __slots__ = ("_file", "_pool", "_synced_count", "_written_count", "path", "size")
+
+    def __init__(self, pool: FilePool, path: str, size: int, file: File | None = None) -> None:
+        self.path = path
+        self.size = size
+        self._pool = pool
+        self._file = file
+        self._written_count = 0
+        self._synced_count = 0
+
+    def write(self, data: bytes | memoryview, position: int) -> None:
+        """See `File.write`."""
+        self._written_count += 1
+        self._opened().write(data, position)
+
+    def read(self, position: int, size: int) -> bytes:
+        """See `File.read`."""
+        return self._opened().read(position, size)
+
+    def view(self) -> memoryview:
+        """See `File.view`."""
+        return self._opened().view()
+
+    def allocate(self, position: int, size: int) -> None:
+        """See `File.allocate`."""
+        self._opened().allocate(position, size)
+
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """See `File.data_ranges`."""
+        return self._opened().data_ranges(position)
+
+    def advise_random(self) -> None:
+        """See `File.advise_random`."""
+        self._opened().advise_random()
+
+    def sync(self) -> None:
+        """See `File.sync`. A file that is closed was synced when the pool closed it."""
+        file, written_count = self._file, self._written_count
+        if file is not None:
+            file.sync()
+            self._synced_count = written_count
+
+    def close(self) -> None:
+        """See `File.close`."""
+        file = self._forget()
+        if file is not None:
+            file.close()
+
+    def discard(self) -> None:
+        """See `File.discard`."""
+        file = self._forget()
+        if file is not None:
+            file.discard()
+
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether it may have been written to since it was last synced."""
+        return self._synced_count != self._written_count
+
+    def rest(self) -> None:
+        """Close the file, which the pool has synced, until it is used again. For the pool only."""
+        file = self._file
+        assert file is not None, self.path
+        self._file = None
+        file.close()
+
+    def _opened(self) -> File:
+        file = self._file
+        if file is None:
+            file = self._file = self._pool.reopen(self)
+        else:
+            self._pool.touch(self)
+        return file
+
+    def _forget(self) -> File | None:
+        file, self._file = self._file, None
+        if file is not None:
+            self._pool.forget(self)
+        return file
+
+
+class FilePool:
+    """`QueueFiles` that keeps at most `open_files_max` files open at a time."""
+
+    __slots__ = ("_files", "_is_synced_later", "_open", "_open_files_max")
+
+    def __init__(self, files: QueueFiles, open_files_max: int) -> None:
+        assert open_files_max > 0, open_files_max
+        self._files = files
+        self._open_files_max = open_files_max
+        self._is_synced_later = False
+        # By identity, the one used longest ago first.
+        self._open: OrderedDict[int, PooledFile] = OrderedDict()
+
+    @property
+    def open_count(self) -> int:
+        """Files that are open now."""
+        return len(self._open)
+
+    def exists(self, path: str) -> bool:
+        """See `Files.exists`."""
+        return self._files.exists(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        """See `Files.list_directory`."""
+        return self._files.list_directory(path)
+
+    def create(self, path: str, size: int, *, is_sparse: bool = False) -> PooledFile:
+        """See `Files.create`."""
+        file = self._with_room(lambda: self._files.create(path, size, is_sparse=is_sparse))
+        return self._admit(PooledFile(self, path, size, file))
+
+    def open(self, path: str) -> PooledFile:
+        """See `Files.open`."""
+        file = self._with_room(lambda: self._open_file(path))
+        return self._admit(PooledFile(self, path, file.size, file))
+
+    def resting(self, path: str, size: int) -> PooledFile:
+        """Return a file that is there and has this size; it opens itself when it is used."""
+        return PooledFile(self, path, size)
+
+    def remove(self, path: str) -> None:
+        """See `Files.remove`."""
+        self._files.remove(path)
+
+    def sync_directory(self, path: str) -> None:
+        """See `Files.sync_directory`."""
+        self._files.sync_directory(path)
+
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        """See `Files.sync_all`."""
+        self._files.sync_all(files, directories)
+
+    @contextmanager
+    def synced_later(self) -> Iterator[None]:
+        """Close files without a sync meanwhile: the caller syncs the whole directory tree before he leaves."""
+        self._is_synced_later = True
+        try:
+            yield
+        finally:
+            self._is_synced_later = False
+
+    def reopen(self, pooled: PooledFile) -> File:
+        """Open a file that rests."""
+        file = self._with_room(lambda: self._open_file(pooled.path))
+        self._admit(pooled)
+        return file
+
+    def _open_file(self, path: str) -> File:
+        """Open a file; of one that is nearly all hole nothing is read ahead, for that fills memory with zeros."""
+        file = self._files.open(path)
+        ranges = file.data_ranges(0)
+        if not ranges or ranges[-1][1] <= _LITTLE_DATA_BYTES:
+            file.advise_random()
+        return file
+
+    def touch(self, pooled: PooledFile) -> None:
+        """Note that a file is used."""
+        self._open.move_to_end(id(pooled))
+
+    def forget(self, pooled: PooledFile) -> None:
+        """Note that a file was closed for good."""
+        self._open.pop(id(pooled), None)
+
+    def _admit(self, pooled: PooledFile) -> PooledFile:
+        self._open[id(pooled)] = pooled
+        return pooled
+
+    def _with_room(self, make: Callable[[], File]) -> File:
+        """Return the file that `make` opens; when there is no descriptor for it, files rest until there is one."""
+        if len(self._open) >= self._open_files_max:
+            # Several, for it is the sync that takes its time, and many take hardly longer than one.
+            self._let_rest(len(self._open) - self._open_files_max + max(1, self._open_files_max // _RESTING_PART))
+        elif RESERVE.is_short:
+            self._let_rest(-(-len(self._open) // _SHORT_PART))
+            RESERVE.fill()
+        while True:
+            try:
+                return make()
+            except OutOfDescriptors:
+                if not self._open:
+                    raise
+                self._let_rest(-(-len(self._open) // _SHORT_PART))
+
+    def _let_rest(self, count: int) -> None:
+        """Close the files that were not used for longest."""
+        oldest = [self._open.popitem(last=False)[1] for _ in range(count)]
+        if not self._is_synced_later:
+            self._files.sync_all([file for file in oldest if file.has_unsynced], ())
+        for file in oldest:
+            file.rest()

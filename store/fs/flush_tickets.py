@@ -1,0 +1,92 @@
+"""Tickets for syncs of derived files that run in other threads, and how far in the log they make them durable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+from store.fs.ports import File, QueueFiles
+from store.fs.sync_tickets import OpenTickets, SyncTicket
+
+
+class Dispatched(NamedTuple):
+    """How far in the log derived files go.
+
+    Attributes:
+        offset: behind the last record that was dispatched.
+        store_timestamp: of that record: milliseconds since 1970, 0 when there was none.
+    """
+
+    offset: int = 0
+    store_timestamp: int = 0
+
+
+class FlushTicket(SyncTicket):
+    """What must be synced for derived files to be durable as far as `dispatched` says.
+
+    Attributes:
+        dispatched: what the sync covers; None: nothing to count on, for some files were left out.
+    """
+
+    __slots__ = ("_directories", "_names", "dispatched")
+
+    def __init__(
+        self,
+        dispatched: Dispatched | None,
+        files: QueueFiles,
+        synced_files: Sequence[File],
+        directories: Sequence[str],
+    ) -> None:
+        super().__init__(synced_files)
+        self.dispatched = dispatched
+        self._names = files
+        self._directories = directories
+
+    def sync(self) -> None:
+        """Sync files and names; any thread may call it, once.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop; the ticket must not be tried again.
+        """
+        self._names.sync_all(self._files, self._directories)
+        self.is_synced = True
+
+
+TicketT = TypeVar("TicketT", bound=FlushTicket)
+
+
+class FlushProgress:
+    """How far derived files are durable. Owner's thread only.
+
+    Attributes:
+        flushed: all of the log up to here has durable units or items.
+    """
+
+    __slots__ = ("_open", "flushed")
+
+    def __init__(self) -> None:
+        self.flushed = Dispatched()
+        self._open: OpenTickets[FlushTicket] = OpenTickets()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether tickets are out: what they cover is on its way."""
+        return bool(self._open)
+
+    def begin(self, ticket: TicketT) -> TicketT:
+        """Hand out a ticket."""
+        self._open.add(ticket)
+        return ticket
+
+    def end(self, ticket: FlushTicket) -> None:
+        """Take a synced ticket back, which counts once all older ones are back."""
+        for done in self._open.take_back(ticket):
+            if done.dispatched is not None:
+                self.flushed = done.dispatched
+
+    def cut(self, dispatched: Dispatched) -> None:
+        """Forget what is durable, or about to be, behind a place in the log."""
+        self.flushed = min(self.flushed, dispatched)
+        for ticket in self._open:
+            if ticket.dispatched is not None:
+                ticket.dispatched = min(ticket.dispatched, dispatched)

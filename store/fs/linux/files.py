@@ -1,0 +1,377 @@
+"""The ports of `store.fs.ports` on the operating system (Linux: flock, fdatasync, posix_fallocate, SEEK_DATA)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from store.errors import DirectoryLocked, DiskFull, ForeignFile, StorageFailed
+from store.fs.descriptors import with_descriptor
+from store.fs.linux.reading import OsFileMap, OsReading
+from store.fs.linux.regular_files import data_ranges, open_regular
+from store.fs.linux.tree_sync import sync_path, sync_tree
+from store.fs.ports import SMALL_FILE_SIZE_BYTES, File
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+# A removed file of 1 GiB takes 0.3 s to free: too long for a thread that sends heartbeats.
+_DISCARDS = ThreadPoolExecutor(1, "discard")
+# Syncs at a time: one after the other each would wait for a journal's commit of its own.
+_SYNC_THREADS_MAX = 4
+# Fewer are not worth the way to another thread.
+_SYNCED_ALONE_MAX = 2
+_FILE_MODE = 0o644
+_IS_LOCKED = frozenset({errno.EACCES, errno.EAGAIN})
+# `struct flock` of 64-bit Linux: kind, whence, start, length, process id.
+_FLOCK = struct.Struct("hhqqi4x")
+_DIRECTORY_MODE = 0o755
+
+
+class OsFile(OsFileMap):
+    """`File` on the operating system: pwrite to write, a shared read-only map to read (one page cache, so coherent)."""
+
+    __slots__ = ("_is_open", "_sync_lock")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        super().__init__(path, descriptor)
+        self._is_open = True
+        self._sync_lock = threading.Lock()
+
+    def write(self, data: bytes | memoryview, position: int) -> None:
+        """See `File.write`."""
+        size = len(data)
+        assert 0 <= position <= self.size - size, (self.path, position, size, self.size)
+        try:
+            done = os.pwrite(self._descriptor, data, position)
+            while done < size:
+                done += os.pwrite(self._descriptor, memoryview(data)[done:], position + done)
+        except OSError as error:
+            raise StorageFailed(self.path, f"write of {size} bytes at {position}", error) from error
+
+    def allocate(self, position: int, size: int) -> None:
+        """See `File.allocate`."""
+        assert 0 <= position <= self.size - size, (self.path, position, size, self.size)
+        try:
+            os.posix_fallocate(self._descriptor, position, size)
+        except OSError as error:
+            raise _no_room_or_failed(self.path, size, "allocate", error) from error
+
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """See `File.data_ranges`."""
+        return data_ranges(self._descriptor, position, self.size)
+
+    def sync(self) -> None:
+        """See `File.sync`."""
+        # Without the lock, `close` in the owner's thread could hand the descriptor's number to another file.
+        with self._sync_lock:
+            if not self._is_open:
+                return
+            try:
+                os.fdatasync(self._descriptor)
+            except OSError as error:
+                raise StorageFailed(self.path, "sync", error) from error
+
+    def close(self) -> None:
+        """See `File.close`."""
+        if self._end():
+            os.close(self._descriptor)
+        self._let_go_of_map()
+
+    def discard(self) -> None:
+        """See `File.discard`. The kernel frees the blocks of a removed file when the last one lets go of it."""
+        is_last, mapped = self._end(), self._map
+        self._let_go_of_map()
+        if is_last:
+            _DISCARDS.submit(_let_go, self._descriptor, mapped)
+
+    def _end(self) -> bool:
+        """Have no sync begin from now on; return whether the descriptor is still to be closed."""
+        with self._sync_lock:
+            was_open, self._is_open = self._is_open, False
+        return was_open
+
+
+class OsDirectoryLock:
+    """`DirectoryLock` by flock: the kernel releases it when the process ends, however it ends."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """See `DirectoryLock.release`. The lock file stays: removing it would race with the next holder."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class OsFiles(OsReading):
+    """`Files` on the operating system; it has no state."""
+
+    __slots__ = ()
+
+    def make_directory(self, path: str, *, is_durable: bool = True) -> None:
+        """See `Files.make_directory`."""
+        directory = Path(path).absolute()
+        if directory.is_dir():
+            if is_durable:
+                self._sync_name(directory)
+            return
+        self.make_directory(str(directory.parent), is_durable=is_durable)
+        try:
+            # Another process may make it at this moment.
+            directory.mkdir(_DIRECTORY_MODE, exist_ok=True)
+        except OSError as error:
+            raise StorageFailed(path, "make directory", error) from error
+        if is_durable:
+            self.sync_directory(str(directory.parent))
+
+    def _sync_name(self, directory: Path) -> None:
+        """Make the name of a directory durable that exists: its maker may have been killed before it did so."""
+        parent = directory.parent
+        try:
+            if directory.stat().st_dev == parent.stat().st_dev:
+                self.sync_directory(str(parent))
+        except OSError as error:
+            raise StorageFailed(str(parent), "look at", error) from error
+        except StorageFailed as error:
+            # Somebody else made it, in a directory that this program may not read.
+            if not isinstance(error.__cause__, PermissionError):
+                raise
+
+    def create(self, path: str, size: int, *, is_sparse: bool = False) -> OsFile:
+        """See `Files.create`."""
+        descriptor = _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, "create")
+        try:
+            if is_sparse:
+                os.ftruncate(descriptor, size)
+            else:
+                os.posix_fallocate(descriptor, 0, size)
+                os.fsync(descriptor)
+            return OsFile(path, descriptor)
+        except OSError as error:
+            os.close(descriptor)
+            self.remove(path)
+            raise _no_room_or_failed(path, size, "create", error) from error
+
+    def create_from(self, path: str, chunks: Iterable[bytes]) -> None:
+        """See `Files.create_from`."""
+        descriptor = _open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "create")
+        size = 0
+        try:
+            for chunk in chunks:
+                _write_all(descriptor, chunk)
+                size += len(chunk)
+            os.fsync(descriptor)
+        except OSError as error:
+            self.remove(path)
+            raise _no_room_or_failed(path, size, "create", error) from error
+        except BaseException:  # whoever makes the chunks failed: that is his matter, but half a file is nobody's
+            self.remove(path)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def open(self, path: str) -> OsFile:
+        """See `Files.open`."""
+        descriptor = _open(path, os.O_RDWR, "open")
+        try:
+            # After a failed sync Linux calls the pages clean that it could not write. A process that reads them, and
+            # syncs them with success, would count on what is nowhere on the disk; so clean pages are read anew.
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            return OsFile(path, descriptor)
+        except OSError as error:
+            os.close(descriptor)
+            raise StorageFailed(path, "open", error) from error
+
+    def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> None:
+        """See `Files.prepare_replace`."""
+        _prepare_spare(path + ".spare", size)
+        if not Path(path).exists():
+            # The first replace has no old file to keep as the next spare: this one takes its place.
+            _prepare_spare(path + ".kept", size)
+
+    def replace(self, path: str, content: bytes) -> None:
+        """See `Files.replace`.
+
+        The content goes into the spare file, which takes the name in one rename; the file that had the name becomes
+        the next spare (kept by a second link meanwhile). So no block and no name is ever needed anew.
+        """
+        spare = path + ".spare"
+        descriptor = _open_spare(spare)
+        try:
+            _write_all(descriptor, content)
+            os.ftruncate(descriptor, len(content))
+            os.fsync(descriptor)
+        except OSError as error:
+            raise _no_room_or_failed(spare, len(content), "write", error) from error
+        finally:
+            os.close(descriptor)
+        target, kept = Path(path), Path(path + ".kept")
+        try:
+            if target.exists():
+                kept.unlink(missing_ok=True)  # left by a crash
+                kept.hardlink_to(target)
+            Path(spare).rename(target)
+            with contextlib.suppress(FileNotFoundError):
+                kept.rename(spare)
+        except OSError as error:
+            raise StorageFailed(path, "replace", error) from error
+        self.sync_directory(str(target.parent))
+
+    def rename(self, path: str, new_path: str) -> None:
+        """See `Files.rename`."""
+        try:
+            Path(path).rename(new_path)
+        except OSError as error:
+            raise StorageFailed(path, f"rename to {new_path}", error) from error
+
+    def remove(self, path: str) -> None:
+        """See `Files.remove`."""
+        try:
+            Path(path).unlink()
+        except OSError as error:
+            raise StorageFailed(path, "remove", error) from error
+
+    def remove_directory(self, path: str) -> None:
+        """See `Files.remove_directory`."""
+        try:
+            Path(path).rmdir()
+        except OSError as error:
+            raise StorageFailed(path, "remove directory", error) from error
+
+    def sync_directory(self, path: str) -> None:
+        """See `Files.sync_directory`."""
+        sync_path(path or ".", os.O_RDONLY | os.O_DIRECTORY)
+
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
+        """See `Files.sync_all`."""
+        works: list[Callable[[], None]] = [file.sync for file in files]
+        works += [partial(self.sync_directory, path) for path in directories]
+        if len(works) <= _SYNCED_ALONE_MAX:
+            for work in works:
+                work()
+            return
+        # Threads of their own each time: they cost little beside the syncs, and none is missing behind a fork.
+        with ThreadPoolExecutor(min(_SYNC_THREADS_MAX, len(works)), "sync") as threads:
+            syncing = [threads.submit(work) for work in works]
+        for sync in syncing:
+            sync.result()
+
+    def sync_tree(self, path: str) -> None:
+        """See `Files.sync_tree`."""
+        sync_tree(path)
+
+    def disk_used_ratio(self, path: str) -> float:
+        """See `Files.disk_used_ratio`. What is reserved for root counts neither as used nor as usable."""
+        try:
+            status = os.statvfs(path)
+        except OSError as error:
+            raise StorageFailed(path, "statvfs", error) from error
+        used = status.f_blocks - status.f_bfree
+        usable = used + status.f_bavail
+        return used / usable if usable else 0.0
+
+    def lock(self, path: str) -> OsDirectoryLock:
+        """See `Files.lock`."""
+        descriptor = _open(path, os.O_RDWR | os.O_CREAT, "create")
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            raise DirectoryLocked(path, holder or "unknown") from None
+        except OSError as error:
+            os.close(descriptor)
+            raise StorageFailed(path, "lock", error) from error
+        # Only for people: a disk too full to hold the number is no reason not to start.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return OsDirectoryLock(descriptor)
+
+    def lock_first_byte(self, path: str, content: bytes, *, is_shared: bool = False) -> OsDirectoryLock:
+        """See `Files.lock_first_byte`.
+
+        Java takes a POSIX record lock. The kind used here excludes that one and is excluded by it, but belongs to the
+        open file: another store of this process meets it, too, and no other descriptor's end gives it up.
+        """
+        flags, kind = (os.O_RDONLY, fcntl.F_RDLCK) if is_shared else (os.O_RDWR | os.O_CREAT, fcntl.F_WRLCK)
+        descriptor = _open(path, flags, "open")
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, 0, 1, 0))
+            if not is_shared and not os.fstat(descriptor).st_size:
+                _write_all(descriptor, content)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in _IS_LOCKED:
+                raise DirectoryLocked(path, "unknown") from None
+            raise _no_room_or_failed(path, len(content), "lock", error) from error
+        return OsDirectoryLock(descriptor)
+
+
+def _let_go(descriptor: int, mapped: mmap.mmap | bytes) -> None:
+    """Close and unmap a file; if its view or slices of it live on elsewhere, the map goes with the last of them."""
+    os.close(descriptor)
+    if isinstance(mapped, mmap.mmap):
+        with contextlib.suppress(BufferError):
+            mapped.close()
+
+
+def _prepare_spare(spare: str, size: int) -> None:
+    descriptor = _open_spare(spare)
+    try:
+        # One block serves any content of a small file, so a spare is as good as new.
+        if -(-os.fstat(descriptor).st_size // SMALL_FILE_SIZE_BYTES) < -(-size // SMALL_FILE_SIZE_BYTES):
+            # Written, not only allocated: turning an allocated block into a written one may itself need room.
+            _write_all(descriptor, bytes(size))
+            os.fsync(descriptor)
+    except OSError as error:
+        raise _no_room_or_failed(spare, size, "write", error) from error
+    finally:
+        os.close(descriptor)
+
+
+def _open_spare(spare: str) -> int:
+    """Return a descriptor of the spare file, which no other name shares."""
+    descriptor = _open(spare, os.O_WRONLY | os.O_CREAT, "create")
+    if os.fstat(descriptor).st_nlink == 1:
+        return descriptor
+    # A crash left it linked to the file in use, which must never be written in place.
+    os.close(descriptor)
+    Path(spare).unlink()
+    return _open(spare, os.O_WRONLY | os.O_CREAT, "create")
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    """Write `content` at the descriptor's place, which is the beginning of a file just opened."""
+    done = os.write(descriptor, content)
+    while done < len(content):
+        done += os.write(descriptor, memoryview(content)[done:])
+
+
+def _open(path: str, flags: int, operation: str) -> int:
+    """Return a descriptor that no child process inherits."""
+    try:
+        if flags & os.O_DIRECTORY:
+            return with_descriptor(path, operation, lambda: os.open(path, flags | os.O_CLOEXEC))
+        return with_descriptor(path, operation, lambda: open_regular(path, flags, _FILE_MODE))
+    except IsADirectoryError as error:
+        raise ForeignFile(path, "a file, found a directory") from error
+    except OSError as error:
+        raise _no_room_or_failed(path, 0, operation, error) from error
+
+
+def _no_room_or_failed(path: str, needed_bytes: int, operation: str, error: OSError) -> DiskFull | StorageFailed:
+    if error.errno in _NO_ROOM:
+        return DiskFull(path, needed_bytes)
+    return StorageFailed(path, operation, error)

@@ -1,0 +1,129 @@
+"""What reading files on the operating system needs, whether or not they may be written, too: one map each, and names.
+
+`store.fs.linux.files` adds writing, `store.fs.read_only_files` refuses it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from store.errors import StorageFailed
+from store.fs.descriptors import with_descriptor
+from store.fs.linux.file_map import map_file
+from store.fs.linux.glances import glances
+from store.fs.linux.regular_files import read_regular
+from store.fs.ports import FileGlance
+
+
+class OsFileMap:
+    """The reading half of `store.fs.ports.File`: a shared read-only map, in one page cache with what is written.
+
+    The file is mapped when it is first looked at: what is only written and synced needs no map.
+
+    Args:
+        path: of the file.
+        descriptor: of the file, open; it stays the caller's, who closes it behind `_map_now` or `_let_go_of_map`.
+    """
+
+    __slots__ = ("_descriptor", "_is_random", "_map", "_view", "path", "size")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self.size = os.fstat(descriptor).st_size
+        self._descriptor = descriptor
+        self._is_random = False
+        self._map: mmap.mmap | bytes = b""
+        self._view: memoryview | None = None
+
+    def read(self, position: int, size: int) -> bytes:
+        """See `File.read`."""
+        return bytes(self.view()[position : position + size])
+
+    def view(self) -> memoryview:
+        """See `File.view`.
+
+        Raises:
+            StorageFailed: the file cannot be mapped.
+        """
+        view = self._view
+        return self._map_now() if view is None else view
+
+    def _map_now(self) -> memoryview:
+        # An empty file cannot be mapped; whoever opens it refuses or removes it, but must be able to open it.
+        if self.size:
+            try:
+                self._map = mapped = map_file(self._descriptor, self.size)
+            except OSError as error:
+                raise StorageFailed(self.path, "map", error) from error
+            if self._is_random:
+                mapped.madvise(mmap.MADV_RANDOM)
+        self._view = memoryview(self._map)
+        return self._view
+
+    def advise_random(self) -> None:
+        """See `File.advise_random`."""
+        self._is_random = True
+        if isinstance(self._map, mmap.mmap):
+            self._map.madvise(mmap.MADV_RANDOM)
+
+    def _let_go_of_map(self) -> None:
+        """Slices of the view may live on elsewhere: the map goes when the last of them does."""
+        self._view = memoryview(b"")
+        self._map = b""
+
+
+class OsReading:
+    """The reading half of `store.fs.ports.Files`; it has no state."""
+
+    __slots__ = ()
+
+    def list_directory(self, path: str) -> list[str]:
+        """See `Files.list_directory`."""
+        try:
+            with with_descriptor(path, "list", lambda: os.scandir(path)) as entries:
+                return sorted(entry.name for entry in entries)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StorageFailed(path, "list", error) from error
+
+    def list_entries(self, path: str) -> list[tuple[str, bool]]:
+        """See `Files.list_entries`."""
+        try:
+            with with_descriptor(path, "list", lambda: os.scandir(path)) as entries:
+                return sorted((entry.name, entry.is_dir()) for entry in entries)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StorageFailed(path, "list", error) from error
+
+    def glance(self, directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
+        """See `Files.glance`."""
+        return glances(directories, is_cache_trusted=is_cache_trusted)
+
+    def exists(self, path: str) -> bool:
+        """See `Files.exists`."""
+        return Path(path).exists()
+
+    def is_directory(self, path: str) -> bool:
+        """See `Files.is_directory`."""
+        return Path(path).is_dir()
+
+    def read_bytes(self, path: str) -> bytes | None:
+        """See `Files.read_bytes`."""
+        try:
+            return with_descriptor(path, "read", lambda: read_regular(path))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageFailed(path, "read", error) from error
+
+    def modified_time(self, path: str) -> float:
+        """See `Files.modified_time`."""
+        try:
+            return Path(path).stat().st_mtime
+        except OSError as error:
+            raise StorageFailed(path, "stat", error) from error

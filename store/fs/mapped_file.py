@@ -1,0 +1,89 @@
+"""One file of a queue: it knows at which offset of the whole queue it begins, and whether it waits for a sync.
+
+Offsets are bytes from the queue's origin; only this class translates them into positions within the file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store.fs.ports import File
+
+# How far ahead a sparse file is given real blocks: as much as it has used, so few calls, and little room is taken by
+# the many files that stay small.
+_ALLOCATE_AHEAD_MIN_BYTES = 4 << 10
+_ALLOCATE_AHEAD_MAX_BYTES = 4 << 20
+_CHUNK_SIZE_BYTES = 64 << 10
+
+
+class MappedFile:
+    """A file whose bytes are the queue's bytes `[begin_offset, end_offset)`.
+
+    Attributes:
+        file: the open file.
+        begin_offset: the queue offset of the first byte; also the file's name.
+        end_offset: the queue offset behind the last byte.
+        allocated_end: what is written before this offset is known to find real blocks. Nothing is known at first of a
+            file that was found (Java's are sparse).
+        is_dirty: something was written since the queue last handed this file out to be synced.
+
+    Source: RocketMQ and DLedger `DefaultMmapFile` (`fileFromOffset`).
+    """
+
+    __slots__ = ("allocated_end", "begin_offset", "end_offset", "file", "is_dirty")
+
+    def __init__(self, file: File, begin_offset: int, *, is_allocated: bool) -> None:
+        self.file = file
+        self.begin_offset = begin_offset
+        self.end_offset = begin_offset + file.size
+        self.is_dirty = False
+        self.allocated_end = self.end_offset if is_allocated else begin_offset
+
+    @property
+    def path(self) -> str:
+        """Where the file is."""
+        return self.file.path
+
+    def view(self) -> memoryview:
+        """Return the whole file, read-only and live."""
+        return self.file.view()
+
+    def allocate(self, begin: int, end: int) -> None:
+        """See to it that the offsets `[begin, end)` have real blocks.
+
+        Raises:
+            store.errors.DiskFull: nothing was changed.
+        """
+        if end <= self.allocated_end:
+            return
+        ahead = min(max(end - self.begin_offset, _ALLOCATE_AHEAD_MIN_BYTES), _ALLOCATE_AHEAD_MAX_BYTES)
+        ahead_end = min(end + ahead, self.end_offset)
+        self.file.allocate(begin - self.begin_offset, ahead_end - begin)
+        self.allocated_end = ahead_end
+
+    def find_data(self, offset: int) -> int:
+        """Return the offset of the first byte at or behind `offset` that is not zero; `end_offset` if there is none."""
+        for position, chunk in self._chunks(offset):
+            data = chunk.lstrip(b"\0")
+            if data:
+                return self.begin_offset + position + len(chunk) - len(data)
+        return self.end_offset
+
+    def find_data_end(self, offset: int) -> int:
+        """Return the offset behind the last byte at or behind `offset` that is not zero; `offset` if there is none."""
+        data_end = offset
+        for position, chunk in self._chunks(offset):
+            data = chunk.rstrip(b"\0")
+            if data:
+                data_end = self.begin_offset + position + len(data)
+        return data_end
+
+    def _chunks(self, offset: int) -> Iterator[tuple[int, bytes]]:
+        """Yield what may hold data behind `offset`, as (position, bytes) of bounded size."""
+        view = self.file.view()
+        for begin, end in self.file.data_ranges(offset - self.begin_offset):
+            for position in range(begin, end, _CHUNK_SIZE_BYTES):
+                yield position, bytes(view[position : min(position + _CHUNK_SIZE_BYTES, end)])

@@ -1,0 +1,360 @@
+"""A row of equally long files that together are one long run of bytes.
+
+A file's name is the offset of its first byte, in 20 decimal digits; the next file begins where it ends. Every file has
+its full size from the start. The queue does not know how much of it is used: that is its owner's knowledge, and the
+owner sees to it that what lies behind the used part is zero.
+
+Source: RocketMQ `MappedFileQueue`, DLedger `MmapFileList`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from store.errors import ForeignFile, MissingFile, StorageFailed, WrongFileSize
+from store.fs.mapped_file import MappedFile
+from store.fs.preallocation import NextFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.fs.ports import File, QueueFiles
+
+_NAME_DIGITS = 20
+_ZEROS = bytes(64 << 10)
+
+
+class MappedFileQueue:
+    """The files of one directory.
+
+    Args:
+        files: the file system.
+        directory: where the files are; it must exist.
+        file_size: bytes of each file.
+        is_sparse: new files get their blocks when they are written, and neither they nor their names are durable
+            before the owner syncs them: for files of which there are thousands, and which can be made again.
+    """
+
+    __slots__ = (
+        "_directory",
+        "_dirty",
+        "_file_size",
+        "_files",
+        "_has_new_name",
+        "_is_sparse",
+        "_mapped_files",
+        "_next",
+        "_reserved_end",
+    )
+
+    def __init__(self, files: QueueFiles, directory: str, file_size: int, *, is_sparse: bool = False) -> None:
+        assert file_size > 0, file_size
+        self._files = files
+        self._directory = directory
+        self._is_sparse = is_sparse
+        self._has_new_name = False
+        self._file_size = file_size
+        self._mapped_files: list[MappedFile] = []
+        self._dirty: list[MappedFile] = []
+        self._reserved_end = 0
+        self._next: NextFile | None = None
+
+    @property
+    def directory(self) -> str:
+        """Where the files are."""
+        return self._directory
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of each file."""
+        return self._file_size
+
+    @property
+    def mapped_files(self) -> Sequence[MappedFile]:
+        """All files, oldest first."""
+        return self._mapped_files
+
+    @property
+    def begin_offset(self) -> int:
+        """Offset of the first byte of the first file; 0 without files."""
+        return self._mapped_files[0].begin_offset if self._mapped_files else 0
+
+    @property
+    def end_offset(self) -> int:
+        """Offset behind the last byte of the last file; 0 without files."""
+        return self._mapped_files[-1].end_offset if self._mapped_files else 0
+
+    def load(self, *, is_read_only: bool = False, durable_end: int = 0) -> list[str]:
+        """Open the files that are there, and remove a last one whose creation a crash cut short.
+
+        Creating a file makes its name first and gives it its size after, so a crash between leaves a last file that
+        is too short and holds only zeros: nothing was ever written to it, and it is removed. Any other wrong size is
+        an error: the directory was written with another file size, or the file was damaged.
+
+        Args:
+            is_read_only: leave such a last file where it is, and do without it.
+            durable_end: bytes below this offset were synced, so a file that holds some was whole once.
+
+        Returns:
+            What was repaired, one sentence each.
+
+        Raises:
+            store.errors.ForeignFile: a name that is not a multiple of the file size in 20 digits.
+            store.errors.WrongFileSize: see above.
+            store.errors.MissingFile: a file between two others is gone, or has another name than its offset.
+        """
+        assert not self._mapped_files
+        # A process that died may have made names that are not durable.
+        self._has_new_name = self._is_sparse
+        notes: list[str] = []
+        names = sorted(self._files.list_directory(self._directory))
+        for name in names:
+            file = self._open(name)
+            if file.file.size == self._file_size:
+                self._mapped_files.append(file)
+                continue
+            is_cut_short = name == names[-1] and file.file.size < self._file_size and file.begin_offset >= durable_end
+            if not is_cut_short or file.find_data(file.begin_offset) < file.end_offset:
+                file.file.close()
+                raise WrongFileSize(file.path, self._file_size, file.file.size)
+            if is_read_only:
+                file.file.close()
+                notes.append(f"{file.path}: left out; a crash cut its creation short at {file.file.size} bytes")
+                continue
+            self._drop(file)
+            notes.append(f"{file.path}: removed; a crash cut its creation short at {file.file.size} bytes")
+        return notes
+
+    def take_up(self, files: Sequence[File]) -> None:
+        """Take up the files of the directory as they were found: all of them, whole, in order, without a gap."""
+        assert not self._mapped_files
+        self._has_new_name = self._is_sparse
+        for file in files:
+            self._mapped_files.append(MappedFile(file, int(file.path[-_NAME_DIGITS:]), is_allocated=False))
+
+    def attach(self, begin: int, end: int) -> None:
+        """Open the files of `[begin, end)` that somebody else has made behind those that are known, as far as they are.
+
+        Args:
+            begin: where the first file begins, if none is known.
+            end: nothing at or behind it is looked for.
+        """
+        at = self.end_offset if self._mapped_files else begin
+        while at < end and self._files.exists(self._path(at)):
+            self._mapped_files.append(MappedFile(self._files.open(self._path(at)), at, is_allocated=False))
+            at += self._file_size
+
+    def find(self, offset: int) -> MappedFile | None:
+        """Return the file that holds the byte at `offset`, if there is one."""
+        mapped_files = self._mapped_files
+        if not mapped_files:
+            return None
+        number = (offset - mapped_files[0].begin_offset) // self._file_size
+        return mapped_files[number] if 0 <= number < len(mapped_files) else None
+
+    def reserve(self, begin: int, end: int) -> None:
+        """See to it that the files of `[begin, end)` exist and have real blocks, so that writes there find room.
+
+        A queue without files begins with the file that holds `begin`.
+
+        Raises:
+            store.errors.DiskFull: files may have been added, but they are empty and in place.
+        """
+        if begin < end <= self._reserved_end:
+            return
+        if not self._mapped_files:
+            self._create(begin - begin % self._file_size)
+        while self.end_offset < end:
+            self._create(self.end_offset)
+        at = begin
+        while at < end:
+            file = self.find(at)
+            assert file is not None, (self._directory, at)
+            file.allocate(at, min(end, file.end_offset))
+            at = file.end_offset
+        # As far as is known, so that only the first append into a stretch of a file comes this far.
+        last = self.find(end - 1)
+        assert last is not None, (self._directory, end)
+        self._reserved_end = last.allocated_end
+
+    def prepare_next(self) -> NextFile | None:
+        """Return the job that makes the file behind the last one, for any thread; None while there is one already.
+
+        The queue takes the file up when it is needed, or at `adopt_next`. Not for sparse files, which cost no time.
+        """
+        assert not self._is_sparse, self._directory
+        if not self._mapped_files or self._next is not None:
+            return None
+        self._next = NextFile(self._files, self._directory, self._path(self.end_offset), self._file_size)
+        return self._next
+
+    def adopt_next(self) -> None:
+        """Take up a file that `prepare_next` had made, if that has come to its end.
+
+        Raises:
+            store.errors.StorageFailed: it could not be made; the node must stop.
+        """
+        if self._next is not None and self._next.is_made:
+            self._settle_next()
+
+    def write(self, offset: int, data: bytes | memoryview) -> None:
+        """Write `data` at `offset`, into the page cache; it must lie within one existing file.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        mapped_files = self._mapped_files
+        file = mapped_files[(offset - mapped_files[0].begin_offset) // self._file_size]
+        if not file.is_dirty:
+            self.mark_dirty(file)
+        file.file.write(data, offset - file.begin_offset)
+
+    def mark_dirty(self, file: MappedFile) -> None:
+        """Have `take_dirty` return a file, although nothing was written to it now."""
+        if not file.is_dirty:
+            file.is_dirty = True
+            self._dirty.append(file)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return a copy of `size` bytes from `offset`; they must lie within one existing file."""
+        mapped_files = self._mapped_files
+        file = mapped_files[(offset - mapped_files[0].begin_offset) // self._file_size]
+        return file.file.read(offset - file.begin_offset, size)
+
+    def truncate(self, offset: int, data_end: int, *, is_durable: bool) -> None:
+        """Give up everything from `offset` on: later files are removed, the rest of this file's data becomes zero.
+
+        All of the data is overwritten, not only its first bytes: bytes left behind a terminator would line up with
+        what is written next, and could be taken for later data after a crash. Files go from the last to the first,
+        each for certain before the next, so that a crash leaves no gap. The first file is never removed.
+
+        Args:
+            offset: the first byte to give up.
+            data_end: behind the last byte that is not zero, as the owner knows it.
+            is_durable: sync the zeros before returning.
+        """
+        self._settle_next()
+        while len(self._mapped_files) > 1 and self._mapped_files[-1].begin_offset >= offset:
+            self._drop(self._mapped_files.pop())
+        self._reserved_end = min(self._reserved_end, self.end_offset)
+        holder = self.find(offset)
+        if holder is None:
+            return
+        zeros_end = min(data_end, holder.end_offset)
+        while offset < zeros_end:
+            # Ends at multiples of the chunk, so that a crash in between leaves whole sectors old or zero.
+            chunk_end = min(zeros_end, offset - offset % len(_ZEROS) + len(_ZEROS))
+            self.write(offset, _ZEROS[: chunk_end - offset])
+            offset = chunk_end
+        if is_durable:
+            holder.file.sync()
+
+    def remove_before(self, offset: int) -> None:
+        """Remove the files that end at or before `offset`, oldest first; the last file is never removed."""
+        while len(self._mapped_files) > 1 and self._mapped_files[0].end_offset <= offset:
+            self._drop(self._mapped_files.pop(0))
+
+    def remove_all(self) -> None:
+        """Remove every file, last first; the queue is then as new."""
+        self._settle_next()
+        while self._mapped_files:
+            self._drop(self._mapped_files.pop())
+        self._reserved_end = 0
+
+    def take_dirty(self) -> list[File]:
+        """Return the files written since the last call, oldest first; the caller syncs them, in any thread."""
+        dirty, self._dirty = self._dirty, []
+        for file in dirty:
+            file.is_dirty = False
+        return [file.file for file in dirty]
+
+    def take_new_name(self) -> bool:
+        """Return whether a file was created whose name is not durable; the caller syncs the directory."""
+        has_new_name, self._has_new_name = self._has_new_name, False
+        return has_new_name
+
+    def sync(self, begin: int, end: int) -> None:
+        """Sync the files that hold the bytes `[begin, end)`, which must exist; they are not dirty any more.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        while begin < end:
+            file = self.find(begin)
+            assert file is not None, (self._directory, begin)
+            file.file.sync()
+            if file.is_dirty:
+                file.is_dirty = False
+                self._dirty.remove(file)
+            begin = file.end_offset
+
+    def sync_all(self) -> None:
+        """Sync every file, whoever wrote to it: also what a process that died before us left in the page cache.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        self.take_dirty()
+        for file in self._mapped_files:
+            file.file.sync()
+
+    def close(self) -> None:
+        """Close all files without syncing them; the queue is then as new."""
+        with suppress(StorageFailed):  # a file that nobody has begun to use
+            self._settle_next()
+        for file in self._mapped_files:
+            file.file.close()
+        self._mapped_files.clear()
+        self._dirty.clear()
+        self._reserved_end = 0
+
+    def _open(self, name: str) -> MappedFile:
+        path = f"{self._directory}/{name}"
+        if len(name) != _NAME_DIGITS or not (name.isascii() and name.isdigit()):
+            raise ForeignFile(path, f"a name of {_NAME_DIGITS} digits")
+        offset = int(name)
+        if self._mapped_files and offset != self.end_offset:
+            raise MissingFile(self._path(self.end_offset), path)
+        file = MappedFile(self._files.open(path), offset, is_allocated=False)
+        if offset % self._file_size and file.file.size == self._file_size:
+            file.file.close()
+            raise ForeignFile(path, f"a name that is a multiple of the file size {self._file_size}")
+        return file
+
+    def _create(self, offset: int) -> None:
+        self._settle_next()
+        if self._mapped_files and self.end_offset > offset:
+            return
+        if self._is_sparse and self._mapped_files:
+            # Name and size of a file before the next one is made, so that a crash leaves no gap between files. What
+            # may be wrong behind a crash is then in the last file, or behind what its owner knows to be durable.
+            self._mapped_files[-1].file.sync()
+            self._files.sync_directory(self._directory)
+        file = self._files.create(self._path(offset), self._file_size, is_sparse=self._is_sparse)
+        self._has_new_name = self._is_sparse
+        if not self._is_sparse:
+            self._files.sync_directory(self._directory)
+        self._mapped_files.append(MappedFile(file, offset, is_allocated=not self._is_sparse))
+
+    def _settle_next(self) -> None:
+        """Take up the file that `prepare_next` promised, once it is made; without one do nothing."""
+        job, self._next = self._next, None
+        file = None if job is None else job.make()
+        if file is not None:
+            self._mapped_files.append(MappedFile(file, self.end_offset, is_allocated=True))
+
+    def _drop(self, file: MappedFile) -> None:
+        if file.is_dirty:
+            self._dirty.remove(file)
+        self._files.remove(file.path)
+        self._files.sync_directory(self._directory)
+        file.file.discard()
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/{name_of(offset)}"
+
+
+def name_of(offset: int) -> str:
+    """Return the name of the file that begins at an offset."""
+    return f"{offset:0{_NAME_DIGITS}d}"

@@ -1,0 +1,58 @@
+"""The next file of a queue, made before it is needed: to give 1 GiB its disk blocks takes time that no append has.
+
+The queue's owner asks for the job, any thread does it, and the owner adopts the file. If the file is needed before the
+job has begun, or while it is under way, the owner calls `make` itself: it does the job, or waits for the rest of it.
+
+Source: RocketMQ `AllocateMappedFileService`.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from store.errors import DiskFull
+from store.fs.ports import File, QueueFiles
+
+
+class NextFile:
+    """A file that is made once, by whoever comes first.
+
+    Args:
+        files: the file system; it creates files in any thread.
+        directory: the file's, whose names are synced when it is there.
+        path: of the file.
+        size: in bytes.
+    """
+
+    __slots__ = ("_directory", "_file", "_files", "_is_made", "_lock", "_path", "_size")
+
+    def __init__(self, files: QueueFiles, directory: str, path: str, size: int) -> None:
+        self._files = files
+        self._directory = directory
+        self._path = path
+        self._size = size
+        self._file: File | None = None
+        self._is_made = False
+        self._lock = threading.Lock()
+
+    @property
+    def is_made(self) -> bool:
+        """Whether `make` has come to its end: `make` then answers at once."""
+        return self._is_made
+
+    def make(self) -> File | None:
+        """Create the file, durably; None when the disk is full. Any thread may call it; the first call decides.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        with self._lock:
+            if not self._is_made:
+                try:
+                    self._file = self._files.create(self._path, self._size)
+                    self._files.sync_directory(self._directory)
+                except DiskFull:
+                    # Nobody needs the file yet. Whoever does will meet the full disk himself.
+                    self._file = None
+                self._is_made = True
+            return self._file

@@ -1,0 +1,190 @@
+"""The file ports for looking only: for stores in use, copies of them, and files that one may not write."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from store.errors import StorageFailed
+from store.fs.linux.reading import OsFileMap, OsReading
+from store.fs.linux.regular_files import data_ranges, open_regular
+from store.fs.ports import SMALL_FILE_SIZE_BYTES, File, Files
+
+# Files that are mapped at a time; a map keeps no descriptor.
+_OPEN_FILES_MAX = 256
+
+
+class ReadOnlyFile(OsFileMap):
+    """`store.fs.ports.File` without the means to change anything."""
+
+    __slots__ = ()
+
+    def __init__(self, path: str) -> None:
+        descriptor = open_regular(path, os.O_RDONLY)
+        try:
+            super().__init__(path, descriptor)
+            self._map_now()
+        finally:
+            os.close(descriptor)
+
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """See `File.data_ranges`."""
+        with Path(self.path).open("rb") as stream:
+            return data_ranges(stream.fileno(), position, self.size)
+
+    def read(self, position: int, size: int) -> bytes:
+        """See `File.read`; the map is not touched."""
+        try:
+            with Path(self.path).open("rb") as stream:
+                stream.seek(position)
+                return stream.read(size)
+        except OSError as error:
+            raise StorageFailed(self.path, "read", error) from error
+
+    def close(self) -> None:
+        """See `File.close`."""
+        self._let_go_of_map()
+
+    def discard(self) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"{self.path} is open for reading and must not be removed")
+
+    def write(self, data: bytes | memoryview, position: int) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"{self.path} is open for reading: no write of {len(data)} bytes at {position}")
+
+    def allocate(self, position: int, size: int) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"{self.path} is open for reading: no room for {size} bytes at {position}")
+
+    def sync(self) -> None:
+        """Do nothing: nothing was written."""
+
+
+class ReadOnlyFiles(OsReading):
+    """`store.fs.ports.Files` without the means to change anything: what would is a bug of the caller."""
+
+    __slots__ = ()
+
+    def size_of(self, path: str) -> int:
+        """Return the size of a file.
+
+        Raises:
+            StorageFailed: it is not there.
+        """
+        try:
+            return Path(path).stat().st_size
+        except OSError as error:
+            raise StorageFailed(path, "stat", error) from error
+
+    def is_taken(self, path: str) -> bool:
+        """Return whether a name is in use, if only by a link that leads nowhere."""
+        return self.exists(path) or Path(path).is_symlink()
+
+    def open(self, path: str) -> ReadOnlyFile:
+        """See `Files.open`."""
+        try:
+            return ReadOnlyFile(path)
+        except OSError as error:
+            raise StorageFailed(path, "open", error) from error
+
+    def make_directory(self, path: str, *, is_durable: bool = True) -> NoReturn:  # noqa: ARG002
+        """Refuse."""
+        raise AssertionError(f"only for looking: no directory {path}")
+
+    def create(self, path: str, size: int, *, is_sparse: bool = False) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: no file {path} of {size} bytes (sparse: {is_sparse})")
+
+    def create_from(self, path: str, chunks: Iterable[bytes]) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: no file {path} of {chunks}")
+
+    def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: no room of {size} bytes for {path}")
+
+    def replace(self, path: str, content: bytes) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: {path} is not replaced by {len(content)} bytes")
+
+    def rename(self, path: str, new_path: str) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: {path} does not become {new_path}")
+
+    def remove(self, path: str) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: {path} stays")
+
+    def remove_directory(self, path: str) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: {path} stays")
+
+    def sync_directory(self, path: str) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: nothing to sync in {path}")
+
+    def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: nothing to sync in {len(files)} files of {directories}")
+
+    def sync_tree(self, path: str) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: nothing to sync below {path}")
+
+    def disk_used_ratio(self, path: str) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: how full the disk of {path} is matters to nobody")
+
+    def lock_first_byte(self, path: str, content: bytes, *, is_shared: bool = False) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: {path} is not locked with {content!r} (shared: {is_shared})")
+
+    def lock(self, path: str) -> NoReturn:
+        """Refuse."""
+        raise AssertionError(f"only for looking: {path} is not locked")
+
+
+class OpenFiles:
+    """Files that are open for reading: those used last, so that a store of any size can be walked over.
+
+    Args:
+        files: opens them.
+        count_max: the one not used for longest is closed to open another.
+    """
+
+    __slots__ = ("_count_max", "_files", "_open")
+
+    def __init__(self, files: Files, count_max: int = _OPEN_FILES_MAX) -> None:
+        self._files = files
+        self._count_max = count_max
+        self._open: OrderedDict[str, File] = OrderedDict()
+
+    def get(self, path: str) -> File:
+        """Return the open file of this name.
+
+        Raises:
+            store.errors.StorageFailed: it cannot be opened.
+        """
+        file = self._open.get(path)
+        if file is not None:
+            self._open.move_to_end(path)
+            return file
+        while len(self._open) >= self._count_max:
+            self._open.popitem(last=False)[1].close()
+        file = self._open[path] = self._files.open(path)
+        return file
+
+    def close(self, path: str) -> None:
+        """Let go of one file, if it is open; views of it stay valid."""
+        file = self._open.pop(path, None)
+        if file is not None:
+            file.close()
+
+    def close_all(self) -> None:
+        """Let go of all files."""
+        while self._open:
+            self._open.popitem()[1].close()

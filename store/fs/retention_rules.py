@@ -1,0 +1,246 @@
+"""Which old files of a log go: by age, by how full the disk is, and never before what they hold is needed no more.
+
+| when                                     | what goes, oldest first                                            |
+| ---------------------------------------- | ------------------------------------------------------------------ |
+| in the hours of `delete_when`, or the    | files not written for `reserved_s`, at most ten at once            |
+| disk is fuller than `expire_ratio`       |                                                                    |
+| the disk is fuller than `force_ratio`    | the oldest file, however young; then the disk is looked at again   |
+| the disk is fuller than `full_ratio`     | appends are refused                                                |
+
+The entry store (`dledger.retention`) and the message store (`store.maintenance.retention`) bring the numbers. For both
+holds: nothing goes from the floor on, and a clock that jumps deletes nothing. Ages are told by the wall clock, for
+nothing
+else outlives a restart. Therefore:
+
+- The wall clock is compared with the monotonic one. If they come apart by more than five minutes between two looks, no
+  file expires until the reserved time has passed by the monotonic clock: then every file that was there at the jump is
+  old enough by that one. A jump that is taken back is a second jump: what was written in between bears a wrong time.
+- What this process has written itself is no older than the process, whatever a wrong clock wrote on the file.
+- When the process starts and even the newest file seems old enough to go, either nothing was written for days or the
+  clock is wrong. That counts as a jump.
+
+The disk's fullness does not depend on clocks, nor does what it decides.
+
+Source: RocketMQ `CleanCommitLogService`, DLedger `DLedgerMmapFileStore.CleanSpaceService`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from store.fs.ports import Files
+
+FILES_MAX = 10
+HOUR_S = 3600.0
+_JUMP_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRules:
+    """The numbers of the module's table.
+
+    Attributes:
+        reserved_s: how long a file is kept behind its last write, in seconds.
+        delete_when: hours of the day, local time.
+        expire_ratio: used part of the disk above which old files go at any hour.
+        force_ratio: the same for files of any age; None: young files never go.
+        full_ratio: used part of the disk above which appends are refused.
+    """
+
+    reserved_s: float
+    delete_when: tuple[int, ...]
+    expire_ratio: float
+    force_ratio: float | None
+    full_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class OldFile:
+    """A file behind which others follow.
+
+    Attributes:
+        end: all that it holds is below: an index of entries, or an offset of the log.
+        modified_s: when it was last written; seconds since 1970 by the wall clock.
+    """
+
+    end: int
+    modified_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """What the clocks say at one moment.
+
+    Attributes:
+        wall_s: seconds since 1970.
+        monotonic_s: of any origin; the same for the life of the process.
+        hour: local hour of the day, from 0 to 23.
+    """
+
+    wall_s: float
+    monotonic_s: float
+    hour: int
+
+
+def read_clocks() -> ClockReading:
+    """Return what the clocks of this machine say."""
+    wall_s = time.time()  # noqa: TID251  (it stamps messages, and tells the age of files)
+    return ClockReading(wall_s, time.monotonic(), time.localtime(wall_s).tm_hour)
+
+
+class ExpiringLog(Protocol):
+    """A log in files, as its retention sees it."""
+
+    def old_files(self, count_max: int) -> Sequence[tuple[str, int]]:
+        """Return (path, end) of the oldest files, at most so many, without the one that holds the end of the log."""
+        ...
+
+    def newest_path(self) -> str | None:
+        """Return the path of the file that holds the end of the log; None when it holds nothing."""
+        ...
+
+
+def decide(
+    files: Sequence[OldFile],
+    now: ClockReading,
+    used_ratio: float,
+    floor: int,
+    rules: RetentionRules,
+    *,
+    is_clock_trusted: bool,
+) -> tuple[int, ...]:
+    """Return the ends of the files to delete now, in order.
+
+    Args:
+        files: oldest first, without the one that holds the end of the log.
+        now: what the clocks say.
+        used_ratio: how full the disk is, from 0 to 1.
+        floor: everything from here on must stay.
+        rules: the numbers.
+        is_clock_trusted: False: no file is old enough.
+    """
+    is_forced = rules.force_ratio is not None and used_ratio > rules.force_ratio
+    is_due = now.hour in rules.delete_when or used_ratio > rules.expire_ratio
+    chosen: list[int] = []
+    for file in files[:FILES_MAX]:
+        is_expired = is_due and is_clock_trusted and now.wall_s - file.modified_s >= rules.reserved_s
+        is_first_forced = is_forced and not chosen
+        if file.end > floor or not (is_expired or is_first_forced):
+            break
+        chosen.append(file.end)
+    return tuple(chosen)
+
+
+class ClockWatch:
+    """Tells whether the wall clock can be believed; see the module's text."""
+
+    __slots__ = ("_jumped_s", "_offset_s", "_reserved_s")
+
+    def __init__(self, reserved_s: float) -> None:
+        self._reserved_s = reserved_s
+        self._offset_s: float | None = None
+        self._jumped_s: float | None = None
+
+    def is_trusted(self, now: ClockReading, newest_modified_s: float) -> bool:
+        """Look at the clocks; return whether ages by the wall clock count.
+
+        Args:
+            now: what the clocks say.
+            newest_modified_s: when the newest data file was last written.
+        """
+        offset_s = now.wall_s - now.monotonic_s
+        if self._offset_s is None:
+            has_jumped = now.wall_s - newest_modified_s >= self._reserved_s
+        else:
+            has_jumped = abs(offset_s - self._offset_s) > _JUMP_S
+        self._offset_s = offset_s
+        if has_jumped:
+            self._jumped_s = now.monotonic_s
+        return self._jumped_s is None or now.monotonic_s - self._jumped_s >= self._reserved_s
+
+
+class RetentionPolicy:
+    """Looks at one log and its disk once in a while, and says what goes. It deletes nothing itself.
+
+    Args:
+        rules: the numbers.
+        files: the file system that holds the log.
+        directory: of the log.
+        log: open.
+        found_end: what other processes wrote is below: the end of the log when it was opened.
+
+    Attributes:
+        is_disk_full: whether appends are to be refused with DISK_FULL, as the last look found.
+        is_held_back: whether a file would go, but for the floor, as the last look found.
+    """
+
+    def __init__(self, rules: RetentionRules, files: Files, directory: str, log: ExpiringLog, found_end: int) -> None:
+        self._rules = rules
+        self._files = files
+        self._directory = directory
+        self._log = log
+        self._clock = ClockWatch(rules.reserved_s)
+        self._used_ratio = 0.0
+        self.is_disk_full = self.is_held_back = False
+        self._is_clock_trusted = True
+        self._found_end = found_end
+        self._began_s: float | None = None
+
+    @property
+    def used_ratio(self) -> float:
+        """How full the disk was at the last look, from 0 to 1."""
+        return self._used_ratio
+
+    @property
+    def is_short_of_room(self) -> bool:
+        """Whether the disk was so full at the last look that old files go at any hour."""
+        return self._used_ratio > self._rules.expire_ratio
+
+    @property
+    def is_clock_trusted(self) -> bool:
+        """Whether files expired by age at the last look; False after the wall clock jumped."""
+        return self._is_clock_trusted
+
+    def read_clocks(self, now: ClockReading) -> None:
+        """Take note of the clocks: later ones are compared with these. Call it when the process starts."""
+        if self._began_s is None:
+            self._began_s = now.monotonic_s
+        newest_path = self._log.newest_path()
+        newest_s = now.wall_s if newest_path is None else self._files.modified_time(newest_path)
+        self._is_clock_trusted = self._clock.is_trusted(now, newest_s)
+
+    def look(self, now: ClockReading, floor: int) -> tuple[int, ...]:
+        """Return what to call the log's `delete_before` with, ascending, one for each file that goes.
+
+        The caller should give the rest of the program a turn between two of them: to remove a large file takes time.
+
+        Args:
+            now: what the clocks say.
+            floor: everything from here on must stay: the smallest of what is not committed, not dispatched, not in the
+                state machine's newest snapshot, or needed by a peer that catches up.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        self._used_ratio = self._files.disk_used_ratio(self._directory)
+        self.is_disk_full = self._used_ratio > self._rules.full_ratio
+        self.read_clocks(now)
+        old_files = [OldFile(end, self._written_s(now, path, end)) for path, end in self._log.old_files(FILES_MAX)]
+
+        def decided(floor: int) -> tuple[int, ...]:
+            return decide(old_files, now, self._used_ratio, floor, self._rules, is_clock_trusted=self._is_clock_trusted)
+
+        chosen = decided(floor)
+        self.is_held_back = bool(old_files and not chosen and decided(old_files[0].end))
+        return chosen
+
+    def _written_s(self, now: ClockReading, path: str, end: int) -> float:
+        """Return when a file was last written, by the wall clock."""
+        modified_s = self._files.modified_time(path)
+        if end <= self._found_end:
+            return modified_s
+        assert self._began_s is not None
+        return max(modified_s, now.wall_s - (now.monotonic_s - self._began_s))

@@ -1,0 +1,89 @@
+"""One thread for disk work that may stall, so that the event loop goes on sending heartbeats meanwhile.
+
+Not here: what is to be done and when (`dledger.syncer`, `dledger.node`, `store.maintenance.service`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+Job = Callable[[], object]
+Finished = Callable[[Exception | None], None]
+
+
+class Worker(Protocol):
+    """The port: does disk work apart from the event loop, one job after the other."""
+
+    def run(self, job: Job, finished: Finished) -> None:
+        """Run `job` apart from the loop; then call `finished` on the loop, with what the job raised."""
+
+    def settle(self) -> None:
+        """Block until every job that was handed over has run; their `finished` calls follow later, on the loop."""
+
+    async def stop(self) -> None:
+        """Wait for all jobs and their `finished` calls, then give the worker back."""
+
+
+class StorageThread:
+    """Runs jobs one after the other and reports each end on the event loop; started by the first job.
+
+    The owner bounds the jobs under way (one sync, one checkpoint). Construct it inside the running event loop.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[tuple[Job, Finished | None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._jobs_count = 0
+        self._idle: asyncio.Future[None] | None = None
+
+    def run(self, job: Job, finished: Finished) -> None:
+        """Run `job` in the thread; then call `finished` on the loop, with what the job raised."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        self._jobs_count += 1
+        self._jobs.put((job, finished))
+
+    def settle(self) -> None:
+        """Block until every job that was handed over has run; their `finished` calls follow later, on the loop."""
+        if self._jobs_count:
+            settled = threading.Event()
+            # Jobs run in order, so that all before this one have run when it does.
+            self._jobs.put((settled.set, None))
+            settled.wait()
+
+    async def stop(self) -> None:
+        """Wait for all jobs and their `finished` calls, then end the thread."""
+        while self._jobs_count:
+            self._idle = self._loop.create_future()
+            await self._idle
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, finished = item
+            error: Exception | None = None
+            try:
+                job()
+            except Exception as raised:  # noqa: BLE001  (the thread's edge: the loop judges it, and stops the node)
+                error = raised
+            if finished is not None:
+                self._loop.call_soon_threadsafe(self._finish, finished, error)
+
+    def _finish(self, finished: Finished, error: Exception | None) -> None:
+        self._jobs_count -= 1
+        try:
+            finished(error)
+        finally:
+            # Whatever the owner made of it: who stops must not wait for ever.
+            if not self._jobs_count and self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)

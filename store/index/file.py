@@ -1,0 +1,390 @@
+"""One file of the key index: which messages have a key of a given hash.
+
+| offset | size | type | field | meaning |
+| ---: | ---: | --- | --- | --- |
+| 0 | 8 | i64 | begin_timestamp | store time of the first message; of a new file: the end of the file before |
+| 8 | 8 | i64 | end_timestamp | store time of the last message |
+| 16 | 8 | i64 | begin_physical_offset | of the first message; of a new file: the end of the file before |
+| 24 | 8 | i64 | end_physical_offset | of the last message: where its record begins |
+| 32 | 4 | i32 | used_slots | slots that lead anywhere |
+| 36 | 4 | i32 | next_item | number of the next item; 1 in an empty file |
+| 40 | 4 * slots | i32 | slots | of each slot: its newest item, 0: none |
+| then | 20 * items | | items | item 0 is never used |
+
+| offset | size | type | field | meaning |
+| ---: | ---: | --- | --- | --- |
+| 0 | 4 | i32 | key_hash | `store.model.java_hash.key_hash`; its slot is key_hash % slots |
+| 4 | 8 | i64 | physical_offset | of the message |
+| 12 | 4 | i32 | time_difference | whole seconds since begin_timestamp; of item 1: since the end of the file before |
+| 16 | 4 | i32 | previous | next older item of the same slot, 0: none |
+
+Slots of the file that is being filled are kept in memory and written when the file is flushed; what is on disk of them
+may be older, or newer, than the header says. Items are only appended, so slots can be made again from them.
+
+Source: RocketMQ `IndexFile`, `IndexHeader`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from store.errors import CorruptData
+from store.fs.ports import File
+from store.fs.struct_type import numpy_type
+from store.index.chains import link, time_difference, time_differences
+from store.model.dispatch_batch import Bools, Int32s, Int64s
+
+SLOT_OFFSET = HEADER_SIZE = 40
+SLOT_SIZE = 4
+ITEM_SIZE = 20
+HEADER = struct.Struct(
+    ">"
+    "q"  # begin_timestamp
+    "q"  # end_timestamp
+    "q"  # begin_physical_offset
+    "q"  # end_physical_offset
+    "i"  # used_slots
+    "i"  # next_item
+)
+ITEM = struct.Struct(
+    ">"
+    "i"  # key_hash
+    "q"  # physical_offset
+    "i"  # time_difference
+    "i"  # previous
+)
+SLOT = struct.Struct(">i")
+ITEM_TYPE = numpy_type(ITEM, ("key_hash", "physical_offset", "time_difference", "previous"))
+SLOT_TYPE = np.dtype(">i4")
+_PAGE_SIZE_BYTES = 4096
+_ALLOCATE_AHEAD_BYTES = 1 << 20
+# Up to here items are appended one by one.
+FEW_ITEMS_MAX = 32
+# Items that are looked at together: bounds the memory of checks and of making slots again.
+CHUNK_ITEMS = 1 << 16
+# Steps of one query in one file: a third of a second. Only a key that a million messages share needs more.
+_STEPS_MAX = 1 << 20
+
+assert HEADER.size == HEADER_SIZE
+assert ITEM.size == ITEM_SIZE
+
+
+class IndexLayout(NamedTuple):
+    """How many slots and items each file of an index has (RocketMQ `maxHashSlotNum`, `maxIndexNum`)."""
+
+    slots: int = 5_000_000
+    items: int = 20_000_000
+
+    @property
+    def items_begin(self) -> int:
+        """Position of item 0."""
+        return HEADER_SIZE + SLOT_SIZE * self.slots
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of a file."""
+        return self.items_begin + ITEM_SIZE * self.items
+
+
+class Header(NamedTuple):
+    """The first 40 bytes."""
+
+    begin_timestamp: int = 0
+    end_timestamp: int = 0
+    begin_physical_offset: int = 0
+    end_physical_offset: int = 0
+    used_slots: int = 0
+    next_item: int = 1
+
+
+class Items(NamedTuple):
+    """Consecutive items as columns of equal length."""
+
+    key_hashes: Int32s
+    physical_offsets: Int64s
+    time_differences: Int32s
+    previous: Int32s
+
+
+class Hits(NamedTuple):
+    """What a query found in one file.
+
+    Attributes:
+        physical_offsets: newest first.
+        fault: where the chain was broken off, and why; None: it was followed to its end.
+    """
+
+    physical_offsets: list[int]
+    fault: CorruptData | None
+
+
+class IndexFile:
+    """An index file, for reading and appending.
+
+    Attributes:
+        file: the open file.
+        header: as it will be written at the next flush.
+    """
+
+    __slots__ = ("_allocated_end", "_dirty_pages", "_layout", "_slots", "file", "header")
+
+    def __init__(self, file: File, layout: IndexLayout, header: Header | None = None) -> None:
+        """Take an open file.
+
+        Args:
+            file: of the layout's size.
+            layout: how many slots and items it has.
+            header: of a new file; None: it is read.
+
+        Raises:
+            store.errors.CorruptData: the header promises more than the file can hold.
+        """
+        assert file.size == layout.file_size, (file.path, file.size, layout)
+        self.file = file
+        self._layout = layout
+        self._allocated_end = 0
+        self._slots: Int32s | None = None
+        self._dirty_pages: Bools = np.zeros(0, np.bool_)
+        if header is None:
+            header = Header._make(HEADER.unpack_from(file.view()))
+            header = header._replace(next_item=max(1, header.next_item))
+            if header.next_item > layout.items:
+                raise CorruptData(file.path, 36, f"at most item {layout.items}", f"{header.next_item}")
+        self.header = header
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no item fits in any more."""
+        return self.header.next_item >= self._layout.items
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds no item."""
+        return self.header.next_item <= 1
+
+    def items(self, begin: int, end: int) -> Items:
+        """Return the items `[begin, end)` by number, as columns of their own."""
+        position = self._layout.items_begin + ITEM_SIZE * begin
+        items = np.frombuffer(self.file.view(), ITEM_TYPE, max(0, end - begin), position)
+        return Items(
+            items["key_hash"].astype(np.int32),
+            items["physical_offset"].astype(np.int64),
+            items["time_difference"].astype(np.int32),
+            items["previous"].astype(np.int32),
+        )
+
+    def chunks(self) -> Iterator[tuple[int, Items]]:
+        """Yield all items in order, with the number of the first of each chunk."""
+        for begin in range(1, self.header.next_item, CHUNK_ITEMS):
+            yield begin, self.items(begin, min(begin + CHUNK_ITEMS, self.header.next_item))
+
+    def item_position(self, number: int) -> int:
+        """Return where an item stands in the file."""
+        return self._layout.items_begin + ITEM_SIZE * number
+
+    def first_physical_offset(self) -> int:
+        """Return the message of item 1, which must be there."""
+        offset: int = ITEM.unpack_from(self.file.view(), self.item_position(1))[1]
+        return offset
+
+    # -------------------------------------------------------------------------------------------------- appending
+
+    def append(self, key_hashes: Int32s, physical_offsets: Int64s, timestamps: Int64s) -> int:
+        """Append items for keys, in the order of the log, into the page cache; return how many of them fit.
+
+        Raises:
+            store.errors.DiskFull: nothing was appended.
+            store.errors.StorageFailed: the node must stop.
+        """
+        first = self.header.next_item
+        count = min(len(key_hashes), self._layout.items - first)
+        if count <= 0:
+            return 0
+        key_hashes, physical_offsets, timestamps = key_hashes[:count], physical_offsets[:count], timestamps[:count]
+        position, size = self.item_position(first), ITEM_SIZE * count
+        self._allocate(position, position + size)
+        slots = self._loaded_slots()
+        encode = self._encode_few if count <= FEW_ITEMS_MAX else self._encode
+        items, fresh_count = encode(slots, key_hashes, physical_offsets, timestamps)
+        header = self.header
+        if first <= 1:
+            header = header._replace(begin_timestamp=int(timestamps[0]), begin_physical_offset=int(physical_offsets[0]))
+        self.header = header._replace(
+            end_timestamp=int(timestamps[-1]),
+            end_physical_offset=int(physical_offsets[-1]),
+            used_slots=header.used_slots + fresh_count,
+            next_item=first + count,
+        )
+        self.file.write(items, position)
+        return count
+
+    def _encode(
+        self, slots: Int32s, key_hashes: Int32s, physical_offsets: Int64s, timestamps: Int64s
+    ) -> tuple[bytes, int]:
+        """Return the bytes of items to append, and how many slots led nowhere before; the slots lead to them now."""
+        count = len(key_hashes)
+        previous, changed, fresh_count = link(slots, key_hashes, self.header.next_item)
+        items: NDArray[np.void] = np.empty(count, ITEM_TYPE)
+        items["key_hash"] = key_hashes
+        items["physical_offset"] = physical_offsets
+        # RocketMQ counts the first one from the end of the file before, and only then sets the new begin.
+        begins = np.full(count, timestamps[0] if self.is_empty else self.header.begin_timestamp)
+        begins[0] = self.header.begin_timestamp
+        items["time_difference"] = time_differences(timestamps, begins)
+        items["previous"] = previous
+        self._dirty_pages[(changed * SLOT_SIZE + HEADER_SIZE) // _PAGE_SIZE_BYTES] = True
+        return items.tobytes(), fresh_count
+
+    def _encode_few(
+        self, slots: Int32s, key_hashes: Int32s, physical_offsets: Int64s, timestamps: Int64s
+    ) -> tuple[bytes, int]:
+        """Do what `_encode` does, item by item: for a few of them its numpy calls cost more."""
+        items, fresh_count, count = [], 0, len(slots)
+        begin = self.header.begin_timestamp
+        rows = zip(key_hashes.tolist(), physical_offsets.tolist(), timestamps.tolist(), strict=True)
+        for number, (key_hash, physical_offset, timestamp) in enumerate(rows, self.header.next_item):
+            slot = key_hash % count
+            previous = int(slots[slot])
+            slots[slot] = number
+            fresh_count += not previous
+            items.append(ITEM.pack(key_hash, physical_offset, time_difference(timestamp, begin), previous))
+            begin = timestamp if number == 1 else begin
+            self._dirty_pages[(slot * SLOT_SIZE + HEADER_SIZE) // _PAGE_SIZE_BYTES] = True
+        return b"".join(items), fresh_count
+
+    def _allocate(self, begin: int, end: int) -> None:
+        """See to it that items find real blocks, and the first time also header and slots."""
+        if not self._allocated_end:
+            self.file.allocate(0, self._layout.items_begin)
+        if end > self._allocated_end:
+            ahead_end = min(self.file.size, end + _ALLOCATE_AHEAD_BYTES)
+            self.file.allocate(begin, ahead_end - begin)
+            self._allocated_end = ahead_end
+
+    def _loaded_slots(self) -> Int32s:
+        """Return the slots in memory; those that lead nowhere are 0, as RocketMQ takes them."""
+        if self._slots is None:
+            slots = self.slots_on_disk()
+            slots[(slots < 0) | (slots >= self.header.next_item)] = 0
+            self._keep_slots(slots)
+        assert self._slots is not None
+        return self._slots
+
+    def _keep_slots(self, slots: Int32s, *, is_dirty: bool = False) -> None:
+        self._slots = slots
+        self._dirty_pages = np.full(self._layout.items_begin // _PAGE_SIZE_BYTES + 1, is_dirty)
+
+    def slots_on_disk(self) -> Int32s:
+        """Return a copy of the slots as the file has them."""
+        return np.frombuffer(self.file.view(), SLOT_TYPE, self._layout.slots, HEADER_SIZE).astype(np.int32)
+
+    # --------------------------------------------------------------------------------------------------- flushing
+
+    def write_slots(self) -> None:
+        """Write the slots that changed, into the page cache; a full file does not keep them in memory any longer."""
+        if self._slots is None:
+            return
+        pages = np.flatnonzero(self._dirty_pages)
+        for run in np.split(pages, np.flatnonzero(np.diff(pages) != 1) + 1) if len(pages) else ():
+            begin = max(int(run[0]) * _PAGE_SIZE_BYTES, HEADER_SIZE)
+            end = min((int(run[-1]) + 1) * _PAGE_SIZE_BYTES, self._layout.items_begin)
+            changed = self._slots[(begin - HEADER_SIZE) // SLOT_SIZE : (end - HEADER_SIZE) // SLOT_SIZE]
+            self.file.write(changed.astype(SLOT_TYPE).tobytes(), begin)
+        self._dirty_pages[:] = False
+        if self.is_full:
+            self._slots = None
+
+    def write_header(self, header: Header) -> None:
+        """Write a header whose items and slots are durable, into the page cache."""
+        self.file.write(HEADER.pack(*header), 0)
+
+    # ---------------------------------------------------------------------------------------------------- cutting
+
+    def truncate(self, physical_offset: int, store_timestamp_of: Callable[[int], int]) -> None:
+        """Keep, for certain, the items of messages that begin below `physical_offset`, and make the slots again.
+
+        Args:
+            physical_offset: the items below it must be durable.
+            store_timestamp_of: called with the physical offset of the last message that stays.
+        """
+        count, last, slots = 1, 0, np.zeros(self._layout.slots, np.int32)
+        for begin, items in self.chunks():
+            sound = _sound_count(items, begin, last, physical_offset)
+            if sound:
+                count, last = begin + sound, int(items.physical_offsets[sound - 1])
+                # Where a slot occurs twice the later assignment stays.
+                slots[items.key_hashes[:sound] % self._layout.slots] = np.arange(begin, count, dtype=np.int32)
+            if sound < len(items.key_hashes):
+                break
+        self._keep_slots(slots, is_dirty=True)
+        if count < self.header.next_item:
+            self.header = self.header._replace(next_item=count, end_physical_offset=last)
+            if count > 1:
+                self.header = self.header._replace(end_timestamp=store_timestamp_of(last))
+        self.header = self.header._replace(used_slots=int(np.count_nonzero(slots)))
+        self._clear_items(count)
+        self.write_slots()
+        self.write_header(self.header)
+        self.file.sync()
+
+    def _clear_items(self, first: int) -> None:
+        """Make everything from an item on zero, so that no stale item comes back."""
+        begin = self.item_position(first)
+        view = self.file.view()
+        for data_begin, data_end in self.file.data_ranges(begin):
+            for position in range(max(begin, data_begin), data_end, 1 << 16):
+                size = min(1 << 16, data_end - position)
+                if any(view[position : position + size]):
+                    self.file.write(bytes(size), position)
+
+    # --------------------------------------------------------------------------------------------------- querying
+
+    def query(self, key_hash: int, begin: int, end: int, count_max: int) -> Hits:
+        """Return messages that have a key of this hash, newest first.
+
+        Items know whole seconds only, so messages stored up to a second outside of the range may be among them.
+
+        Args:
+            key_hash: from 0.
+            begin: milliseconds since 1970.
+            end: inclusive.
+            count_max: stop after so many.
+        """
+        view, unpack, items_begin = self.file.view(), ITEM.unpack_from, self._layout.items_begin
+        header = self.header
+        slot = key_hash % self._layout.slots
+        position = HEADER_SIZE + SLOT_SIZE * slot
+        number: int = SLOT.unpack_from(view, position)[0] if self._slots is None else int(self._slots[slot])
+        found: list[int] = []
+        # An older item has a smaller number; so whatever damage may have made of the chain, it has an end.
+        newer, steps_left = header.next_item, _STEPS_MAX
+        while number and len(found) < count_max:
+            if not 0 < number < newer or not steps_left:
+                what = f"an item number below {newer}" if steps_left else f"a chain of at most {_STEPS_MAX} items"
+                return Hits(found, CorruptData(self.file.path, position, what, f"{number}"))
+            item_position = items_begin + ITEM_SIZE * number
+            item_hash, physical_offset, difference, previous = unpack(view, item_position)
+            # Item 1 counts its time from elsewhere, and is the message whose time is the file's begin.
+            time = header.begin_timestamp + (difference * 1000 if number > 1 else 0)
+            if time + 999 < begin:
+                break
+            if item_hash == key_hash and time <= end:
+                found.append(physical_offset)
+            newer, number, position = number, previous, item_position + ITEM_SIZE - SLOT_SIZE
+            steps_left -= 1
+        return Hits(found, None)
+
+
+def _sound_count(items: Items, begin: int, last: int, physical_offset: int) -> int:
+    """Return how many items from the first on can be right and belong to messages below `physical_offset`."""
+    offsets = items.physical_offsets
+    before = np.concatenate(([last], offsets[:-1]))
+    numbers = np.arange(begin, begin + len(offsets))
+    is_sound = (offsets >= before) & (offsets < physical_offset) & (items.key_hashes >= 0)
+    is_sound &= (items.previous >= 0) & (items.previous < numbers)
+    return len(is_sound) if is_sound.all() else int(is_sound.argmin())

@@ -1,0 +1,359 @@
+"""The key index: which messages have a key, over the files of `index/`, oldest to newest.
+
+A file's name is the store time of its first message (UTC, `yyyyMMddHHmmssSSS`), and at least one more than the name
+before it: so an index that is built anew has the same files. A full file is never written again.
+
+Order of durability: items and slots are synced, then the header is written that counts them, then the header is
+synced; only what all three steps have covered counts as flushed.
+
+Source: RocketMQ `IndexService`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from store.errors import CorruptData, WrongFileSize
+from store.fs.flush_tickets import Dispatched, FlushProgress, FlushTicket
+from store.fs.ports import Files
+from store.fs.sync_tickets import flush_all
+from store.index.file import Header, Hits, IndexFile, IndexLayout
+from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
+
+DIRECTORY = "index"
+_NAME_DIGITS = 17
+_DEFAULT_LAYOUT = IndexLayout()
+_TIMESTAMP_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
+
+
+class KeyHits(NamedTuple):
+    """What a query found.
+
+    Attributes:
+        physical_offsets: newest first. Only hashes were compared, and whole seconds: messages with other keys, or
+            stored up to a second outside of the range, may be among them.
+        faults: chains that were broken off because they lead nowhere, or never end.
+    """
+
+    physical_offsets: list[int]
+    faults: Sequence[CorruptData]
+
+
+class KeyIndex:
+    """The index of one store. Construct, then `load`.
+
+    Args:
+        files: the file system.
+        root: the store's directory.
+        layout: slots and items of each file.
+    """
+
+    __slots__ = (
+        "_changed",
+        "_directory",
+        "_dispatched",
+        "_file_system",
+        "_files",
+        "_headers",
+        "_last",
+        "_layout",
+        "_progress",
+        "_sealed",
+        "_unsynced_headers",
+    )
+
+    def __init__(self, files: Files, root: str, layout: IndexLayout = _DEFAULT_LAYOUT) -> None:
+        self._file_system = files
+        self._directory = f"{root}/{DIRECTORY}"
+        self._layout = layout
+        self._files: list[IndexFile] = []
+        self._last: tuple[int, int] | None = None  # the last message, and how many of its keys are here
+        self._changed: dict[str, IndexFile] = {}  # since the last flush began
+        self._unsynced_headers: dict[str, IndexFile] = {}
+        self._headers: dict[FlushTicket, tuple[Dispatched, list[tuple[IndexFile, Header]]]] = {}
+        self._dispatched = Dispatched()
+        self._sealed = Dispatched()  # the headers that are written go so far
+        self._progress = FlushProgress()
+
+    # ------------------------------------------------------------------------------------------------------ files
+
+    def load(self) -> list[str]:
+        """Open all files, as they were closed in order; after a crash `truncate` must follow.
+
+        Returns:
+            What was repaired, and what was found that is no index file, one sentence each.
+
+        Raises:
+            store.errors.WrongFileSize: the index was written with other sizes.
+            store.errors.CorruptData: a file is damaged; an index can be built again from the log.
+        """
+        assert not self._files
+        notes: list[str] = []
+        names = self._file_system.list_directory(self._directory)
+        is_name = {name: len(name) == _NAME_DIGITS and name.isascii() and name.isdigit() for name in names}
+        notes += [
+            f"{self._directory}/{name}: not an index file; it is left alone" for name in names if not is_name[name]
+        ]
+        names = [name for name in names if is_name[name]]
+        for name in names:
+            file = self._file_system.open(f"{self._directory}/{name}")
+            if file.size == self._layout.file_size:
+                self._files.append(IndexFile(file, self._layout))
+                continue
+            is_cut_short = name == names[-1] and file.size < self._layout.file_size and not any(file.view())
+            file.close()
+            if not is_cut_short and self._has_right_size(names):
+                raise CorruptData(file.path, 0, f"{self._layout.file_size} bytes, as others have", f"{file.size}")
+            if not is_cut_short:
+                raise WrongFileSize(file.path, self._layout.file_size, file.size)
+            self._file_system.remove(file.path)
+            self._file_system.sync_directory(self._directory)
+            notes.append(f"{file.path}: removed; a crash cut its creation short at {file.size} bytes")
+        return notes
+
+    def _has_right_size(self, names: Sequence[str]) -> bool:
+        """Return whether any file has the size of the settings: then they are those that the index was written with."""
+        for name in names:
+            file = self._file_system.open(f"{self._directory}/{name}")
+            file.close()
+            if file.size == self._layout.file_size:
+                return True
+        return False
+
+    @property
+    def files(self) -> Sequence[IndexFile]:
+        """All files, oldest first."""
+        return self._files
+
+    @property
+    def max_physical_offset(self) -> int:
+        """Where the record of the last message begins that has items; 0 when there is none."""
+        return self._files[-1].header.end_physical_offset if self._files else 0
+
+    def digest(self) -> int:
+        """Return a checksum of which files there are and how many items each has."""
+        counts = [(file.file.path.rpartition("/")[2], file.header.next_item) for file in self._files]
+        return crc32c("".join(f"{name} {next_item}\n" for name, next_item in counts).encode())
+
+    def _create(self, timestamp: int) -> IndexFile:
+        """Begin a new file, whose header begins with the end of the file before."""
+        name, before = _name(timestamp), Header()
+        if self._files:
+            last = self._files[-1]
+            before = last.header
+            name = max(name, int(last.file.path.rpartition("/")[2]) + 1)
+            last.write_slots()  # and give its slots' memory back
+        self._file_system.make_directory(self._directory)
+        path = f"{self._directory}/{name:0{_NAME_DIGITS}d}"
+        header = Header(
+            before.end_timestamp, before.end_timestamp, before.end_physical_offset, before.end_physical_offset
+        )
+        created = self._file_system.create(path, self._layout.file_size, is_sparse=True)
+        # Size and name at once: only the last file may be found cut short by a crash.
+        created.sync()
+        self._file_system.sync_directory(self._directory)
+        file = IndexFile(created, self._layout, header)
+        self._files.append(file)
+        return file
+
+    # -------------------------------------------------------------------------------------------------- appending
+
+    def append(self, batch: DispatchBatch) -> None:
+        """Add the keys of a stretch of the log, in the page cache; those that are here already are left out.
+
+        Raises:
+            store.errors.DiskFull: some keys may have been added; give the same batch again.
+            store.errors.StorageFailed: the node must stop.
+        """
+        offsets = batch.physical_offsets[batch.key_rows]
+        begin = self._known_count(offsets)
+        if begin < len(offsets):
+            self._add(batch.key_hashes[begin:], offsets[begin:], batch.store_timestamps[batch.key_rows[begin:]])
+        if len(batch):
+            self._dispatched = max(self._dispatched, Dispatched(batch.next_offset, int(batch.store_timestamps[-1])))
+
+    def _add(self, key_hashes: Int32s, offsets: Int64s, timestamps: Int64s) -> None:
+        done = 0
+        while done < len(offsets):
+            file = self._files[-1] if self._files else None
+            if file is None or file.is_full:
+                file = self._create(int(timestamps[done]))
+            self._changed[file.file.path] = file
+            taken = file.append(key_hashes[done:], offsets[done:], timestamps[done:])
+            self._note_last(offsets[done : done + taken])
+            done += taken
+
+    def _note_last(self, offsets: Int64s) -> None:
+        """Remember the last message, and how many of its keys are here."""
+        offset = int(offsets[-1])
+        count = len(offsets) - int(offsets.searchsorted(offsets[-1]))
+        if self._last is not None and self._last[0] == offset:
+            count += self._last[1]
+        self._last = offset, count
+
+    def _known_count(self, offsets: Int64s) -> int:
+        """Return how many of these keys are here already; `offsets` are those of their messages, ascending."""
+        if self._last is None:
+            self._last = self._find_last()
+        if self._last is None or not len(offsets) or offsets[0] > self._last[0]:
+            return 0
+        offset, count = self._last
+        begin, end = (int(np.searchsorted(offsets, offset, side)) for side in ("left", "right"))
+        return min(begin + count, end)
+
+    def _find_last(self) -> tuple[int, int] | None:
+        """Return the last message and how many of its keys are here; they may stand in several files."""
+        offset, count = -1, 0
+        for file in reversed(self._files):
+            number = file.header.next_item
+            while number > 1:
+                found = int(file.items(number - 1, number).physical_offsets[0])
+                offset = found if offset < 0 else offset
+                if found != offset:
+                    return offset, count
+                number -= 1
+                count += 1
+        return (offset, count) if count else None
+
+    # ---------------------------------------------------------------------------------------------------- cutting
+
+    def truncate(self, physical_offset: int, store_timestamp_of: Callable[[int], int]) -> None:
+        """Keep, for certain, the items of messages that begin below `physical_offset`, which must be durable.
+
+        The slots of the file that is left last are made again from its items. Everything else becomes zero, or is
+        removed.
+
+        Args:
+            physical_offset: where dispatching will go on.
+            store_timestamp_of: called with the physical offset of the last message that stays.
+        """
+        while self._files:
+            last = self._files[-1]
+            if not last.is_empty and last.first_physical_offset() < physical_offset:
+                last.truncate(physical_offset, store_timestamp_of)
+                if not last.is_empty:
+                    break
+            self._remove(self._files.pop())
+        self._forget_flushes(Dispatched(physical_offset))
+
+    def expire(self, log_begin: int) -> None:
+        """Delete files whose last message is no longer in the log; the last file stays."""
+        while len(self._files) > 1 and self._files[0].header.end_physical_offset < log_begin:
+            self._remove(self._files.pop(0))
+
+    def remove_all(self) -> None:
+        """Remove all files, durably."""
+        while self._files:
+            self._remove(self._files.pop())
+        self._forget_flushes(Dispatched())
+
+    def _remove(self, file: IndexFile) -> None:
+        path = file.file.path
+        self._changed.pop(path, None)
+        self._unsynced_headers.pop(path, None)
+        self._file_system.remove(path)
+        self._file_system.sync_directory(self._directory)
+        file.file.discard()
+
+    def _forget_flushes(self, dispatched: Dispatched) -> None:
+        self._last = None
+        self._headers.clear()
+        self._dispatched = min(self._dispatched, dispatched)
+        self._sealed = min(self._sealed, dispatched)
+        self._progress.cut(dispatched)
+
+    # --------------------------------------------------------------------------------------------------- flushing
+
+    @property
+    def flushed(self) -> Dispatched:
+        """All of the log up to here has durable items, and headers that count them."""
+        return self._progress.flushed
+
+    @property
+    def dispatched(self) -> Dispatched:
+        """All of the log up to here was appended since `load`."""
+        return self._dispatched
+
+    def begin_flush(self) -> FlushTicket | None:
+        """Return a ticket for what was appended; None when everything is durable, or on its way.
+
+        The headers are written when the ticket is back, and are durable by the next one: it takes two of them until
+        `flushed` has moved on.
+        """
+        if not self._changed and not self._unsynced_headers:
+            if self._progress.is_waiting or self.flushed == self._dispatched:
+                return None
+            self._sealed = self._dispatched
+        for file in self._changed.values():
+            file.write_slots()
+        synced = {**self._changed, **self._unsynced_headers}
+        ticket = FlushTicket(self._sealed, self._file_system, [file.file for file in synced.values()], ())
+        self._headers[ticket] = self._dispatched, [(file, file.header) for file in self._changed.values()]
+        self._changed, self._unsynced_headers = {}, {}
+        return self._progress.begin(ticket)
+
+    def end_flush(self, ticket: FlushTicket) -> None:
+        """Take a ticket back that was synced, and write the headers of what it covers."""
+        self._progress.end(ticket)
+        dispatched, headers = self._headers.pop(ticket, (Dispatched(), []))
+        for file, header in headers:
+            if any(file is kept for kept in self._files):
+                file.write_header(header)
+                self._unsynced_headers[file.file.path] = file
+        self._sealed = max(self._sealed, dispatched)
+
+    def flush(self) -> None:
+        """Make everything durable here and now, as before closing.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        flush_all(self)
+
+    def close(self) -> None:
+        """Close all files without syncing them."""
+        for file in self._files:
+            file.file.close()
+        self._files.clear()
+
+    # --------------------------------------------------------------------------------------------------- querying
+
+    def query(self, key_hash: int, begin: int, end: int, count_max: int) -> KeyHits:
+        """Return messages that have a key of this hash and were stored in `[begin, end]`, newest first.
+
+        Args:
+            key_hash: `store.model.java_hash.key_hash`.
+            begin: milliseconds since 1970.
+            end: inclusive.
+            count_max: at most so many.
+
+        Source: RocketMQ `IndexService.queryOffset`.
+        """
+        found: list[int] = []
+        faults: list[CorruptData] = []
+        for file in reversed(self._files):
+            if len(found) >= count_max:
+                break
+            header = file.header
+            if file.is_empty or header.begin_timestamp > end:
+                continue
+            if header.end_timestamp < begin:
+                break
+            hits: Hits = file.query(key_hash, begin, end, count_max - len(found))
+            found += hits.physical_offsets
+            faults += [hits.fault] if hits.fault is not None else []
+            if header.begin_timestamp < begin:
+                break
+        return KeyHits(found, faults)
+
+
+def _name(timestamp: int) -> int:
+    """Return the digits of a time: `yyyyMMddHHmmssSSS`, UTC."""
+    timestamp = min(max(timestamp, 0), _TIMESTAMP_MAX)
+    moment = datetime.fromtimestamp(timestamp // 1000, UTC)
+    return int(f"{moment:%Y%m%d%H%M%S}") * 1000 + timestamp % 1000

@@ -1,0 +1,146 @@
+"""The archive mark: a small file that says up to where a log is archived, and so what a broker may delete.
+
+`{"format":1,"log":"n0","begin":0,"end":123,"crc32c":456}` (`store.fs.sealed_json`): all messages of the log `log` at
+physical offsets of [begin, end) are in an archive, durably. Who archives writes it (`pipeline.archive.archive`); a
+broker whose option `archive_mark` names it deletes only files that end at or before `end`.
+
+A mark that is missing, damaged, on a disk that cannot be read, or of a log that is not the broker's deletes nothing:
+the broker's disk may fill up, and then puts are refused, but nothing is lost that was to be kept. Of one that does not
+answer, what it said last holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import NamedTuple
+
+from store.errors import StorageFailed
+from store.fs.ports import Files
+from store.fs.sealed_json import seal, unseal
+
+logger = logging.getLogger(__name__)
+
+_FORMAT = 1
+_FOLDER = "_archived"
+
+
+class ArchiveMark(NamedTuple):
+    """What a mark says; see the module's text."""
+
+    log: str
+    begin: int
+    end: int
+
+
+class UnreadableMark(Exception):
+    """A mark that says nothing; the message says why, for people."""
+
+
+def mark_path(root: str, log: str) -> str:
+    """Return where the mark of a log is in an archive."""
+    return f"{root}/{_FOLDER}/{log}.json"
+
+
+def encode_mark(mark: ArchiveMark) -> bytes:
+    """Return the content of a mark's file."""
+    return seal({"format": _FORMAT, **mark._asdict()})
+
+
+def decode_mark(raw: bytes) -> ArchiveMark:
+    """Return what a mark's file says.
+
+    Raises:
+        UnreadableMark: it is not what was written.
+    """
+    try:
+        found = unseal(raw)
+    except ValueError as error:
+        raise UnreadableMark(str(error)) from error
+    if found.get("format") != _FORMAT:
+        raise UnreadableMark(f"expected format {_FORMAT}, found {found.get('format')}")
+    return ArchiveMark(found["log"], found["begin"], found["end"])
+
+
+class ArchiveFloor:
+    """Tells a broker's retention up to where it may delete, as of the last look at the mark; before it, nothing.
+
+    Args:
+        files: the file system.
+        path: of the mark; empty: there is none, and nothing is kept for an archive.
+        log: name of the broker's log in the archive.
+
+    Attributes:
+        trouble: why nothing may be deleted, or no more than before, for people; empty when the mark was read.
+    """
+
+    def __init__(self, files: Files, path: str, log: str) -> None:
+        self._files = files
+        self._path = path
+        self._log = log
+        self._found: ArchiveMark | str | None = None
+        self._looking: threading.Thread | None = None
+        self._is_late = False
+        self.trouble = ""
+
+    def look(self) -> None:
+        """Read the mark; takes as long as the disk that it is on."""
+        if self._path:
+            self._found = self._read_mark()
+
+    def look_aside(self) -> None:
+        """Read the mark in a thread of its own; returns at once.
+
+        The mark may be on a file server, and a read from one that hangs does not end: one look is under way at a
+        time, what the last one found holds meanwhile, and nobody waits for it, not even who ends the process.
+        """
+        if not self._path:
+            return
+        self._is_late = self._looking is not None and self._looking.is_alive()
+        if self._is_late:
+            return
+        self._looking = threading.Thread(target=self.look, name="archive-mark", daemon=True)
+        self._looking.start()
+
+    def lowered(self, floor: int, begin: int) -> int:
+        """Return `floor`, or what the mark lowers it to.
+
+        Args:
+            floor: below it the log may be deleted, as far as an archive is not concerned.
+            begin: of the log; what is returned when the mark allows nothing.
+        """
+        if not self._path:
+            return floor
+        found = self._found
+        if found is None:
+            self._tell("does not answer; nothing is deleted before it does" if self._is_late else "")
+            return begin
+        if isinstance(found, ArchiveMark) and found.begin > begin:
+            gap = f"begins at {found.begin}, behind the log, which begins at {begin}"
+            found = f"{gap}: what this node has in front of it is in no archive"
+        if isinstance(found, str):
+            self._tell(f"{found}; nothing is deleted before it is archived")
+            return begin
+        self._tell("does not answer; what it said before holds" if self._is_late else "")
+        return min(floor, found.end)
+
+    def _tell(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            self.trouble = trouble
+            logger.warning("archive_mark path=%s %s", self._path, trouble or "is read again")
+
+    def _read_mark(self) -> ArchiveMark | str:
+        """Return what the mark says, or why it says nothing."""
+        try:
+            raw = self._files.read_bytes(self._path)
+            if raw is None:
+                return "does not exist yet"
+            mark = decode_mark(raw)
+        except StorageFailed as error:
+            # It may be on another disk than the store, or on another machine's: that one fails, and not the store.
+            return f"cannot be read ({error.reason})"
+        except UnreadableMark as error:
+            return f"says nothing: {error}"
+        if mark.log != self._log:
+            return f"is that of the log {mark.log!r}, expected that of {self._log!r}"
+        return mark

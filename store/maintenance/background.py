@@ -1,0 +1,389 @@
+"""Runs what follows a log, in an asyncio loop: dispatch, flushes of queues and index, checkpoint, retention; waiting.
+
+| what                 | when                                                  | where the work is done |
+| -------------------- | ----------------------------------------------------- | ---------------------- |
+| dispatch             | when the log may be read further: at once for a read  | loop                   |
+|                      | that must see it, within 2 ms while a reader waits,   |                        |
+|                      | else after 100 ms, or 1 MiB; a part a turn            |                        |
+| flush of queues      | every second from 2 pages on: their units are written | other thread           |
+|                      | and synced, their files and directories are made      |                        |
+| thorough flush       | of queues and index: after 60 s, or 256 MiB of log    | other thread           |
+| checkpoint           | behind each thorough flush; every second, if news     | other thread           |
+| retention            | every 10 s, a file a turn                             | loop                   |
+| queues follow it     | when files are gone, 5 ms a turn                      | loop                   |
+
+The numbers are settings (`store.model.config`). A failed write or sync ends the store for good: `failure` tells.
+Who has the log runs the log: `store.maintenance.service` a plain one, a node of a Raft group the replicated one.
+
+Source: RocketMQ `DefaultMessageStore.start`, `FlushConsumeQueueService`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from time import monotonic
+
+from store.access.message_store import MessageStore
+from store.dispatch.derived_data import DerivedTicket
+from store.errors import DiskFull, StorageFailed, StoreStopped
+from store.fs.storage_thread import StorageThread
+from store.maintenance.debouncer import PacedTurn
+from store.maintenance.flush_policy import FlushPolicy, FlushSettings
+from store.maintenance.lifecycle import DerivedKeeper
+from store.model.config import MessageStoreConfig
+from store.queues.pending_units import FLUSH_ABOVE_BYTES
+
+logger = logging.getLogger(__name__)
+
+_TICK_S = 0.05
+# After so long others of the loop get their turn.
+TURN_S = 0.005
+# So long, and so much of it, what nobody waits for is left to gather: a turn of dispatch costs a millisecond, and in
+# small pieces it would take as long as all else. Reads that confirm what they see have it dispatched themselves.
+_DISPATCH_PACE_S = 0.1
+_DISPATCH_GATHER_SIZE_BYTES = 1 << 20
+# Readers that wait get what came in so short a time together.
+_DISPATCH_GAP_S = 0.002
+_MS_PER_S = 1000
+_STOPPING = "the node is stopping; try another one"
+
+
+class StoreUpkeep:
+    """Runs one store. Construct it inside the running loop, then `start`.
+
+    Args:
+        store: open.
+        keeper: of the store.
+        config: of the store.
+
+    Attributes:
+        store: the store.
+    """
+
+    def __init__(self, store: MessageStore, keeper: DerivedKeeper, config: MessageStoreConfig) -> None:
+        self.store = store
+        self._keeper = keeper
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._other_thread = StorageThread("store-other")
+        self._failure: asyncio.Future[Exception] = self._loop.create_future()
+        self._is_running = False
+        self._is_flushing_derived = False
+        # Dispatch finds no room on the disk.
+        self._is_held_up = False
+        # A flush of queues found none.
+        self._is_short_of_room = False
+        self._dispatching = PacedTurn(self._dispatch, _DISPATCH_PACE_S, _DISPATCH_GAP_S)
+        # Who waits, and until so much of the log is dispatched.
+        self._awaited: dict[asyncio.Future[None], int] = {}
+        store.when_awaited(self._reader_waits)
+        # What lets queues follow the log, while that is under way, and up to where they were last told to.
+        self._expiring: Iterator[None] | None = None
+        self._begin_offset = store.log.begin_offset
+        keeper.retention.leave_expiry()
+        now_ms = monotonic_ms()
+        self._queue_policy = FlushPolicy(
+            FlushSettings(
+                config.flush_interval_consume_queue_ms,
+                config.flush_consume_queue_least_pages,
+                config.flush_consume_queue_thorough_interval_ms,
+            ),
+            now_ms,
+        )
+        self._checkpoint_due_ms = now_ms + config.checkpoint_interval_ms
+        self._retention_due_ms = now_ms + config.clean_resource_interval_ms
+
+    @property
+    def failure(self) -> asyncio.Future[Exception]:
+        """Ends with the error that ended the store."""
+        return self._failure
+
+    # ------------------------------------------------------------------------------------------- starting and ending
+
+    def start(self) -> None:
+        """Begin to run; returns at once."""
+        assert not self._is_running
+        self._is_running = True
+        self._keeper.retention.archive.look_aside()
+        self.dispatch_soon()
+        self._tick()
+
+    async def end(self) -> None:
+        """Run no more; return when what is under way in other threads has ended. Who waits hears that it is over."""
+        self._is_running = False
+        self._dispatching.cancel()
+        await self._other_thread.stop()
+        self._give_up(_STOPPING)
+
+    def fail(self, error: Exception) -> None:
+        """End the store: what reached the disk is not known any more, or its log has ended."""
+        self._is_running = False
+        self.store.stop(str(error))
+        if not self._failure.done():
+            logger.error("store_failed error=%r", str(error))
+            self._failure.set_result(error)
+            self._failed(error)
+        self._give_up(self.store.stop_reason)
+
+    def _give_up(self, reason: str) -> None:
+        """Tell who waits for dispatch that it has ended."""
+        for told in self._awaited:
+            if not told.done():
+                told.set_exception(StoreStopped(reason))
+
+    # ------------------------------------------------------------------------------------ what the log's owner adds
+
+    def _failed(self, error: Exception) -> None:
+        """End the log, too."""
+
+    def _due(self, now_ms: int) -> None:
+        """Do, every 50 ms, what is due.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+
+    def prepare(self) -> bool:
+        """Do a bounded part of what must come before the next dispatch; return whether that is all.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        return True
+
+    def _dispatched(self) -> bool:
+        """Take note that some of the log, or none, was dispatched; return whether it may be read and nothing is due."""
+        return True
+
+    def _is_dispatch_urgent(self) -> bool:
+        """Return whether somebody must not wait for what may be read further."""
+        return bool(self._awaited)
+
+    # ----------------------------------------------------------------------------------------------------- waiting
+
+    async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None = "*") -> bool:
+        """Wait until `get` from this offset on may find a message; return False when the time is over.
+
+        Raises:
+            store.errors.IllegalRequest, TooManyWaiters, StoreStopped: see `MessageStore.wait`.
+        """
+        told: asyncio.Future[None] = self._loop.create_future()
+        waiter = self.store.wait(topic, queue_id, offset, lambda: None if told.done() else told.set_result(None), tags)
+        try:
+            async with asyncio.timeout(time_limit_s):
+                await told
+        except TimeoutError:
+            return False
+        finally:
+            waiter.cancel()
+        if self.store.stop_reason:
+            raise StoreStopped(self.store.stop_reason)
+        return True
+
+    async def dispatched_to(self, offset: int) -> None:
+        """Return when queues and index hold everything of the log below `offset`.
+
+        Raises:
+            store.errors.StoreStopped: they never will.
+        """
+        if self.store.derived.dispatcher.offset >= offset:
+            return
+        if not self._is_running:
+            raise StoreStopped(self.store.stop_reason or _STOPPING)
+        told: asyncio.Future[None] = self._loop.create_future()
+        self._awaited[told] = offset
+        try:
+            self.dispatch_soon()
+            await told
+        finally:
+            # Who gives up must not be dispatched for any more: while a disk is full many do.
+            self._awaited.pop(told, None)
+
+    def _reader_waits(self) -> None:
+        """Bring forward what may be what a reader waits for."""
+        if self.store.derived.dispatcher.behind_bytes:
+            self.dispatch_soon()
+
+    def _tell_awaiting(self) -> None:
+        """Tell who waits for what is dispatched now."""
+        if not self._awaited:
+            return
+        offset = self.store.derived.dispatcher.offset
+        for told in [told for told, place in self._awaited.items() if place <= offset]:
+            del self._awaited[told]
+            if not told.done():
+                told.set_result(None)
+
+    # ---------------------------------------------------------------------------------------------------- its turns
+
+    def _tick(self) -> None:
+        """Do what is due; comes again until the end."""
+        if not self._is_running:
+            return
+        self._loop.call_later(_TICK_S, self._tick)
+        now_ms = monotonic_ms()
+        try:
+            self._due(now_ms)
+            self._follow_log_begin()
+            self._flush_derived_if_due(now_ms)
+            self._save_checkpoint_if_due(now_ms)
+            if now_ms >= self._retention_due_ms:
+                self._retention_due_ms = now_ms + self._config.clean_resource_interval_ms
+                # It goes by the look before.
+                self._keeper.retention.archive.look_aside()
+                self._keeper.retention.begin_round()
+                self._loop.call_soon(self._expire)
+        except (StorageFailed, StoreStopped) as error:
+            self.fail(error)
+        # Also what found no room before.
+        self.dispatch_soon()
+
+    def dispatch_soon(self) -> None:
+        """Have what may be read further dispatched; the module's table says when."""
+        if not self._is_running:
+            return
+        if self._is_dispatch_urgent():
+            self._dispatching.at_once()
+        elif not self._is_held_up and (self.store.waiters_count or self._is_much_behind()):
+            self._dispatching.soon()
+        else:
+            self._dispatching.later()
+
+    def _is_much_behind(self) -> bool:
+        return self.store.derived.dispatcher.behind_bytes >= _DISPATCH_GATHER_SIZE_BYTES
+
+    def _dispatch(self) -> None:
+        """Dispatch a bounded part, and go on in the next turn if there is more."""
+        if not self._is_running or self.store.derived.queues.is_full:
+            return
+        try:
+            if not self.prepare():
+                self._dispatching.at_once()
+                return
+            is_more = self.store.dispatch_turn()
+            is_done = self._dispatched()
+            if is_done:
+                self._tell_awaiting()
+            if is_more or not is_done:
+                self._dispatching.at_once()
+            if self._is_held_up:
+                self._is_held_up = False
+                logger.info("dispatching_again")
+        except DiskFull as error:
+            # The next tick tries again; nothing is lost meanwhile, for what is not dispatched is not deleted.
+            if not self._is_held_up:
+                self._is_held_up = True
+                logger.warning("cannot_dispatch error=%r", str(error))
+        except (StorageFailed, StoreStopped) as error:
+            self.fail(error)
+
+    def _expire(self) -> None:
+        """Delete one file that may go, and go on in the next turn if there are more."""
+        if not self._is_running:
+            return
+        try:
+            if self._keeper.retention.step():
+                self._loop.call_soon(self._expire)
+        except (StorageFailed, StoreStopped) as error:
+            self.fail(error)
+
+    def _follow_log_begin(self) -> None:
+        """Let queues and index follow the log's begin, if it has moved: some of them now, and the others in turns."""
+        if self.store.log.begin_offset == self._begin_offset:
+            return
+        self._begin_offset = self.store.log.begin_offset
+        is_under_way, self._expiring = self._expiring is not None, self.store.expire_in_steps()
+        if not is_under_way:
+            self._expire_some()
+
+    def _expire_some(self) -> None:
+        """Let some queues follow the log, and go on in the next turn: a leader must not be held up for all of them."""
+        if not self._is_running:
+            return
+        turn_end_s = monotonic() + TURN_S
+        try:
+            for _ in self._expiring or ():
+                if monotonic() >= turn_end_s:
+                    self._loop.call_soon(self._expire_some)
+                    return
+        except (StorageFailed, StoreStopped) as error:
+            self.fail(error)
+        self._expiring = None
+
+    # ---------------------------------------------------------------------------------------------- in other threads
+
+    def _flush_derived_if_due(self, now_ms: int) -> None:
+        if self._is_flushing_derived:
+            return
+        pages_min = self._queue_policy.begin_round(now_ms)
+        if pages_min is None:
+            return
+        derived = self.store.derived
+        if (
+            derived.dispatcher.offset - derived.durable_offset >= self._config.redispatch_max_bytes
+            or derived.queues.pending_bytes >= FLUSH_ABOVE_BYTES
+        ):
+            # A single unit that is not synced keeps the checkpoint where it is: else it tells nothing for a minute.
+            # And what many queues have gathered, each a little, is in memory until it is written.
+            pages_min = 0
+        # The slots of an index file are spread all over it: they are written with a thorough flush only.
+        ticket = derived.begin_flush(pages_min, is_index_due=pages_min == 0)
+        if ticket is not None:
+            self._sync_derived(ticket, is_index_due=pages_min == 0)
+
+    def _sync_derived(self, ticket: DerivedTicket, *, is_index_due: bool) -> None:
+        self._is_flushing_derived = True
+
+        def finished(error: Exception | None) -> None:
+            self._is_flushing_derived = False
+            if error is not None:
+                self.fail(error)
+                return
+            if not self._end_flush(ticket):
+                return
+            if is_index_due and ticket.index is not None and self._is_running:
+                # The headers of the index follow its items: they are synced by a second ticket.
+                following = self.store.derived.begin_headers_flush()
+                if following is not None:
+                    self._sync_derived(following, is_index_due=False)
+                    return
+            if is_index_due or ticket.index is not None:
+                # A start after a crash goes by what the checkpoint tells, not by what is synced.
+                self._checkpoint_due_ms = 0
+
+        self._other_thread.run(ticket.sync, finished)
+
+    def _end_flush(self, ticket: DerivedTicket) -> bool:
+        """Take a ticket back; return whether there was room for all that it covers."""
+        try:
+            self.store.end_flush(ticket)
+        except DiskFull as error:
+            # A later flush tries again. What waits is in memory, and can be read.
+            if not self._is_short_of_room:
+                self._is_short_of_room = True
+                logger.warning("cannot_flush_queues error=%r", str(error))
+            return False
+        if self._is_short_of_room:
+            self._is_short_of_room = False
+            logger.info("flushing_queues_again")
+        # Units may have waited for memory.
+        self.dispatch_soon()
+        return True
+
+    def _save_checkpoint_if_due(self, now_ms: int) -> None:
+        if now_ms < self._checkpoint_due_ms:
+            return
+        self._checkpoint_due_ms = now_ms + self._config.checkpoint_interval_ms
+        if self._keeper.write_checkpoint():
+            self._other_thread.run(self._keeper.sync_checkpoint, self._finished)
+
+    def _finished(self, error: Exception | None) -> None:
+        if error is not None:
+            self.fail(error)
+
+
+def monotonic_ms() -> int:
+    """Return milliseconds of the monotonic clock."""
+    return int(monotonic() * _MS_PER_S)

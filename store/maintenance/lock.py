@@ -1,0 +1,86 @@
+"""Who has a store open, and whether it was closed in order: the files `lock` and `abort`.
+
+`lock` holds the four bytes "lock"; whoever has the store open holds a lock on the first of them. RocketMQ takes and
+respects the same lock, so the Java program and this one never have a store open at the same time.
+
+`abort` is there while a store is open, and holds the process's id as text; found at the start it says that the store
+was not closed in order.
+
+Source: RocketMQ `DefaultMessageStore` (`start`, `createTempFile`, `isTempFileExist`).
+"""
+
+from __future__ import annotations
+
+from store.errors import DirectoryLocked
+from store.fs.ports import DirectoryLock, Files
+
+LOCK_NAME = "lock"
+ABORT_NAME = "abort"
+_LOCK_CONTENT = b"lock"
+# What `abort` is called until it is whole.
+_NEW_SUFFIX = ".new"
+
+
+def lock_store(files: Files, root: str) -> DirectoryLock:
+    """Take a store for writing.
+
+    Raises:
+        store.errors.DirectoryLocked: another process has it open, or reads it.
+    """
+    return _lock(files, root, is_shared=False)
+
+
+def lock_store_for_reading(files: Files, root: str) -> DirectoryLock | None:
+    """Keep others from opening a store while it is read; several may read. None: there is no lock file to hold.
+
+    Nothing is written.
+
+    Raises:
+        store.errors.DirectoryLocked: another process has it open.
+    """
+    if not files.exists(f"{root}/{LOCK_NAME}"):
+        return None
+    return _lock(files, root, is_shared=True)
+
+
+def _lock(files: Files, root: str, *, is_shared: bool) -> DirectoryLock:
+    path = f"{root}/{LOCK_NAME}"
+    try:
+        return files.lock_first_byte(path, _LOCK_CONTENT, is_shared=is_shared)
+    except DirectoryLocked:
+        raise DirectoryLocked(path, _holder(files, root)) from None
+
+
+def _holder(files: Files, root: str) -> str:
+    """Return what `abort` says of the process that has the store open: RocketMQ 4 leaves it empty."""
+    content = files.read_bytes(f"{root}/{ABORT_NAME}") or b""
+    return content.decode("ascii", "replace").strip() or "unknown"
+
+
+def was_closed_in_order(files: Files, root: str) -> bool:
+    """Return whether the last one who had the store open closed it; also true of a store that is new."""
+    return not files.exists(f"{root}/{ABORT_NAME}")
+
+
+def mark_open(files: Files, root: str, process_id: int) -> None:
+    """Note, durably, that the store is open.
+
+    A note that is there already is replaced in one step, so that no crash makes the store look closed in order.
+
+    Raises:
+        store.errors.DiskFull: there is no room for the note.
+    """
+    path = f"{root}/{ABORT_NAME}"
+    if files.exists(path + _NEW_SUFFIX):  # left by a crash
+        files.remove(path + _NEW_SUFFIX)
+    files.create_from(path + _NEW_SUFFIX, [str(process_id).encode()])
+    files.rename(path + _NEW_SUFFIX, path)
+    files.sync_directory(root)
+
+
+def mark_closed(files: Files, root: str) -> None:
+    """Note, durably, that everything of the store is synced and right."""
+    path = f"{root}/{ABORT_NAME}"
+    if files.exists(path):
+        files.remove(path)
+        files.sync_directory(root)

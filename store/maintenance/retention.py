@@ -1,0 +1,184 @@
+"""Retention of a message store: old files of the log go, and queues and index follow the log's begin.
+
+The rules are those of `store.fs.retention_rules`, with RocketMQ's numbers (`MessageStoreConfig.retention_rules`). What
+is not yet dispatched, and durably so, is never deleted: a queue must not forget how far it has come. While the disk is
+fuller than it may be, puts are refused.
+
+Source: RocketMQ `CleanCommitLogService`, `CleanConsumeQueueService`; there, a forced round deletes ten files at once,
+here the disk is looked at again behind each.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from store.access.message_store import MessageStore
+from store.fs.ports import Files
+from store.fs.retention_rules import ClockReading, ExpiringLog, RetentionPolicy, read_clocks
+from store.maintenance.archive_mark import ArchiveFloor
+from store.model.config import MessageStoreConfig
+from store.model.local_log import LocalLog
+
+logger = logging.getLogger(__name__)
+
+
+class DeletableFiles(ExpiringLog, Protocol):
+    """The files of a log that retention may delete."""
+
+    @property
+    def begin_offset(self) -> int:
+        """Of the oldest file."""
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last record."""
+        ...
+
+    def delete_before(self, offset: int) -> None:
+        """Delete, durably, the files that end at or before `offset`.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        ...
+
+
+class LocalLogFiles:
+    """The files of a log of this machine alone, as `DeletableFiles`: all but the one that holds the last record."""
+
+    def __init__(self, log: LocalLog[Any]) -> None:
+        self._log = log
+
+    @property
+    def begin_offset(self) -> int:
+        """See `DeletableFiles.begin_offset`."""
+        return self._log.begin_offset
+
+    @property
+    def end_offset(self) -> int:
+        """See `DeletableFiles.end_offset`."""
+        return self._log.written_offset
+
+    def old_files(self, count_max: int) -> Sequence[tuple[str, int]]:
+        """See `ExpiringLog.old_files`."""
+        last = self._log.written_offset - 1
+        return [(file.path, file.end_offset) for file in self._log.files() if file.end_offset <= last][:count_max]
+
+    def newest_path(self) -> str | None:
+        """See `ExpiringLog.newest_path`."""
+        last = self._log.written_offset - 1
+        return next((file.path for file in self._log.files() if file.begin_offset <= last < file.end_offset), None)
+
+    def delete_before(self, offset: int) -> None:
+        """See `DeletableFiles.delete_before`."""
+        self._log.delete_before(offset)
+
+
+class StoreRetention:
+    """Looks at the disk once in a while, and deletes what may go.
+
+    Args:
+        store: whose queues and index follow, and whose puts are refused.
+        log: the files of its log.
+        files: the file system.
+        directory: on the disk that is looked at.
+        config: the numbers.
+        clocks: the machine's, unless a test brings others.
+        floor: returns from where on the log is needed; None: what queues and index do not hold durably.
+        expire: has queues and index follow the log; None: that is done at once.
+
+    Attributes:
+        deleted_files_count: since the store was opened.
+        archive: says what is archived.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        log: DeletableFiles,
+        files: Files,
+        directory: str,
+        config: MessageStoreConfig,
+        clocks: Callable[[], ClockReading] = read_clocks,
+        floor: Callable[[], int] | None = None,
+        expire: Callable[[], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._floor = floor or (lambda: store.derived.durable_offset)
+        self._expire = expire or store.expire
+        self._batch_max = config.delete_file_batch_max
+        self._clocks = clocks
+        self._policy = RetentionPolicy(config.retention_rules, files, directory, log, found_end=log.end_offset)
+        self._policy.read_clocks(clocks())
+        self.archive = ArchiveFloor(files, config.archive_mark, config.archive_log)
+        self._round_count = 0
+        self.deleted_files_count = 0
+
+    @property
+    def used_ratio(self) -> float:
+        """How full the disk was at the last look, from 0 to 1."""
+        return self._policy.used_ratio
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether puts are refused until there is more room."""
+        return self._policy.is_disk_full
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether a file would go, but for something that needs it, as the last look found."""
+        return self._policy.is_held_back
+
+    @property
+    def is_clock_trusted(self) -> bool:
+        """Whether files expired by age at the last look; False after the wall clock jumped."""
+        return self._policy.is_clock_trusted
+
+    def leave_expiry(self) -> None:
+        """Do not have queues and index follow the log: whoever calls does, in turns."""
+        self._expire = _somebody_else_does
+
+    def run(self) -> None:
+        """Look, at the archive mark, too, and delete all that may go in one round.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        self.archive.look()
+        self.begin_round()
+        while self.step():
+            continue
+
+    def begin_round(self) -> None:
+        """Begin a round of at most `delete_file_batch_max` files."""
+        self._round_count = 0
+
+    def step(self) -> bool:
+        """Look, and delete at most one file, for that takes time; return whether to go on in this round.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        was_full = self.is_disk_full
+        floor = self.archive.lowered(self._floor(), self._log.begin_offset)
+        chosen = self._policy.look(self._clocks(), floor)
+        if self.is_disk_full != was_full:
+            logger.warning("disk used=%.2f is_full=%s", self.used_ratio, self.is_disk_full)
+            percent = round(self.used_ratio * 100)
+            self._store.refuse_puts(f"the disk is {percent} % full; free space on it" if self.is_disk_full else "")
+        if not chosen or self._round_count >= self._batch_max:
+            return False
+        self._log.delete_before(chosen[0])
+        self._expire()
+        self._round_count += 1
+        self.deleted_files_count += 1
+        logger.info("deleted_file begin_offset=%d disk_used=%.2f", self._log.begin_offset, self.used_ratio)
+        return True
+
+
+def _somebody_else_does() -> None:
+    """Do nothing."""

@@ -1,0 +1,204 @@
+"""Runs a message store on a plain log, in an asyncio loop: puts, flushes of the log, and its next file.
+
+| what                          | when                                                        | where the work is done |
+| ----------------------------- | ----------------------------------------------------------- | ---------------------- |
+| flush of the log, sync        | as soon as something waits, one at a time (group commit)    | thread of the log      |
+| flush of the log, async       | every 500 ms from 4 pages on; after 10 s anything           | thread of the log      |
+| the next file of the log      | when the last one is three quarters full                    | other thread           |
+
+Everything that follows the log is `store.maintenance.background`. The numbers are settings (`store.model.config`). A
+failed write or sync ends the store for good: `failure` tells.
+
+Source: RocketMQ `DefaultMessageStore.start`, `CommitLog.GroupCommitService`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any
+
+from store.access.message_store import MessageStore
+from store.errors import StorageFailed
+from store.fs.storage_thread import StorageThread
+from store.maintenance.background import StoreUpkeep, monotonic_ms
+from store.maintenance.flush_policy import FlushPolicy, FlushSettings, is_worth_flushing
+from store.maintenance.lifecycle import StoreKeeper
+from store.model.commit_log import Certainty, Outcome, PendingAppend, PutStatus
+from store.model.config import MessageStoreConfig
+from store.model.local_log import LocalLog
+from store.model.message import Message
+
+_MS_PER_S = 1000
+
+
+class StoreService(StoreUpkeep):
+    """Runs one store. Construct it inside the running loop, then `start`.
+
+    Args:
+        store: open.
+        log: its log.
+        keeper: of the store.
+        config: of the store.
+        is_flush_sync: puts wait until they are durable.
+
+    Attributes:
+        flush_listener: hears how long each sync of the log took, in seconds, in the thread that did it.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        log: LocalLog[Any],
+        keeper: StoreKeeper,
+        config: MessageStoreConfig,
+        *,
+        is_flush_sync: bool,
+    ) -> None:
+        super().__init__(store, keeper, config)
+        self._log = log
+        self._log_keeper = keeper
+        self._is_flush_sync = is_flush_sync
+        self._log_thread = StorageThread("store-log")
+        self.flush_listener: Callable[[float], None] | None = None
+        self._is_flushing_log = False
+        self._pending_count = 0
+        self._log_policy = FlushPolicy(
+            FlushSettings(
+                config.flush_interval_commit_log_ms,
+                config.flush_commit_log_least_pages,
+                config.flush_commit_log_thorough_interval_ms,
+            ),
+            monotonic_ms(),
+        )
+
+    async def stop(self) -> None:
+        """End: what is under way is finished, everything is flushed, and the store is closed in order.
+
+        Raises:
+            store.errors.StoreError: it could not be flushed, or had failed before; the files are given back.
+        """
+        self._is_running = False
+        await self._log_thread.stop()
+        await self.end()
+        self._log_keeper.close()
+        if self._failure.done():
+            raise self._failure.result()
+
+    def _failed(self, error: Exception) -> None:
+        self._log.abandon(str(error))
+
+    # ---------------------------------------------------------------------------------------------------- putting
+
+    async def put(self, message: Message) -> Outcome:
+        """Put one message; see `put_many`."""
+        return await self.put_many((message,))
+
+    async def put_many(self, messages: Sequence[Message]) -> Outcome:
+        """Put messages as `MessageStore.put_many` does; return what became of them.
+
+        Raises:
+            as `begin_put`.
+        """
+        return await self.begin_put(messages)
+
+    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
+        """Put messages, in this very turn of the loop; the future tells what became of them.
+
+        With a flush before acknowledging, it is awaited; after `sync_flush_timeout_ms` the answer is
+        FLUSH_DISK_TIMEOUT: the messages are in the log, but it is not known whether they are durable.
+
+        Raises:
+            store.errors.IllegalMessage: nothing was put.
+            store.errors.StorageFailed: whether anything was put is not known; the store has stopped.
+        """
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        if self._pending_count >= self._config.pending_puts_max:
+            detail = f"{self._pending_count} puts wait for the disk; try again later"
+            future.set_result(Outcome(PutStatus.OS_PAGE_CACHE_BUSY, Certainty.NOT_APPENDED, (), detail))
+            return future
+        try:
+            pending = self.store.put_many(messages)
+        except StorageFailed as error:
+            self.fail(error)
+            raise
+        self._appended()
+        if pending.outcome is not None:
+            future.set_result(pending.outcome)
+        else:
+            self._watch(pending, future)
+        return future
+
+    def _watch(self, pending: PendingAppend, future: asyncio.Future[Outcome]) -> None:
+        """Have the future told of the put's end, or that the time is over; or nobody waits any more."""
+        time_limit_ms = self._config.sync_flush_timeout_ms
+
+        def end(outcome: Outcome) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        detail = f"the disk did not answer within {time_limit_ms} ms"
+        late = Outcome(PutStatus.FLUSH_DISK_TIMEOUT, Certainty.UNKNOWN, (), detail)
+        timer = self._loop.call_later(time_limit_ms / _MS_PER_S, end, late)
+
+        def ended(_: asyncio.Future[Outcome]) -> None:
+            self._pending_count -= 1
+            timer.cancel()
+
+        self._pending_count += 1
+        future.add_done_callback(ended)
+        pending.when_done(end)
+
+    def _appended(self) -> None:
+        """See to what was appended just now."""
+        if self._is_flush_sync:
+            self._flush_log_soon()
+        else:
+            self.dispatch_soon()
+
+    # ---------------------------------------------------------------------------------------------- in other threads
+
+    def _due(self, now_ms: int) -> None:
+        self._flush_log_if_due(now_ms)
+        job = self._log.prepare_next_file()
+        if job is not None:
+            self._other_thread.run(job.make, self._finished)
+
+    def _flush_log_soon(self) -> None:
+        """Flush what waits, unless a flush is under way: then what came meanwhile joins the next one."""
+        if self._is_flushing_log or not self._is_running:
+            return
+        try:
+            ticket = self._log.begin_flush()
+        except StorageFailed as error:
+            self.fail(error)
+            return
+        if ticket is None:
+            return
+        self._is_flushing_log = True
+
+        def finished(error: Exception | None) -> None:
+            self._is_flushing_log = False
+            if error is not None:
+                self.fail(error)
+                return
+            self._log.end_flush(ticket)
+            self.dispatch_soon()
+            if self._is_flush_sync:
+                self._flush_log_soon()
+
+        def sync() -> None:
+            begin_s = monotonic()
+            ticket.sync()
+            if self.flush_listener is not None:
+                self.flush_listener(monotonic() - begin_s)
+
+        self._log_thread.run(sync, finished)
+
+    def _flush_log_if_due(self, now_ms: int) -> None:
+        pages_min = self._log_policy.begin_round(now_ms)
+        if pages_min is None or self._is_flush_sync:
+            return
+        if is_worth_flushing(self._log.flushed_offset, self._log.written_offset, pages_min):
+            self._flush_log_soon()

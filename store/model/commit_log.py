@@ -1,0 +1,211 @@
+"""The log as the message store sees it: the port `CommitLog`.
+
+Two implementations: the plain log of one machine (`commitlog.commit_log`) and the replicated one
+(`commitlog.dledger_commit_log`). All methods belong to the thread that owns the store.
+
+Offsets are bytes of the log. A record's *physical offset* is that of its first byte; in the replicated log 48 bytes of
+entry header stand before it, which belong to no record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from store.model.message import Host, Message, StoredMessage
+
+if TYPE_CHECKING:
+    from store.model.dispatch_batch import DispatchBatch, Int64s
+
+
+class PutStatus(StrEnum):
+    """What became of a put, in RocketMQ's words (`org.apache.rocketmq.store.PutMessageStatus`)."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    OS_PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
+    IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+
+
+class Certainty(StrEnum):
+    """Whether a put happened: what a client may conclude, whatever the status is called."""
+
+    APPENDED = "Appended"
+    NOT_APPENDED = "NotAppended"
+    UNKNOWN = "AppendUnknown"
+
+
+class Place(NamedTuple):
+    """Where one message stands.
+
+    Attributes:
+        physical_offset: of its record.
+        size: of its record, in bytes.
+        queue_offset: as stored in the record.
+        store_timestamp: milliseconds since 1970.
+    """
+
+    physical_offset: int
+    size: int
+    queue_offset: int
+    store_timestamp: int
+
+
+class Outcome(NamedTuple):
+    """What became of one append: of all its messages alike.
+
+    Attributes:
+        status: RocketMQ's name for it.
+        certainty: whether it happened.
+        places: of each message; empty unless `certainty` is APPENDED.
+        detail: why not, in a sentence; empty when it went well.
+        repeated_count: how many of the messages had been put before, and were recognised (`store.access.dedupe`).
+        queue_ids: of each message, where such are among them: those may stand in another queue than the one that they
+            were put to now; else empty.
+        store_hosts: of each message, likewise: an earlier leader may have stored it; None: this node did.
+    """
+
+    status: PutStatus
+    certainty: Certainty
+    places: Sequence[Place]
+    detail: str = ""
+    repeated_count: int = 0
+    queue_ids: Sequence[int] = ()
+    store_hosts: Sequence[Host | None] = ()
+
+
+class RawLog(NamedTuple):
+    """Bytes of a log as they are stored.
+
+    Attributes:
+        data: of one file; valid until the log changes.
+        header_size: of what stands in front of each record: an entry's header, or nothing.
+    """
+
+    data: memoryview
+    header_size: int
+
+
+class PendingAppend:
+    """An append under way: it ends once, in the owner's thread. The log ends it, the caller waits.
+
+    Attributes:
+        outcome: None while it is under way.
+    """
+
+    __slots__ = ("_callbacks", "outcome")
+
+    def __init__(self, outcome: Outcome | None = None) -> None:
+        self.outcome = outcome
+        self._callbacks: list[Callable[[Outcome], None]] = []
+
+    def when_done(self, callback: Callable[[Outcome], None]) -> None:
+        """Have `callback` called with the outcome: now, if it is known."""
+        if self.outcome is None:
+            self._callbacks.append(callback)
+        else:
+            callback(self.outcome)
+
+    def end(self, outcome: Outcome) -> None:
+        """Say what became of it; only once."""
+        assert self.outcome is None, (self.outcome, outcome)
+        self.outcome = outcome
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(outcome)
+
+
+class CommitLog(Protocol):
+    """A log of message records."""
+
+    @property
+    def begin_offset(self) -> int:
+        """Where the oldest record that is kept may begin."""
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last record that may be read and dispatched.
+
+        Up to here the log is flushed (plain, sync), written (plain, async) or committed (replicated).
+        """
+        ...
+
+    @property
+    def last_store_timestamp(self) -> int:
+        """Of the last record below `end_offset`, in milliseconds since 1970; -1 when there is none."""
+        ...
+
+    @property
+    def flushed_store_timestamp(self) -> int:
+        """Of the last record that is durable; -1 when there is none."""
+        ...
+
+    def offset_at_timestamp(self, store_timestamp: int) -> int:
+        """Return where the first record begins that was stored at or after this time; `end_offset` when there is none.
+
+        Store timestamps never go back along the log, so everything before is older.
+        """
+        ...
+
+    def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:
+        """Return when a record was stored; None when none can be read there. Checksums are not looked at."""
+        ...
+
+    def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingAppend:
+        """Append messages behind each other, all or none, with the queue offsets that the store has given them.
+
+        Raises:
+            store.errors.IllegalMessage: nothing was appended; the message says which one, and why.
+            store.errors.DiskFull: nothing was appended.
+            store.errors.StorageFailed: whether anything was appended is unknown; the node must stop.
+        """
+        ...
+
+    def read(self, physical_offset: int, size: int) -> StoredMessage | None:
+        """Return the record of `size` bytes at `physical_offset`; None when it is no longer, or not yet, to be read.
+
+        Raises:
+            store.errors.CorruptData: no such record stands there, or its checksum is wrong.
+        """
+        ...
+
+    def find(self, physical_offset: int) -> StoredMessage | None:
+        """Return the record at `physical_offset`, whatever its size; None when none may be read there.
+
+        Raises:
+            store.errors.CorruptData: no record begins there, or its checksum is wrong.
+        """
+        ...
+
+    def scan(self, offset: int, size_bytes_max: int) -> DispatchBatch | None:
+        """Return what the records from `offset` on mean, about `size_bytes_max` of them; None at the end.
+
+        Args:
+            offset: `begin_offset`, the `next_offset` of another batch, or where a record is known to begin.
+            size_bytes_max: at least one record is taken.
+        """
+        ...
+
+    def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
+        """Return bytes of `[offset, end)` as they are stored, of one file; None when none of them may be read.
+
+        Args:
+            offset: anywhere in the log.
+            end: behind the last byte wanted.
+            size_bytes_max: fewer are returned at a file's end, and at the end of what may be read.
+        """
+        ...
+
+    def begins_within(self, begin: int, end: int) -> Int64s | None:
+        """Return where in `[begin, end)` begins what the log has of each record; None when no index tells.
+
+        In the replicated log that is an entry's header; a leader's own entries are among them.
+        """
+        ...

@@ -1,0 +1,105 @@
+"""What a stretch of the log means for queues and index: columns, one row a message.
+
+A `CommitLog` makes it from records (`commitlog.record_scan`), consume queues and the index are built from it; so that
+neither loops over messages one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from store.model.message import QueueKey
+from store.model.skipped import Skipped
+
+__all__ = ["Bools", "DispatchBatch", "Int32s", "Int64s", "Skipped", "first_rows", "rows_from"]
+
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchBatch:
+    """Consecutive records of the log. All columns have one row a message, in the order of the log.
+
+    Attributes:
+        begin_offset: where the stretch begins in the log.
+        next_offset: where the next one begins; also behind blanks and what was skipped.
+        physical_offsets: of each record.
+        sizes: bytes of each record.
+        queue_offsets: as stored.
+        tags_codes: what the queue's unit holds: the hash of TAGS, or a delivery time.
+        store_timestamps: milliseconds since 1970.
+        queues: the queues that occur, in order of first occurrence.
+        queue_numbers: each message's queue, as a place in `queues`.
+        is_queued: whether it stands in its queue (not so: prepared and rolled-back messages).
+        key_hashes: of the keys to be indexed, of all messages one behind the other: abs(Java's hash of `topic#key`),
+            UNIQ_KEY before KEYS in their order; repeated keys are there repeatedly.
+        key_rows: the message (its row) that each key belongs to, ascending.
+        skipped: what could not be read.
+    """
+
+    begin_offset: int
+    next_offset: int
+    physical_offsets: Int64s
+    sizes: Int32s
+    queue_offsets: Int64s
+    tags_codes: Int64s
+    store_timestamps: Int64s
+    queues: Sequence[QueueKey]
+    queue_numbers: Int32s
+    is_queued: Bools
+    key_hashes: Int32s
+    key_rows: Int64s
+    skipped: Sequence[Skipped] = ()
+
+    def __len__(self) -> int:
+        """Return the number of messages."""
+        return len(self.physical_offsets)
+
+
+def rows_from(batch: DispatchBatch, offset: int) -> DispatchBatch:
+    """Return what a batch says of the records at `offset` and behind it."""
+    if offset <= batch.begin_offset:
+        return batch
+    first = int(np.searchsorted(batch.physical_offsets, offset))
+    keys_from = int(np.searchsorted(batch.key_rows, first))
+    return replace(
+        batch,
+        begin_offset=offset,
+        physical_offsets=batch.physical_offsets[first:],
+        sizes=batch.sizes[first:],
+        queue_offsets=batch.queue_offsets[first:],
+        tags_codes=batch.tags_codes[first:],
+        store_timestamps=batch.store_timestamps[first:],
+        queue_numbers=batch.queue_numbers[first:],
+        is_queued=batch.is_queued[first:],
+        key_hashes=batch.key_hashes[keys_from:],
+        key_rows=batch.key_rows[keys_from:] - first,
+    )
+
+
+def first_rows(batch: DispatchBatch, count: int) -> DispatchBatch:
+    """Return the first `count` messages of a batch that has more, with the queues that occur in them."""
+    end = int(batch.physical_offsets[count])
+    numbers, places = np.unique(batch.queue_numbers[:count], return_inverse=True)
+    keys_end = int(np.searchsorted(batch.key_rows, count))
+    return replace(
+        batch,
+        next_offset=end,
+        physical_offsets=batch.physical_offsets[:count],
+        sizes=batch.sizes[:count],
+        queue_offsets=batch.queue_offsets[:count],
+        tags_codes=batch.tags_codes[:count],
+        store_timestamps=batch.store_timestamps[:count],
+        queues=[batch.queues[number] for number in numbers.tolist()],
+        queue_numbers=places.astype(np.int32),
+        is_queued=batch.is_queued[:count],
+        key_hashes=batch.key_hashes[:keys_end],
+        key_rows=batch.key_rows[:keys_end],
+        skipped=[skipped for skipped in batch.skipped if skipped.offset < end],
+    )

@@ -1,0 +1,59 @@
+"""What a check of stored files found: one place that is not as it must be, and what that means.
+
+Not here: errors that end an operation (`store.errors`). A check goes on behind what it finds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from store.fs.printable import printable
+
+
+class Area(StrEnum):
+    """The part of a store that a finding belongs to."""
+
+    FILES = "files"
+    LOG = "log"
+    ENTRIES = "entries"
+    QUEUES = "queues"
+    INDEX = "index"
+    CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Bytes that are not what must stand there.
+
+    Attributes:
+        area: which part of the store it belongs to.
+        path: the file, or the directory.
+        position: within the file, in bytes.
+        expected: what should stand there.
+        found: what stands there.
+        meaning: what that means.
+        remedy: what to do next, as a sentence.
+        is_unfinished: a crash or a running program left it, and the next start of the store mends it by itself; else
+            it is damage.
+        count: of records, units or items concerned.
+        is_accepted: it is damage that an operator has accepted; nothing is left to do.
+    """
+
+    area: Area
+    path: str
+    position: int
+    expected: str
+    found: str
+    meaning: str
+    remedy: str
+    is_unfinished: bool = False
+    count: int = 1
+    is_accepted: bool = False
+
+    def __str__(self) -> str:
+        # Names of files and of topics may hold anything.
+        return printable(
+            f"{self.path}: at byte {self.position}: expected {self.expected}, found {self.found}; {self.meaning}. "
+            f"{self.remedy}"
+        )

@@ -1,0 +1,53 @@
+"""Java's `String.hashCode`, which tags and keys are found by, for one text; `java_hashes` does it for thousands.
+
+The hash of the UTF-16 units s[0] … s[n-1] is s[0]*31^(n-1) + … + s[n-1] in 32 bits. NumPy is not needed here: clients
+hash a key a message, and a command that only talks to a broker must not wait for it to be loaded.
+"""
+
+from __future__ import annotations
+
+from operator import mul
+from typing import Final
+
+MODULUS: Final = 1 << 32
+FACTOR: Final = 31
+KEY_SEPARATOR: Final = "#"
+_SIGN: Final = 1 << 31
+# 31^n modulo 2^32, descending, for texts of up to so many characters.
+_SHORT_LENGTH_MAX: Final = 256
+_SHORT_POWERS: Final = tuple(pow(FACTOR, exponent, MODULUS) for exponent in reversed(range(_SHORT_LENGTH_MAX)))
+
+
+def java_hash(text: str) -> int:
+    """Return Java's hash of `text`: 32 bits, signed."""
+    if text.isascii() and len(text) <= _SHORT_LENGTH_MAX:
+        # One multiplication a character without a loop of ours: every put with a UNIQ_KEY takes this way.
+        data = text.encode()
+        value: int = sum(map(mul, data, _SHORT_POWERS[_SHORT_LENGTH_MAX - len(data) :])) % MODULUS
+        return value - MODULUS if value & _SIGN else value
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (value * FACTOR + (high << 8 | low)) % MODULUS
+    return value - MODULUS if value & _SIGN else value
+
+
+def positive_hash(value: int) -> int:
+    """Return what the index holds for a hash: its absolute value, and 0 for the one that has none in 32 bits.
+
+    Source: RocketMQ `IndexFile.indexKeyHashMethod`.
+    """
+    return 0 if value == -_SIGN else abs(value)
+
+
+def key_hash(topic: str, key: str) -> int:
+    """Return the hash by which the index finds `key` among the messages of `topic`: 0 to 2^31 - 1.
+
+    Source: RocketMQ `IndexService.buildKey`.
+    """
+    return positive_hash(java_hash(f"{topic}{KEY_SEPARATOR}{key}"))
+
+
+def key_prefix_hash(topic: str) -> int:
+    """Return the hash, unsigned, of what stands before a key of `topic`: `topic#`."""
+    return java_hash(topic + KEY_SEPARATOR) % MODULUS

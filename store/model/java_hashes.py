@@ -1,0 +1,106 @@
+"""Java's `String.hashCode` of thousands of texts at once; `store.model.java_hash` says what it is, for one.
+
+For a text of plain ASCII the UTF-16 units are its bytes, and that is the way of this form; other texts are hashed one
+by one.
+
+Many texts that stand in one run of bytes P are hashed with one cumulative sum: 31 has an inverse modulo 2^32, so that
+with S[i] = sum of P[j] * 31^-j over all j < i, the hash of P[a:b] is (S[b] - S[a]) * 31^(b-1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from store.model.java_hash import FACTOR, KEY_SEPARATOR, MODULUS, java_hash, key_hash, positive_hash
+
+# Bytes that one call of `java_hashes` takes: its tables have that length (1 MiB each) and stay in the cache.
+TEXTS_SIZE_MAX: Final = 1 << 18
+_ASCII_END: Final = 0x80
+# From here on it is faster to hash them at once.
+_MANY: Final = 12
+
+
+def each_key_hash(keys: Sequence[tuple[str, str]]) -> list[int]:
+    """Return `key_hash` of each (topic, key); many of them are hashed at once."""
+    if len(keys) >= _MANY:
+        texts = [f"{topic}{KEY_SEPARATOR}{key}" for topic, key in keys]
+        joined = "".join(texts)
+        if joined.isascii() and len(joined) <= TEXTS_SIZE_MAX:
+            sizes = np.array(list(map(len, texts)), np.int64)
+            ends = np.cumsum(sizes)
+            hashes = java_hashes(np.frombuffer(joined.encode(), np.uint8), ends - sizes, ends).view(np.int32)
+            return [positive_hash(value) for value in hashes.tolist()]
+    return [key_hash(topic, key) for topic, key in keys]
+
+
+def java_hashes(data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Return Java's hashes, as unsigned 32-bit numbers, of many texts in `data`: those of data[begin:end].
+
+    Args:
+        data: UTF-8; at most `TEXTS_SIZE_MAX` bytes. What is not UTF-8 counts as U+FFFD, as in Java.
+        begins: where each text begins.
+        ends: behind its last byte.
+    """
+    assert len(data) <= TEXTS_SIZE_MAX, len(data)
+    powers, inverses = _tables()
+    sums = np.zeros(len(data) + 1, np.uint32)
+    np.cumsum(data * inverses[: len(data)], dtype=np.uint32, out=sums[1:])
+    # Of an empty text the difference is 0, whatever it is multiplied with.
+    hashes: NDArray[np.uint32] = (sums[ends] - sums[begins]) * powers[ends - 1]
+    if len(data) and data.max() >= _ASCII_END:
+        for row in np.flatnonzero(_has_other_than_ascii(data, begins, ends)):
+            text = data[begins[row] : ends[row]].tobytes().decode("utf-8", "replace")
+            hashes[row] = java_hash(text) % MODULUS
+    return hashes
+
+
+def key_hashes(
+    prefixes: NDArray[np.uint32],
+    data: NDArray[np.uint8],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+) -> NDArray[np.int32]:
+    """Return `key_hash` of many keys: those of data[begin:end].
+
+    Args:
+        prefixes: for each key, `key_prefix_hash` of its topic.
+        data: UTF-8; at most `TEXTS_SIZE_MAX` bytes.
+        begins: where each key begins.
+        ends: behind its last byte.
+    """
+    powers, _ = _tables()
+    lengths = ends - begins
+    if len(data) and data.max() >= _ASCII_END:
+        for row in np.flatnonzero(_has_other_than_ascii(data, begins, ends)):
+            text = data[begins[row] : ends[row]].tobytes().decode("utf-8", "replace")
+            lengths[row] = len(text.encode("utf-16-be")) // 2
+    hashes = (prefixes * powers[lengths] + java_hashes(data, begins, ends)).view(np.int32)
+    # The absolute value of the lowest number is, in 32 bits, itself: so it is the only negative one left.
+    positive: NDArray[np.int32] = np.maximum(np.abs(hashes), 0)
+    return positive
+
+
+def _has_other_than_ascii(
+    data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    counts = np.zeros(len(data) + 1, np.int64)
+    np.cumsum(data >= _ASCII_END, out=counts[1:])
+    is_other: NDArray[np.bool_] = counts[ends] != counts[begins]
+    return is_other
+
+
+@cache
+def _tables() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return 31^i and 31^-i for all i that are needed; modulo 2^32."""
+    return _powers_of(FACTOR), _powers_of(pow(FACTOR, -1, MODULUS))
+
+
+def _powers_of(factor: int) -> NDArray[np.uint32]:
+    factors = np.full(TEXTS_SIZE_MAX + 1, factor, np.uint32)
+    factors[0] = 1
+    return np.cumprod(factors, dtype=np.uint32)

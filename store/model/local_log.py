@@ -1,0 +1,105 @@
+"""A log that lives in files of this machine alone: what its owner does for it beside reading and appending.
+
+The plain log is one (`commitlog.commit_log`). The replicated log is none: its node flushes it and deletes its files.
+Everything belongs to the owner's thread, but `sync` and `make`, which any thread may call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from store.fs.preallocation import NextFile
+from store.model.commit_log import CommitLog
+
+
+class SyncTicket(Protocol):
+    """What one flush makes durable."""
+
+    def sync(self) -> None:
+        """Sync the files; once.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
+        """
+        ...
+
+
+class LogFile(Protocol):
+    """A file of a log."""
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        ...
+
+    @property
+    def begin_offset(self) -> int:
+        """Of its first byte, in the log."""
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """Behind its last byte."""
+        ...
+
+
+Ticket = TypeVar("Ticket", bound=SyncTicket)
+
+
+class LocalLog(CommitLog, Protocol[Ticket]):
+    """A log in files of its own."""
+
+    @property
+    def written_offset(self) -> int:
+        """Behind the last record, flushed or not."""
+        ...
+
+    @property
+    def flushed_offset(self) -> int:
+        """All records before are durable."""
+        ...
+
+    def files(self) -> Sequence[LogFile]:
+        """Return all files, oldest first."""
+        ...
+
+    def begin_flush(self) -> Ticket | None:
+        """Return a ticket for all that was written; None when nothing waits.
+
+        Raises:
+            store.errors.StorageFailed: a write failed before; the store must stop.
+        """
+        ...
+
+    def end_flush(self, ticket: Ticket) -> None:
+        """Take a synced ticket back; the appends that it covers end."""
+        ...
+
+    def prepare_next_file(self) -> NextFile | None:
+        """Return the job that makes the next file, when it is time to.
+
+        Raises:
+            store.errors.StorageFailed: the last one failed; the store must stop.
+        """
+        ...
+
+    def delete_before(self, offset: int) -> None:
+        """Delete, durably, the files that end at or before `offset`; never the one that holds the last record.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop.
+        """
+        ...
+
+    def abandon(self, detail: str) -> None:
+        """Close the files as they are; whoever waits for an append hears that its outcome is not known."""
+        ...
+
+    def close(self) -> None:
+        """Make everything durable and close the files.
+
+        Raises:
+            store.errors.StorageFailed: what was not acknowledged before may be lost.
+        """
+        ...

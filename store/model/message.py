@@ -1,0 +1,126 @@
+"""The nouns of stored messages: what a client puts, where it is put, what comes back.
+
+Not here: bytes. A message is encoded and decoded by the log that holds it (`commitlog.record`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+# Names of properties that the store itself understands (RocketMQ `MessageConst`).
+TAGS = "TAGS"
+KEYS = "KEYS"
+UNIQUE_KEY = "UNIQ_KEY"
+DELAY = "DELAY"
+
+QUEUE_ID_MAX = (1 << 31) - 1
+
+NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
+
+
+class QueueKey(NamedTuple):
+    """One queue of one topic."""
+
+    topic: str
+    queue_id: int
+
+
+class Host(NamedTuple):
+    """Where a message came from, or is stored: 4 or 16 address bytes and a port (0 to 65535)."""
+
+    address: bytes
+    port: int
+
+
+LOOPBACK = Host(b"\x7f\x00\x00\x01", 0)
+
+
+class Message(NamedTuple):
+    """A message to put. Limits are checked when it is encoded.
+
+    Attributes:
+        topic: its name.
+        body: the payload; may be empty.
+        queue_id: of the topic.
+        properties: names and values, in the order in which they are stored; TAGS, KEYS and UNIQ_KEY among them.
+        flag: the client's own; 32 bits, signed.
+        sys_flag: the bits of RocketMQ's `MessageSysFlag`; those for IPv6 hosts are set by the encoder.
+        born_timestamp: milliseconds since 1970 by the client's clock.
+        born_host: the client.
+        reconsume_times: how often it was given back.
+        prepared_transaction_offset: physical offset of the half message that this one commits or rolls back.
+    """
+
+    topic: str
+    body: bytes
+    queue_id: int = 0
+    properties: Mapping[str, str] = NO_PROPERTIES
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    born_host: Host = LOOPBACK
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+class StoredMessage(Protocol):
+    """A message as the log holds it: decoded when asked, and valid as long as the file that it stands in is mapped.
+
+    `commitlog.record.Record` is the one implementation.
+    """
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole record."""
+        ...
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        ...
+
+    @property
+    def queue_id(self) -> int:
+        """Number of the queue."""
+        ...
+
+    @property
+    def queue_offset(self) -> int:
+        """Place in the queue; 0 for prepared and rolled-back messages, which stand in none."""
+        ...
+
+    def stands_at(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+        """Return whether it says that it is the message at this offset of this queue; the topic is UTF-8."""
+        ...
+
+    @property
+    def physical_offset(self) -> int:
+        """Where the record begins, as it says itself."""
+        ...
+
+    @property
+    def store_timestamp(self) -> int:
+        """When it was appended: milliseconds since 1970."""
+        ...
+
+    @property
+    def store_host(self) -> Host:
+        """The node that stored it."""
+        ...
+
+    @property
+    def message_id(self) -> str:
+        """The offset message id: store host and physical offset (`store.model.message_id`)."""
+        ...
+
+    @property
+    def body(self) -> bytes:
+        """A copy of the body."""
+        ...
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Names and values as RocketMQ's decoder gives them."""
+        ...

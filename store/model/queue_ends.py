@@ -1,0 +1,25 @@
+"""How far all queues of a store have come: told in one piece, and put into another store that cannot know it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from store.model.message import QueueKey
+
+
+class QueueEnds(NamedTuple):
+    """How far queues have come.
+
+    Attributes:
+        offset: everything of the log below is taken into account, and nothing behind.
+        next_offsets: of each queue, the offset of its next message.
+    """
+
+    offset: int
+    next_offsets: Mapping[QueueKey, int]
+
+    def joined(self, other: QueueEnds) -> QueueEnds:
+        """Return what two stores of the same log say together: the furthest of each queue, as of the further place."""
+        further = {key: max(end, other.next_offsets.get(key, 0)) for key, end in self.next_offsets.items()}
+        return QueueEnds(max(self.offset, other.offset), {**other.next_offsets, **further})

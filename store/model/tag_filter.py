@@ -1,0 +1,77 @@
+"""Which messages a reader wants, by their tag: `*`, or tags with `||` between them.
+
+A queue's unit holds only the hash of the tag, so a broker first rules out by the hash, many units at once
+(`store.model.tags_codes`), and then compares the real tag of what is left: two tags with one hash are told apart here,
+not by the client.
+
+Source: RocketMQ `FilterAPI.buildSubscriptionData`, `DefaultMessageFilter`, `ExpressionMessageFilter`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from store.errors import IllegalRequest
+from store.model.java_hash import java_hash
+from store.model.message import TAGS, StoredMessage
+
+ALL_TAGS = "*"
+_OR = "||"
+# Bounded, for every unit is compared with every tag.
+_TAGS_MAX = 256
+_EXPRESSION_LENGTH_MAX = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class TagFilter:
+    """A parsed tags expression.
+
+    Attributes:
+        tags: the wanted ones; empty: every message.
+        codes: their hashes, ascending.
+    """
+
+    tags: frozenset[str]
+    codes: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, expression: str | None) -> TagFilter:
+        """Read `*` (also an empty expression, or None), or `A || B`; blanks around a tag and empty tags do not count.
+
+        Raises:
+            IllegalRequest: the expression has no such form.
+        """
+        if expression is None:
+            return EVERYTHING
+        # Before anything is done with it: cutting a long one into pieces would hold up whoever serves it.
+        if len(expression) > _EXPRESSION_LENGTH_MAX:
+            expected = f"at most {_EXPRESSION_LENGTH_MAX} characters"
+            raise IllegalRequest("tags expression", expected, f"{len(expression)}: {expression[:80]!r}…")
+        return _parse(expression)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether every message is wanted."""
+        return not self.tags
+
+    def matches(self, message: StoredMessage) -> bool:
+        """Return whether the message has a wanted tag."""
+        return not self.tags or message.properties.get(TAGS) in self.tags
+
+
+EVERYTHING = TagFilter(frozenset(), ())
+
+
+@lru_cache(maxsize=1024)
+def _parse(expression: str) -> TagFilter:
+    """See `TagFilter.parse`. Readers ask for the same few expressions again and again."""
+    if expression.strip() in ("", ALL_TAGS):
+        return EVERYTHING
+    tags = frozenset(part.strip() for part in expression.split(_OR)) - {""}
+    is_known = tags and ALL_TAGS not in tags and not any(set(tag) & {"|", "\x01", "\x02"} for tag in tags)
+    if not is_known or len(tags) > _TAGS_MAX:
+        raise IllegalRequest(
+            "tags expression", f"'*' or at most {_TAGS_MAX} tags with '||' between them", repr(expression[:200])
+        )
+    return TagFilter(tags, tuple(sorted({java_hash(tag) for tag in tags})))

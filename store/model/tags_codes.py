@@ -1,0 +1,21 @@
+"""Which units of a queue a tag filter rules out by the hash alone, many units at once.
+
+Apart from `store.model.tag_filter`, which clients use, too: they need no NumPy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from store.model.dispatch_batch import Bools, Int64s
+from store.model.tag_filter import TagFilter
+
+
+def may_match(tag_filter: TagFilter, tags_codes: Int64s) -> Bools:
+    """Return which units may belong to messages that `tag_filter` wants.
+
+    A code that is no hash (it does not fit in 32 bits: a delivery time, or the address of an extension unit) rules
+    nothing out.
+    """
+    is_other: Bools = tags_codes != tags_codes.astype(np.int32)
+    return is_other | np.isin(tags_codes, tag_filter.codes)

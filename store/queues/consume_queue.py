@@ -1,0 +1,400 @@
+"""One consume queue: for each message of a queue, in order, where it stands in the log.
+
+The unit of queue offset n stands at byte 20 * n of the queue's files; the newest ones may not be in files yet
+(`store.queues.pending_units`). The queue is a function of the log: whatever a
+crash leaves of it is cut to what is certain, and dispatched again. Behind the last unit all bytes are zero.
+
+Not here: many queues (`store.queues.consume_queues`), and what is done with a message whose queue offset is not the
+next one (`store.queues.out_of_order_units`).
+
+Source: RocketMQ `ConsumeQueue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from store.fs.mapped_file_queue import MappedFileQueue, name_of
+from store.fs.ports import File, Files
+from store.model.message import QueueKey
+from store.queues.glance import SeenQueue
+from store.queues.pending_units import PendingUnits
+from store.queues.unit import BLANK, BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_units
+from store.queues.unit_parts import UnitParts, check_full, used_count
+
+IsMessage = Callable[[QueueKey, int, int, int], bool]
+UnitTuple = tuple[int, int, int]
+
+# What stands ready in memory of one queue's blanks; more of them go into files at once.
+_BLANKS_PENDING_BYTES_MAX = 1 << 20
+# Blanks written at once; also bounds what is read at once when blanks are stepped over.
+_CHUNK_COUNT = 1 << 14
+_PAGE_SIZE_BYTES = 4096
+
+
+class ConsumeQueue:
+    """One queue of one topic. Construct it with its files, then `load` it.
+
+    Args:
+        key: topic and number.
+        queue: its files.
+        pending: takes what is appended.
+        names: makes its directory, where the queue itself must write.
+
+    Attributes:
+        key: topic and number.
+        is_begun: it has files, or will have. A queue without them may still end above 0: see `begin_later`.
+        min_offset: the first message that the log still holds; `max_offset` when there is none.
+        max_offset: behind the last unit.
+        max_physical_offset: behind the last message that has a unit; 0 when there is none.
+    """
+
+    __slots__ = (
+        "_first_place",
+        "_parts",
+        "_pending",
+        "_queue",
+        "is_begun",
+        "key",
+        "max_offset",
+        "max_physical_offset",
+        "min_offset",
+    )
+
+    def __init__(self, key: QueueKey, queue: MappedFileQueue, pending: PendingUnits, names: Files) -> None:
+        assert queue.file_size % UNIT_SIZE == 0, queue.file_size
+        self.key = key
+        self.is_begun = False
+        self.min_offset = 0
+        self.max_offset = 0
+        self.max_physical_offset = 0
+        self._first_place = -1  # where the message of `min_offset` begins in the log; -1: not known
+        self._queue = queue
+        self._pending = pending
+        self._parts = UnitParts(key, queue, pending, names)
+
+    @property
+    def files(self) -> MappedFileQueue:
+        """The files."""
+        return self._queue
+
+    @property
+    def begin_offset(self) -> int:
+        """The first offset that the files have room for; what stands before `min_offset` is not in the log any more."""
+        return self._parts.begin_offset
+
+    # ----------------------------------------------------------------------------------------------------- loading
+
+    def load(self) -> list[str]:
+        """Open the files and find the first and the last unit, as a queue that was closed in order has them.
+
+        After a crash `truncate` must follow, which looks at every unit that may be wrong.
+
+        Returns:
+            What was repaired, one sentence each.
+
+        Raises:
+            store.errors.ForeignFile, WrongFileSize, MissingFile: see `MappedFileQueue.load`.
+            store.errors.CorruptData: units are missing in the middle; a queue can be built again from the log.
+        """
+        notes = self._queue.load()
+        self.is_begun = bool(self._queue.mapped_files)
+        self.max_offset = self._parts.begin_offset = self._queue.begin_offset // UNIT_SIZE
+        files = self._queue.mapped_files
+        for number, file in reversed(list(enumerate(files))):
+            count = used_count(file)
+            if count:
+                self.max_offset = file.begin_offset // UNIT_SIZE + count
+                check_full(files[:number])
+                break
+        self._find_last()
+        self.min_offset = self._next_message(self.begin_offset)
+        return notes
+
+    def take_up(self, files: Sequence[File], seen: SeenQueue, *, is_kept: bool) -> None:
+        """Take up files that a look at their directory has found in order; the result is that of `load`.
+
+        Args:
+            files: in order.
+            seen: what the look has shown.
+            is_kept: `truncate` follows: what was seen serves it, too.
+        """
+        self._queue.take_up(files)
+        self.is_begun = bool(files)
+        self._parts.begin_offset = self.min_offset = seen.begin_offset
+        self.max_offset = seen.max_offset
+        self._first_place = seen.first_place
+        self._parts.newest = seen.newest
+        self._find_last()
+        if not is_kept or not seen.is_newest_whole:
+            self._parts.newest = None
+
+    def _find_last(self) -> None:
+        last = self.message_before(self.max_offset)
+        self.max_physical_offset = 0
+        if last is not None:
+            physical_offset, size, _ = self._parts.unit(last)
+            self.max_physical_offset = physical_offset + size
+
+    # ----------------------------------------------------------------------------------------------------- reading
+
+    def units(self, begin: int, count_max: int) -> Units:
+        """Return the units from `begin` on as columns, blanks included; fewer at the queue's end, none outside of it.
+
+        They are copies: they stay right whatever becomes of the queue.
+        """
+        parts = [decode_units(view, position, count) for view, position, count in self._ranges(begin, count_max)]
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return Units(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
+        return Units(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+    def unit_tuples(self, begin: int, count_max: int) -> list[UnitTuple]:
+        """Return the units from `begin` on as (physical offset, size, tags code); the cheap way for a few of them.
+
+        Blanks are included: their size is `BLANK_SIZE`.
+        """
+        found: list[UnitTuple] = []
+        for view, position, count in self._ranges(begin, count_max):
+            found += UNIT.iter_unpack(view[position : position + count * UNIT_SIZE])
+        return found
+
+    def unit_bytes(self, begin: int, count_max: int) -> bytes:
+        """Return the units from `begin` on as they stand in the files."""
+        ranges = self._ranges(begin, count_max)
+        return b"".join(view[position : position + count * UNIT_SIZE] for view, position, count in ranges)
+
+    def place_of(self, queue_offset: int) -> tuple[str, int]:
+        """Return file and position of a unit, for people."""
+        offset = queue_offset * UNIT_SIZE
+        position = offset % self._queue.file_size
+        return f"{self._queue.directory}/{name_of(offset - position)}", position
+
+    def _ranges(self, begin: int, count_max: int) -> Iterator[tuple[memoryview, int, int]]:
+        return self._parts.ranges(begin, min(begin + count_max, self.max_offset))
+
+    def _next_message(self, queue_offset: int) -> int:
+        """Return the first offset from `queue_offset` on that is not blank; `max_offset` if there is none."""
+        while queue_offset < self.max_offset and self._parts.unit(queue_offset)[1] == BLANK_SIZE:
+            is_blank = self.units(queue_offset, _CHUNK_COUNT).is_blank
+            if not is_blank.all():
+                return queue_offset + int(is_blank.argmin())
+            queue_offset += len(is_blank)
+        return queue_offset
+
+    def message_before(self, queue_offset: int) -> int | None:
+        """Return the last offset before `queue_offset` that is not blank."""
+        while queue_offset > self.begin_offset:
+            if self._parts.unit(queue_offset - 1)[1] != BLANK_SIZE:
+                return queue_offset - 1
+            begin = max(self.begin_offset, queue_offset - _CHUNK_COUNT)
+            real = np.flatnonzero(~self.units(begin, queue_offset - begin).is_blank)
+            if len(real):
+                return begin + int(real[-1])
+            queue_offset = begin
+        return None
+
+    # -------------------------------------------------------------------------------------------------- appending
+
+    def append(self, units: bytes | memoryview, max_physical_offset: int) -> None:
+        """Put units behind the last one; files are to hold them later.
+
+        Args:
+            units: at least one.
+            max_physical_offset: behind the last message among them.
+        """
+        if self.max_offset and not self.is_begun:
+            self.begin_at(self.max_offset)
+        self.is_begun = True
+        self._pending.add(self.key, self.max_offset, units)
+        self.max_offset += len(units) // UNIT_SIZE
+        self.max_physical_offset = max_physical_offset
+
+    def begin_later(self, queue_offset: int) -> None:
+        """Let a queue without messages end at `queue_offset`, in memory only: its next message begins a file.
+
+        The blanks before it, which RocketMQ needs, take up to 6 MB; few queues that are idle get another message.
+        """
+        self.remove_all()
+        self._parts.begin_offset = self.max_offset = self.min_offset = queue_offset
+
+    def begin_at(self, queue_offset: int) -> None:
+        """Let a queue without files begin at `queue_offset`: the room before it in the file becomes blank."""
+        assert not self.is_begun, self.key
+        self.is_begun = True
+        units_a_file = self._queue.file_size // UNIT_SIZE
+        self._parts.begin_offset = queue_offset - queue_offset % units_a_file
+        self.max_offset = self.min_offset = queue_offset
+        if self._queue.mapped_files and self.begin_offset:  # kept when the queue was emptied: it begins at 0
+            self._queue.remove_all()
+        self._pending.begin(self.key, self.begin_offset, queue_offset - self.begin_offset)
+
+    def fill_gap(self, queue_offset: int) -> None:
+        """Make blank what lies between the last unit and `queue_offset`.
+
+        Raises:
+            store.errors.DiskFull: it may be longer than it was; call it again.
+        """
+        if self.min_offset == self.max_offset:
+            self.min_offset = queue_offset
+        while True:
+            # Before any are added: each further try on a full disk would add more.
+            if self._parts.pending_bytes() >= _BLANKS_PENDING_BYTES_MAX:
+                self._parts.settle(self.max_offset)
+            if self.max_offset >= queue_offset:
+                return
+            count = min(_CHUNK_COUNT, queue_offset - self.max_offset)
+            self._pending.add(self.key, self.max_offset, BLANK * count)
+            self.max_offset += count
+
+    def overwrite(self, queue_offset: int, unit: bytes) -> None:
+        """Put another unit in the place of one that is wrong."""
+        assert self.begin_offset <= queue_offset < self.max_offset, (queue_offset, self.max_offset)
+        self._parts.settle(self.max_offset)
+        self._parts.newest = None
+        self._queue.write(queue_offset * UNIT_SIZE, unit)
+        self._first_place = -1
+        self._find_last()
+
+    # ---------------------------------------------------------------------------------------------------- cutting
+
+    def cut(self, queue_offset: int, *, is_durable: bool = True) -> None:
+        """Give up, durably, the units from `queue_offset` on.
+
+        A queue that began at 0 and is left without units is left without files, too; any other one keeps its first
+        file, which says how far the queue had come.
+
+        Args:
+            queue_offset: of the first unit to give up.
+            is_durable: False: the caller syncs what `files` then says is dirty, and a queue that is left without
+                units may keep a file until `remove_unused`.
+        """
+        assert queue_offset >= self.begin_offset, (queue_offset, self.begin_offset)
+        if queue_offset == 0:
+            if is_durable or len(self._queue.mapped_files) != 1:
+                self.remove_all()
+            else:
+                self._empty()
+            return
+        self._parts.settle(self.max_offset)
+        holder = self._queue.find(queue_offset * UNIT_SIZE)
+        data_end = 0 if holder is None else self._parts.data_end(holder, queue_offset * UNIT_SIZE)
+        self._queue.truncate(queue_offset * UNIT_SIZE, data_end, is_durable=is_durable)
+        if holder is not None and not is_durable:
+            # Also where nothing was left to overwrite: zeros that a process before has written may not be durable.
+            self._queue.mark_dirty(holder)
+        self.max_offset = queue_offset
+        if self.min_offset >= queue_offset:
+            self.min_offset = queue_offset
+            self._first_place = -1
+        self._find_last()
+        self._parts.newest = None
+
+    def _empty(self) -> None:
+        """Overwrite all units of the only file. The queue is as new, but for that file: see `remove_unused`."""
+        (file,) = self._queue.mapped_files
+        # Whole pages: of a part of one the system would have to read the other part first.
+        data_end = min(-(-self._parts.data_end(file, 0) // _PAGE_SIZE_BYTES) * _PAGE_SIZE_BYTES, file.end_offset)
+        self._queue.truncate(0, data_end, is_durable=False)
+        self._queue.mark_dirty(file)
+        self._pending.drop(self.key, self._queue.directory)
+        self._be_new()
+
+    def remove_unused(self) -> None:
+        """Remove, durably, the file that was kept when the queue was emptied, if nothing was appended since.
+
+        To make a file again takes longer than to overwrite it, and after a crash thousands of queues may be emptied and
+        filled again.
+        """
+        if not self.is_begun and self._queue.mapped_files:
+            self.remove_all()
+
+    def remove_all(self) -> None:
+        """Remove all files; the queue is then as new."""
+        self._pending.drop(self.key, self._queue.directory)
+        self._queue.attach(self.begin_offset * UNIT_SIZE, (self.max_offset + 1) * UNIT_SIZE)
+        self._queue.remove_all()
+        self._be_new()
+
+    def _be_new(self) -> None:
+        self._parts.newest = None
+        self._first_place = -1
+        self.is_begun = False
+        self._parts.begin_offset = self.min_offset = self.max_offset = self.max_physical_offset = 0
+
+    def truncate(self, physical_offset: int, is_message: IsMessage | None = None, *, is_durable: bool = True) -> None:
+        """Keep, for certain, the units of messages that begin below `physical_offset`; everything else becomes zero.
+
+        It asks only that the units of messages below `physical_offset` are all there; behind them may stand whatever a
+        crash made of what was not synced.
+
+        Args:
+            physical_offset: where dispatching will go on.
+            is_message: called with (queue, queue offset, physical offset, size): whether that message stands there.
+                The last unit that is kept may be the torn half of a lost one; without this it goes unseen.
+            is_durable: see `cut`.
+        """
+        self._parts.settle(self.max_offset)
+        if not self._queue.mapped_files:
+            return
+        end = self._parts.sound_end(physical_offset)
+        self.max_offset = end
+        last = self.message_before(end)
+        if is_message is not None and last is not None and not is_message(self.key, last, *self._parts.unit(last)[:2]):
+            last = self.message_before(last)
+        # Blanks behind the last message belong to one that is given up; those before the first one stay, for they say
+        # how far the queue had come.
+        self.cut(end if last is None else last + 1, is_durable=is_durable)
+
+    def is_last_unit(self, is_message: IsMessage) -> bool:
+        """Return whether the log has the message of the last unit (`truncate` says how it is asked)."""
+        last = self.message_before(self.max_offset)
+        return last is None or is_message(self.key, last, *self._parts.unit(last)[:2])
+
+    def expire(self, log_begin: int) -> None:
+        """Delete files of which no message is in the log any more, and set `min_offset` to the first that is.
+
+        The last file stays, so that `max_offset` is not forgotten.
+        """
+        in_first_file = (self.min_offset - self.begin_offset) * UNIT_SIZE < self._queue.file_size
+        if self._first_place >= log_begin and in_first_file:
+            return
+        if (self.max_offset - self.begin_offset) * UNIT_SIZE > self._queue.file_size:
+            tails = self._pending.tails_of(self.key)
+            files_end = tails[0].begin_offset if tails else self.max_offset
+            self._queue.attach(self.begin_offset * UNIT_SIZE, files_end * UNIT_SIZE)
+        files = self._queue.mapped_files
+        expired_end = self.begin_offset * UNIT_SIZE
+        for file in files[:-1]:
+            last = self.message_before(file.end_offset // UNIT_SIZE)
+            if last is not None and self._parts.unit(last)[0] >= log_begin:
+                break
+            expired_end = file.end_offset
+        # All at once: `_message_before` must not look behind a file that is gone.
+        self._queue.remove_before(expired_end)
+        if expired_end > self.begin_offset * UNIT_SIZE:
+            self._parts.begin_offset = expired_end // UNIT_SIZE
+        self.min_offset = self.first_offset_from(log_begin)
+        self._first_place = self._parts.unit(self.min_offset)[0] if self.min_offset < self.max_offset else -1
+
+    def first_offset_from(self, log_begin: int) -> int:
+        """Return the first offset whose message begins at or behind `log_begin`, blanks aside."""
+        return self.search(lambda physical_offset, _: physical_offset >= log_begin, self.begin_offset)
+
+    def search(self, is_behind: Callable[[int, int], bool], begin: int) -> int:
+        """Return the first offset from `begin` on whose (physical offset, size) `is_behind`; `max_offset` if none.
+
+        `is_behind` must be false up to some message and true from there on. A blank counts as the message behind it.
+        """
+        low, high = self._next_message(begin), self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            at = self._next_message(middle)
+            if at >= high or is_behind(*self._parts.unit(at)[:2]):
+                high = middle
+            else:
+                low = at + 1
+        return self._next_message(low)

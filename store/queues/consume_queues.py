@@ -1,0 +1,358 @@
+"""All consume queues of a store: they are fed with batches of the log, each queue of a batch with one write.
+
+Directories are `consumequeue/<topic>/<queue id>/`. A name that no topic or queue can have is never followed nor made:
+not from the file system, and not from the log.
+
+Source: RocketMQ `ConsumeQueueStore`, `FlushConsumeQueueService`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from crc32c import crc32c
+
+from store.fs.descriptors import queue_files_max
+from store.fs.file_pool import FilePool
+from store.fs.flush_tickets import Dispatched, FlushProgress
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.ports import Files
+from store.fs.sync_tickets import flush_all
+from store.model.dispatch_batch import DispatchBatch
+from store.model.message import QUEUE_ID_MAX, QueueKey
+from store.model.topics import is_storable_topic
+from store.queues.consume_queue import ConsumeQueue, IsMessage
+from store.queues.loading import OnDamage, QueueLoading
+from store.queues.out_of_order_units import Misplaced, place
+from store.queues.pending_units import PENDING_BYTES_MAX, PendingUnits
+from store.queues.rows import Rows, rows_by_queue
+from store.queues.unit import UNIT_SIZE
+from store.queues.unit_writer import UnitsTicket, UnitWriter
+
+DIRECTORY = "consumequeue"
+FILE_SIZE_BYTES = 300_000 * UNIT_SIZE
+_PAGE_SIZE_BYTES = 4096
+# One of so many files that may be open is for writing.
+_WRITING_PART = 4
+
+
+class ConsumeQueues:
+    """The queues of one store. Construct, then `load`.
+
+    Args:
+        files: the file system.
+        root: the store's directory.
+        file_size: bytes of each file, rounded up to whole units.
+        open_files_max: files kept open at a time; the others are opened when they are used. None: what the limit of
+            descriptors allows.
+    """
+
+    __slots__ = (
+        "_directory",
+        "_dispatched",
+        "_file_size",
+        "_files",
+        "_pending",
+        "_pool",
+        "_progress",
+        "_queues",
+        "_writer",
+    )
+
+    def __init__(
+        self, files: Files, root: str, file_size: int = FILE_SIZE_BYTES, *, open_files_max: int | None = None
+    ) -> None:
+        self._files = files
+        self._directory = f"{root}/{DIRECTORY}"
+        self._file_size = -(-file_size // UNIT_SIZE) * UNIT_SIZE
+        count_max = open_files_max or queue_files_max()
+        self._pending = PendingUnits()
+        self._writer = UnitWriter(files, self._directory, self._file_size, self._pending, count_max // _WRITING_PART)
+        self._pending.when_dropped = self._writer.forget
+        self._pool = FilePool(files, count_max)
+        self._queues: dict[QueueKey, ConsumeQueue] = {}
+        self._dispatched = Dispatched()
+        self._progress = FlushProgress()
+
+    # ----------------------------------------------------------------------------------------------------- queues
+
+    def load(self, on_damage: OnDamage | None = None, *, is_truncated_next: bool = False) -> list[str]:
+        """Open all queues that are there, as they were closed in order; after a crash `truncate` must follow.
+
+        Args:
+            is_truncated_next: it will: nothing is believed to be on the disk that is only in the system's memory.
+            on_damage: called with a queue before its files are removed, because they cannot be those of a queue; that
+                queue is then empty, and to be built again from the log. None: the error is raised instead.
+
+        Returns:
+            What was repaired, and what was found that belongs to no queue, one sentence each.
+
+        Raises:
+            store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see `ConsumeQueue.load`.
+        """
+        assert not self._queues
+        loading = QueueLoading(
+            self._files,
+            self._pool,
+            self._directory,
+            self._file_size,
+            self._add,
+            on_damage,
+            is_truncated_next=is_truncated_next,
+        )
+        return loading.run()
+
+    def get(self, key: QueueKey) -> ConsumeQueue | None:
+        """Return a queue, if there is one."""
+        return self._queues.get(key)
+
+    def __iter__(self) -> Iterator[QueueKey]:
+        """Iterate over the queues there are, in no particular order."""
+        return iter(self._queues)
+
+    def __len__(self) -> int:
+        """Return the number of queues."""
+        return len(self._queues)
+
+    @property
+    def max_physical_offset(self) -> int:
+        """Behind the last message that has a unit in any queue; 0 when there is none."""
+        return max((queue.max_physical_offset for queue in self._queues.values()), default=0)
+
+    @property
+    def open_files_count(self) -> int:
+        """Files that are open now."""
+        return self._pool.open_count
+
+    def _add(self, key: QueueKey) -> ConsumeQueue:
+        files = MappedFileQueue(self._pool, self.path(key), self._file_size, is_sparse=True)
+        queue = self._queues[key] = ConsumeQueue(key, files, self._pending, self._files)
+        return queue
+
+    def path(self, key: QueueKey) -> str:
+        """Return where the files of a queue are, or would be."""
+        return f"{self._directory}/{key.topic}/{key.queue_id}"
+
+    def digest(self) -> int:
+        """Return a checksum of where each queue with units ends; other files, or files that lost units, change it."""
+        queues = self._queues.items()
+        # One that ends above 0 without files (`ConsumeQueue.begin_later`) is not there when they are loaded again.
+        ends = sorted((key, queue.max_offset) for key, queue in queues if queue.is_begun and queue.max_offset)
+        return crc32c("".join(f"{key.topic}/{key.queue_id} {end}\n" for key, end in ends).encode())
+
+    def is_last_unit(self, is_message: IsMessage) -> bool:
+        """Return whether the unit that leads furthest into the log is that of a message; True when there is none."""
+        last = max(self._queues.values(), key=lambda queue: queue.max_physical_offset, default=None)
+        return last is None or last.is_last_unit(is_message)
+
+    # -------------------------------------------------------------------------------------------------- appending
+
+    def append(self, batch: DispatchBatch) -> Sequence[Misplaced]:
+        """Bring the queues to what a stretch of the log says, in memory; what they hold already stays.
+
+        What is added is written and synced by a flush; where nobody flushes, now and then here.
+
+        Returns:
+            Messages whose queue offset is out of line, with what was done (`store.queues.out_of_order_units` has the
+            rules), and messages of queues that cannot be.
+
+        Raises:
+            store.errors.DiskFull: some queues may have taken it; give the same batch again.
+            store.errors.StorageFailed: the node must stop.
+        """
+        if self.is_full:
+            self.flush()
+        found: list[Misplaced] = []
+        for key, rows, is_regular in rows_by_queue(batch):
+            found += self._append_group(key, rows, is_regular=is_regular)
+        if len(batch):
+            self._dispatched = max(self._dispatched, Dispatched(batch.next_offset, int(batch.store_timestamps[-1])))
+        return found
+
+    def _append_group(self, key: QueueKey, rows: Rows, *, is_regular: bool) -> list[Misplaced]:
+        """Append the messages of one queue."""
+        queue = self._queues.get(key) or self._make(key)
+        if queue is None:
+            offsets = int(rows.queue_offsets[0]), int(rows.physical_offsets[0])
+            return [Misplaced(key, *offsets, "a topic and a queue that can be", "left out: no such queue")]
+        if (
+            is_regular
+            and rows.queue_offsets[0] == queue.max_offset
+            and rows.physical_offsets[0] >= queue.max_physical_offset
+        ):
+            queue.append(rows.units, int(rows.ends[-1]))
+            return []
+        return place(queue, rows)
+
+    def _make(self, key: QueueKey) -> ConsumeQueue | None:
+        """Make a queue; None when there can be no such queue."""
+        if not is_storable_topic(key.topic) or not 0 <= key.queue_id <= QUEUE_ID_MAX:
+            return None
+        return self._add(key)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of units that wait to be written."""
+        return self._pending.size_bytes
+
+    @property
+    def pending_count(self) -> int:
+        """Queues with units that wait to be written."""
+        return self._pending.filling_count
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many wait to be written that some must be before more are added."""
+        return self._pending.size_bytes >= PENDING_BYTES_MAX
+
+    def next_offsets(self) -> dict[QueueKey, int]:
+        """Return the offset behind the last unit of each queue."""
+        return {key: queue.max_offset for key, queue in self._queues.items()}
+
+    def drop_surpassed_in_steps(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> Iterator[None]:
+        """Remove the files of queues that end before the offset given for them, and point to expired messages only.
+
+        One queue a step, which may take milliseconds.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        for key, next_offset in next_offsets.items():
+            queue = self._queues.get(key)
+            if queue is not None and queue.max_offset < next_offset and queue.max_physical_offset <= log_begin:
+                queue.remove_all()
+                yield
+
+    def extend_in_steps(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> Iterator[None]:
+        """Let no queue end before the offset given for it: the messages in between have expired.
+
+        A queue that has messages in the log gets blank units; any other one is this long in memory only, until its next
+        message: the caller must give the same offsets again after each start. One queue a step. Between steps the
+        caller must look at `is_full`, and flush first.
+
+        Args:
+            next_offsets: by queue.
+            log_begin: messages before are expired.
+
+        Raises:
+            store.errors.DiskFull: some queues may be as long; give the same again.
+            store.errors.StorageFailed: the node must stop.
+        """
+        for key, next_offset in next_offsets.items():
+            queue = self._queues.get(key) or (self._make(key) if next_offset else None)
+            if queue is None or queue.max_offset >= next_offset:
+                continue
+            if queue.max_physical_offset <= log_begin:
+                # No unit of it points into the log.
+                queue.begin_later(next_offset)
+            else:
+                queue.fill_gap(next_offset)
+            yield
+
+    # ---------------------------------------------------------------------------------------------------- cutting
+
+    def truncate(self, physical_offset: int, is_message: IsMessage | None = None) -> None:
+        """Keep, for certain, the units of messages that begin below `physical_offset`; see `ConsumeQueue.truncate`.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        with self._pool.synced_later():
+            for queue in self._queues.values():
+                queue.truncate(physical_offset, is_message, is_durable=False)
+            # All at once, for there may be thousands, and also what an earlier process has written and this one has
+            # nothing to change about: it counts as durable from now on.
+            self._files.sync_tree(self._directory)
+        for queue in self._queues.values():
+            queue.files.take_dirty()
+        self._dispatched = min(self._dispatched, Dispatched(physical_offset))
+        self._progress.cut(self._dispatched)
+
+    def remove_unused(self) -> None:
+        """Remove the files that `truncate` has left to queues without units, durably."""
+        for queue in self._queues.values():
+            queue.remove_unused()
+
+    def expire(self, log_begin: int) -> None:
+        """Let the queues follow the log's begin: files go of which no message is left, `min_offset` is set."""
+        for _ in self.expire_in_steps(log_begin):
+            continue
+
+    def expire_in_steps(self, log_begin: int) -> Iterator[None]:
+        """Do the same, one queue a step: a thousand take a while."""
+        for queue in list(self._queues.values()):
+            queue.expire(log_begin)
+            yield
+
+    def remove_all(self) -> None:
+        """Remove the files of all queues, durably; their directories stay."""
+        for queue in self._queues.values():
+            queue.remove_all()
+        self._queues.clear()
+        self._pending.settled.clear()
+        self._dispatched = Dispatched()
+        self._progress.cut(self._dispatched)
+
+    # --------------------------------------------------------------------------------------------------- flushing
+
+    @property
+    def flushed(self) -> Dispatched:
+        """All of the log up to here has durable units."""
+        return self._progress.flushed
+
+    @property
+    def dispatched(self) -> Dispatched:
+        """All of the log up to here was appended since `load`."""
+        return self._dispatched
+
+    def begin_flush(self, pages_min: int = 0) -> UnitsTicket | None:
+        """Return a ticket for what was appended since the last one; None when that is nothing, or one is out.
+
+        Args:
+            pages_min: leave out queues that were given less than so many pages; then `flushed` does not move on.
+        """
+        pending = self._pending
+        if pending.is_writing:
+            return None
+        tails = pending.begin_writing(pages_min * _PAGE_SIZE_BYTES)
+        settled, pending.settled = pending.settled, set()
+        if not tails and not settled and (not pending.is_empty or self._dispatched == self.flushed):
+            pending.end_writing(is_written=True)
+            return None
+        files, directories = [], []
+        for key in settled:
+            queue = self._queues[key].files
+            files += queue.take_dirty()
+            if queue.take_new_name():
+                directories.append(queue.directory)
+        dispatched = self._dispatched if pending.is_empty else None
+        return self._progress.begin(UnitsTicket(dispatched, self._pool, files, directories, self._writer, tails))
+
+    def end_flush(self, ticket: UnitsTicket) -> None:
+        """Take a ticket back that was synced.
+
+        Raises:
+            store.errors.DiskFull: there was no room for all of it; nothing is lost, and a later ticket covers it again.
+        """
+        self._pending.end_writing(is_written=ticket.no_room is None)
+        if self._pending.is_disturbed or ticket.no_room is not None:
+            ticket.dispatched = None
+        self._progress.end(ticket)
+        if ticket.no_room is not None:
+            raise ticket.no_room
+
+    def flush(self) -> None:
+        """Make everything durable here and now, as before closing.
+
+        Raises:
+            store.errors.DiskFull: there was no room for all of it; nothing is lost, try again.
+            store.errors.StorageFailed: the node must stop.
+        """
+        flush_all(self)
+
+    def close(self) -> None:
+        """Close all files; what was not flushed is not in them."""
+        for queue in self._queues.values():
+            queue.files.close()
+        self._queues.clear()
+        self._writer.close()

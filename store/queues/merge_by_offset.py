@@ -1,0 +1,231 @@
+"""Which messages of several queues come first in the log: what a reader of many queues takes next, and where it stands.
+
+A queue's units ascend along the log. So up to any place of the log each queue has a number of messages, and both a most
+of messages and a most of bytes choose one place. What lies before it in the queues lies close together in the log,
+however different the queues are in length.
+
+A thousand queues take a while. So the work comes as steps, each of which looks at one queue: who has an event loop
+takes turns with others between them; `at_once` is for everybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+
+import numpy as np
+
+from store.model.dispatch_batch import Int32s, Int64s
+from store.model.message import QueueKey
+from store.queues.unit import BLANK_SIZE
+
+# (begin, end) -> physical offset and size of each unit.
+Units = Callable[[int, int], tuple[Int64s, Int32s]]
+# So many messages are looked at, one by one, where bytes are limited; more are not taken at once.
+_ROWS_MAX: Final = 1 << 19
+# Of so many messages at a range's begin the sizes are looked at.
+_SAMPLE_MAX: Final = 1 << 10
+# So many messages are sorted to find the last ones exactly: that is soon done, and each look at all queues takes long.
+_SORTED_MAX: Final = 1 << 17
+
+Result = TypeVar("Result")
+# Returns a result when it is driven to its end.
+Steps = Generator[None, None, Result]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """A stretch of one queue.
+
+    Attributes:
+        key: of the queue.
+        begin, end: queue offsets, half open.
+        units: of the queue.
+    """
+
+    key: QueueKey
+    begin: int
+    end: int
+    units: Units
+
+    def __len__(self) -> int:
+        """Return how many units it has."""
+        return self.end - self.begin
+
+
+class Window(NamedTuple):
+    """Where messages stand in the log.
+
+    Attributes:
+        begin: of the first one.
+        end: behind the last one.
+        size_bytes: of all together, about: the first of each range tell how large the others are.
+        messages: how many, blanks included.
+    """
+
+    begin: int
+    end: int
+    size_bytes: int
+    messages: int
+
+
+def at_once(steps: Steps[Result]) -> Result:
+    """Do all steps; return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
+def first_in_log(
+    ranges: Sequence[QueueRange], count_max: int | None = None, size_bytes_max: int | None = None
+) -> Steps[dict[QueueKey, int]]:
+    """Return where each range ends when only the messages that come first in the log are taken.
+
+    Args:
+        ranges: of different queues.
+        count_max: messages at most; None: as many as there are.
+        size_bytes_max: bytes at most; at least one message is taken, and no more than 524,288.
+    """
+    ranges = [each for each in ranges if len(each) > 0]
+    total = sum(map(len, ranges))
+    count_max = min(total, count_max or total, total if size_bytes_max is None else _ROWS_MAX)
+    ends = [each.end for each in ranges]
+    if count_max < total:
+        ends = yield from _up_to_count(ranges, count_max)
+    if size_bytes_max is not None:
+        ends = yield from _up_to_size(ranges, ends, size_bytes_max)
+    return {each.key: end for each, end in zip(ranges, ends, strict=True)}
+
+
+def window_of(ranges: Sequence[QueueRange]) -> Steps[Window]:
+    """Return where the messages of these ranges stand; all zeros when there are none. Few units are looked at."""
+    begin, end, size = None, 0, 0
+    for each in ranges:
+        yield
+        first, last = _first_real(each), _last_real(each)
+        if first is not None and last is not None:
+            begin = first if begin is None else min(begin, first)
+            end = max(end, last)
+            _, sizes = each.units(each.begin, min(each.begin + _SAMPLE_MAX, each.end))
+            size += round(np.where(sizes == BLANK_SIZE, 0, sizes).mean() * len(each))
+    return Window(begin or 0, end, size, sum(map(len, ranges)))
+
+
+def split_points(ranges: Sequence[QueueRange], window: Window, size_bytes: int) -> Iterator[int]:
+    """Yield offsets of messages that part the window into stretches of about this size, without begin and end.
+
+    They are taken from the range with most messages.
+    """
+    parts = (window.end - window.begin) // max(size_bytes, 1)
+    longest = max(ranges, key=len, default=None)
+    if parts < 2 or longest is None:
+        return
+    before = window.begin
+    for number in range(1, parts):
+        goal = window.begin + (window.end - window.begin) * number // parts
+        place = _bisect(longest, longest.begin, longest.end, goal)
+        if place < longest.end:
+            offset, size = _unit(longest, place)
+            if size != BLANK_SIZE and before < offset < window.end:
+                yield offset
+                before = offset
+
+
+def _up_to_count(ranges: Sequence[QueueRange], count_max: int) -> Steps[list[int]]:
+    """Return the ends of the first `count_max` messages, fewer than there are: a place of the log is bracketed."""
+    lows, highs = [each.begin for each in ranges], [each.end for each in ranges]
+    borders: list[int] = []
+    for each in ranges:
+        yield
+        borders += _unit(each, each.begin)[0], _unit(each, each.end - 1)[0]
+    low, high = min(borders), max(borders) + 1
+    low_count, high_count = 0, sum(map(len, ranges))
+    is_guessed = True
+    while high_count - low_count > _SORTED_MAX and high - low > 1:
+        # Where messages are spread evenly the place is guessed at once; halving helps where they are not.
+        share = (count_max - low_count) / (high_count - low_count) if is_guessed else 0.5
+        place = min(max(low + round((high - low) * share), low + 1), high - 1)
+        is_guessed = not is_guessed
+        ends = []
+        for each, begin, end in zip(ranges, lows, highs, strict=True):
+            yield
+            ends.append(_bisect(each, begin, end, place))
+        count = sum(ends) - sum(each.begin for each in ranges)
+        if count <= count_max:
+            low, lows, low_count = place, ends, count
+        else:
+            high, highs, high_count = place, ends, count
+    return (yield from _exactly(ranges, lows, highs, count_max - low_count))
+
+
+def _exactly(ranges: Sequence[QueueRange], lows: list[int], highs: list[int], count: int) -> Steps[list[int]]:
+    """Return the ends of the `count` messages of `[low, high)` that come first."""
+    owners = np.repeat(np.arange(len(ranges)), [high - low for low, high in zip(lows, highs, strict=True)])
+    offsets = []
+    for each, low, high in zip(ranges, lows, highs, strict=True):
+        yield
+        offsets.append(each.units(low, high)[0])
+    taken = owners[np.argsort(np.concatenate(offsets), kind="stable")[:count]]
+    return [low + int(more) for low, more in zip(lows, np.bincount(taken, minlength=len(ranges)), strict=True)]
+
+
+def _up_to_size(ranges: Sequence[QueueRange], ends: list[int], size_bytes_max: int) -> Steps[list[int]]:
+    owners = np.repeat(np.arange(len(ranges)), [end - each.begin for each, end in zip(ranges, ends, strict=True)])
+    units = []
+    for each, end in zip(ranges, ends, strict=True):
+        yield
+        units.append(each.units(each.begin, end))
+    if not units:
+        return ends
+    offsets, sizes = (np.concatenate(column) for column in zip(*units, strict=True))
+    order = np.argsort(offsets, kind="stable")
+    sizes = np.where(sizes == BLANK_SIZE, 0, sizes).astype(np.int64)
+    count = max(int(np.searchsorted(np.cumsum(sizes[order]), size_bytes_max, "right")), 1)
+    counts = np.bincount(owners[order[:count]], minlength=len(ranges))
+    return [each.begin + int(more) for each, more in zip(ranges, counts, strict=True)]
+
+
+def _first_real(each: QueueRange) -> int | None:
+    """Return where the first message stands that is no blank."""
+    for begin in range(each.begin, each.end, _SAMPLE_MAX):
+        offsets, sizes = each.units(begin, min(begin + _SAMPLE_MAX, each.end))
+        places = np.flatnonzero(sizes != BLANK_SIZE)
+        if len(places):
+            return int(offsets[places[0]])
+    return None
+
+
+def _last_real(each: QueueRange) -> int | None:
+    """Return the offset behind the last message that is no blank."""
+    for end in range(each.end, each.begin, -_SAMPLE_MAX):
+        offsets, sizes = each.units(max(end - _SAMPLE_MAX, each.begin), end)
+        places = np.flatnonzero(sizes != BLANK_SIZE)
+        if len(places):
+            return int(offsets[places[-1]] + sizes[places[-1]])
+    return None
+
+
+def _bisect(each: QueueRange, low: int, high: int, place: int) -> int:
+    """Return the first unit of `[low, high)` that stands at or behind `place`; `high` when there is none."""
+    while low < high:
+        middle = (low + high) // 2
+        if _unit(each, middle)[0] < place:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _unit(each: QueueRange, queue_offset: int) -> tuple[int, int]:
+    offsets, sizes = each.units(queue_offset, queue_offset + 1)
+    return int(offsets[0]), int(sizes[0])
+
+
+def clamp(ranges: Sequence[QueueRange], ends: Mapping[QueueKey, int]) -> list[QueueRange]:
+    """Return the ranges up to these ends; those without a message are left out."""
+    cut = [QueueRange(each.key, each.begin, ends.get(each.key, each.begin), each.units) for each in ranges]
+    return [each for each in cut if len(each) > 0]

@@ -1,0 +1,66 @@
+"""The next offset of every queue: given out to messages that are put, and never twice.
+
+An offset that was given out is used up, whatever became of the message: an append whose outcome is unknown may have
+happened. Offsets are taken back only when nothing was appended for certain, before anybody else asks. What is left out
+in between is filled with blank units when the next message of the queue is dispatched.
+
+Source: RocketMQ `QueueOffsetOperator`; it advances after the append, and so gives the offsets of a failed batch twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from store.model.message import Message, QueueKey
+from store.model.sys_flag import has_queue_offset
+
+# What a prepared or rolled-back message is stored with: it stands in no queue.
+NO_QUEUE_OFFSET = 0
+
+
+class QueueOffsets:
+    """The table.
+
+    Args:
+        max_offset_of: the offset behind the last message of a queue, as dispatch has built it; asked once a queue,
+            when everything in the log is dispatched.
+    """
+
+    __slots__ = ("_max_offset_of", "_next")
+
+    def __init__(self, max_offset_of: Callable[[QueueKey], int]) -> None:
+        self._max_offset_of = max_offset_of
+        self._next: dict[tuple[str, int], int] = {}
+
+    def next_offset(self, key: QueueKey) -> int:
+        """Return the offset that the next message of a queue gets."""
+        offset = self._next.get(key)
+        if offset is None:
+            offset = self._next[key] = self._max_offset_of(key)
+        return offset
+
+    def take(self, messages: Sequence[Message]) -> list[int]:
+        """Give an offset to each message."""
+        offsets: list[int] = []
+        table = self._next
+        for message in messages:
+            if not has_queue_offset(message.sys_flag):
+                offsets.append(NO_QUEUE_OFFSET)
+                continue
+            key = (message.topic, message.queue_id)
+            offset = table.get(key)
+            if offset is None:
+                offset = self._max_offset_of(QueueKey(*key))
+            table[key] = offset + 1
+            offsets.append(offset)
+        return offsets
+
+    def take_back(self, messages: Sequence[Message], offsets: Sequence[int]) -> None:
+        """Undo the last `take`: nothing was appended, and nobody has asked since."""
+        for message, offset in zip(reversed(messages), reversed(offsets), strict=True):
+            if has_queue_offset(message.sys_flag):
+                self._next[message.topic, message.queue_id] = offset
+
+    def forget(self) -> None:
+        """Ask the queues anew: the log was cut, or somebody else led it."""
+        self._next.clear()

@@ -1,0 +1,186 @@
+"""Units of consume queues that no file holds yet: dispatch adds them in memory, another thread writes and syncs them.
+
+So dispatch touches no disk, however many queues there are. Units of a queue stand in up to three places, one behind
+the other: its files, the tail that is being written, and the tail that is being filled. All of it can be made again
+from the log, and a start after a crash goes by what was synced; so nothing is lost with a process but a little work.
+
+Everything belongs to the owner's thread but what `store.queues.unit_writer` does with the tails that are being written.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from store.model.message import QueueKey
+from store.queues.unit import BLANK, UNIT, UNIT_SIZE
+
+# So many bytes of units (838,860 messages) are written without waiting for the time to flush,
+FLUSH_ABOVE_BYTES = 16 << 20
+# and beyond so many nothing is added before some are written.
+PENDING_BYTES_MAX = 64 << 20
+_BLANKS_COUNT = 1 << 14
+_BLANKS = memoryview(BLANK * _BLANKS_COUNT)
+
+
+class Tail:
+    """Units at the end of a queue.
+
+    Attributes:
+        begin_offset: the queue offset of the first one.
+        blank_count: so many blank ones come first, up to a file of them; they take no memory.
+        data: the bytes of the others; none at all: there is to be a file all the same, which says how far the queue
+            has come.
+        is_taken: its owner writes it by itself; `lock` of `PendingUnits` is held to look at it and to set it.
+    """
+
+    __slots__ = ("begin_offset", "blank_count", "data", "is_taken")
+
+    def __init__(self, begin_offset: int, blank_count: int = 0) -> None:
+        self.begin_offset = begin_offset
+        self.blank_count = blank_count
+        self.data = bytearray()
+        self.is_taken = False
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last one."""
+        return self.data_offset + len(self.data) // UNIT_SIZE
+
+    @property
+    def data_offset(self) -> int:
+        """The queue offset of the first unit of `data`."""
+        return self.begin_offset + self.blank_count
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int]:
+        """Return one of its units."""
+        row = queue_offset - self.data_offset
+        unit: tuple[int, int, int] = UNIT.unpack_from(*((_BLANKS, 0) if row < 0 else (self.data, row * UNIT_SIZE)))
+        return unit
+
+    def parts(self, begin: int, end: int) -> Iterator[tuple[int, memoryview]]:
+        """Yield (queue offset, bytes) of its units of `[begin, end)`, in order.
+
+        While a view of `data` lives, nothing can be added.
+        """
+        begin, end = max(begin, self.begin_offset), min(end, self.end_offset)
+        while begin < min(end, self.data_offset):
+            count = min(end, self.data_offset, begin + _BLANKS_COUNT) - begin
+            yield begin, _BLANKS[: count * UNIT_SIZE]
+            begin += count
+        if begin < end:
+            first, last = ((offset - self.data_offset) * UNIT_SIZE for offset in (begin, end))
+            yield begin, memoryview(self.data)[first:last]
+
+
+class PendingUnits:
+    """The tails of all queues of a store.
+
+    Attributes:
+        lock: held while the tail of one queue is written, or taken.
+        size_bytes: of those that are being filled.
+        is_disturbed: a tail was taken from those that are being written.
+        settled: queues whose owner wrote into their files by himself, and has not had that synced.
+        when_dropped: is called with the directory of a queue that loses its files.
+    """
+
+    __slots__ = ("_filling", "_writing", "is_disturbed", "lock", "settled", "size_bytes", "when_dropped")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.size_bytes = 0
+        self.is_disturbed = False
+        self.settled: set[QueueKey] = set()
+        self.when_dropped: Callable[[str], None] = _nobody_listens
+        self._filling: dict[QueueKey, Tail] = {}
+        self._writing: dict[QueueKey, Tail] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits to be written; what is being written aside."""
+        return not self._filling
+
+    @property
+    def filling_count(self) -> int:
+        """Of how many queues units wait to be written."""
+        return len(self._filling)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether tails are handed out to be written."""
+        return self._writing is not None
+
+    def tails_of(self, key: QueueKey) -> Sequence[Tail]:
+        """Return the tails of a queue, in order: none, one or two."""
+        filling = self._filling.get(key)
+        writing = None if self._writing is None else self._writing.get(key)
+        if writing is None or writing.is_taken:
+            return () if filling is None else (filling,)
+        return (writing,) if filling is None else (writing, filling)
+
+    def begin(self, key: QueueKey, queue_offset: int, blank_count: int) -> None:
+        """Begin a queue that has no units with so many blank ones; there is to be a file also if that is none."""
+        assert not self.tails_of(key), key
+        self._filling[key] = Tail(queue_offset, blank_count)
+
+    def add(self, key: QueueKey, queue_offset: int, units: bytes | memoryview) -> None:
+        """Add units after the last one of a queue, which is before `queue_offset`."""
+        tail = self._filling.get(key)
+        if tail is None:
+            tail = self._filling[key] = Tail(queue_offset)
+        assert tail.end_offset == queue_offset, (key, tail.begin_offset, len(tail.data), queue_offset)
+        tail.data += units
+        self.size_bytes += len(units)
+
+    def begin_writing(self, size_bytes_min: int = 0) -> dict[QueueKey, Tail]:
+        """Hand out the tails that are at least so long; further units go into others. `end_writing` must follow."""
+        assert self._writing is None
+        if size_bytes_min:
+            chosen = {key: tail for key, tail in self._filling.items() if len(tail.data) >= size_bytes_min}
+            for key, tail in chosen.items():
+                del self._filling[key]
+                self.size_bytes -= len(tail.data)
+        else:
+            chosen, self._filling, self.size_bytes = self._filling, {}, 0
+        self._writing = chosen
+        self.is_disturbed = False
+        return chosen
+
+    def end_writing(self, *, is_written: bool) -> None:
+        """Take note that files hold what was handed out, or, without room on the disk, that they may not."""
+        writing, self._writing = self._writing, None
+        if is_written or writing is None:
+            return
+        for key, tail in writing.items():
+            if tail.is_taken:
+                continue
+            later = self._filling.get(key)
+            self.size_bytes += len(tail.data)
+            # A copy, also where nothing is added: the error of the full disk keeps a view of the bytes for as long as
+            # it lives, and bytes with a view cannot grow.
+            tail.data = tail.data + (b"" if later is None else later.data)
+            self._filling[key] = tail
+
+    def take(self, key: QueueKey) -> Sequence[Tail]:
+        """Return the tails of a queue for the owner to write them himself, or to drop them."""
+        tails = self.tails_of(key)
+        if not tails:
+            return ()
+        self.settled.add(key)
+        with self.lock:
+            for tail in tails:
+                tail.is_taken = True
+        filling = self._filling.pop(key, None)
+        if filling is not None:
+            self.size_bytes -= len(filling.data)
+        self.is_disturbed = self.is_disturbed or tails[0] is not filling
+        return tails
+
+    def drop(self, key: QueueKey, directory: str) -> None:
+        """Forget the tails of a queue whose files are about to be removed from a directory."""
+        self.take(key)
+        self.when_dropped(directory)
+
+
+def _nobody_listens(_directory: str) -> None:
+    """Do nothing."""

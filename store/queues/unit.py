@@ -1,0 +1,82 @@
+"""The unit of a consume queue: 20 bytes, big-endian, that say where one message of the queue stands in the log.
+
+| offset | size | type | field | meaning |
+| ---: | ---: | --- | --- | --- |
+| 0 | 8 | i64 | physical_offset | of the record in the log |
+| 8 | 4 | i32 | size | bytes of the record |
+| 12 | 8 | i64 | tags_code | hash of TAGS, a delivery time, or an address in the queue's extension file |
+
+A *blank* {0, 0x7FFFFFFF, 0} stands where the queue has no message: before the first one of a queue that begins within
+a file, and in a gap. Zeros stand behind the last unit.
+
+Source: RocketMQ `ConsumeQueue` (`putMessagePositionInfo`, `fillPreBlank`).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from store.fs.struct_type import numpy_type
+from store.model.dispatch_batch import Bools, Int32s, Int64s
+
+UNIT = struct.Struct(
+    ">"
+    "q"  # physical_offset
+    "i"  # size
+    "q"  # tags_code
+)
+UNIT_SIZE = 20
+BLANK_SIZE = 0x7FFFFFFF
+BLANK = UNIT.pack(0, BLANK_SIZE, 0)
+UNIT_TYPE = numpy_type(UNIT, ("physical_offset", "size", "tags_code"))
+
+assert UNIT.size == UNIT_SIZE
+
+
+class Units(NamedTuple):
+    """Consecutive units of a queue as columns of equal length; blanks have the size `BLANK_SIZE`."""
+
+    physical_offsets: Int64s
+    sizes: Int32s
+    tags_codes: Int64s
+
+    @property
+    def is_blank(self) -> Bools:
+        """Which of them stand for no message."""
+        is_blank: Bools = (self.sizes == BLANK_SIZE) & (self.physical_offsets == 0)
+        return is_blank
+
+    def sound_count(self) -> int:
+        """Return how many units from the first one on can be right.
+
+        Each must have a size, and begin where the message before it ends, or behind that: blanks aside, physical
+        offsets of a queue ascend.
+        """
+        is_sound = (self.physical_offsets >= 0) & (self.sizes > 0)
+        real = np.flatnonzero(is_sound & ~self.is_blank)
+        ends = self.physical_offsets[real] + self.sizes[real]
+        is_sound[real[1:][self.physical_offsets[real[1:]] < ends[:-1]]] = False
+        return len(is_sound) if is_sound.all() else int(is_sound.argmin())
+
+
+def encode_units(physical_offsets: Int64s, sizes: Int32s, tags_codes: Int64s) -> bytes:
+    """Return the bytes of consecutive units."""
+    units: NDArray[np.void] = np.empty(len(sizes), UNIT_TYPE)
+    units["physical_offset"] = physical_offsets
+    units["size"] = sizes
+    units["tags_code"] = tags_codes
+    return units.tobytes()
+
+
+def decode_units(buffer: memoryview, position: int, count: int) -> Units:
+    """Return `count` units from `position` of `buffer` on, as columns of their own."""
+    units = np.frombuffer(buffer, UNIT_TYPE, count, position)
+    return Units(
+        units["physical_offset"].astype(np.int64),
+        units["size"].astype(np.int32),
+        units["tags_code"].astype(np.int64),
+    )

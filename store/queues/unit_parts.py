@@ -1,0 +1,198 @@
+"""Where the units of one queue stand: in its files, in the tail that is written now, in the tail that is filled.
+
+Files that the writer has made are opened when they are read. Not here: what units mean (`store.queues.consume_queue`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from store.errors import CorruptData, DiskFull
+from store.fs.mapped_file import MappedFile
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.ports import Files
+from store.model.message import QueueKey
+from store.queues.pending_units import PendingUnits, Tail
+from store.queues.unit import BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_units
+
+UnitTuple = tuple[int, int, int]
+
+
+class UnitParts:
+    """The units of one queue, by their places.
+
+    Args:
+        key: the queue.
+        queue: its files, as far as they are known.
+        pending: holds its tails.
+        names: makes its directory, where tails must be written at once.
+
+    Attributes:
+        begin_offset: the queue offset at which its first file begins.
+        newest: the units at the end of its files, as they were found when the queue was loaded; None: look into the
+            files. Kept while a store is opened only.
+    """
+
+    __slots__ = ("_key", "_names", "_pending", "_queue", "begin_offset", "newest")
+
+    def __init__(self, key: QueueKey, queue: MappedFileQueue, pending: PendingUnits, names: Files) -> None:
+        self.begin_offset = 0
+        self.newest: Tail | None = None
+        self._key = key
+        self._queue = queue
+        self._pending = pending
+        self._names = names
+
+    def ranges(self, begin: int, end: int) -> Iterator[tuple[memoryview, int, int]]:
+        """Yield (view, position, count) of the units `[begin, end)` of the queue; none before its files."""
+        if begin < self.begin_offset:
+            return
+        tails = self._pending.tails_of(self._key)
+        files_end = min(end, tails[0].begin_offset) if tails else end
+        newest = self.newest
+        if newest is not None and newest.begin_offset <= begin < files_end <= newest.end_offset:
+            yield memoryview(newest.data), (begin - newest.begin_offset) * UNIT_SIZE, files_end - begin
+            begin = files_end
+        while begin < files_end:
+            file = self._file_of(begin)
+            upto = min(files_end, file.end_offset // UNIT_SIZE)
+            yield file.view(), begin * UNIT_SIZE - file.begin_offset, upto - begin
+            begin = upto
+        for tail in tails:
+            for _, units in tail.parts(begin, end):
+                # A copy, for what is looked at cannot grow.
+                yield memoryview(bytes(units)), 0, len(units) // UNIT_SIZE
+
+    def unit(self, queue_offset: int) -> UnitTuple:
+        """Return one unit."""
+        unit: UnitTuple
+        for tail in self._pending.tails_of(self._key):
+            if tail.begin_offset <= queue_offset < tail.end_offset:
+                return tail.unit(queue_offset)
+        newest = self.newest
+        if newest is not None and newest.begin_offset <= queue_offset < newest.end_offset:
+            unit = UNIT.unpack_from(newest.data, (queue_offset - newest.begin_offset) * UNIT_SIZE)
+            return unit
+        file = self._file_of(queue_offset)
+        unit = UNIT.unpack_from(file.view(), queue_offset * UNIT_SIZE - file.begin_offset)
+        return unit
+
+    def _file_of(self, queue_offset: int) -> MappedFile:
+        """Return the file that holds a unit which is in no tail."""
+        offset = queue_offset * UNIT_SIZE
+        file = self._queue.find(offset)
+        if file is None:
+            self._queue.attach(self.begin_offset * UNIT_SIZE, offset + UNIT_SIZE)
+            file = self._queue.find(offset)
+        assert file is not None, (self._key, queue_offset)
+        return file
+
+    def settle(self, max_offset: int) -> None:
+        """Have all units in files, which are then all known: for what is done seldom, here and now.
+
+        Args:
+            max_offset: where the queue ends.
+
+        Raises:
+            store.errors.DiskFull: the queue holds what it held.
+        """
+        begin = self.begin_offset * UNIT_SIZE
+        tails = self._pending.tails_of(self._key)
+        if tails:
+            self._names.make_directory(self._queue.directory)
+            tails = self._pending.take(self._key)
+            self._queue.attach(begin, tails[-1].end_offset * UNIT_SIZE + 1)
+            try:
+                for tail in tails:
+                    self._write_tail(tail)
+            except DiskFull:
+                self._pending.begin(self._key, tails[0].begin_offset, tails[0].blank_count)
+                for tail in tails:
+                    self._pending.add(self._key, tail.data_offset, memoryview(tail.data))
+                raise
+        else:
+            self._queue.attach(begin, max_offset * UNIT_SIZE + 1)
+
+    def _units_of(self, file: MappedFile) -> Units:
+        """Return all units of a file that are not zero, and zeros between them; tails aside."""
+        newest = self.newest
+        if newest is not None and newest.begin_offset * UNIT_SIZE == file.begin_offset:
+            return decode_units(memoryview(newest.data), 0, len(newest.data) // UNIT_SIZE)
+        data_size = file.find_data_end(file.begin_offset) - file.begin_offset
+        return decode_units(file.view(), 0, -(-data_size // UNIT_SIZE))
+
+    def sound_end(self, physical_offset: int) -> int:
+        """Return the queue offset behind the units that are sound and point below `physical_offset`; tails aside."""
+        files = self._queue.mapped_files
+        for file in reversed(files):
+            begin = file.begin_offset // UNIT_SIZE
+            first, size, _ = self.unit(begin)
+            is_below = file is files[0] or (0 <= first < physical_offset and 0 < size < BLANK_SIZE)
+            if is_below or size == BLANK_SIZE:
+                units = self._units_of(file)
+                is_above = units.physical_offsets >= physical_offset
+                end = min(int(is_above.argmax()) if is_above.any() else len(is_above), units.sound_count())
+                # A file may begin with blanks: it counts if a message that begins below is in it.
+                if is_below or not units.is_blank[:end].all():
+                    return begin + end
+        return self.begin_offset
+
+    def data_end(self, file: MappedFile, offset: int) -> int:
+        """Return where the data of a file ends, `offset` or after it; tails aside. Bytes from the queue's origin."""
+        newest = self.newest
+        if newest is not None and newest.begin_offset * UNIT_SIZE == file.begin_offset:
+            return max(offset, file.begin_offset + len(newest.data.rstrip(b"\0")))
+        return file.find_data_end(offset)
+
+    def pending_bytes(self) -> int:
+        """Return how many bytes of this queue wait to be written."""
+        return sum(len(tail.data) for tail in self._pending.tails_of(self._key))
+
+    def _write_tail(self, tail: Tail) -> None:
+        self.newest = None
+        offset = tail.begin_offset * UNIT_SIZE
+        # All of it first, and a file also for a tail without units.
+        self._queue.reserve(offset, max(tail.end_offset * UNIT_SIZE, offset + UNIT_SIZE))
+        for queue_offset, units in tail.parts(tail.begin_offset, tail.end_offset):
+            self._write(queue_offset, units)
+
+    def _write(self, queue_offset: int, units: memoryview) -> None:
+        queue, offset = self._queue, queue_offset * UNIT_SIZE
+        size = len(units)
+        room = queue.file_size - offset % queue.file_size
+        if size <= room:
+            queue.write(offset, units)
+            return
+        done = 0
+        while done < size:
+            part = units[done : done + queue.file_size - (offset + done) % queue.file_size]
+            queue.write(offset + done, part)
+            done += len(part)
+
+
+def check_full(files: Sequence[MappedFile]) -> None:
+    """Refuse files that are not full although a later one has units: a disk, or somebody, emptied them.
+
+    Raises:
+        CorruptData: one has no unit at its begin or at its end.
+    """
+    for file in files:
+        for position in (0, file.file.size - UNIT_SIZE):
+            if UNIT.unpack_from(file.view(), position)[1] <= 0:
+                raise CorruptData(file.path, position, "a unit, for a later file has some", "none")
+
+
+def used_count(file: MappedFile) -> int:
+    """Return how many units a file holds that is zero behind the last one."""
+    view = file.view()
+    # Looking into a hole costs more than anything else here, and a queue's file is mostly holes.
+    ranges = file.file.data_ranges(0)
+    low, high = 0, -(-ranges[-1][1] // UNIT_SIZE) if ranges else 0
+    high = min(high, file.file.size // UNIT_SIZE)
+    while low < high:
+        middle = (low + high) // 2
+        if UNIT.unpack_from(view, middle * UNIT_SIZE)[1] > 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low

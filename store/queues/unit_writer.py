@@ -1,0 +1,197 @@
+"""Writes units of queues into their files, and makes them durable: names, blocks, bytes and syncs, in groups.
+
+It runs in a thread that may wait for the disk, beside the owner's, which reads the same files meanwhile by descriptors
+and maps of its own. A group is made and written first and synced then, all together: a file system makes many files
+durable in hardly more time than one. Files that were written last stay open for the next time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from store.errors import DiskFull, OutOfDescriptors
+from store.fs.flush_tickets import Dispatched, FlushTicket
+from store.fs.mapped_file import MappedFile
+from store.fs.mapped_file_queue import name_of
+from store.fs.ports import File, Files, QueueFiles
+from store.model.message import QueueKey
+from store.queues.pending_units import PendingUnits, Tail
+from store.queues.unit import UNIT_SIZE
+
+
+class _Group:
+    """What is to be synced together."""
+
+    __slots__ = ("files", "names")
+
+    def __init__(self) -> None:
+        self.files: dict[str, MappedFile] = {}
+        self.names: dict[str, None] = {}  # directories; a dictionary, for its order
+
+
+class UnitWriter:
+    """Writes the tails of one store's queues. One thread at a time, but `forget`.
+
+    Args:
+        files: the file system.
+        root: the directory of all queues.
+        file_size: bytes of each file.
+        pending: whose lock keeps the owner from writing the same queue.
+        open_files_max: files kept open.
+    """
+
+    __slots__ = ("_file_size", "_files", "_named", "_open", "_open_files_max", "_pending", "_root")
+
+    def __init__(self, files: Files, root: str, file_size: int, pending: PendingUnits, open_files_max: int) -> None:
+        self._files = files
+        self._root = root
+        self._file_size = file_size
+        self._pending = pending
+        self._open_files_max = max(open_files_max, 1)
+        self._open: OrderedDict[str, MappedFile] = OrderedDict()
+        # Directories that were synced since this process began: one that died may have left names that are not durable.
+        self._named: set[str] = set()
+
+    def write(self, tails: Mapping[QueueKey, Tail]) -> None:
+        """Make files hold the tails, durably.
+
+        Raises:
+            store.errors.DiskFull: some may be written; give the same again.
+            store.errors.StorageFailed: the store must stop.
+        """
+        group = _Group()
+        for key, tail in list(tails.items()):
+            if len(group.files) >= self._open_files_max:
+                group = self._sync(group)
+                self._close_beyond(self._open_files_max)
+            try:
+                self._write(key, tail, group)
+            except OutOfDescriptors:
+                group = self._sync(group)
+                self._close_beyond(0)
+                self._write(key, tail, group)
+        self._sync(group)
+        self._close_beyond(self._open_files_max)
+
+    def _sync(self, group: _Group) -> _Group:
+        """Make a group durable; return the next one."""
+        names = list(group.names)
+        self._files.sync_all([file.file for file in group.files.values()], ())
+        try:
+            self._files.sync_all((), names)
+        except OutOfDescriptors:
+            self._close_beyond(0)
+            for name in names:
+                self._files.sync_directory(name)
+        self._named.update(names)
+        return _Group()
+
+    def forget(self, directory: str) -> None:
+        """Let go of the files of a queue that are removed; the owner calls it while the queue has no tail."""
+        with self._pending.lock:
+            for path in [path for path in self._open if path.startswith(f"{directory}/")]:
+                self._open.pop(path).file.close()
+
+    def close(self) -> None:
+        """Let go of all files."""
+        self._close_beyond(0)
+
+    def _close_beyond(self, count: int) -> None:
+        with self._pending.lock:
+            while len(self._open) > count:
+                self._open.popitem(last=False)[1].file.close()
+
+    def _write(self, key: QueueKey, tail: Tail, group: _Group) -> None:
+        """Write one tail, unless its owner has taken it, and note what must be synced for it."""
+        with self._pending.lock:
+            if not tail.is_taken:
+                self._write_units(f"{self._root}/{key.topic}/{key.queue_id}", tail, group)
+
+    def _write_units(self, directory: str, tail: Tail, group: _Group) -> None:
+        at = tail.begin_offset * UNIT_SIZE
+        # Also for a tail without units.
+        self._file(directory, at - at % self._file_size, group)
+        for queue_offset, units in tail.parts(tail.begin_offset, tail.end_offset):
+            begin = at = queue_offset * UNIT_SIZE
+            end = begin + len(units)
+            while at < end:
+                file = self._file(directory, at - at % self._file_size, group)
+                part_end = min(end, file.end_offset)
+                file.allocate(at, part_end)
+                file.file.write(units[at - begin : part_end - begin], at - file.begin_offset)
+                at = part_end
+
+    def _file(self, directory: str, offset: int, group: _Group) -> MappedFile:
+        """Return the file that begins at an offset of its queue; it is made if need be."""
+        path = f"{directory}/{name_of(offset)}"
+        file = self._open.get(path)
+        if file is None:
+            is_there = self._files.exists(path)
+            if is_there:
+                opened = self._files.open(path)
+            else:
+                self._make_room_for_name(directory, offset, group)
+                opened = self._files.create(path, self._file_size, is_sparse=True)
+                group.names[directory] = None
+            file = self._open[path] = MappedFile(opened, offset, is_allocated=False)
+        else:
+            self._open.move_to_end(path)
+        topic = directory.rpartition("/")[0]
+        for above in (directory, topic, self._root, self._root.rpartition("/")[0]):
+            if above not in self._named:
+                group.names[above] = None
+        group.files[path] = file
+        return file
+
+    def _make_room_for_name(self, directory: str, offset: int, group: _Group) -> None:
+        """See to it that a file can be made in a directory, and that a crash leaves no gap before it."""
+        if not self._files.is_directory(directory):
+            self._files.make_directory(directory, is_durable=False)
+            group.names[directory.rpartition("/")[0]] = None
+        before = f"{directory}/{name_of(offset - self._file_size)}"
+        if offset and self._files.exists(before):
+            # Name and size of a file before the next one is made. What may be wrong behind a crash is then in the last
+            # file, or behind what is known to be durable.
+            file = self._open.pop(before, None)
+            last = self._files.open(before) if file is None else file.file
+            last.sync()
+            self._files.sync_directory(directory)
+            last.close()
+            group.files.pop(before, None)
+
+
+class UnitsTicket(FlushTicket):
+    """What must be written and synced for queues to be durable as far as `dispatched` says.
+
+    Attributes:
+        no_room: what of it the disk had no room for; None: it had.
+    """
+
+    __slots__ = ("_tails", "_writer", "no_room")
+
+    def __init__(
+        self,
+        dispatched: Dispatched | None,
+        files: QueueFiles,
+        synced_files: Sequence[File],
+        directories: Sequence[str],
+        writer: UnitWriter,
+        tails: Mapping[QueueKey, Tail],
+    ) -> None:
+        super().__init__(dispatched, files, synced_files, directories)
+        self._writer = writer
+        self._tails = tails
+        self.no_room: DiskFull | None = None
+
+    def sync(self) -> None:
+        """Write units, sync files and names; any thread may call it, once. `no_room` tells of a full disk.
+
+        Raises:
+            store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
+        """
+        try:
+            self._writer.write(self._tails)
+        except DiskFull as error:
+            self.no_room = error
+        super().sync()
