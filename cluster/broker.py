@@ -33,7 +33,7 @@ from cluster.replica import Replica
 from cluster.route_table import Registration
 from cluster.standalone import StandaloneConfig, StandaloneReplica
 from dledger.config import Address
-from dledger.grpc_server import Served, start_grpc_server
+from dledger.service.grpc_server import Served, start_grpc_server
 from store.fs.linux.files import OsFiles
 
 # How soon name servers hear of a change of nodes; of standing and topics, at once.

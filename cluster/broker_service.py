@@ -26,8 +26,8 @@ from cluster.request_bounds import BROKER_BOUNDS
 from cluster.topic_calls import TopicCalls
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc, nameserver_pb2
-from dledger.grpc_server import Served
-from dledger.request_guard import Guard
+from dledger.service.grpc_server import Served
+from dledger.service.request_guard import Guard
 from store.errors import IllegalRequest
 from store.model.message import LOOPBACK, Host
 
@@ -61,7 +61,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         return Served(broker_pb2_grpc.add_BrokerServiceServicer_to_server, self, service, guard)
 
     def _refuse(self, error: IllegalRequest, response: Any, request: Any) -> Message:
-        """Return the response to a request that breaks a bound: see `dledger.request_guard.Refuse`."""
+        """Return the response to a request that breaks a bound: see `dledger.service.request_guard.Refuse`."""
         if isinstance(response, pb.PutResponse):
             refused = self._puts.refused(error, request)
         else:

@@ -11,7 +11,7 @@
 | offsets of delay levels | as in a command |
 | whether old state was taken over | a number: 1 if so; from version 2 on |
 
-Whoever keeps a snapshot checks that its bytes are unchanged (`dledger.snapshot_file`).
+Whoever keeps a snapshot checks that its bytes are unchanged (`dledger.storage.snapshot_file`).
 """
 
 from __future__ import annotations

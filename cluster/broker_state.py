@@ -45,7 +45,7 @@ from cluster.broker_commands import (
 from cluster.broker_snapshot import Content, decode_snapshot, encode_snapshot
 from cluster.kept_offsets import KeptOffsets
 from cluster.topic_config import GroupConfig, TopicConfig
-from dledger.entry import Entry
+from dledger.entries.format.entry import Entry
 from store.errors import IllegalMessage
 
 TOPICS_MAX: Final = 100_000
@@ -104,7 +104,7 @@ _UNCHANGED: Final = Applied(Verdict.UNCHANGED)
 
 
 class BrokerState:
-    """The state of one replica; a `dledger.state_machine.StateMachine`.
+    """The state of one replica; a `dledger.node.state_machine.StateMachine`.
 
     Args:
         command_of: returns the bytes of the command that an entry's body holds; in a log of messages that is

@@ -15,7 +15,7 @@ from cluster.cli_store import LimitOption as Limit
 from cluster.cli_store_files import advice_for_messages, checkpoint, has_key_index, print_key_index, queue
 from cluster.entry_kinds import kind_of
 from cluster.inspection import Fault, NotAStore, Unit, entries_of, find_store, hard_state_of, units_of
-from dledger.entry import Entry
+from dledger.entries.format.entry import Entry
 
 T = TypeVar("T")
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dledger.client import LogClient
-    from dledger.entry import Entry
+    from dledger.entries.format.entry import Entry
 
 # No-ops of leaders stand between the entries that a reader sees; so many more are looked at for the last n.
 _TAIL_SLACK = 64

@@ -31,8 +31,8 @@ from cluster.cli_store import (
 )
 from commitlog.checkpoint_check import read_checkpoint
 from commitlog.store_directory import NotAStore, StoreMode, find_store
-from dledger.checkpoint import FILE_NAME as NODE_CHECKPOINT_NAME
-from dledger.properties import parse_properties
+from dledger.storage.checkpoint import FILE_NAME as NODE_CHECKPOINT_NAME
+from dledger.storage.properties import parse_properties
 from store.check.index_view import IndexView
 from store.check.queue_view import QueueView
 from store.errors import StoreError

@@ -9,8 +9,8 @@ from pathlib import Path
 from cluster.inspection import Fault, Unit, entries_of, file_faults, units_of
 from cluster.node_files_check import NodeFilesCheck
 from commitlog.store_directory import StoreDirectory, StoreMode
-from dledger.aside import FOLDER_NAME as ASIDE_NAME
-from dledger.entry import INDEX_UNIT, Entry
+from dledger.entries.aside import FOLDER_NAME as ASIDE_NAME
+from dledger.entries.format.entry import INDEX_UNIT, Entry
 from dledger.types import NO_INDEX
 from store.fs.read_only_files import ReadOnlyFiles
 from store.model.finding import Area, Finding

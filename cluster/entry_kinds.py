@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from commitlog.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL, STATE_CHANNEL, MessageEntryCodec
-from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL
-from dledger.entry_codec import RAW_ENTRY_CODEC
+from dledger.entries.format.codec import RAW_ENTRY_CODEC
+from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL
 
 CLIENT_KIND: Final = "normal"
 # By magic and channel.
@@ -26,7 +26,7 @@ _NAMES: Final = {"no-op": "a no-op", "member": "a membership entry", "state": "a
 
 
 class AnyLogChecks:
-    """`dledger.entry_codec.EntryChecks` of a log whose kind is not known."""
+    """`dledger.entries.format.codec.EntryChecks` of a log whose kind is not known."""
 
     kinds = frozenset(_KINDS) - {(ENTRY_NORMAL, 0)}
     # A client's entry of a raw log may have any body.

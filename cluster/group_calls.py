@@ -19,7 +19,7 @@ from cluster.topic_config import TopicConfig
 from cluster.turns import in_turns
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
-from dledger.request_guard import BoundsCheck
+from dledger.service.request_guard import BoundsCheck
 from store.errors import IllegalRequest, StoreError
 from store.maintenance.background import monotonic_ms
 from store.model.message import QueueKey

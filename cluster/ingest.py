@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from dledger.client import AppendUnknown, NotAppended
 from dledger.client.limits import BATCH_ENTRIES_MAX, BATCH_SIZE_BYTES_MAX
-from dledger.entry import MAX_BODY_BYTES
+from dledger.entries.format.entry import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

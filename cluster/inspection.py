@@ -3,7 +3,7 @@
 The node may run meanwhile: nothing is locked, and an entry that is being written is looked at again before it is
 called bad. Works on directories of the Java program as well.
 
-Every entry is checked as recovery does (`dledger.entry_recovery`), but a fault does not end the walk: it goes on with
+Every entry is checked as recovery does (`dledger.entries.recovery`), but a fault does not end the walk: it goes on with
 the next good entry.
 """
 
@@ -16,8 +16,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from commitlog.system_records import MessageEntryCodec
-from dledger.checkpoint import FILE_NAME as CHECKPOINT_NAME
-from dledger.entry import (
+from dledger.entries.format.codec import RAW_ENTRY_CODEC
+from dledger.entries.format.entry import (
     BLANK,
     BLANK_MAGIC,
     BLANK_SIZE_MIN,
@@ -29,8 +29,9 @@ from dledger.entry import (
     Entry,
     decode,
 )
-from dledger.entry_codec import RAW_ENTRY_CODEC
-from dledger.entry_tail import (
+from dledger.entries.format.walk import UNKNOWN, WalkState, describe_fault, walk
+from dledger.entries.log_head import LogHeadFile, LogHeadUnreadable
+from dledger.entries.tail import (
     BadPlace,
     find_good_behind,
     holds_data,
@@ -38,11 +39,10 @@ from dledger.entry_tail import (
     is_ours,
     is_unfinished_step,
 )
-from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
-from dledger.hard_state import FILE_NAME as HARD_STATE_NAME
-from dledger.hard_state import HardStateFile
-from dledger.log_head import LogHeadFile, LogHeadUnreadable
-from dledger.properties import parse_properties
+from dledger.storage.checkpoint import FILE_NAME as CHECKPOINT_NAME
+from dledger.storage.hard_state import FILE_NAME as HARD_STATE_NAME
+from dledger.storage.hard_state import HardStateFile
+from dledger.storage.properties import parse_properties
 from dledger.types import HardState
 from store.errors import StorageFailed
 from store.fs.linux.files import OsFiles
@@ -259,7 +259,7 @@ def hard_state_of(directory: Path) -> HardState | None:
     """Return term and vote; None when the node never took part.
 
     Raises:
-        dledger.hard_state.HardStateUnreadable: the file is damaged; a node would refuse to start on it.
+        dledger.storage.hard_state.HardStateUnreadable: the file is damaged; a node would refuse to start on it.
     """
     path = directory / HARD_STATE_NAME
     return HardStateFile(OsFiles(), str(path)).load() if path.exists() else None

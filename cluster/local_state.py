@@ -18,7 +18,7 @@ from cluster.broker_state import Applied, BrokerState, Verdict
 from cluster.errors import Reason, RequestFailed
 from cluster.rocketmq_config import import_config
 from commitlog.old_config import LOCAL_STATE_DIRECTORY
-from dledger.snapshot_store import SnapshotStore
+from dledger.storage.snapshot_store import SnapshotStore
 from store.errors import DiskFull, StoreError
 from store.fs.ports import Files
 from store.fs.storage_thread import StorageThread
@@ -79,8 +79,8 @@ class LocalState:
 
         Raises:
             cluster.rocketmq_config.UnreadableConfig: RocketMQ's configuration cannot be taken over.
-            dledger.snapshot_store.SnapshotDamaged: the newest one is damaged: restore it, or remove it to go on with
-                the one before.
+            dledger.storage.snapshot_store.SnapshotDamaged: the newest one is damaged: restore it, or remove it to go on
+                with the one before.
             cluster.compact_bytes.Unreadable: it is of a newer version.
             store.errors.StorageFailed: it cannot be read.
         """

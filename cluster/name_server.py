@@ -41,8 +41,8 @@ from cluster.turns import in_turns
 from cluster.v1 import answer_pb2, nameserver_pb2, nameserver_pb2_grpc
 from dledger.config import Address
 from dledger.errors import DLedgerError
-from dledger.grpc_server import Served, start_grpc_server
-from dledger.request_guard import Guard
+from dledger.service.grpc_server import Served, start_grpc_server
+from dledger.service.request_guard import Guard
 from store.errors import IllegalRequest, StoreError
 from store.queues.merge_by_offset import Steps
 
@@ -219,7 +219,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
 
 
 def _refuse(error: IllegalRequest, response: Any, _request: Any) -> Message:
-    """Return the response to a request that breaks a bound: see `dledger.request_guard.Refuse`."""
+    """Return the response to a request that breaks a bound: see `dledger.service.request_guard.Refuse`."""
     response.answer.CopyFrom(answer_of(error))
     filled: Message = response
     return filled

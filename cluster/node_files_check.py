@@ -10,23 +10,23 @@ from typing import Final
 
 from commitlog.settled_files import FILE_NAME as MANIFEST_NAME
 from commitlog.settled_files import load_manifest
-from dledger.acquaintances import FILE_NAME as PEERS_NAME
-from dledger.acquaintances import met_from
-from dledger.aside import FOLDER_NAME as ASIDE_NAME
-from dledger.aside import RECORD_NAME, AsideRecord
-from dledger.checkpoint import FILE_NAME as CHECKPOINT_NAME
-from dledger.hard_state import FILE_NAME as TERM_NAME
-from dledger.hard_state import HardStateFile
-from dledger.identity import FILE_NAME as IDENTITY_NAME
-from dledger.identity import IdentityFile
-from dledger.log_head import FILE_NAME as HEAD_NAME
-from dledger.log_head import LogHeadFile
-from dledger.membership_codec import MembershipUnreadable
-from dledger.membership_file import FILE_NAME as MEMBERSHIP_NAME
-from dledger.membership_file import FILE_SIZE_BYTES as MEMBERSHIP_SIZE
-from dledger.membership_file import MembershipFile
-from dledger.properties import parse_checked, what_is_wrong
-from dledger.snapshot_file import check, read_header
+from dledger.entries.aside import FOLDER_NAME as ASIDE_NAME
+from dledger.entries.aside import RECORD_NAME, AsideRecord
+from dledger.entries.log_head import FILE_NAME as HEAD_NAME
+from dledger.entries.log_head import LogHeadFile
+from dledger.entries.membership_file import FILE_NAME as MEMBERSHIP_NAME
+from dledger.entries.membership_file import FILE_SIZE_BYTES as MEMBERSHIP_SIZE
+from dledger.entries.membership_file import MembershipFile
+from dledger.storage.acquaintances import FILE_NAME as PEERS_NAME
+from dledger.storage.acquaintances import met_from
+from dledger.storage.checkpoint import FILE_NAME as CHECKPOINT_NAME
+from dledger.storage.hard_state import FILE_NAME as TERM_NAME
+from dledger.storage.hard_state import HardStateFile
+from dledger.storage.identity import FILE_NAME as IDENTITY_NAME
+from dledger.storage.identity import IdentityFile
+from dledger.storage.membership_codec import MembershipUnreadable
+from dledger.storage.properties import parse_checked, what_is_wrong
+from dledger.storage.snapshot_file import check, read_header
 from dledger.types import NO_INDEX
 from store.errors import StorageFailed, StoreError
 from store.fs.read_only_files import ReadOnlyFiles

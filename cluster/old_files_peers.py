@@ -17,9 +17,9 @@ from commitlog.old_files_origin import state_speech
 from commitlog.old_files_rule import Statement, statement_from
 from dledger.config import Address
 from dledger.errors import DLedgerError
-from dledger.inquiry import Inquiry
-from dledger.origin import Speech
-from dledger.peer_handshake import Handshake
+from dledger.peer.handshake import Handshake
+from dledger.peer.inquiry import Inquiry
+from dledger.peer.origin import Speech
 from store.fs.foreign_json import foreign_json
 
 # Chunks of 1 MiB under way: the disk of one node works while that of the other does.

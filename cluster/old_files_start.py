@@ -52,11 +52,11 @@ from commitlog.old_files_rule import NOTHING, Claim, Settlement, Statement, Wait
 from commitlog.plain_store import LOG_DIRECTORY
 from commitlog.settled_files import load_manifest, save_manifest
 from dledger.config import NodeConfig
-from dledger.entry_codec import EntryCodec
-from dledger.entry_store import EntryStoreConfig
+from dledger.entries.format.codec import EntryCodec
+from dledger.entries.store import EntryStoreConfig
 from dledger.errors import DLedgerError
-from dledger.inquiry import InquiryServer
-from dledger.peer_handshake import Handshake
+from dledger.peer.handshake import Handshake
+from dledger.peer.inquiry import InquiryServer
 from store.dispatch.checkpoint import read_checkpoint
 from store.errors import CorruptData, DiskFull, StoreStopped
 from store.fs.ports import DirectoryLock, Files

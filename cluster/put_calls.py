@@ -33,8 +33,8 @@ from cluster.request_bounds import BROKER_BOUNDS
 from cluster.topic_config import TopicConfig
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
-from dledger.pipelined_call import PipelinedCall
-from dledger.request_guard import BadRequest, BoundsCheck
+from dledger.service.pipelined_call import PipelinedCall
+from dledger.service.request_guard import BadRequest, BoundsCheck
 from store.errors import IllegalMessage, IllegalRequest, StoreError
 from store.model.commit_log import Certainty, Outcome, PutStatus
 from store.model.message import Host

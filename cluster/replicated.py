@@ -2,7 +2,7 @@
 
 | part          | what it does here                                                                             |
 | ------------- | --------------------------------------------------------------------------------------------- |
-| node          | replicates entries (`dledger.node`)                                                           |
+| node          | replicates entries (`dledger.node.node`)                                                      |
 | log           | says what of them are records (`commitlog.dledger_commit_log`)                                |
 | message store | queues and index of what is committed; gives out queue offsets (`store.access.message_store`) |
 | broker state  | topics, groups, consumed offsets: the node's state machine (`cluster.broker_state`)           |
@@ -33,7 +33,7 @@ from commitlog.leadership import Leadership, Readiness
 from commitlog.system_records import STAMP_AT, STATE_CHANNEL
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
-from dledger.node_parts import Trace
+from dledger.node.parts import Trace
 from dledger.types import Role
 from dledger.v1.log_pb2 import ReadMode
 from store.access.message_store import MessageStore
@@ -107,7 +107,7 @@ class ReplicatedReplica:
             files: the file system.
             config: see there.
             metrics: where the node counts.
-            trace: see `dledger.node.Node`.
+            trace: see `dledger.node.node.Node`.
             clocks: the machine's, unless a test brings others; the wall clock stamps records.
             on_progress: hears how much of what must be dispatched is.
 
@@ -313,7 +313,7 @@ class ReplicatedReplica:
         """See `Replica.confirm`: whatever was acknowledged before is applied and dispatched here when it returns.
 
         Raises:
-            dledger.pending_reads.RequestRefused: nobody is known to lead, or this node has stopped.
+            dledger.pending.reads.RequestRefused: nobody is known to lead, or this node has stopped.
             store.errors.StoreStopped: this node has stopped.
         """
         if mode == ReadMode.READ_MODE_LOCAL:

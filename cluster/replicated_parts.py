@@ -29,10 +29,10 @@ from commitlog.old_log import OldLog
 from commitlog.plain_store import LOG_DIRECTORY, last_exit_of
 from commitlog.system_records import MessageEntryCodec, system_body
 from dledger.config import NodeConfig
-from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.metrics import NodeMetrics
-from dledger.node import Node
-from dledger.node_parts import Trace
+from dledger.node.node import Node
+from dledger.node.parts import Trace
 from store.access.message_store import MessageStore
 from store.dispatch.catch_up import Progress
 from store.fs.ports import Files

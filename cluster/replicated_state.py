@@ -23,7 +23,7 @@ from typing import Final
 
 from cluster.broker_state import Applied, BrokerState
 from cluster.compact_bytes import Reader, Writer
-from dledger.entry import Entry
+from dledger.entries.format.entry import Entry
 from dledger.types import NO_INDEX, SnapshotInfo
 from store.model.message import QueueKey
 from store.model.queue_ends import QueueEnds
@@ -33,7 +33,7 @@ _VERSION: Final = 1
 
 
 class ReplicatedState:
-    """A `dledger.state_machine.StateMachine` around broker state.
+    """A `dledger.node.state_machine.StateMachine` around broker state.
 
     Args:
         state: of the broker.

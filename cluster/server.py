@@ -23,9 +23,9 @@ from cluster.config_values import store_host_of
 from cluster.metrics_page import metrics_page
 from cluster.process import GRACE_S, process_registry, run_process, say_ready, wait_end
 from cluster.trace_file import TraceFile
-from dledger.log_service import log_services, start_server
 from dledger.metrics import NodeMetrics
-from dledger.node import Node
+from dledger.node.node import Node
+from dledger.service.log import log_services, start_server
 from store.fs.linux.files import OsFiles
 from store.fs.retention_rules import read_clocks
 

@@ -31,7 +31,7 @@ from cluster.compact_bytes import Unreadable
 from cluster.local_state import load_state
 from cluster.rocketmq_config import UnreadableConfig, import_config
 from dledger.errors import DLedgerError
-from dledger.snapshot_store import SnapshotDamaged
+from dledger.storage.snapshot_store import SnapshotDamaged
 from store.errors import StoreError
 from store.fs.ports import Files
 

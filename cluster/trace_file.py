@@ -1,4 +1,4 @@
-"""The file that takes the events of a node's consensus core, one line of JSON each (`dledger.trace`), up to a bound."""
+"""The file that takes the events of a node's core, one line of JSON each (`dledger.driver.trace`), up to a bound."""
 
 from __future__ import annotations
 

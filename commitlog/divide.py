@@ -29,11 +29,11 @@ from typing import Final, NamedTuple
 from commitlog.log_recovery import UNKNOWN_EXIT, LastExit, RecoveredLog, recover
 from commitlog.old_files import INCOMING_NAME, OldFilesIncomplete, is_fetching
 from commitlog.record import BLANK_MAGIC, HEAD
-from dledger.entry_codec import EntryCodec
-from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.log_head import FILE_NAME as LOG_HEAD_NAME
-from dledger.log_head import LogHeadFile
-from dledger.membership_file import FILE_NAME as MEMBERSHIP_NAME
+from dledger.entries.format.codec import EntryCodec
+from dledger.entries.log_head import FILE_NAME as LOG_HEAD_NAME
+from dledger.entries.log_head import LogHeadFile
+from dledger.entries.membership_file import FILE_NAME as MEMBERSHIP_NAME
+from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.types import NO_TERM
 from store.errors import CorruptData
 from store.fs.mapped_file_queue import MappedFileQueue

@@ -4,7 +4,7 @@ Each record is the body of one entry; its physical offset is the entry's positio
 of a plain log, if the replicated one went on from it (`commitlog.divide`). Only what is committed is read or
 dispatched; leaders' own entries (`commitlog.system_records`) are passed over.
 
-Place on the way of a put: below `store.access.message_store`, which gives the queue offsets; above `dledger.node`,
+Place on the way of a put: below `store.access.message_store`, which gives the queue offsets; above `dledger.node.node`,
 which appends. It knows nothing of networks. Source: RocketMQ `DLedgerCommitLog`.
 """
 
@@ -22,10 +22,10 @@ from commitlog.put_outcomes import put_outcome
 from commitlog.record import MAX_MESSAGE_SIZE, Record
 from commitlog.record_encoder import RecordEncoder
 from commitlog.system_records import STAMP_AT
-from dledger.entry import HEADER_SIZE
-from dledger.entry_store import EntryStore
+from dledger.entries.format.entry import HEADER_SIZE
+from dledger.entries.store import EntryStore
 from dledger.errors import ResponseCode
-from dledger.pending_appends import AppendResult
+from dledger.pending.appends import AppendResult
 from dledger.types import NO_INDEX
 from store.errors import CorruptData, IllegalMessage
 from store.model.commit_log import Certainty, Outcome, PendingAppend, Place, RawLog
@@ -34,7 +34,7 @@ from store.model.message import LOOPBACK, Host, Message
 
 
 class ReplicatedLog(Protocol):
-    """What the log needs of a running node; `dledger.node.Node` is one."""
+    """What the log needs of a running node; `dledger.node.node.Node` is one."""
 
     @property
     def commit_index(self) -> int:

@@ -10,9 +10,9 @@ from typing import Final
 
 from commitlog.file_scan import scan_file
 from commitlog.record import BadRecord, Fault, Record, decode
-from dledger.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
-from dledger.entry_errors import EntryNotFound
-from dledger.entry_reader import EntryReader
+from dledger.entries.errors import EntryNotFound
+from dledger.entries.format.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
+from dledger.entries.reader import EntryReader
 from store.errors import CorruptData
 from store.fs.mapped_file import MappedFile
 from store.model.dispatch_batch import DispatchBatch

@@ -20,12 +20,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from dledger.entry_errors import EntryNotFound
+from dledger.entries.errors import EntryNotFound
 from dledger.types import NO_INDEX, NO_TERM
 
 
 class LeadingNode(Protocol):
-    """What has to be known of the node; `dledger.node.Node` is one."""
+    """What has to be known of the node; `dledger.node.node.Node` is one."""
 
     @property
     def is_leader(self) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from crc32c import crc32c
 
-from dledger.properties import format_checked, parse_checked
+from dledger.storage.properties import format_checked, parse_checked
 from store.errors import CorruptData, StoreError
 from store.fs.foreign_json import foreign_json
 from store.fs.ports import File, Files

@@ -30,7 +30,7 @@ from commitlog.old_config import config_to_json, find_config, own_config_size, r
 from commitlog.old_files import ChunkRequest, Manifest, OldFile, first_difference, read_chunk
 from commitlog.old_files_rule import Claim, Statement, statement_from
 from commitlog.settled_files import FILE_NAME, OldFilesNotSettled, load_manifest
-from dledger.origin import Speech
+from dledger.peer.origin import Speech
 from store.fs.foreign_json import foreign_json
 from store.fs.ports import Files
 
@@ -76,7 +76,7 @@ def difference_of(ours: Manifest, told: bytes) -> str | None:
 
 
 class OldFilesAnswers:
-    """Answers inquiries about old files (`dledger.origin.Answerer`).
+    """Answers inquiries about old files (`dledger.peer.origin.Answerer`).
 
     Args:
         files: the file system.
@@ -99,7 +99,7 @@ class OldFilesAnswers:
         self._on_statement = on_statement
 
     async def answer(self, peer_id: str, question: Speech) -> Speech:
-        """See `dledger.origin.Answerer.answer`."""
+        """See `dledger.peer.origin.Answerer.answer`."""
         value = foreign_json(question.body)
         kind = value.get("ask") if isinstance(value, dict) else None
         if kind == "state":
@@ -135,7 +135,7 @@ def state_speech(statement: Statement, *, is_question: bool = False) -> Speech:
 
 
 class OldFilesOrigin(OldFilesAnswers):
-    """`dledger.origin.Origin` of a node whose old files are settled. Make it by `load_origin`."""
+    """`dledger.peer.origin.Origin` of a node whose old files are settled. Make it by `load_origin`."""
 
     def __init__(self, files: Files, directory: str, node_directory: str, manifest: Manifest) -> None:
         super().__init__(files, directory, self.statement, self._heard)
@@ -149,7 +149,7 @@ class OldFilesOrigin(OldFilesAnswers):
         return Statement(Claim.SETTLED, self.manifest, begin, self._config_size_bytes)
 
     def difference(self, peer_id: str, theirs: bytes) -> str | None:
-        """See `dledger.origin.Origin.difference`."""
+        """See `dledger.peer.origin.Origin.difference`."""
         difference = difference_of(self.manifest, theirs)
         return None if difference is None else f"old files of {peer_id}: {difference}"
 

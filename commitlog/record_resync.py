@@ -27,8 +27,8 @@ from commitlog.record import (
     find_fault,
 )
 from commitlog.system_records import SYSTEM_CHANNELS
-from dledger.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
-from dledger.entry import ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE
+from dledger.entries.format.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
+from dledger.entries.format.entry import ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE
 from store.model.sys_flag import HOST_MASK
 
 # Bytes that are searched for a magic at a time.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from commitlog.properties import CRC_NAME, CRC_SIZE
 from commitlog.record import CRC_MASK, FIELDS, FIELDS_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, decode
-from dledger.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
+from dledger.entries.format.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
 from store.fs.struct_type import numpy_type
 from store.model.dispatch_batch import Bools, Int64s
 from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
@@ -30,7 +30,7 @@ _FIELD_NAMES: Final = (
 # The fields of a record up to its body length, by the two bits of sys_flag that say IPv6; see `commitlog.record`.
 FIELD_TYPES: Final = {bits: numpy_type(layout, _FIELD_NAMES) for bits, layout in FIELDS.items()}
 _FIELDS: Final = FIELD_TYPES[0]
-# The header of an entry; see `dledger.entry`. Other names than those of the record's fields.
+# The header of an entry; see `dledger.entries.format.entry`. Other names than those of the record's fields.
 HEADER_TYPE: Final = numpy_type(
     HEADER,
     (

@@ -1,8 +1,9 @@
 """Going from record to record through a file.
 
 `walk` goes by sizes alone, `columns` (`commitlog.record_columns`) checks what it found, `scan` does both and steps over
-what is bad (`commitlog.record_resync`). In the replicated log each record is the body of an entry (`dledger.entry`):
-a walk over entries passes those that are a leader's own (`commitlog.system_records`) by their magic, channel and size.
+what is bad (`commitlog.record_resync`). In the replicated log each record is the body of an entry
+(`dledger.entries.format.entry`): a walk over entries passes those that are a leader's own (`commitlog.system_records`)
+by their magic, channel and size.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from commitlog.record import (
 )
 from commitlog.record_columns import columns
 from commitlog.record_resync import is_entry_kind, resync
-from dledger.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
-from dledger.entry import CHANNEL_OFFSET, ENTRY_MAGICS, ENTRY_NORMAL, HEADER_SIZE
+from dledger.entries.format.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
+from dledger.entries.format.entry import CHANNEL_OFFSET, ENTRY_MAGICS, ENTRY_NORMAL, HEADER_SIZE
 from store.model.dispatch_batch import DispatchBatch, Skipped
 from store.model.topics import DELAY_LEVELS_MS
 

@@ -3,10 +3,10 @@
     state=settled
     manifest={"divide":192,"files":[["00000000000000000128",64,1001]]}
 
-with a checksum (`dledger.properties`). `fetching`: the group has these old files, and this node does not have all of
-them yet. `settled`: it has them, or they had expired where it asked, or there are none. The manifest never changes
-again; files that expire stay in it. So a start need not read the files, and what the log of a group goes on from can be
-compared as long as the group lives.
+with a checksum (`dledger.storage.properties`). `fetching`: the group has these old files, and this node does not have
+all of them yet. `settled`: it has them, or they had expired where it asked, or there are none. The manifest never
+changes again; files that expire stay in it. So a start need not read the files, and what the log of a group goes on
+from can be compared as long as the group lives.
 
 No file: nothing is settled, and the node must not open its entries.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from commitlog.old_files import Manifest, end_fetch, manifest_from_json, manifest_to_json
-from dledger.properties import format_checked, parse_checked, what_is_wrong
+from dledger.storage.properties import format_checked, parse_checked, what_is_wrong
 from store.errors import CorruptData, StoreError
 from store.fs.ports import Files
 

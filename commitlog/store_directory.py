@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from commitlog.record import MAGICS
-from dledger.entry import BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER, HEADER_SIZE
+from dledger.entries.format.entry import BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER, HEADER_SIZE
 from store.errors import StoreError
 from store.fs.read_only_files import ReadOnlyFiles
 from store.model.finding import Area, Finding

@@ -8,7 +8,7 @@ Java writes as 0 and never reads:
 | ------: | ----- | ------------------ |
 |       0 | of a client | the message's |
 |       2 | no-op of a new leader | empty |
-|       3 | membership | a JSON object (`dledger.membership_codec`) |
+|       3 | membership | a JSON object (`dledger.storage.membership_codec`) |
 |       4 | broker state | a command of the broker |
 
 Their records have the topic `rmq_sys_dledger`, queue 0, and the transaction type *prepared*: so they stand in no queue
@@ -27,9 +27,9 @@ from typing import Final
 
 from commitlog.record import PHYSICAL_OFFSET_POSITION, SYS_FLAG_POSITION, BadRecord, Record, decode
 from commitlog.record_encoder import RecordEncoder
-from dledger.entry import ENTRY_NOOP, ENTRY_NORMAL, HEADER_SIZE
-from dledger.entry_codec import SystemEntry, decode_membership
-from dledger.membership_codec import MembershipUnreadable, membership_to_object, to_json
+from dledger.entries.format.codec import SystemEntry, decode_membership
+from dledger.entries.format.entry import ENTRY_NOOP, ENTRY_NORMAL, HEADER_SIZE
+from dledger.storage.membership_codec import MembershipUnreadable, membership_to_object, to_json
 from dledger.types import Membership
 from store.model.message import LOOPBACK, Host, Message
 from store.model.sys_flag import TRANSACTION_PREPARED_TYPE, transaction_type
@@ -45,7 +45,7 @@ _LOST_CHANNEL: Final = f"one of topic {DLEDGER_TOPIC}"
 
 
 class MessageEntryCodec:
-    """`dledger.entry_codec.EntryCodec` of a log of messages.
+    """`dledger.entries.format.codec.EntryCodec` of a log of messages.
 
     Args:
         clock: milliseconds since 1970; stamps the records.

@@ -1,6 +1,6 @@
 """The nouns that every part of the Raft log shares: spans, term runs, durable state.
 
-Not here: events and effects (`dledger.core.events`), bytes (`dledger.entry`).
+Not here: events and effects (`dledger.core.events`), bytes (`dledger.entries.format.entry`).
 
 Indexes are inclusive on both ends where they are called *first* and *last*; a log without entries has
 `last_index == begin_index - 1` (an empty new log: begin 0, last -1). Terms count from 0. Of the entry before a log's

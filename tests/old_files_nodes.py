@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from cluster.old_files_start import places_of, settle_old_files
 from commitlog.old_files_origin import load_origin
 from commitlog.system_records import MessageEntryCodec
-from dledger.inquiry import InquiryServer
+from dledger.peer.inquiry import InquiryServer
 from store.fs.linux.files import OsFiles
 from tests.message_stores import SMALL, open_small, with_store
 from tests.replicated_brokers import FILE_SIZE, configs_in, numbered

@@ -6,7 +6,7 @@ from commitlog.store_directory import find_store
 from commitlog.store_rebuild import Layout, Rebuild
 from commitlog.store_verify import StoreParts
 from commitlog.system_records import MessageEntryCodec
-from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.entries.store import EntryStore, EntryStoreConfig
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
 from store.index.file import IndexLayout

@@ -13,9 +13,9 @@ from cluster.replicated import ReplicatedConfig, ReplicatedReplica
 from commitlog.system_records import MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
-from dledger.core.roles import Leader
+from dledger.core.state.roles import Leader
 from dledger.core.transitions import waiting_time_ms
-from dledger.disk_watch import DiskWatch
+from dledger.driver.disk_watch import DiskWatch
 from dledger.errors import DLedgerError
 from dledger.metrics import NodeMetrics
 from store.errors import StoreError

@@ -21,7 +21,7 @@ from commitlog.store_reader import StoreReader
 from commitlog.store_rebuild import Layout, Rebuild
 from commitlog.store_verify import StoreParts, Verification
 from commitlog.system_records import STATE_CHANNEL, is_system_record, system_body
-from dledger.snapshot_store import SnapshotStore
+from dledger.storage.snapshot_store import SnapshotStore
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
 from store.index.file import IndexLayout

@@ -12,8 +12,8 @@ import grpc.aio
 from cluster.client.broker_nodes import BrokerNodes
 from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
 from cluster.v1.broker_pb2 import JoinGroupRequest, JoinGroupResponse
+from dledger.client.aio.stream_end import StreamEnded, next_response
 from dledger.client.retry import HOPS_MAX, Backoff
-from dledger.client.stream_end import StreamEnded, next_response
 
 logger = logging.getLogger(__name__)
 

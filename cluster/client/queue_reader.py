@@ -25,8 +25,8 @@ from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
 from cluster.skipped_messages import SkippedMessages, skipped_of
 from cluster.v1 import broker_pb2
 from cluster.v1.broker_pb2 import SubscribeRequest, SubscribeResponse
+from dledger.client.aio.stream_end import StreamEnded, next_response
 from dledger.client.retry import HOPS_MAX, Backoff
-from dledger.client.stream_end import StreamEnded, next_response
 from dledger.v1 import log_pb2
 from store.access.skipped_messages import SkipCause
 from store.errors import CorruptData

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from cluster.client.outcomes import Appended
 from cluster.v1.broker_pb2 import PutRequest, PutResponse
-from dledger.client.request_stream import RequestStream
+from dledger.client.aio.request_stream import RequestStream
 from store.model.message import Host
 
 # Numbers of messages and bytes that a broker takes in one request.

@@ -7,12 +7,12 @@ Both find and follow the leader, join concurrent appends into batches by themsel
 """
 
 from dledger.client.administration import AdminFailed
-from dledger.client.async_admin import AsyncAdminClient
-from dledger.client.async_client import AsyncLogClient
+from dledger.client.aio.admin import AsyncAdminClient
+from dledger.client.aio.client import AsyncLogClient
+from dledger.client.blocking.admin import AdminClient
+from dledger.client.blocking.client import LogClient
 from dledger.client.outcomes import Appended, AppendUnknown, NotAppended, ReadFailed
-from dledger.client.sync_admin import AdminClient
-from dledger.client.sync_client import LogClient
-from dledger.entry import Entry
+from dledger.entries.format.entry import Entry
 
 __all__ = [
     "AdminClient",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dledger.client.outcomes import NotAppended
-from dledger.entry import MAX_BODY_BYTES
+from dledger.entries.format.entry import MAX_BODY_BYTES
 from dledger.errors import ResponseCode
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ import grpc
 from dledger.client.failures import describe
 from dledger.client.outcomes import ReadFailed, Refused, name_of
 from dledger.client.retry import Backoff
-from dledger.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE, Entry, decode
-from dledger.entry_codec import RAW_ENTRY_CODEC, EntryChecks
-from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
+from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryChecks
+from dledger.entries.format.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE, Entry, decode
+from dledger.entries.format.walk import UNKNOWN, WalkState, describe_fault, walk
 from dledger.errors import ResponseCode
 from dledger.v1.log_pb2 import (
     READ_MODE_LEASE,

@@ -9,13 +9,13 @@ The leader's side stands above the follower's.
 
 from __future__ import annotations
 
-from dledger.core import membership
 from dledger.core.commits import learn_commit
 from dledger.core.events import ResetStore, WriteSnapshotChunk
-from dledger.core.log_tail import LogTail
 from dledger.core.messages import PushAccepted, ResetLog, SnapshotChunk, SnapshotProgress
-from dledger.core.progress import Progress
-from dledger.core.state import State
+from dledger.core.state import membership
+from dledger.core.state.consensus import State
+from dledger.core.state.log_tail import LogTail
+from dledger.core.state.progress import Progress
 from dledger.types import NO_INDEX, UNKNOWN_TERM, LogState, SnapshotInfo
 
 # ------------------------------------------------------------------------------------------------- the leader's side

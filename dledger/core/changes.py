@@ -11,12 +11,13 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from dledger.core import membership, replication, transfer
+from dledger.core import replication, transfer
 from dledger.core.events import AppendMembership, ChangeMembership, MembershipAction, RequestEnded
-from dledger.core.progress import Progress
-from dledger.core.quorum import quorum_of
-from dledger.core.roles import Change
-from dledger.core.state import State
+from dledger.core.state import membership
+from dledger.core.state.consensus import State
+from dledger.core.state.progress import Progress
+from dledger.core.state.quorum import quorum_of
+from dledger.core.state.roles import Change
 from dledger.core.transitions import resign
 from dledger.errors import ResponseCode
 from dledger.types import NO_INDEX, Member, Membership, MembershipEntry, Role

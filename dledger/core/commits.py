@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dledger.core import membership
 from dledger.core.events import Commit, ReadReady
-from dledger.core.roles import Follower
-from dledger.core.state import State
+from dledger.core.state import membership
+from dledger.core.state.consensus import State
+from dledger.core.state.roles import Follower
 from dledger.types import NO_INDEX
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from dledger.core import leader, pasts, transfer, transitions
+from dledger.core import leader, transfer, transitions
 from dledger.core.events import Distrust, Distrusted
 from dledger.core.messages import TimeoutNow, VoteRequest, VoteResponse
-from dledger.core.roles import Candidate, Follower, Leader
-from dledger.core.state import State
+from dledger.core.state import pasts
+from dledger.core.state.consensus import State
+from dledger.core.state.roles import Candidate, Follower, Leader
 from dledger.types import TERM_MAX, Role
 
 # Elections that a node whose disk stalled a short while ago leaves to the others.

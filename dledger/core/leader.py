@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dledger.core import catch_up, changes, membership, pasts, reads, replication, transfer
+from dledger.core import catch_up, changes, reads, replication, transfer
 from dledger.core.commits import advance_commit
 from dledger.core.events import AppendMembership, AppendProposal, Distrust, Distrusted, Refuse
 from dledger.core.messages import HeartbeatResponse, PushAccepted, PushRefused, SnapshotProgress
-from dledger.core.progress import Progress
-from dledger.core.state import State
+from dledger.core.state import membership, pasts
+from dledger.core.state.consensus import State
+from dledger.core.state.progress import Progress
 from dledger.core.transitions import resign, take_lead
 from dledger.errors import ResponseCode
 from dledger.types import GROUP_ID_END, NO_GROUP, NO_INDEX, NO_TERM, MembershipEntry, Role

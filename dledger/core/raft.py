@@ -10,19 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, replace
 
-from dledger.core import (
-    catch_up,
-    changes,
-    election,
-    follower,
-    leader,
-    membership,
-    pasts,
-    reads,
-    transfer,
-    transitions,
-    trust,
-)
+from dledger.core import catch_up, changes, election, follower, leader, reads, transfer, transitions, trust
 from dledger.core.config import RaftConfig
 from dledger.core.events import (
     ChangeMembership,
@@ -45,7 +33,6 @@ from dledger.core.events import (
     TransferLeadership,
     Written,
 )
-from dledger.core.log_tail import LogTail
 from dledger.core.messages import (
     LEADERS_MESSAGES,
     Heartbeat,
@@ -63,9 +50,11 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from dledger.core.roles import Follower, Leader
-from dledger.core.state import LIFE_END, Draw, Fit, State
-from dledger.core.status import RaftStatus
+from dledger.core.state import membership, pasts
+from dledger.core.state.consensus import LIFE_END, Draw, Fit, State
+from dledger.core.state.log_tail import LogTail
+from dledger.core.state.roles import Follower, Leader
+from dledger.core.state.status import RaftStatus
 from dledger.types import NO_INDEX, HardState, LogState, MembershipEntry, Role, SnapshotInfo
 
 

@@ -6,10 +6,11 @@ What it does with the answers is in `leader`; a follower that lacks what is no l
 
 from __future__ import annotations
 
-from dledger.core import catch_up, pasts
+from dledger.core import catch_up
 from dledger.core.messages import Heartbeat, Push
-from dledger.core.progress import Progress
-from dledger.core.state import State
+from dledger.core.state import pasts
+from dledger.core.state.consensus import State
+from dledger.core.state.progress import Progress
 
 # Rounds whose beginning is remembered: an answer to an older one renews no lease worth having.
 _ROUND_TIMES_MAX = 64

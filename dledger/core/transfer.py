@@ -7,11 +7,11 @@ taken. What has not succeeded within one election timeout is given up, and appen
 
 from __future__ import annotations
 
-from dledger.core import pasts
 from dledger.core.events import RequestEnded
 from dledger.core.messages import TimeoutNow
-from dledger.core.roles import Leader
-from dledger.core.state import State, Transfer
+from dledger.core.state import pasts
+from dledger.core.state.consensus import State, Transfer
+from dledger.core.state.roles import Leader
 from dledger.errors import ResponseCode
 from dledger.types import Role
 

@@ -15,8 +15,8 @@ from typing import Final
 from dledger.core.config import RaftConfig
 from dledger.core.events import ReadRefused, RequestEnded
 from dledger.core.messages import ReadIndexResponse
-from dledger.core.roles import Candidate, Follower, Leader, Office
-from dledger.core.state import Draw, State
+from dledger.core.state.consensus import Draw, State
+from dledger.core.state.roles import Candidate, Follower, Leader, Office
 from dledger.errors import ResponseCode
 from dledger.types import NO_INDEX, Role
 

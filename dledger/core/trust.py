@@ -4,17 +4,17 @@ A peer port without authentication takes messages from whoever reaches it, and a
 honest program say what is false. So a message that no node of this group can have sent is dropped, and the operator
 learns of it; it never stops this node, for then whoever can send it could stop the group.
 
-Not here: who may connect (`dledger.peer_handshake`).
+Not here: who may connect (`dledger.peer.handshake`).
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from dledger.core import pasts
 from dledger.core.events import Distrust
 from dledger.core.messages import GROUPED, LEADERS_MESSAGES, Grouped, Message, ResetLog, VoteRequest
-from dledger.core.state import State
+from dledger.core.state import pasts
+from dledger.core.state.consensus import State
 from dledger.types import INDEX_JUMP_MAX, NO_GROUP, TERM_JUMP_MAX, TERM_MAX
 
 

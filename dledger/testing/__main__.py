@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from dledger.testing.branch_census import Census, read_list
-from dledger.testing.branches import branches
+from dledger.driver.trace import TracedRaft
+from dledger.testing.coverage.branches import branches
+from dledger.testing.coverage.census import Census, read_list
 from dledger.testing.runner import Result, run_seed, run_seeds
 from dledger.testing.totals import Totals, append_to_ledger, next_seed
 from dledger.testing.world import Parts
-from dledger.trace import TracedRaft
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

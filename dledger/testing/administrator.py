@@ -15,8 +15,8 @@ from dledger.types import Role
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dledger.testing.sim_machine import SimMachine
-    from dledger.testing.sim_process import SimProcess
+    from dledger.testing.machine.machine import SimMachine
+    from dledger.testing.machine.process import SimProcess
     from dledger.testing.world import World
 
 _VOTERS_MIN = 3

@@ -49,7 +49,7 @@ class Chore(StrEnum):
     CONFUSE_MEMBERS = "confuse_members"
 
 
-# What operators do to directories (`dledger.testing.strange_troubles`).
+# What operators do to directories (`dledger.testing.nemesis.directories`).
 DIRECTORY_TROUBLES = (Trouble.EXCHANGE, Trouble.LOSE_IDENTITY, Trouble.PUT_FOREIGN)
 # Drawn apart from the others, or brought by a focus: the draws of all other runs are those of before they existed.
 LATER_TROUBLES = (

@@ -6,15 +6,15 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from dledger.testing.client_checks import ID_SIZE_BYTES, Operation, Outcome
+from dledger.testing.checks.clients import ID_SIZE_BYTES, Operation, Outcome
 from dledger.testing.work import Work
 from dledger.types import Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dledger.testing.sim_machine import SimMachine
-    from dledger.testing.sim_process import SimProcess
+    from dledger.testing.machine.machine import SimMachine
+    from dledger.testing.machine.process import SimProcess
     from dledger.testing.world import World
 
 _LATENCY_MAX_US = 500

@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.testing.choices import Chore, Trouble
-from dledger.testing.sim_network import NetworkOptions
+from dledger.testing.network.network import NetworkOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

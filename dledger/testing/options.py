@@ -12,7 +12,7 @@ from random import Random
 from dledger.core.config import RaftConfig
 from dledger.testing.choices import DIRECTORY_TROUBLES, LATER_CHORES, LATER_TROUBLES, Chore, Trouble
 from dledger.testing.focus import with_focus
-from dledger.testing.sim_network import NetworkOptions
+from dledger.testing.network.network import NetworkOptions
 
 __all__ = ["Chore", "SimOptions", "Trouble", "draw_options", "with_short_reigns"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
-from dledger.testing.branches import install, take
+from dledger.testing.coverage.branches import install, take
 from dledger.testing.options import draw_options
 from dledger.testing.simulation import Simulation, Summary
 
@@ -35,7 +35,7 @@ class Result:
         shape: the options that shaped the run.
         summary: None when it failed.
         failure: what was violated, with the end of the story; "" when nothing was.
-        branches: which were taken, one byte each (`dledger.testing.branches`); b"" when nobody asked for that.
+        branches: which were taken, one byte each (`dledger.testing.coverage.branches`); b"" when nobody asked for that.
         is_shell: it is a run of the shell's simulator (`dledger.testing.shell`).
     """
 

@@ -14,17 +14,17 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.testing.administrator import Administrator
-from dledger.testing.checks import make_checks, node_directory
+from dledger.testing.checks.all_checks import make_checks, node_directory
 from dledger.testing.clients import Client
+from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts, Violation
-from dledger.testing.membership_checks import check_equal
+from dledger.testing.machine.machine import SimMachine
+from dledger.testing.machine.membership_checks import check_equal
+from dledger.testing.machine.process import SimProcess
+from dledger.testing.nemesis.nemesis import Troublemaker
+from dledger.testing.network.network import SimNetwork
 from dledger.testing.scheduler import Scheduler
-from dledger.testing.sim_disk import SimDisk
-from dledger.testing.sim_machine import SimMachine
-from dledger.testing.sim_network import SimNetwork
-from dledger.testing.sim_process import SimProcess
 from dledger.testing.trace import Trace
-from dledger.testing.troublemaker import Troublemaker
 from dledger.testing.work import Work, WorkCounts
 from dledger.testing.world import Parts, World
 from dledger.types import Role

@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from dledger.core.raft import Raft
-from dledger.driver import Driver
-from dledger.entry_codec import EntryCodec
-from dledger.entry_store import EntryStore
-from dledger.hard_state import HardStateFile
-from dledger.testing.sim_codec import ChannelEntryCodec
+from dledger.driver.driver import Driver
+from dledger.entries.format.codec import EntryCodec
+from dledger.entries.store import EntryStore
+from dledger.storage.hard_state import HardStateFile
+from dledger.testing.codec import ChannelEntryCodec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dledger.testing.checks import Checks
+    from dledger.testing.checks.all_checks import Checks
+    from dledger.testing.clock import SimClock
     from dledger.testing.faults import FaultCounts
+    from dledger.testing.network.network import SimNetwork
     from dledger.testing.options import SimOptions
     from dledger.testing.scheduler import Scheduler
-    from dledger.testing.sim_clock import SimClock
-    from dledger.testing.sim_network import SimNetwork
     from dledger.testing.trace import Trace
     from dledger.testing.work import WorkCounts
 

@@ -28,11 +28,11 @@ from prometheus_client import CollectorRegistry
 from cluster.local_node import choose_ports
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
-from dledger.entry import Entry
+from dledger.entries.format.entry import Entry
 from dledger.errors import Outcome, ResponseCode, outcome_of
 from dledger.metrics import NodeMetrics
-from dledger.node import Node
-from dledger.pending_reads import RequestRefused
+from dledger.node.node import Node
+from dledger.pending.reads import RequestRefused
 
 _CHUNK_KEYS = 1000
 
@@ -53,7 +53,7 @@ def swap(key: str, expected: Any, value: Any) -> bytes:
 
 
 class KeyValueMachine:
-    """`dledger.state_machine.StateMachine`: a dictionary of JSON values."""
+    """`dledger.node.state_machine.StateMachine`: a dictionary of JSON values."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}

@@ -17,8 +17,8 @@ from commitlog.record import BLANK_MAGIC, HEAD, MAGICS, RECORD_SIZE_MIN, Fault, 
 from commitlog.record_resync import find_good, resync
 from commitlog.record_rows import HEADER_TYPE
 from commitlog.store_directory import LogFile
-from dledger.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
-from dledger.entry import CHAIN, ENTRY_MAGICS, ENTRY_NORMAL, ENTRY_SIZE_MAX, HEADER, HEADER_SIZE
+from dledger.entries.format.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
+from dledger.entries.format.entry import CHAIN, ENTRY_MAGICS, ENTRY_NORMAL, ENTRY_SIZE_MAX, HEADER, HEADER_SIZE
 from pipeline.audit.compare import NO_NUMBER, AuditFinding, AuditKind, Suspect
 from pipeline.audit.digests import Window
 from pipeline.audit.replica import NO_OFFSET, Replica

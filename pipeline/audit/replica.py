@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from commitlog.store_directory import LogFile
-from dledger.entry import BLANK_SIZE_MIN
+from dledger.entries.format.entry import BLANK_SIZE_MIN
 from pipeline.common.errors import BadOption
 from pipeline.log.stores import StoreView, Tail, open_store
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles

@@ -1,6 +1,6 @@
 """Where entries stand, by the index files of a node: for looking, beside a node that may run.
 
-The unit of entry i stands at byte 32 * i of the index files (`dledger.entry_index`). Nothing is trusted: a unit of
+The unit of entry i stands at byte 32 * i of the index files (`dledger.entries.index`). Nothing is trusted: a unit of
 another index ends what is known. Bounded by what the caller knows to be in the log, for units of entries that were cut
 may be left behind its end.
 """
@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from dledger.entry import INDEX_UNIT, INDEX_UNIT_SIZE
-from dledger.entry_index import UNIT_TYPE
+from dledger.entries.format.entry import INDEX_UNIT, INDEX_UNIT_SIZE
+from dledger.entries.index import UNIT_TYPE
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 from store.model.dispatch_batch import Int64s
 

@@ -19,8 +19,8 @@ from commitlog.record_encoder import RecordEncoder
 from commitlog.store_directory import find_store
 from commitlog.store_rebuild import Layout, Rebuild
 from commitlog.store_verify import StoreParts
-from dledger.entry import INDEX_UNIT_SIZE
-from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.entries.format.entry import INDEX_UNIT_SIZE
+from dledger.entries.store import EntryStore, EntryStoreConfig
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
 from store.model.message import Host, Message

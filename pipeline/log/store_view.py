@@ -24,7 +24,7 @@ import numpy as np
 
 from commitlog.log_walk import LogWalk
 from commitlog.store_directory import LogFile, StoreDirectory, StoreMode
-from dledger.entry import HEADER_SIZE
+from dledger.entries.format.entry import HEADER_SIZE
 from dledger.types import TermRun
 from pipeline.common.errors import LostRange
 from pipeline.log.entry_places import EntryPlaces

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple, TypeVar
 from commitlog.lock_probe import find_holder
 from commitlog.record import RECORD_SIZE_MIN
 from commitlog.store_directory import NotAStore, StoreDirectory, StoreMode, find_store
-from dledger.checkpoint import Checkpoint, CheckpointFile
-from dledger.entry import HEADER_SIZE
-from dledger.log_head import LogHeadFile
+from dledger.entries.format.entry import HEADER_SIZE
+from dledger.entries.log_head import LogHeadFile
+from dledger.storage.checkpoint import Checkpoint, CheckpointFile
 from pipeline.common.errors import LostRange, NoStore, StoreUnreadable
 from pipeline.log.entry_places import INDEX_NAME, EntryPlaces
 from pipeline.log.places import NO_INDEX, EntryHead, LogPlaces

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from commitlog.record import find_fault
 from commitlog.record_resync import is_entry_kind
 from commitlog.record_rows import HEADER_TYPE, RecordRows, gather, good_rows
-from dledger.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER, HEADER_SIZE
+from dledger.entries.format.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER, HEADER_SIZE
 from pipeline.reading.log_reading import BATCH_SIZE_BYTES, Reading, T
 from store.model.dispatch_batch import Int64s, Skipped
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from commitlog.record_rows import gather, good_rows
 from commitlog.record_scan import Stop, blank_size, walk
-from dledger.entry import HEADER_SIZE
+from dledger.entries.format.entry import HEADER_SIZE
 from pipeline.common.errors import DataLost
 from pipeline.reading.log_reading import BATCH_ROWS, Reading
 from pipeline.source.chunk_client import BrokerLog

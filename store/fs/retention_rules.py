@@ -7,9 +7,9 @@
 | the disk is fuller than `force_ratio`    | the oldest file, however young; then the disk is looked at again   |
 | the disk is fuller than `full_ratio`     | appends are refused                                                |
 
-The entry store (`dledger.retention`) and the message store (`store.maintenance.retention`) bring the numbers. For both
-holds: nothing goes from the floor on, and a clock that jumps deletes nothing. Ages are told by the wall clock, for
-nothing
+The entry store (`dledger.node.retention_rules`) and the message store (`store.maintenance.retention`) bring the
+numbers. For both holds: nothing goes from the floor on, and a clock that jumps deletes nothing. Ages are told by the
+wall clock, for nothing
 else outlives a restart. Therefore:
 
 - The wall clock is compared with the monotonic one. If they come apart by more than five minutes between two looks, no

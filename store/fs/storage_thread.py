@@ -1,6 +1,6 @@
 """One thread for disk work that may stall, so that the event loop goes on sending heartbeats meanwhile.
 
-Not here: what is to be done and when (`dledger.syncer`, `dledger.node`, `store.maintenance.service`).
+Not here: what is to be done and when (`dledger.driver.syncer`, `dledger.node.node`, `store.maintenance.service`).
 """
 
 from __future__ import annotations

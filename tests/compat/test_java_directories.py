@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from cluster.cli import app
 from dledger.config import Address, NodeConfig, Peer
-from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.hard_state import HardStateFile
-from dledger.identity import WrongDirectory
-from dledger.log_head import LogHeadFile
-from dledger.node_files import NodeFiles
+from dledger.entries.log_head import LogHeadFile
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.node.files import NodeFiles
+from dledger.storage.hard_state import HardStateFile
+from dledger.storage.identity import WrongDirectory
 from dledger.types import HardState
 from store.errors import CorruptData, WrongFileSize
 from store.fs.linux.files import OsFiles

@@ -7,7 +7,7 @@ import pytest
 
 from commitlog.divide import OpeningCase, was_written_by_java
 from commitlog.record import decode
-from dledger.entry_store import EntryStoreConfig
+from dledger.entries.store import EntryStoreConfig
 from store.access.message_store import MessageStore
 from store.dispatch.recovery import LastState
 from store.fs.linux.files import OsFiles

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from random import Random
 
+from dledger.testing.disk.disk import SECTOR_SIZE_BYTES, Directory, Inode, SimDisk
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, Directory, Inode, SimDisk
 
 # Where headers, checksums and bodies begin and end: the bytes at which a torn write is most telling.
 TELLING_BYTES = (1, 4, 8, 16, 36, 40, 44, 47, 48, 49, 56)

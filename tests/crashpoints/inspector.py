@@ -3,11 +3,11 @@
 from functools import partial
 
 from commitlog.system_records import MEMBERSHIP_CHANNEL
-from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NORMAL
-from dledger.entry_codec import RAW_ENTRY_CODEC
-from dledger.entry_store import EntryStore
-from dledger.hard_state import HardStateFile
-from dledger.membership_file import MembershipFile, drop_unheld
+from dledger.entries.format.codec import RAW_ENTRY_CODEC
+from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NORMAL
+from dledger.entries.membership_file import MembershipFile, drop_unheld
+from dledger.entries.store import EntryStore
+from dledger.storage.hard_state import HardStateFile
 from dledger.types import MembershipEntry
 from tests.crashpoints.crashes import IS_LONG, Crashes
 from tests.crashpoints.workload import CONFIG, DIRECTORY, Log, files_on, unstamped

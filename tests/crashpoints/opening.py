@@ -15,7 +15,7 @@ from commitlog.plain_store import PlainStoreConfig, open_plain_store
 from commitlog.system_records import STAMP_AT, STATE_CHANNEL, MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
 from dledger.metrics import NodeMetrics
-from dledger.properties import parse_checked
+from dledger.storage.properties import parse_checked
 from store.model.config import MessageStoreConfig
 from tests.crashpoints.workload import files_on
 from tests.message_stores import numbered

@@ -11,15 +11,15 @@ from dataclasses import replace
 import pytest
 
 from commitlog.system_records import MessageEntryCodec
-from dledger.entry_codec import RAW_ENTRY_CODEC
-from dledger.entry_push import check_payload
-from dledger.entry_store import EntryStore
-from dledger.hard_state import HardStateFile
-from dledger.log_reader import LogReader
-from dledger.membership_file import MembershipFile, drop_unheld
-from dledger.pending_reads import RequestRefused
+from dledger.entries.format.codec import RAW_ENTRY_CODEC
+from dledger.entries.membership_file import MembershipFile, drop_unheld
+from dledger.entries.push import check_payload
+from dledger.entries.store import EntryStore
+from dledger.node.log_reader import LogReader
+from dledger.node.voice import VoiceGivenUp
+from dledger.pending.reads import RequestRefused
+from dledger.storage.hard_state import HardStateFile
 from dledger.types import HardState, Membership
-from dledger.voice import VoiceGivenUp
 from store.errors import CorruptData, StoreError
 from tests.crashpoints.images import killed
 from tests.crashpoints.workload import CONFIG, DIRECTORY, Workload, files_on, unstamped

@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from commitlog.divide import CASES, OpeningCase, has_entries, was_written_by_java
+from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk
 from tests.crashpoints.crashes import IS_LONG, Crashes
 from tests.crashpoints.opening import CONFIG, NODE, OpenedBroker, check_queues, contents, identity_on, write_plain
 from tests.crashpoints.workload import files_on

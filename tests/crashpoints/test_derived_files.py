@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk
 from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
 from store.queues.consume_queues import ConsumeQueues

@@ -7,9 +7,9 @@ import pytest
 
 from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from commitlog.divide import OpeningCase
-from dledger.entry_store import EntryStoreConfig
+from dledger.entries.store import EntryStoreConfig
+from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk
 from store.model.message import Message
 from tests.crashpoints.crashes import IS_LONG, Crashes
 from tests.crashpoints.workload import files_on

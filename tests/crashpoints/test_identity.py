@@ -7,11 +7,11 @@ of peers that were met. What else is in the directory has its crash points in `t
 from functools import partial
 from random import Random
 
-from dledger.acquaintances import Acquaintances
-from dledger.hard_state import HardStateFile
-from dledger.identity import IdentityFile
+from dledger.storage.acquaintances import Acquaintances
+from dledger.storage.hard_state import HardStateFile
+from dledger.storage.identity import IdentityFile
+from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk
 from dledger.types import HardState, Member, Membership, MembershipEntry
 from tests.crashpoints.crashes import Crashes
 from tests.crashpoints.workload import DIRECTORY, files_on

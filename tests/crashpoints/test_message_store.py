@@ -12,8 +12,8 @@ import pytest
 
 from commitlog.commit_log import CommitLogConfig
 from commitlog.plain_store import PlainStoreConfig, open_plain_store
+from dledger.testing.disk.disk import Directory, SimDisk
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import Directory, SimDisk
 from store.model.config import MessageStoreConfig
 from store.model.sys_flag import has_queue_offset
 from tests.crashpoints.crashes import IS_LONG, Crashes

@@ -20,9 +20,9 @@ from commitlog import old_config, old_files
 from commitlog.old_files_origin import load_origin
 from commitlog.system_records import MessageEntryCodec
 from dledger.config import Address, Peer
-from dledger.snapshot_store import SnapshotStore
+from dledger.storage.snapshot_store import SnapshotStore
+from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk
 from tests.crashpoints.crashes import IS_LONG, Crashes, nothing
 from tests.crashpoints.images import crash_images
 from tests.crashpoints.opening import NODE, ROOT, OpenedBroker, check_queues, contents, write_plain

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
+from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk
 from store.model.commit_log import Certainty
 from store.model.message import Message
 from tests.crashpoints.crashes import IS_LONG, Crashes, nothing

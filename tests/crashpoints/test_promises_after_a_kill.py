@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
-from dledger.entry_codec import RAW_ENTRY_CODEC
-from dledger.entry_store import EntryStore
-from dledger.hard_state import HardStateFile
-from dledger.membership_file import MembershipFile
+from dledger.entries.format.codec import RAW_ENTRY_CODEC
+from dledger.entries.membership_file import MembershipFile
+from dledger.entries.store import EntryStore
+from dledger.storage.hard_state import HardStateFile
 from dledger.types import HardState
 from tests.crashpoints.crashes import IS_LONG
 from tests.crashpoints.images import TORN_IN_A_SECTOR, crash_images, killed

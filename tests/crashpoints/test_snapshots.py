@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-import dledger.snapshot_store
-from dledger.snapshot_store import SnapshotDamaged, SnapshotStore
+import dledger.storage.snapshot_store
+from dledger.storage.snapshot_store import SnapshotDamaged, SnapshotStore
+from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk
 from tests.crashpoints.crashes import IS_LONG, Crashes, nothing
 from tests.crashpoints.images import killed
 from tests.crashpoints.inspector import SECOND_CRASH_STRIDE
@@ -129,7 +129,7 @@ class Inspector:
 
 @pytest.mark.slow
 def test_snapshot_that_was_promised_is_there_after_a_crash(monkeypatch, capsys):
-    monkeypatch.setattr(dledger.snapshot_store, "_SYNC_EVERY_BYTES", 2 * CHUNK_SIZE)
+    monkeypatch.setattr(dledger.storage.snapshot_store, "_SYNC_EVERY_BYTES", 2 * CHUNK_SIZE)
     inspector = Inspector()
 
     Workload(inspector.see).run()

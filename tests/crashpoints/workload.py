@@ -7,14 +7,14 @@ hands the disk and the promises of that moment to whoever wants to imagine a cra
 from dataclasses import dataclass, replace
 from random import Random
 
-from dledger.entry import ENTRY_NORMAL
-from dledger.entry_codec import RAW_ENTRY_CODEC
-from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.hard_state import HardStateFile
-from dledger.membership_file import MembershipFile
+from dledger.entries.format.codec import RAW_ENTRY_CODEC
+from dledger.entries.format.entry import ENTRY_NORMAL
+from dledger.entries.membership_file import MembershipFile
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.storage.hard_state import HardStateFile
+from dledger.testing.disk.disk import SimDisk
+from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk
-from dledger.testing.sim_files import SimFiles
 from dledger.types import HardState, Member, Membership, MembershipEntry
 
 DIRECTORY = "/n0"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dledger.disk_watch import DiskWatch
+from dledger.driver.disk_watch import DiskWatch
 
 # More than the loop does at once, and less than the shortest election timeout of any test.
 _STEP_S = 0.05
@@ -36,11 +36,11 @@ class SteadyClock:
 def steady_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let who leads hang on what nodes say to each other, not on what else the machine has to do."""
     clock = SteadyClock()
-    for module in ("node_turns", "node_parts"):
+    for module in ("node.event_batches", "node.parts"):
         monkeypatch.setattr(f"dledger.{module}.core_ms", clock)
 
 
 @pytest.fixture(autouse=True)
 def patient_disk_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take no disk for sick that is only busy: election timeouts of tests are short."""
-    monkeypatch.setattr("dledger.driver.DiskWatch", lambda limit_ms: DiskWatch(max(limit_ms, _SYNC_MS)))
+    monkeypatch.setattr("dledger.driver.driver.DiskWatch", lambda limit_ms: DiskWatch(max(limit_ms, _SYNC_MS)))

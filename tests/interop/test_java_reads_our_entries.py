@@ -9,9 +9,9 @@ import os
 import pytest
 
 from commitlog.system_records import STAMP_AT, STATE_CHANNEL
-from dledger.entry_codec import SystemEntry
-from dledger.entry_store import EntryStoreConfig
-from dledger.hard_state import HardStateFile
+from dledger.entries.format.codec import SystemEntry
+from dledger.entries.store import EntryStoreConfig
+from dledger.storage.hard_state import HardStateFile
 from dledger.types import HardState, Member, Membership
 from store.access.message_store import MessageStore
 from store.fs.linux.files import OsFiles

@@ -8,7 +8,7 @@ from dataclasses import replace
 import dledger.core.catch_up
 import dledger.core.follower
 import dledger.core.reads
-import dledger.membership_file
+import dledger.entries.membership_file
 from dledger.types import UNKNOWN_TERM
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Tests
 
@@ -18,7 +18,7 @@ CATCH_UP = "tests/unit/core/test_catch_up.py::"
 
 
 def membership_of_the_file_is_not_compared_with_the_log(patch):
-    patch.setattr(dledger.membership_file, "_is_held", lambda entry, log: True)
+    patch.setattr(dledger.entries.membership_file, "_is_held", lambda entry, log: True)
 
 
 def reset_brings_a_membership_that_is_not_committed(patch):

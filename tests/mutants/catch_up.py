@@ -3,17 +3,17 @@
 import dledger.core.catch_up
 import dledger.core.follower
 import dledger.core.raft
-import dledger.snapshot_store
-import dledger.state_machine
-from dledger.aside import Aside
+import dledger.node.state_machine
+import dledger.storage.snapshot_store
 from dledger.core.messages import ResetLog
-from dledger.core.progress import Progress
 from dledger.core.raft import Raft
-from dledger.node_retention import NodeRetention
-from dledger.snapshot_store import SnapshotStore
-from dledger.state_machine import Applier
-from dledger.testing.sim_file import SimFile
-from dledger.testing.sim_files import SimFiles
+from dledger.core.state.progress import Progress
+from dledger.entries.aside import Aside
+from dledger.node.retention import NodeRetention
+from dledger.node.state_machine import Applier
+from dledger.storage.snapshot_store import SnapshotStore
+from dledger.testing.disk.file import SimFile
+from dledger.testing.disk.files import SimFiles
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_old_files_that_go
 
@@ -57,7 +57,7 @@ def snapshot_that_leaves_a_gap_is_sent(patch):
 
 
 def snapshot_is_believed_without_its_checksum(patch):
-    patch.setattr(dledger.snapshot_store, "check", lambda content, info: None)
+    patch.setattr(dledger.storage.snapshot_store, "check", lambda content, info: None)
 
 
 def snapshot_is_noted_as_received_before_it_is_durable(patch):

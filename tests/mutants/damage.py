@@ -1,9 +1,9 @@
 """Planted bugs of what a node makes of bytes that its disk has changed."""
 
-import dledger.entry_recovery
-import dledger.entry_tail
-import dledger.voice
-from dledger.voice import VoiceGivenUp
+import dledger.entries.recovery
+import dledger.entries.tail
+import dledger.node.voice
+from dledger.node.voice import VoiceGivenUp
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Tests
 
 VOICE = "tests/unit/storage/test_voice_given_up.py"
@@ -11,11 +11,11 @@ RECOVERY = "tests/unit/storage/test_recovery.py"
 
 
 def one_bit_beside_zeros_is_a_torn_write(patch):
-    patch.setattr("dledger.entry_tail.is_one_bit_off", lambda content, checksum: False)
+    patch.setattr("dledger.entries.tail.is_one_bit_off", lambda content, checksum: False)
 
 
 def damaged_tail_is_cut_like_a_torn_one(patch):
-    patch.setattr(dledger.entry_recovery, "is_ours", lambda place: False)
+    patch.setattr(dledger.entries.recovery, "is_ours", lambda place: False)
 
 
 def tail_is_cut_and_the_voice_is_kept(patch):
@@ -23,7 +23,7 @@ def tail_is_cut_and_the_voice_is_kept(patch):
 
 
 def voice_is_given_up_where_nobody_can_give_it_back(patch):
-    patch.setattr(dledger.voice, "quorum_of", lambda count: 0)
+    patch.setattr(dledger.node.voice, "quorum_of", lambda count: 0)
 
 
 def leave_to_give_up_an_entry_is_kept_for_ever(patch):
@@ -40,21 +40,21 @@ def leave_to_give_up_an_entry_is_kept_for_ever(patch):
 
 
 def lost_sector_in_a_body_is_taken_for_damage(patch):
-    original = dledger.entry_tail.is_lost_write
+    original = dledger.entries.tail.is_lost_write
 
     def is_lost(place):
         is_zero = not any(place.file.view()[place.offset : place.offset + 48])
         return is_zero and original(place)
 
-    patch.setattr(dledger.entry_recovery, "is_lost_write", is_lost)
+    patch.setattr(dledger.entries.recovery, "is_lost_write", is_lost)
 
 
 def half_a_blank_is_taken_for_damage(patch):
-    patch.setattr(dledger.entry_recovery, "is_unfinished_step", lambda place: False)
+    patch.setattr(dledger.entries.recovery, "is_unfinished_step", lambda place: False)
 
 
 def chain_checksum_of_a_torn_entry_is_not_compared(patch):
-    patch.setattr(dledger.entry_tail, "_chain_at", lambda place, fields: fields[6])
+    patch.setattr(dledger.entries.tail, "_chain_at", lambda place, fields: fields[6])
 
 
 MUTANTS = (

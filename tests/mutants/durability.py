@@ -4,18 +4,18 @@ import sys
 from dataclasses import replace
 
 import dledger.core.follower
-import dledger.driver
-import dledger.entry_walk
-import dledger.log_head
-import dledger.properties
-from dledger.checkpoint import Checkpoint, CheckpointFile, CheckpointTicket
-from dledger.driver import Driver
-from dledger.entry_flush import FlushProgress, FlushTicket
-from dledger.entry_reader import EntryReader
-from dledger.entry_store import EntryStore
-from dledger.hard_state import HardStateFile
-from dledger.log_head import LogHeadFile
-from dledger.testing.sim_files import SimFiles
+import dledger.driver.driver
+import dledger.entries.format.walk
+import dledger.entries.log_head
+import dledger.storage.properties
+from dledger.driver.driver import Driver
+from dledger.entries.flush import FlushProgress, FlushTicket
+from dledger.entries.log_head import LogHeadFile
+from dledger.entries.reader import EntryReader
+from dledger.entries.store import EntryStore
+from dledger.storage.checkpoint import Checkpoint, CheckpointFile, CheckpointTicket
+from dledger.storage.hard_state import HardStateFile
+from dledger.testing.disk.files import SimFiles
 from dledger.types import HardState
 from store.fs.mapped_file_queue import MappedFileQueue
 from tests.mutants.mutant import NOT_BELIEVED, CrashPoints, Mutant, Scenario, Seeds, Tests
@@ -148,7 +148,7 @@ def checkpoint_promises_what_is_not_durable(patch):
 
 
 def lost_first_files_are_taken_for_deleted(patch):
-    patch.setattr("dledger.entry_store_open._check_beginning", lambda files, directory, data, head_file: None)
+    patch.setattr("dledger.entries.opening._check_beginning", lambda files, directory, data, head_file: None)
 
 
 def checkpoint_is_not_withdrawn_before_a_cut(patch):
@@ -189,7 +189,7 @@ class EqualToAll(int):
 
 
 def recovery_does_not_check_checksums(patch):
-    patch.setattr(dledger.entry_walk, "crc32c", lambda *_: EqualToAll())
+    patch.setattr(dledger.entries.format.walk, "crc32c", lambda *_: EqualToAll())
 
 
 def entries_are_served_unchecked(patch):
@@ -201,11 +201,11 @@ def entries_are_pushed_unchecked(patch):
 
 
 def hard_state_is_read_without_its_checksum(patch):
-    patch.setattr("dledger.hard_state.parse_checked", dledger.properties.parse_properties)
+    patch.setattr("dledger.storage.hard_state.parse_checked", dledger.storage.properties.parse_properties)
 
 
 def index_is_believed_about_terms(patch):
-    patch.setattr("dledger.entry_recovery._are_terms_right", lambda *_: True)
+    patch.setattr("dledger.entries.recovery._are_terms_right", lambda *_: True)
 
 
 MUTANTS = (

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import dledger.core.election
 import dledger.core.raft
-from dledger.core.log_tail import LogTail
 from dledger.core.messages import VoteResponse
+from dledger.core.state.log_tail import LogTail
 from dledger.core.transitions import see_term
 from dledger.types import Role
 from tests.mutants.mutant import NOT_BELIEVED, Mutant, Scenario, Seeds, Tests
@@ -31,7 +31,7 @@ def logs_are_not_compared_in_elections(patch):
 
 
 def half_of_the_votes_are_enough(patch):
-    patch.setattr("dledger.core.state.quorum_of", lambda voters: voters // 2)
+    patch.setattr("dledger.core.state.consensus.quorum_of", lambda voters: voters // 2)
 
 
 def pre_vote_raises_the_term(patch):

@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import dledger.core.follower
 import dledger.core.leader
-import dledger.core.pasts
 import dledger.core.raft
 import dledger.core.reads
+import dledger.core.state.pasts
 import dledger.core.transitions
 import dledger.core.trust
-from dledger.checkpoint import CheckpointFile
 from dledger.core.events import Distrust
 from dledger.core.messages import Heartbeat, ReadIndexResponse
 from dledger.core.raft import Raft
-from dledger.hard_state import HardStateFile
-from dledger.identity import IdentityFile
-from dledger.peer_connection import PeerConnection
-from dledger.peer_frames import _parse
-from dledger.peer_transport import PeerTransport
+from dledger.peer.connection import PeerConnection
+from dledger.peer.frames import _parse
+from dledger.peer.transport import PeerTransport
+from dledger.storage.checkpoint import CheckpointFile
+from dledger.storage.hard_state import HardStateFile
+from dledger.storage.identity import IdentityFile
 from dledger.types import NO_GROUP, NO_INDEX
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import (
@@ -114,11 +114,11 @@ def directory_without_a_name_is_taken(patch):
 
 
 def control_parts_are_taken_without_their_checksum(patch):
-    patch.setattr("dledger.peer_decoder.parse_control", lambda control, payload_size: _parse(control))
+    patch.setattr("dledger.peer.decoder.parse_control", lambda control, payload_size: _parse(control))
 
 
 def late_answer_of_an_earlier_life_is_believed(patch):
-    original = dledger.core.pasts.recognise
+    original = dledger.core.state.pasts.recognise
 
     def recognise(state, peer, progress, incarnation):
         if original(state, peer, progress, incarnation):
@@ -126,11 +126,11 @@ def late_answer_of_an_earlier_life_is_believed(patch):
         progress.incarnation = incarnation
         return incarnation != 0
 
-    patch.setattr(dledger.core.pasts, "recognise", recognise)
+    patch.setattr(dledger.core.state.pasts, "recognise", recognise)
 
 
 def only_what_is_committed_says_the_group(patch):
-    patch.setattr(dledger.core.pasts, "believed_group_id", lambda state: state.settled_group_id)
+    patch.setattr(dledger.core.state.pasts, "believed_group_id", lambda state: state.settled_group_id)
 
 
 def promised_group_is_not_saved(patch):
@@ -139,25 +139,25 @@ def promised_group_is_not_saved(patch):
 
 
 def votes_promise_no_group(patch):
-    patch.setattr(dledger.core.pasts, "promise_group", lambda state, group_id: None)
+    patch.setattr(dledger.core.state.pasts, "promise_group", lambda state, group_id: None)
 
 
 def node_without_a_past_founds_with_one_that_has_one(patch):
     def is_founded_by(state, candidate):
         return len(candidate.votes) == len(state.voters) and state.log.holds_only_no_ops
 
-    patch.setattr(dledger.core.pasts, "is_founded_by", is_founded_by)
+    patch.setattr(dledger.core.state.pasts, "is_founded_by", is_founded_by)
 
 
 def wiped_node_keeps_what_it_promised(patch):
-    original = dledger.core.pasts.meet_leader
+    original = dledger.core.state.pasts.meet_leader
 
     def meet_leader(state, leader_id, *, is_founding):
         promised = state.founding_group_id
         original(state, leader_id, is_founding=is_founding)
         state.founding_group_id = promised
 
-    patch.setattr(dledger.core.pasts, "meet_leader", meet_leader)
+    patch.setattr(dledger.core.state.pasts, "meet_leader", meet_leader)
 
 
 def each_leader_draws_a_group(patch):
@@ -210,7 +210,7 @@ def candidate_without_committed_entries_is_elected(patch):
 
 
 def checkpoint_of_java_forbids_to_cut(patch):
-    patch.setattr("dledger.checkpoint.is_checked", lambda content: True)
+    patch.setattr("dledger.storage.checkpoint.is_checked", lambda content: True)
 
 
 def connections_greeted_before_the_id_stay_unproven(patch):

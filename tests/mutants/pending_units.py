@@ -3,7 +3,7 @@
 from crc32c import crc32c
 
 import store.queues.glance
-from dledger.testing.sim_files import SimFiles
+from dledger.testing.disk.files import SimFiles
 from store.dispatch.catch_up import QueuesPromise
 from store.fs.linux.files import OsFiles
 from store.queues.consume_queues import ConsumeQueues

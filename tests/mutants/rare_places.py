@@ -9,17 +9,17 @@ from dataclasses import replace
 import dledger.core.catch_up
 import dledger.core.follower
 import dledger.core.leader
-import dledger.core.membership
 import dledger.core.reads
 import dledger.core.replication
+import dledger.core.state.membership
 import dledger.core.transfer
-import dledger.driver
-import dledger.standing
-from dledger.core import membership
+import dledger.driver.driver
+import dledger.node.persistent_state
 from dledger.core.events import HeadDeleted
 from dledger.core.raft import Raft
-from dledger.entry_store import EntryStore
-from dledger.state_machine import Applier
+from dledger.core.state import membership
+from dledger.entries.store import EntryStore
+from dledger.node.state_machine import Applier
 from dledger.types import NO_INDEX, Role
 from tests.mutants.mutant import Mutant, Scenario, Seeds
 from tests.mutants.shapes import with_members_that_are_cut
@@ -97,23 +97,23 @@ def snapshot_that_is_behind_the_state_is_loaded(patch):
 
 
 def cut_keeps_the_membership_that_is_cut(patch):
-    original = dledger.core.membership.cut
-    patch.setattr(dledger.core.membership, "cut", lambda state, first_index: original(state, first_index + 1))
+    original = dledger.core.state.membership.cut
+    patch.setattr(dledger.core.state.membership, "cut", lambda state, first_index: original(state, first_index + 1))
 
 
 def voters_of_a_membership_that_was_cut_still_count(patch):
-    original = dledger.core.membership.cut
+    original = dledger.core.state.membership.cut
 
     def cut(state, first_index):
         voters = state.voters
         original(state, first_index)
         state.voters = voters
 
-    patch.setattr(dledger.core.membership, "cut", cut)
+    patch.setattr(dledger.core.state.membership, "cut", cut)
 
 
 def membership_is_settled_when_it_is_durable_here(patch):
-    original = dledger.core.membership.settle
+    original = dledger.core.state.membership.settle
 
     def settle(state):
         commit_index = state.commit_index
@@ -121,7 +121,7 @@ def membership_is_settled_when_it_is_durable_here(patch):
         original(state)
         state.commit_index = commit_index
 
-    patch.setattr(dledger.core.membership, "settle", settle)
+    patch.setattr(dledger.core.state.membership, "settle", settle)
 
 
 def memberships_that_follow_a_cut_are_not_taken(patch):
@@ -175,7 +175,7 @@ def chain_goes_on_from_what_was_cut(patch):
 
 
 def checkpoint_outlives_a_cut(patch):
-    patch.setattr("dledger.checkpoint.CheckpointFile.withdraw", lambda self, first_index: None)
+    patch.setattr("dledger.storage.checkpoint.CheckpointFile.withdraw", lambda self, first_index: None)
 
 
 def core_is_not_told_of_deleted_entries(patch):
@@ -192,17 +192,17 @@ def state_machine_hears_nothing_of_a_reset(patch):
 
 
 def commits_are_counted_by_the_settled_membership(patch):
-    original = dledger.core.membership.refresh
+    original = dledger.core.state.membership.refresh
 
     def refresh(state):
         original(state)
         state.voters = state.memberships[0].membership.voters
 
-    patch.setattr(dledger.core.membership, "refresh", refresh)
+    patch.setattr(dledger.core.state.membership, "refresh", refresh)
 
 
 def learners_are_counted_as_soon_as_they_are_added(patch):
-    original = dledger.core.membership.refresh
+    original = dledger.core.state.membership.refresh
 
     def refresh(state):
         original(state)
@@ -210,7 +210,7 @@ def learners_are_counted_as_soon_as_they_are_added(patch):
         state.voters = tuple(member.id for member in members)
         state.incarnations |= {member.id: 0 for member in members if member.id not in state.incarnations}
 
-    patch.setattr(dledger.core.membership, "refresh", refresh)
+    patch.setattr(dledger.core.state.membership, "refresh", refresh)
 
 
 # ------------------------------------------------------------------------------------------- standing still

@@ -3,9 +3,9 @@
 import dledger.core.election
 import dledger.core.raft
 import dledger.core.reads
-from dledger.core import membership
 from dledger.core.events import ReadReady, ReadRefused
-from dledger.core.roles import PendingRead
+from dledger.core.state import membership
+from dledger.core.state.roles import PendingRead
 from dledger.types import NO_INDEX, Role
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_leases, with_readers, with_short_lives

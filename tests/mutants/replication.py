@@ -5,15 +5,15 @@ from dataclasses import replace
 import dledger.core.changes
 import dledger.core.follower
 import dledger.core.leader
-import dledger.core.membership
 import dledger.core.reads
+import dledger.core.state.membership
 import dledger.core.transitions
-import dledger.entry_push
-import dledger.entry_walk
-from dledger.admission import Admission
+import dledger.entries.format.walk
+import dledger.entries.push
 from dledger.core.commits import advance_commit
 from dledger.core.events import PushNotTaken, TruncateFrom
-from dledger.core.log_tail import LogTail
+from dledger.core.state.log_tail import LogTail
+from dledger.driver.admission import Admission
 from dledger.types import NO_INDEX, UNKNOWN_TERM, Role
 from tests.mutants.durability import EqualToAll
 from tests.mutants.mutant import NOT_BELIEVED, Mutant, Scenario, Seeds, Tests
@@ -24,7 +24,9 @@ FORKED = ("Violation: truncation", "Violation: log matching", "Violation: state 
 
 def entries_of_old_terms_are_committed_by_counting(patch):
     def commit_by_majority(state):
-        index = dledger.core.membership.agreed(state, state.persisted_index, lambda progress: progress.match_index)
+        index = dledger.core.state.membership.agreed(
+            state, state.persisted_index, lambda progress: progress.match_index
+        )
         if index > state.commit_index:
             advance_commit(state, index)
             dledger.core.reads.answer(state)
@@ -34,7 +36,7 @@ def entries_of_old_terms_are_committed_by_counting(patch):
 
 
 def one_copy_is_enough_to_commit(patch):
-    patch.setattr(dledger.core.membership, "majority_value", max)
+    patch.setattr(dledger.core.state.membership, "majority_value", max)
 
 
 def whatever_a_push_overlaps_is_cut(patch):
@@ -120,8 +122,8 @@ def term_that_is_not_known_agrees_with_anything(patch):
 
 
 def corrupt_push_is_accepted(patch):
-    patch.setattr(dledger.entry_walk, "crc32c", lambda *_: EqualToAll())
-    patch.setattr(dledger.entry_push, "crc32c", lambda *_: EqualToAll())
+    patch.setattr(dledger.entries.format.walk, "crc32c", lambda *_: EqualToAll())
+    patch.setattr(dledger.entries.push, "crc32c", lambda *_: EqualToAll())
 
 
 def late_refusal_moves_the_leader_back(patch):

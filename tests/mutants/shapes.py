@@ -5,8 +5,8 @@ from random import Random
 
 from dledger.testing.choices import DIRECTORY_TROUBLES
 from dledger.testing.focus import FOCUSES
+from dledger.testing.network.network import NetworkOptions
 from dledger.testing.options import Chore, Trouble, with_short_reigns
-from dledger.testing.sim_network import NetworkOptions
 
 
 def with_troubles(options, *troubles, interval_us=60_000):

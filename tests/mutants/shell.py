@@ -4,22 +4,22 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-import dledger.client.append_pump
-from dledger.acquaintances import Acquaintances
-from dledger.client.append_pump import AppendPump
+import dledger.client.aio.sender
+from dledger.client.aio.sender import AppendPump
 from dledger.client.outcomes import NotAppended, Refused
 from dledger.client.reading import ReadSession
+from dledger.driver.syncer import GroupSyncer
 from dledger.errors import ResponseCode
-from dledger.node import Node
-from dledger.node_observer import NodeObserver
-from dledger.node_turns import NodeTurns
-from dledger.peer_buffer import FrameBuffer
-from dledger.peer_handshake import Handshake
-from dledger.peer_link import PeerLink
-from dledger.pending_appends import AppendResult, PendingAppends, _success
-from dledger.pending_reads import PendingReads
-from dledger.pipelined_call import PipelinedCall
-from dledger.syncer import GroupSyncer
+from dledger.node.event_batches import NodeTurns
+from dledger.node.node import Node
+from dledger.node.observer import NodeObserver
+from dledger.peer.buffer import FrameBuffer
+from dledger.peer.handshake import Handshake
+from dledger.peer.link import PeerLink
+from dledger.pending.appends import AppendResult, PendingAppends, _success
+from dledger.pending.reads import PendingReads
+from dledger.service.pipelined_call import PipelinedCall
+from dledger.storage.acquaintances import Acquaintances
 from dledger.testing.options import quick_elections
 from dledger.testing.shell.options import ShellTrouble
 from store.errors import StorageFailed
@@ -270,7 +270,7 @@ def client_tries_again_what_may_have_been_appended(patch):
     def failure_of_append(address, code, details):
         return Refused(ResponseCode.NETWORK_ERROR, f"{address}: {code} {details}")
 
-    patch.setattr(dledger.client.append_pump, "failure_of_append", failure_of_append)
+    patch.setattr(dledger.client.aio.sender, "failure_of_append", failure_of_append)
 
 
 def client_calls_what_its_deadline_passed_over_refused(patch):
@@ -292,7 +292,7 @@ def client_gives_every_caller_of_a_batch_the_first_places(patch):
             if not item.future.done():
                 item.future.set_result(places[: len(item.bodies)])
 
-    patch.setattr(dledger.client.append_pump, "_resolve", resolve)
+    patch.setattr(dledger.client.aio.sender, "_resolve", resolve)
 
 
 def read_that_goes_on_elsewhere_begins_with_the_last_entry_again(patch):

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-import dledger.acquaintances
-import dledger.peer_buffer
-from dledger.acquaintances import Acquaintances
+import dledger.peer.buffer
+import dledger.storage.acquaintances
 from dledger.core.raft import Raft
-from dledger.identity import IdentityFile
-from dledger.peer_handshake import Handshake
-from dledger.peer_link import PeerLink
-from dledger.pending_appends import PendingAppends
-from dledger.pending_reads import PendingReads
-from dledger.strangers import LargeFrames, Strangers
+from dledger.peer.handshake import Handshake
+from dledger.peer.link import PeerLink
+from dledger.peer.strangers import LargeFrames, Strangers
+from dledger.pending.appends import PendingAppends
+from dledger.pending.reads import PendingReads
+from dledger.storage.acquaintances import Acquaintances
+from dledger.storage.identity import IdentityFile
 from dledger.testing.shell.options import ShellTrouble
 from tests.mutants.mutant import Mutant, ShellSeeds, Tests
 from tests.mutants.shell import FAILED, LOST, READ, STUCK, with_elections, with_troubles
@@ -52,7 +52,7 @@ def old_copy_of_a_directory_is_let_in(patch):
 
 
 def only_the_last_directory_of_a_node_is_remembered(patch):
-    patch.setattr(dledger.acquaintances, "DIRECTORIES_MAX", 1)
+    patch.setattr(dledger.storage.acquaintances, "DIRECTORIES_MAX", 1)
 
 
 def group_of_a_peer_is_not_compared(patch):
@@ -74,7 +74,7 @@ def end_of_a_replaced_connection_takes_the_new_one_out(patch):
 
 
 def size_of_a_damaged_frame_is_awaited(patch):
-    patch.setattr(dledger.peer_buffer, "check_control", lambda *_: None)
+    patch.setattr(dledger.peer.buffer, "check_control", lambda *_: None)
 
 
 def connection_that_is_made_after_the_stop_is_kept(patch):

@@ -1,13 +1,13 @@
 """Planted bugs of what a start takes over, of the log set aside, and of the bounds on nodes that are no members."""
 
-import dledger.node_files
-import dledger.peer_transport
-import dledger.strangers
-from dledger.aside import Aside
-from dledger.hard_state import HardStateFile
-from dledger.membership_file import MembershipFile
-from dledger.standing import MembershipKeeper
-from dledger.testing.sim_files import SimFiles
+import dledger.node.files
+import dledger.peer.strangers
+import dledger.peer.transport
+from dledger.entries.aside import Aside
+from dledger.entries.membership_file import MembershipFile
+from dledger.node.persistent_state import MembershipKeeper
+from dledger.storage.hard_state import HardStateFile
+from dledger.testing.disk.files import SimFiles
 from store.fs.linux.files import OsFiles
 from tests.mutants.mutant import Mutant, Tests
 
@@ -86,7 +86,7 @@ def vote_of_a_killed_process_is_not_made_durable(patch):
 
 
 def beginning_that_another_program_made_is_not_noted(patch):
-    patch.setattr(dledger.node_files, "note_beginning", lambda head_file, found: None)
+    patch.setattr(dledger.node.files, "note_beginning", lambda head_file, found: None)
 
 
 # ------------------------------------------------------------------------------------------- the log set aside
@@ -140,25 +140,25 @@ def memberships_that_the_log_does_not_hold_stay_in_the_file(patch):
 
 
 def guests_are_not_bounded(patch):
-    patch.setattr(dledger.peer_transport.PeerTransport, "_has_place_for", lambda self, peer_id: True)
+    patch.setattr(dledger.peer.transport.PeerTransport, "_has_place_for", lambda self, peer_id: True)
 
 
 def guests_of_one_address_are_not_bounded(patch):
-    patch.setattr(dledger.peer_transport.PeerTransport, "_make_place_at", lambda self, host: None)
+    patch.setattr(dledger.peer.transport.PeerTransport, "_make_place_at", lambda self, host: None)
 
 
 def connections_that_have_not_greeted_are_not_bounded(patch):
-    patch.setattr(dledger.strangers, "STRANGERS_MAX", 1 << 30)
-    patch.setattr(dledger.strangers, "STRANGERS_PER_ADDRESS_MAX", 1 << 30)
+    patch.setattr(dledger.peer.strangers, "STRANGERS_MAX", 1 << 30)
+    patch.setattr(dledger.peer.strangers, "STRANGERS_PER_ADDRESS_MAX", 1 << 30)
 
 
 def newest_stranger_goes_instead_of_the_oldest(patch):
-    original = dledger.strangers.Strangers._end
+    original = dledger.peer.strangers.Strangers._end
 
     def end(self, _connection, reason):
         original(self, next(reversed(self._hosts)), reason)
 
-    patch.setattr(dledger.strangers.Strangers, "_end", end)
+    patch.setattr(dledger.peer.strangers.Strangers, "_end", end)
 
 
 VOTE = "one vote a term"

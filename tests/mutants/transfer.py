@@ -4,16 +4,16 @@ import dledger.core.changes
 import dledger.core.election
 import dledger.core.follower
 import dledger.core.leader
-import dledger.core.membership
-import dledger.core.pasts
+import dledger.core.state.membership
+import dledger.core.state.pasts
 import dledger.core.transfer
-import dledger.driver
+import dledger.driver.driver
 from dledger.core.events import SaveMemberships
-from dledger.core.log_tail import LogTail
 from dledger.core.messages import TimeoutNow
-from dledger.core.quorum import majority_value
 from dledger.core.raft import Raft
-from dledger.disk_watch import RoomWatch
+from dledger.core.state.log_tail import LogTail
+from dledger.core.state.quorum import majority_value
+from dledger.driver.disk_watch import RoomWatch
 from dledger.types import NO_INDEX, Membership, Role
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_changes_of_members, with_wipes
@@ -105,11 +105,11 @@ def removed_leader_goes_on_counting_itself(patch):
         for voter in state.voters:
             if voter != state.self_id:
                 progress = state.leader.progress[voter]
-                is_counted = dledger.core.pasts.counts(state, voter, progress)
+                is_counted = dledger.core.state.pasts.counts(state, voter, progress)
                 values.append(value_of(progress) if is_counted else NO_INDEX)
         return majority_value(values)
 
-    patch.setattr(dledger.core.membership, "agreed", agreed)
+    patch.setattr(dledger.core.state.membership, "agreed", agreed)
 
 
 def learner_is_counted_in_the_quorum(patch):
@@ -127,7 +127,7 @@ def membership_is_not_saved_before_its_entry(patch):
 
 
 def membership_that_was_cut_off_stays_in_force(patch):
-    patch.setattr(dledger.core.membership, "cut", lambda state, first_index: None)
+    patch.setattr(dledger.core.state.membership, "cut", lambda state, first_index: None)
 
 
 def removal_may_leave_no_live_majority(patch):
@@ -147,7 +147,7 @@ def vote_of_a_wiped_node_counts(patch):
 
 
 def wiped_node_votes_under_its_new_name(patch):
-    patch.setattr(dledger.core.pasts, "has_vote", lambda state, request: True)
+    patch.setattr(dledger.core.state.pasts, "has_vote", lambda state, request: True)
 
 
 def wiped_nodes_elect_whoever_they_like_together(patch):
@@ -155,12 +155,12 @@ def wiped_nodes_elect_whoever_they_like_together(patch):
 
 
 def wiped_node_counts_before_it_is_readmitted(patch):
-    patch.setattr(dledger.core.pasts, "counts", lambda state, peer, progress: progress.incarnation is not None)
+    patch.setattr(dledger.core.state.pasts, "counts", lambda state, peer, progress: progress.incarnation is not None)
 
 
 def wiped_node_counts_for_its_own_readmission(patch):
     """The new name counts as soon as the entry that brings it is written, not when it is committed."""
-    original = dledger.core.membership.refresh
+    original = dledger.core.state.membership.refresh
 
     def refresh(state):
         memberships = state.memberships
@@ -168,7 +168,7 @@ def wiped_node_counts_for_its_own_readmission(patch):
         original(state)
         state.memberships = memberships
 
-    patch.setattr(dledger.core.membership, "refresh", refresh)
+    patch.setattr(dledger.core.state.membership, "refresh", refresh)
 
 
 def wiped_node_keeps_its_name(patch):

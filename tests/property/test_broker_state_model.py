@@ -20,7 +20,7 @@ from cluster.broker_commands import (
 )
 from cluster.broker_state import BrokerState, CommitOutcome
 from cluster.topic_config import GroupConfig, TopicConfig
-from dledger.entry import Entry
+from dledger.entries.format.entry import Entry
 
 # Few names, so that commands meet.
 TOPICS = st.sampled_from(["orders", "events", "%RETRY%g1", "a|b"])

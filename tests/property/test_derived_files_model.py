@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from dledger.testing.disk.disk import SimDisk
+from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts, SimulatedCrash
-from dledger.testing.sim_disk import SimDisk
-from dledger.testing.sim_files import SimFiles
 from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
 from store.model.message import QueueKey

@@ -21,12 +21,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dledger.entry import ENTRY_NOOP, ENTRY_NORMAL
-from dledger.entry_reader import EntryReader
-from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.entries.format.entry import ENTRY_NOOP, ENTRY_NORMAL
+from dledger.entries.reader import EntryReader
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.testing.disk.disk import SimDisk
+from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts, SimulatedCrash
-from dledger.testing.sim_disk import SimDisk
-from dledger.testing.sim_files import SimFiles
 from dledger.types import TermRun
 
 CONFIG = EntryStoreConfig(data_file_size_bytes=2048, index_file_size_bytes=32 * 16)

@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from commitlog.commit_log import CommitLogConfig
 from commitlog.plain_store import PlainStoreConfig, open_plain_store
+from dledger.testing.disk.disk import UNLIMITED_BYTES, Directory, SimDisk
+from dledger.testing.disk.files import SimFiles
+from dledger.testing.disk.inode import Inode
 from dledger.testing.faults import FaultCounts, SimulatedCrash
-from dledger.testing.sim_disk import UNLIMITED_BYTES, Directory, SimDisk
-from dledger.testing.sim_files import SimFiles
-from dledger.testing.sim_inode import Inode
 from store.model.config import MessageStoreConfig
 from store.model.message import QueueKey
 from store.model.sys_flag import has_queue_offset

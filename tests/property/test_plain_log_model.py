@@ -15,9 +15,9 @@ from hypothesis.stateful import (
 )
 
 from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
+from dledger.testing.disk.disk import SimDisk
+from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts, SimulatedCrash
-from dledger.testing.sim_disk import SimDisk
-from dledger.testing.sim_files import SimFiles
 from store.errors import DiskFull
 from store.model.commit_log import Certainty
 from store.model.message import Message

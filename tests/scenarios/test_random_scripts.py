@@ -9,7 +9,7 @@ import pytest
 
 from dledger.testing.faults import Violation
 from dledger.testing.script.__main__ import main
-from dledger.testing.script.wild import WildScript
+from dledger.testing.script.random_scripts import WildScript
 
 SEEDS_PER_TEST = 25
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dledger.core import leader, membership, reads
+from dledger.core import leader, reads
 from dledger.core.commits import advance_commit
-from dledger.core.log_tail import LogTail
-from dledger.core.state import State
+from dledger.core.state import membership
+from dledger.core.state.consensus import State
+from dledger.core.state.log_tail import LogTail
 from dledger.testing.faults import Violation
 from dledger.testing.script import script
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dledger.testing.branch_census import Census, read_list
-from dledger.testing.branch_prober import Branch
-from dledger.testing.branches import Hits, branches, compile_with_probes, globals_of_probes
+from dledger.testing.coverage.branches import Hits, branches, compile_with_probes, globals_of_probes
+from dledger.testing.coverage.census import Census, read_list
+from dledger.testing.coverage.prober import Branch
 from dledger.testing.runner import Result, run_seed, run_seeds
 
 LIST = Path(__file__).parent / "rare_branches.txt"

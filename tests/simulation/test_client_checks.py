@@ -2,7 +2,7 @@
 
 import pytest
 
-from dledger.testing.client_checks import ClientChecks
+from dledger.testing.checks.clients import ClientChecks
 from dledger.testing.faults import Violation
 
 

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from dledger.testing.damage import Damage
+from dledger.testing.checks.damage import Damage
+from dledger.testing.checks.logs import Copy
+from dledger.testing.disk.disk import SimDisk
+from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts, Violation
-from dledger.testing.log_checks import Copy
-from dledger.testing.sim_disk import SimDisk
-from dledger.testing.sim_files import SimFiles
 from dledger.types import NO_GROUP, Member, Membership, MembershipEntry
 
 

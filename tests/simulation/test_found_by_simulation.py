@@ -6,14 +6,14 @@ from random import Random
 import pytest
 
 from dledger.core.messages import VoteResponse
-from dledger.entry import ENTRY_NOOP, HEADER_SIZE
-from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.hard_state import HardStateFile
-from dledger.testing.election_checks import ElectionChecks
+from dledger.entries.format.entry import ENTRY_NOOP, HEADER_SIZE
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.storage.hard_state import HardStateFile
+from dledger.testing.checks.elections import ElectionChecks
+from dledger.testing.disk.disk import SECTOR_SIZE_BYTES, SimDisk
+from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts, SimulatedCrash, Violation
 from dledger.testing.runner import run_seeds
-from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, SimDisk
-from dledger.testing.sim_files import SimFiles
 from dledger.types import HardState
 
 DIRECTORY = "/store/dledger-n0"

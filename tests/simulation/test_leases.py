@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from dledger.testing.network.network import NetworkOptions
 from dledger.testing.options import Trouble, draw_options
 from dledger.testing.runner import run_options
-from dledger.testing.sim_network import NetworkOptions
 
 FIRST_SEED = 30_001
 HOLDS_SEEDS = 12

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from dledger.testing.client_checks import Operation, Outcome
+from dledger.testing.checks.clients import Operation, Outcome
+from dledger.testing.machine.machine import SimMachine
 from dledger.testing.options import draw_options
-from dledger.testing.sim_machine import SimMachine
 from dledger.testing.simulation import Simulation
 
 # More than a leader accepts at a time.

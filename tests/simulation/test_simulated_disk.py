@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
+from dledger.testing.disk.disk import SECTOR_SIZE_BYTES, SimDisk
+from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import Fault, FaultCounts, SimulatedCrash
-from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, SimDisk
-from dledger.testing.sim_files import SimFiles
 from store.errors import DirectoryLocked, DiskFull, StorageFailed
 
 SIZE = 8 * SECTOR_SIZE_BYTES

@@ -6,8 +6,8 @@ import pytest
 
 from dledger.core.messages import Heartbeat
 from dledger.testing.faults import Fault, FaultCounts
+from dledger.testing.network.network import NetworkOptions, SimNetwork
 from dledger.testing.scheduler import Scheduler
-from dledger.testing.sim_network import NetworkOptions, SimNetwork
 
 COUNT = 500
 

@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
+from dledger.driver.trace import TracedRaft
 from dledger.testing.__main__ import main
 from dledger.testing.options import draw_options
 from dledger.testing.runner import run_options
 from dledger.testing.world import Parts
-from dledger.trace import TracedRaft
 
 SEEDS = (1, 2, 4, 6, 9, 14)
 

@@ -1,6 +1,6 @@
 """What found no room is remembered until it would find some."""
 
-from dledger.disk_watch import RoomWatch
+from dledger.driver.disk_watch import RoomWatch
 from store.errors import DiskFull
 
 

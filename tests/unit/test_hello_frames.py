@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from dledger.identity import LIVES_MAX, NUMBER_END
-from dledger.peer_buffer import FrameBuffer
-from dledger.peer_frames import BadFrame, Hello, decode_hello, encode_hello
+from dledger.peer.buffer import FrameBuffer
+from dledger.peer.frames import BadFrame, Hello, decode_hello, encode_hello
+from dledger.storage.identity import LIVES_MAX, NUMBER_END
 
 HELLO = Hello(
     "group",

@@ -13,7 +13,7 @@ import pytest
 from dledger.config import MEMBERS_MAX, Address, NodeConfig, Peer
 from dledger.core.events import ChangeMembership, Event, MembershipAction
 from dledger.errors import ResponseCode
-from dledger.node_group import NodeGroup
+from dledger.node.group import NodeGroup
 from dledger.types import Member, Membership, MembershipEntry
 
 PEERS = tuple(Peer(f"n{number}", Address("new", 1 + number)) for number in range(3))

@@ -10,9 +10,9 @@ from dledger.client.reading import ReadSession
 from dledger.config import Address, NodeConfig, Peer
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
-from dledger.node_waiters import Waiters
-from dledger.pending_appends import PendingAppend
-from dledger.pending_reads import RequestRefused
+from dledger.pending.appends import PendingAppend
+from dledger.pending.reads import RequestRefused
+from dledger.pending.waiters import Waiters
 
 ADDRESS = Address("n0", 7)
 CONFIG = NodeConfig("test", "n0", (Peer("n0", ADDRESS),), "/store", ADDRESS)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from dledger.config import Address
-from dledger.peer_dialer import Dialer
+from dledger.peer.dialer import Dialer
 from tests.waiting import PATIENCE_S
 
 

@@ -29,10 +29,10 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from dledger.peer_buffer import FrameBuffer
-from dledger.peer_decoder import decode
-from dledger.peer_encoder import encode
-from dledger.peer_frames import (
+from dledger.peer.buffer import FrameBuffer
+from dledger.peer.decoder import decode
+from dledger.peer.encoder import encode
+from dledger.peer.frames import (
     CONTROL_SIZE_BYTES_MAX,
     FRAME_HEAD,
     FRAME_SIZE_BYTES_MAX,

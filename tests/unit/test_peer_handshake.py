@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from dledger.acquaintances import Acquaintances
 from dledger.config import Address, NodeConfig, Peer
 from dledger.errors import ResponseCode
-from dledger.identity import IdentityFile
-from dledger.origin import RawOrigin
-from dledger.peer_frames import Hello
-from dledger.peer_handshake import Handshake, LateGreeting, OldDirectory, PeerRefused
+from dledger.peer.frames import Hello
+from dledger.peer.handshake import Handshake, LateGreeting, OldDirectory, PeerRefused
+from dledger.peer.origin import RawOrigin
+from dledger.storage.acquaintances import Acquaintances
+from dledger.storage.identity import IdentityFile
 from dledger.types import MembershipEntry
 from store.fs.linux.files import OsFiles
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dledger.errors import InvariantBroken, Outcome, ResponseCode, outcome_of
-from dledger.pending_appends import AppendResult, PendingAppend, PendingAppends
+from dledger.pending.appends import AppendResult, PendingAppend, PendingAppends
 
 TIMEOUT_S = 2.0
 

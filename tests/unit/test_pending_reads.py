@@ -8,7 +8,7 @@ import pytest
 
 from dledger.core.events import ReadIndex
 from dledger.errors import ResponseCode
-from dledger.pending_reads import PendingReads, RequestRefused
+from dledger.pending.reads import PendingReads, RequestRefused
 
 
 def futures(count: int) -> list[asyncio.Future[int]]:

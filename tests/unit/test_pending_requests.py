@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from dledger.errors import ResponseCode
-from dledger.pending_requests import PENDING_MAX, PendingRequests, RequestResult
+from dledger.pending.requests import PENDING_MAX, PendingRequests, RequestResult
 
 DONE = RequestResult(ResponseCode.SUCCESS)
 GONE = RequestResult(ResponseCode.INTERNAL_ERROR, "the node stopped")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from dledger.pipelined_call import IN_FLIGHT_MAX, PipelinedCall
+from dledger.service.pipelined_call import IN_FLIGHT_MAX, PipelinedCall
 from tests.waiting import run
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dledger.driver import Proposal
-from dledger.proposal_queue import BATCH_SIZE_BYTES_MAX, BATCHES_IN_FLIGHT_MAX, GOOD_SIZE_BYTES, ProposalQueue
+from dledger.driver.driver import Proposal
+from dledger.pending.proposals import BATCH_SIZE_BYTES_MAX, BATCHES_IN_FLIGHT_MAX, GOOD_SIZE_BYTES, ProposalQueue
 
 FIRST_INDEX = 100
 

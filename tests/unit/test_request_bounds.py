@@ -10,9 +10,9 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from cluster.request_bounds import BROKER_BOUNDS, NAME_SERVER_BOUNDS
 from cluster.v1 import broker_pb2 as pb
-from dledger.field_bounds import ANY_NUMBER, Many, RequestShape, Text, UnboundedField
-from dledger.request_bounds import LOG_BOUNDS, STANDARD_BOUNDS
-from dledger.request_guard import UNCHECKED_SIZE_BYTES
+from dledger.service.field_bounds import ANY_NUMBER, Many, RequestShape, Text, UnboundedField
+from dledger.service.request_bounds import LOG_BOUNDS, STANDARD_BOUNDS
+from dledger.service.request_guard import UNCHECKED_SIZE_BYTES
 
 PROTO = Path(__file__).parents[2] / "proto"
 BOUNDS = {

@@ -3,7 +3,7 @@
 import pytest
 
 from dledger.errors import DLedgerError
-from dledger.strangers import STRANGERS_MAX, STRANGERS_PER_ADDRESS_MAX, Strangers
+from dledger.peer.strangers import STRANGERS_MAX, STRANGERS_PER_ADDRESS_MAX, Strangers
 
 
 class Connection:

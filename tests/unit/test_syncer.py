@@ -8,7 +8,7 @@ from time import perf_counter
 
 import pytest
 
-from dledger.syncer import GroupSyncer, SyncPolicy
+from dledger.driver.syncer import GroupSyncer, SyncPolicy
 from store.errors import StorageFailed
 from store.fs.storage_thread import StorageThread
 

@@ -9,9 +9,9 @@ import argparse
 import sys
 
 from dledger.testing.faults import Violation
+from dledger.testing.script.random_scripts import WildScript
 from dledger.testing.script.script import run
 from dledger.testing.script.story import ScriptError
-from dledger.testing.script.wild import WildScript
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dledger.entry import Entry
+from dledger.entries.format.entry import Entry
 
 
 class Bodies:
-    """The bodies that were applied, oldest first: `dledger.state_machine.StateMachine`."""
+    """The bodies that were applied, oldest first: `dledger.node.state_machine.StateMachine`."""
 
     def __init__(self) -> None:
         self.bodies: list[str] = []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dledger.core.events import PeerUnreachable, Received
-from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.hard_state import HardStateFile
-from dledger.testing.checks import node_directory
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.storage.hard_state import HardStateFile
+from dledger.testing.checks.all_checks import node_directory
 from dledger.testing.script.links import Letter, Links
 from dledger.testing.script.machine import Machine, Settings, Surroundings
 from dledger.testing.script.safety import Safety

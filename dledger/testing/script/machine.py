@@ -9,22 +9,22 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.core.config import RaftConfig
-from dledger.core.state import LIFE_END
+from dledger.core.state.consensus import LIFE_END
 from dledger.errors import DLedgerError
+from dledger.testing.disk.disk import SECTOR_SIZE_BYTES, SimDisk
+from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts
 from dledger.testing.script.node import ScriptNode
-from dledger.testing.sim_disk import SECTOR_SIZE_BYTES, SimDisk
-from dledger.testing.sim_files import SimFiles
 from store.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dledger.core.events import Event
+    from dledger.testing.disk.inode import Inode
     from dledger.testing.script.links import Links
     from dledger.testing.script.safety import Safety
     from dledger.testing.script.story import Story
-    from dledger.testing.sim_inode import Inode
 
 # A range wider than this is not one of waiting times: an incarnation is drawn from it.
 _TIMES_MAX = 1 << 20

@@ -1,6 +1,6 @@
 """One running node of a script: the production core, driver, entry store and hard state on a simulated disk.
 
-It stands where `dledger.node.Node` stands in production, without a clock or a network of its own: the script feeds
+It stands where `dledger.node.node.Node` stands in production, without a clock or a network of its own: the script feeds
 it events, what it sends waits on links, and its syncs end at once unless the script holds them.
 """
 
@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 
 from dledger.core.events import Event, ReadIndex, Tick
 from dledger.core.raft import Raft
-from dledger.driver import Driver, Proposal
-from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.hard_state import HardStateFile
-from dledger.identity import IdentityFile
-from dledger.membership_file import MembershipFile
-from dledger.snapshot_store import SnapshotStore
-from dledger.standing import MembershipKeeper, has_past
-from dledger.state_machine import Applier
-from dledger.testing.checks import node_directory
+from dledger.driver.driver import Driver, Proposal
+from dledger.entries.membership_file import MembershipFile
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.node.persistent_state import MembershipKeeper, has_past
+from dledger.node.state_machine import Applier
+from dledger.node.voice import VoiceGivenUp
+from dledger.storage.hard_state import HardStateFile
+from dledger.storage.identity import IdentityFile
+from dledger.storage.snapshot_store import SnapshotStore
+from dledger.testing.checks.all_checks import node_directory
+from dledger.testing.machine.strange_directories import GROUP_NAME
 from dledger.testing.script.applied import Bodies
 from dledger.testing.script.words import members, run
-from dledger.testing.strange_directories import GROUP_NAME
 from dledger.types import Member, Membership, Role
-from dledger.voice import VoiceGivenUp
 from store.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     from dledger.core.events import Distrusted, RoleChanged
     from dledger.core.messages import Message
-    from dledger.entry_store import CorruptPush, FlushTicket
+    from dledger.entries.store import CorruptPush, FlushTicket
     from dledger.errors import ResponseCode
+    from dledger.testing.disk.files import SimFiles, SyncedWrites
     from dledger.testing.script.machine import Machine, Surroundings
-    from dledger.testing.sim_files import SimFiles, SyncedWrites
     from dledger.types import MembershipEntry
 
 _CHECKPOINT_INTERVAL_MS = 3_000

@@ -1,7 +1,7 @@
 """What must hold whenever a script pauses: it is looked at after every command, on all logs, entry by entry.
 
 The logs of a script are short, so nothing is skipped and nothing is remembered but what is committed. (The simulator
-checks much longer runs, incrementally: `dledger.testing.log_checks`.)
+checks much longer runs, incrementally: `dledger.testing.checks.logs`.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dledger.types import NO_INDEX, Role
 from store.errors import CorruptData
 
 if TYPE_CHECKING:
-    from dledger.entry import Entry
+    from dledger.entries.format.entry import Entry
     from dledger.testing.script.machine import Machine
     from dledger.testing.script.node import ScriptNode
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from dledger.core.config import RaftConfig
 from dledger.core.events import ChangeMembership, MembershipAction, PeerUnreachable, TransferLeadership
-from dledger.core.roles import Leader
+from dledger.core.state.roles import Leader
 from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.machine import Settings
 from dledger.testing.script.story import Arrow, ScriptError

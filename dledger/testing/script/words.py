@@ -25,7 +25,7 @@ from dledger.types import NO_TERM, Membership
 
 if TYPE_CHECKING:
     from dledger.core.raft import Raft
-    from dledger.entry_store import EntryStore
+    from dledger.entries.store import EntryStore
 
 
 def is_heartbeat(message: Message) -> bool:

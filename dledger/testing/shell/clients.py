@@ -8,16 +8,16 @@ from random import Random
 from typing import TYPE_CHECKING, cast
 
 from dledger.client.administration import AdminFailed
-from dledger.client.async_admin import AsyncAdminClient
-from dledger.client.async_client import AsyncLogClient
-from dledger.client.host import ClientHost
+from dledger.client.aio.admin import AsyncAdminClient
+from dledger.client.aio.client import AsyncLogClient
+from dledger.client.aio.host import ClientHost
 from dledger.client.outcomes import AppendUnknown, NotAppended, ReadFailed
 from dledger.errors import ResponseCode
+from dledger.testing.clock import SimClock
 from dledger.testing.faults import Violation
 from dledger.testing.shell.options import CLIENT_PORT, PEER_PORT, ShellFault
-from dledger.testing.shell.rpc_client import RpcChannel
+from dledger.testing.shell.rpc.client import RpcChannel
 from dledger.testing.shell.sim_loop import SimLoop
-from dledger.testing.sim_clock import SimClock
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

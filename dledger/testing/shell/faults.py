@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+from dledger.testing.disk.disk import UNLIMITED_BYTES
 from dledger.testing.shell.mishaps import Mishaps
 from dledger.testing.shell.options import RARE_TROUBLES, ShellTrouble
-from dledger.testing.sim_disk import UNLIMITED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

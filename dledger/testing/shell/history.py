@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from dledger.entry import ENTRY_NORMAL
+from dledger.entries.format.entry import ENTRY_NORMAL
 from dledger.testing.faults import Violation
 from dledger.types import Role
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dledger.client.outcomes import Appended
-    from dledger.entry import Entry
-    from dledger.entry_store import EntryStore
-    from dledger.node import Node
+    from dledger.entries.format.entry import Entry
+    from dledger.entries.store import EntryStore
+    from dledger.node.node import Node
 
 ID_SIZE_BYTES = 8
 _READ_SIZE_BYTES = 64 * 1024

@@ -1,7 +1,7 @@
 """A simulated machine of a node: a disk that stays, clocks, and the processes that live on it one after the other.
 
-A process is what `dledger.testing.shell` is for: the node as it ships (`dledger.node.Node`) with its services, started
-and stopped as the command line does it.
+A process is what `dledger.testing.shell` is for: the node as it ships (`dledger.node.node.Node`) with its services,
+started and stopped as the command line does it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from prometheus_client import CollectorRegistry
 
 from dledger.config import Address, NodeConfig, Peer
 from dledger.errors import DLedgerError, InvariantBroken
-from dledger.host import Host
-from dledger.log_service import log_services
 from dledger.metrics import NodeMetrics
-from dledger.node import Node
-from dledger.testing.checks import STORE_BASE_DIRECTORY
+from dledger.node.host import Host
+from dledger.node.node import Node
+from dledger.service.log import log_services
+from dledger.testing.checks.all_checks import STORE_BASE_DIRECTORY
+from dledger.testing.clock import SimClock
+from dledger.testing.disk.disk import UNLIMITED_BYTES, SimDisk
+from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import SimulatedCrash, Violation
 from dledger.testing.shell.history import Life
 from dledger.testing.shell.options import CLIENT_PORT, PEER_PORT, ShellFault
 from dledger.testing.shell.promises import PromiseWatch
-from dledger.testing.shell.rpc_server import RpcServer
+from dledger.testing.shell.rpc.server import RpcServer
 from dledger.testing.shell.sim_loop import SimLoop
 from dledger.testing.shell.sim_worker import DiskTime, SimWorker
-from dledger.testing.sim_clock import SimClock
-from dledger.testing.sim_disk import UNLIMITED_BYTES, SimDisk
-from dledger.testing.sim_files import SimFiles
 from dledger.types import NO_GROUP
 from store.errors import DiskFull, StorageFailed, StoreError
 from store.fs.retention_rules import ClockReading
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     import grpc.aio
 
-    from dledger.acquaintances import Acquaintances, Met
-    from dledger.identity import Identity
+    from dledger.storage.acquaintances import Acquaintances, Met
+    from dledger.storage.identity import Identity
     from dledger.testing.shell.world import ShellWorld
 
 _MAX_WAIT_ACK_MS = 1_000

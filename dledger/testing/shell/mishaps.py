@@ -20,21 +20,21 @@ from copy import deepcopy
 from random import Random
 from typing import TYPE_CHECKING
 
-from dledger.entry_store import EntryStoreConfig
-from dledger.testing import strange_directories
+from dledger.entries.store import EntryStoreConfig
+from dledger.testing.disk.disk import UNLIMITED_BYTES
+from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import Violation
+from dledger.testing.machine import strange_directories
 from dledger.testing.shell.options import ShellFault
-from dledger.testing.sim_disk import UNLIMITED_BYTES
-from dledger.testing.sim_files import SimFiles
 from dledger.types import Member
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dledger.identity import Identity
+    from dledger.storage.identity import Identity
+    from dledger.testing.disk.disk import Directory
     from dledger.testing.shell.machines import NodeMachine
     from dledger.testing.shell.world import ShellWorld
-    from dledger.testing.sim_disk import Directory
 
 _FOREIGN_GROUP = 7
 # Far above every term of a run, and not so far that it is no term.

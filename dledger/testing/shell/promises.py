@@ -14,7 +14,7 @@ from dledger.testing.faults import Violation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dledger.node import Node
+    from dledger.node.node import Node
 
 
 class PromiseWatch:

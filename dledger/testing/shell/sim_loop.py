@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from contextvars import Context
     from random import Random
 
+    from dledger.testing.clock import SimClock
     from dledger.testing.scheduler import Scheduler
     from dledger.testing.shell.network import Network, SimServer
-    from dledger.testing.sim_clock import SimClock
 
 _US = 1_000_000
 # How often a timer whose clock stands still looks at it again.

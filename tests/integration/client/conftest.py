@@ -11,7 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from dledger.client import append_pump, async_nodes, sync_client, sync_nodes
+from dledger.client.aio import nodes as async_nodes
+from dledger.client.aio import sender as append_pump
+from dledger.client.blocking import client as sync_client
+from dledger.client.blocking import nodes as sync_nodes
 from dledger.v1 import log_pb2, log_pb2_grpc
 from tests.waiting import PATIENCE_S
 

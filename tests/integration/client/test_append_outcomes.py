@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from dledger.client import Appended, AppendUnknown, AsyncLogClient, LogClient, NotAppended, append_pump, retry
+from dledger.client import Appended, AppendUnknown, AsyncLogClient, LogClient, NotAppended, retry
+from dledger.client.aio import sender as append_pump
 from dledger.v1.log_pb2 import LeaderHint, StatusResponse
 from tests.growing_deadlines import growing_deadlines
 from tests.waiting import PATIENCE_S, STORY_S, run, until
@@ -330,7 +331,7 @@ def test_closed_client_appends_nothing(make_node: MakeNode) -> None:
 def test_full_queue_makes_the_caller_wait_until_its_deadline(
     make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dledger.client import append_pump
+    from dledger.client.aio import sender as append_pump
 
     monkeypatch.setattr(append_pump, "QUEUE_ENTRIES_MAX", 1)
     node = make_node()

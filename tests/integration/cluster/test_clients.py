@@ -14,7 +14,7 @@ import pytest
 
 from cluster.local_cluster import LocalCluster
 from dledger import Appended, AppendUnknown, AsyncLogClient, LogClient, NotAppended, ReadFailed
-from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL, MAX_BODY_BYTES
+from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL, MAX_BODY_BYTES
 from tests.integration.cluster.conftest import client_of, hand_leadership_on
 from tests.waiting import PATIENCE_S, run, wait_until
 

@@ -14,10 +14,10 @@ from commitlog.leadership import Leadership
 from commitlog.old_log import OldLog
 from commitlog.system_records import STAMP_AT, STATE_CHANNEL, MessageEntryCodec, system_body
 from dledger.config import NodeConfig, Peer
-from dledger.entry_store import EntryStoreConfig
+from dledger.entries.store import EntryStoreConfig
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
-from dledger.node import Node
+from dledger.node.node import Node
 from store.access.message_store import MessageStore
 from store.dispatch.recovery import LastState
 from store.fs.linux.files import OsFiles

@@ -21,7 +21,7 @@ from cluster.route_table import SILENCE_MS_MAX, BrokerNode, Extent, Registration
 from cluster.v1 import nameserver_pb2 as pb
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.config import Address
-from dledger.grpc_server import start_grpc_server
+from dledger.service.grpc_server import start_grpc_server
 from tests.broker_thread import BrokerThread
 from tests.integration.nameserver.test_name_server import in_a_loop, leader_of, until
 from tests.silent_host import silent_host

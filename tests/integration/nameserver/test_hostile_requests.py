@@ -20,7 +20,7 @@ from cluster.route_table import BrokerNode, Registration, TopicQueues
 from cluster.v1 import nameserver_pb2 as pb
 from cluster.v1 import nameserver_pb2_grpc
 from dledger.config import Address
-from dledger.grpc_server import start_grpc_server
+from dledger.service.grpc_server import start_grpc_server
 from tests import waiting
 from tests.hostile_requests import measured_turns, slowness, try_all
 from tests.waiting import PATIENCE_S, until

@@ -19,7 +19,7 @@ from cluster.v1 import broker_pb2_grpc
 from commitlog.commit_log import CommitLogConfig
 from commitlog.plain_store import PlainStoreConfig
 from dledger.config import Address
-from dledger.grpc_server import start_grpc_server
+from dledger.service.grpc_server import start_grpc_server
 from store.fs.linux.files import OsFiles
 from store.model.config import MessageStoreConfig
 from tests import waiting

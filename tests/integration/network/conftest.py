@@ -16,9 +16,9 @@ from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
-from dledger.node import Node
-from dledger.pending_appends import AppendResult
-from dledger.state_machine import StateMachine
+from dledger.node.node import Node
+from dledger.node.state_machine import StateMachine
+from dledger.pending.appends import AppendResult
 from store.fs.ports import Files
 from tests import waiting
 from tests.replicated_brokers import WAIT_ACK_MS
@@ -41,8 +41,8 @@ def run() -> Run:
 @pytest.fixture(autouse=True)
 def patient_greeting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take nobody for silent who is only slow to greet: nodes of one process share its stalls."""
-    monkeypatch.setattr("dledger.peer_connection.HELLO_TIMEOUT_S", waiting.PATIENCE_S)
-    monkeypatch.setattr("dledger.inquiry._DIAL_TIMEOUT_S", waiting.PATIENCE_S)
+    monkeypatch.setattr("dledger.peer.connection.HELLO_TIMEOUT_S", waiting.PATIENCE_S)
+    monkeypatch.setattr("dledger.peer.inquiry._DIAL_TIMEOUT_S", waiting.PATIENCE_S)
 
 
 @pytest.fixture

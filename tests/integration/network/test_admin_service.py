@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from dledger.errors import ResponseCode
-from dledger.log_service import start_server
-from dledger.node import Node
+from dledger.node.node import Node
+from dledger.service.log import start_server
 from dledger.v1 import admin_pb2
 from dledger.v1.admin_pb2_grpc import AdminServiceStub
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-import dledger.grpc_server
+import dledger.service.grpc_server
 from cluster.local_node import choose_ports
 from dledger.config import Address
-from dledger.grpc_server import start_grpc_server
+from dledger.service.grpc_server import start_grpc_server
 from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
 def test_server_closes_connections_beyond_its_bound_and_serves_when_others_have_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dledger.grpc_server, "connections_max", lambda: CONNECTIONS_MAX)
+    monkeypatch.setattr(dledger.service.grpc_server, "connections_max", lambda: CONNECTIONS_MAX)
 
     async def main() -> None:
         (port,) = choose_ports(1, None)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dledger.errors import Outcome, ResponseCode, outcome_of
-from dledger.node import Node
-from dledger.pending_reads import RequestRefused
+from dledger.node.node import Node
+from dledger.pending.reads import RequestRefused
 from store.errors import StorageFailed
 from tests.faulty_disk import FaultyDisk
 
@@ -186,7 +186,7 @@ def test_leader_whose_disk_stalls_steps_down_and_the_others_go_on(
     run: Run, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The nodes of this test share one event loop: no sync may hold it up.
-    monkeypatch.setattr("dledger.syncer.SyncPolicy.is_inline", lambda *_, **__: False)
+    monkeypatch.setattr("dledger.driver.syncer.SyncPolicy.is_inline", lambda *_, **__: False)
 
     async def main() -> None:
         disks = {node_id: FaultyDisk() for node_id in cluster.configs}

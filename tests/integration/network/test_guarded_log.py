@@ -10,8 +10,8 @@ import grpc.aio
 from cluster.local_node import choose_ports
 from dledger.config import Address
 from dledger.errors import ResponseCode
-from dledger.grpc_server import start_grpc_server
-from dledger.log_service import log_services
+from dledger.service.grpc_server import start_grpc_server
+from dledger.service.log import log_services
 from dledger.v1 import log_pb2
 from dledger.v1.log_pb2_grpc import LogServiceStub
 

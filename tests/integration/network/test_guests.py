@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from dledger.config import Address, Peer
 from dledger.core.messages import Push
-from dledger.origin import RawOrigin
-from dledger.peer_encoder import encode
-from dledger.peer_frames import FRAME_HEAD, PAYLOAD_SIZE_BYTES_MAX, encode_hello
-from dledger.peer_handshake import Handshake
-from dledger.peer_transport import PeerTransport
+from dledger.peer.encoder import encode
+from dledger.peer.frames import FRAME_HEAD, PAYLOAD_SIZE_BYTES_MAX, encode_hello
+from dledger.peer.handshake import Handshake
+from dledger.peer.origin import RawOrigin
+from dledger.peer.transport import PeerTransport
 from dledger.types import Span
 from tests.integration.network.test_peer_transport import Recorder, is_linked, started
 
@@ -32,7 +32,7 @@ def test_there_are_few_guests_and_the_next_one_is_told_so(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("dledger.peer_transport.GUESTS_MAX", 1)
+    monkeypatch.setattr("dledger.peer.transport.GUESTS_MAX", 1)
 
     async def main() -> None:
         n0 = PeerTransport(configs["n0"], Recorder(), RawOrigin(), random=Random())
@@ -55,7 +55,7 @@ def test_one_address_cannot_take_all_places_of_guests(
     free_address: Callable[[], Address],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dledger.peer_transport.GUESTS_PER_ADDRESS_MAX", 1)
+    monkeypatch.setattr("dledger.peer.transport.GUESTS_PER_ADDRESS_MAX", 1)
     peers = (*configs["n0"].peers, Peer("n3", free_address()))
     newcomer = replace(configs["n1"], self_id="n3", peers=peers, client_address=free_address())
 
@@ -67,7 +67,7 @@ def test_one_address_cannot_take_all_places_of_guests(
         n1.abort()
         n2, _ = await started(configs["n2"])
         await eventually(lambda: n0.guests == ["n2"])
-        monkeypatch.setattr("dledger.peer_transport.GUESTS_PER_ADDRESS_MAX", 2)
+        monkeypatch.setattr("dledger.peer.transport.GUESTS_PER_ADDRESS_MAX", 2)
         n3, _ = await started(newcomer)
         await eventually(lambda: n0.guests == ["n2", "n3"])
         for transport in (n0, n1, n2, n3):

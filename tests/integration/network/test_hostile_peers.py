@@ -23,13 +23,13 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from dledger.hard_state import HardStateFile
-from dledger.identity import WrongDirectory
-from dledger.origin import RawOrigin
-from dledger.peer_encoder import encode
-from dledger.peer_frames import FRAME_HEAD, Hello, decode_hello, encode_hello
-from dledger.peer_handshake import Handshake, OldDirectory
-from dledger.strangers import STRANGERS_PER_ADDRESS_MAX
+from dledger.peer.encoder import encode
+from dledger.peer.frames import FRAME_HEAD, Hello, decode_hello, encode_hello
+from dledger.peer.handshake import Handshake, OldDirectory
+from dledger.peer.origin import RawOrigin
+from dledger.peer.strangers import STRANGERS_PER_ADDRESS_MAX
+from dledger.storage.hard_state import HardStateFile
+from dledger.storage.identity import WrongDirectory
 from dledger.types import TERM_JUMP_MAX, TERM_MAX, Member, Membership, MembershipEntry, SnapshotInfo, Span
 from store.fs.linux.files import OsFiles
 from tests.waiting import until

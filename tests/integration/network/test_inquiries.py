@@ -12,11 +12,11 @@ import pytest
 import uvloop
 
 from dledger.errors import DLedgerError, ResponseCode
-from dledger.inquiry import INQUIRIES_MAX, QUESTIONS_MAX, Inquiry, InquiryServer
-from dledger.origin import RawOrigin, Speech
-from dledger.peer_frames import CONTROL_SIZE_BYTES_MAX, ORIGIN_SIZE_BYTES_MAX, BadFrame, decode_hello, encode_hello
-from dledger.peer_handshake import Handshake, PeerRefused
-from dledger.peer_transport import PeerTransport
+from dledger.peer.frames import CONTROL_SIZE_BYTES_MAX, ORIGIN_SIZE_BYTES_MAX, BadFrame, decode_hello, encode_hello
+from dledger.peer.handshake import Handshake, PeerRefused
+from dledger.peer.inquiry import INQUIRIES_MAX, QUESTIONS_MAX, Inquiry, InquiryServer
+from dledger.peer.origin import RawOrigin, Speech
+from dledger.peer.transport import PeerTransport
 from store.errors import StoreError
 from tests.integration.network.test_peer_transport import Recorder
 from tests.waiting import PATIENCE_S

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from dledger.entry import HEADER_SIZE, MAX_BODY_BYTES
+from dledger.entries.format.entry import HEADER_SIZE, MAX_BODY_BYTES
 from dledger.errors import ResponseCode
-from dledger.log_service import start_server
-from dledger.pipelined_call import IN_FLIGHT_MAX
+from dledger.service.log import start_server
+from dledger.service.pipelined_call import IN_FLIGHT_MAX
 from dledger.v1 import log_pb2
 from dledger.v1.log_pb2_grpc import LogServiceStub
 
@@ -335,7 +335,7 @@ def test_follow_ends_with_a_code_when_the_node_stops(run: Run, cluster: Cluster)
 
 
 def test_streams_that_follow_are_bounded(run: Run, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dledger.log_service.FOLLOWERS_MAX", 2)
+    monkeypatch.setattr("dledger.service.log.FOLLOWERS_MAX", 2)
 
     async def main() -> None:
         async with served(cluster) as service:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from dledger.core.events import MembershipAction
 from dledger.errors import ResponseCode
-from dledger.node_status import PeerStatus
-from dledger.pending_requests import PENDING_MAX, RequestResult
+from dledger.node.status import PeerStatus
+from dledger.pending.requests import PENDING_MAX, RequestResult
 
 if TYPE_CHECKING:
-    from dledger.node import Node
+    from dledger.node.node import Node
     from tests.integration.network.conftest import Cluster
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dledger.errors import Outcome, ResponseCode, outcome_of
-from dledger.pending_reads import RequestRefused
+from dledger.pending.reads import RequestRefused
 from store.errors import DirectoryLocked
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.service_answers import status_response
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.service.answers import status_response
 from store.fs.linux.files import OsFiles
 
 

@@ -29,11 +29,11 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from dledger.origin import RawOrigin
-from dledger.peer_connection import SILENCE_TIMEOUT_MS
-from dledger.peer_frames import FRAME_HEAD, encode_hello
-from dledger.peer_handshake import Handshake
-from dledger.peer_transport import PeerTransport
+from dledger.peer.connection import SILENCE_TIMEOUT_MS
+from dledger.peer.frames import FRAME_HEAD, encode_hello
+from dledger.peer.handshake import Handshake
+from dledger.peer.origin import RawOrigin
+from dledger.peer.transport import PeerTransport
 from dledger.types import Member, Membership, MembershipEntry, SnapshotInfo, Span
 
 Configs = dict[str, NodeConfig]
@@ -139,7 +139,7 @@ def test_connections_notice_a_peer_that_is_gone_without_a_word(
 
 
 def test_silent_stranger_is_shown_out(run: Run, configs: Configs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dledger.peer_connection.HELLO_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("dledger.peer.connection.HELLO_TIMEOUT_S", 0.05)
 
     async def main() -> None:
         n0, _ = await started(configs["n0"])
@@ -302,7 +302,7 @@ def test_member_that_is_added_is_dialled_and_one_that_left_is_a_guest_until_it_i
         n0.send("n1", Heartbeat(1, -1, 2))
         assert n0.dropped_messages_count == 1, "what leaves still hears"
         await n1.stop()
-        monkeypatch.setattr("dledger.peer_transport.GUEST_IDLE_S", 0.0)
+        monkeypatch.setattr("dledger.peer.transport.GUEST_IDLE_S", 0.0)
         await eventually(lambda: n0.guests == [])
         await n0.stop()
 

@@ -1,6 +1,6 @@
 """Connections that were greeted before the group's id was known prove it later, or end."""
 
-import dledger.peer_transport
+import dledger.peer.transport
 from tests.integration.network.test_hostile_peers import Stranger
 
 
@@ -54,7 +54,7 @@ def test_false_member_takes_the_place_of_no_connection_of_a_proven_one(cluster, 
 
 
 def test_false_member_that_came_before_the_id_was_known_is_cut_off(cluster, run, monkeypatch):
-    monkeypatch.setattr(dledger.peer_transport, "_PROOF_S", 0.05)
+    monkeypatch.setattr(dledger.peer.transport, "_PROOF_S", 0.05)
 
     async def main() -> None:
         await cluster.start("n0")

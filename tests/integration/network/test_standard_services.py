@@ -12,8 +12,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from dledger.grpc_server import ServerNotStarted
-from dledger.log_service import start_server
+from dledger.service.grpc_server import ServerNotStarted
+from dledger.service.log import start_server
 
 if TYPE_CHECKING:
     from tests.integration.network.conftest import Cluster

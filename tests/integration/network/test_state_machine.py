@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dledger.driver import Driver
+from dledger.driver.driver import Driver
 from dledger.errors import ResponseCode
-from dledger.state_machine import StateMachineFailed
+from dledger.node.state_machine import StateMachineFailed
 from store.fs.retention_rules import ClockReading, read_clocks
 
 if TYPE_CHECKING:
-    from dledger.node import Node
+    from dledger.node.node import Node
     from tests.integration.network.conftest import Cluster
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

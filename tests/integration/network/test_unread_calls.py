@@ -9,7 +9,7 @@ import pytest
 
 from cluster.local_node import choose_ports
 from dledger.config import Address
-from dledger.grpc_server import start_grpc_server
+from dledger.service.grpc_server import start_grpc_server
 from tests.waiting import PATIENCE_S
 
 CALLS_MAX = 16

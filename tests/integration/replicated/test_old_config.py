@@ -17,8 +17,8 @@ from cluster.topic_config import GroupConfig, TopicConfig
 from commitlog.old_config import config_from_json, find_config, own_config_size, read_config, save_config
 from commitlog.old_files import ChunkRequest
 from commitlog.old_files_origin import OldFilesOrigin, load_origin
-from dledger.inquiry import InquiryServer
-from dledger.origin import Speech
+from dledger.peer.inquiry import InquiryServer
+from dledger.peer.origin import Speech
 from store.fs.linux.files import OsFiles
 from tests.old_files_nodes import contents, nodes_in, old_root, settle, settle_all, write_plain
 from tests.replicated_brokers import configs_in, running_group

@@ -10,8 +10,8 @@ from cluster.old_files_start import places_of
 from commitlog.old_files import OldFilesDamaged, make_manifest
 from commitlog.old_files_origin import OldFilesOrigin, load_origin
 from commitlog.settled_files import OldFilesNotSettled, load_manifest
-from dledger.inquiry import InquiryServer
-from dledger.origin import Speech
+from dledger.peer.inquiry import InquiryServer
+from dledger.peer.origin import Speech
 from store.fs.linux.files import OsFiles
 from tests.faulty_disk import FaultyDisk
 from tests.old_files_nodes import (

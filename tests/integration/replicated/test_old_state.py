@@ -10,7 +10,7 @@ from cluster.errors import Reason, RequestFailed
 from cluster.local_state import LocalState
 from cluster.rocketmq_config import UnreadableConfig
 from cluster.topic_config import GroupConfig, TopicConfig
-from dledger.snapshot_store import SnapshotDamaged
+from dledger.storage.snapshot_store import SnapshotDamaged
 from store.fs.linux.files import OsFiles
 from tests.replicated_brokers import configs_in, numbered, running_group
 from tests.waiting import run, until

@@ -197,7 +197,7 @@ def test_puts_that_a_leader_refuses_late_leave_no_gap_and_are_nowhere(tmp_path):
 @pytest.mark.slow
 def test_leader_takes_puts_only_when_it_knows_all_topics_that_were_acknowledged(tmp_path, monkeypatch):
     """Else it would refuse messages of one for good: nobody tries a topic again that does not exist."""
-    monkeypatch.setattr("dledger.state_machine._SPARSE_STEP_SIZE_BYTES", 1000)
+    monkeypatch.setattr("dledger.node.state_machine._SPARSE_STEP_SIZE_BYTES", 1000)
 
     async def story():
         async with running_group(configs_in(tmp_path, count=1)) as group:

@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from dledger.client import Appended, AppendUnknown, NotAppended
-from dledger.client import combining as combining_module
-from dledger.client.combining import CALLS_MAX, Combiner
+from dledger.client.blocking import combining as combining_module
+from dledger.client.blocking.combining import CALLS_MAX, Combiner
 from dledger.client.limits import BATCH_ENTRIES_MAX, BATCH_SIZE_BYTES_MAX
 from dledger.v1.log_pb2 import AppendResponse
 from tests.waiting import wait_until

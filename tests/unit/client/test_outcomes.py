@@ -13,7 +13,7 @@ from dledger.client.failures import describe, failure_of_append
 from dledger.client.limits import REQUEST_ENTRIES_MAX, REQUEST_SIZE_BYTES_MAX, check_bodies
 from dledger.client.outcomes import Appended, Refused, name_of, places_of, raise_outcome
 from dledger.client.retry import Backoff, is_worth_trying
-from dledger.entry import MAX_BODY_BYTES
+from dledger.entries.format.entry import MAX_BODY_BYTES
 from dledger.errors import Outcome, ResponseCode, outcome_of
 from dledger.v1.log_pb2 import AppendResponse
 
@@ -21,7 +21,7 @@ REFUSED = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0
 
 
 def test_importing_a_part_of_the_log_does_not_load_grpc() -> None:
-    code = "import sys, dledger.core.raft, dledger.entry; sys.exit('grpc' in sys.modules)"
+    code = "import sys, dledger.core.raft, dledger.entries.format.entry; sys.exit('grpc' in sys.modules)"
 
     assert 0 == subprocess.run([sys.executable, "-c", code], check=False).returncode
 

@@ -8,8 +8,8 @@ import pytest
 from dledger.client import ReadFailed
 from dledger.client.outcomes import Refused
 from dledger.client.reading import DamagedBytesError, ReadSession, decode_chunk
-from dledger.entry import ENTRY_NOOP, ENTRY_NORMAL, Entry, encode_batch
-from dledger.entry_walk import UNKNOWN, WalkState
+from dledger.entries.format.entry import ENTRY_NOOP, ENTRY_NORMAL, Entry, encode_batch
+from dledger.entries.format.walk import UNKNOWN, WalkState
 from dledger.errors import ResponseCode
 from dledger.v1.log_pb2 import READ_MODE_LOCAL, ReadResponse
 

@@ -19,7 +19,7 @@ from cluster.bench_workloads import Load
 from cluster.cli import app
 from cluster.local_cluster import LocalCluster
 from cluster.local_node import ClusterError
-from dledger.client import sync_nodes
+from dledger.client.blocking import nodes as sync_nodes
 from tests.waiting import PATIENCE_S
 
 NOBODY = "127.0.0.1:9"
@@ -235,7 +235,7 @@ def test_a_command_is_there_without_the_others() -> None:
     loaded = set(done.stdout.split())
 
     assert "cluster.cli_status" in loaded
-    assert not {"cluster.cli_bench", "cluster.cli_verify", "cluster.broker", "dledger.node", "pipeline"} & loaded
+    assert not {"cluster.cli_bench", "cluster.cli_verify", "cluster.broker", "dledger.node.node", "pipeline"} & loaded
 
 
 NODE = "self_id=n0 peers=n0-127.0.0.1:1;n1-127.0.0.1:2;n2-127.0.0.1:3 store_base_dir=data client_address=127.0.0.1:4"
@@ -266,4 +266,6 @@ def test_a_serving_command_says_what_it_starts_before_it_loads_what_is_slow(argu
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
 
     assert f"dledger: starting {line}; Ctrl-C stops it\n" == done.stderr
-    assert not {"grpc", "numpy", "cluster.broker", "dledger.node", "store.fs.linux.files"} & set(done.stdout.split())
+    assert not {"grpc", "numpy", "cluster.broker", "dledger.node.node", "store.fs.linux.files"} & set(
+        done.stdout.split()
+    )

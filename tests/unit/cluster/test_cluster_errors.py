@@ -25,7 +25,7 @@ from cluster.route_table import (
 )
 from cluster.v1 import answer_pb2
 from dledger.errors import DLedgerError, InvariantBroken, Outcome, ResponseCode, outcome_of
-from dledger.pending_reads import RequestRefused
+from dledger.pending.reads import RequestRefused
 from dledger.v1.log_pb2 import LeaderHint
 from store import errors as store_errors
 from store.model.commit_log import Certainty, PutStatus

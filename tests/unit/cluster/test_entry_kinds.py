@@ -7,9 +7,9 @@ import pytest
 from cluster.entry_kinds import AnyLogChecks, kind_of, leaders_own
 from commitlog.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL, STATE_CHANNEL, MessageEntryCodec
 from dledger.client.reading import DamagedBytesError, decode_chunk
-from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL, NO_CHAIN, encode_batch
-from dledger.entry_codec import RAW_ENTRY_CODEC
-from dledger.entry_walk import UNKNOWN, WalkState
+from dledger.entries.format.codec import RAW_ENTRY_CODEC
+from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL, NO_CHAIN, encode_batch
+from dledger.entries.format.walk import UNKNOWN, WalkState
 
 ANY = WalkState(UNKNOWN, 0, UNKNOWN)
 

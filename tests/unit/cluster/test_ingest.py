@@ -12,7 +12,7 @@ import pytest
 from cluster.ingest import Ingest, Source, batches, open_sources
 from dledger.client import Appended, AppendUnknown, NotAppended
 from dledger.client.limits import BATCH_ENTRIES_MAX, BATCH_SIZE_BYTES_MAX
-from dledger.entry import MAX_BODY_BYTES
+from dledger.entries.format.entry import MAX_BODY_BYTES
 
 
 def source(content: bytes) -> Source:

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cluster.cli import app
-from dledger.entry import ENTRY_NOOP, HEADER_SIZE
-from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.hard_state import HardStateFile
+from dledger.entries.format.entry import ENTRY_NOOP, HEADER_SIZE
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.storage.hard_state import HardStateFile
 from dledger.types import HardState
 from store.fs.linux.files import OsFiles
 

@@ -14,10 +14,10 @@ from commitlog.old_files import Manifest
 from commitlog.record_encoder import RecordEncoder
 from commitlog.settled_files import save_manifest
 from commitlog.system_records import STAMP_AT, MessageEntryCodec
-from dledger.entry_store import EntryStore, EntryStoreConfig, FlushTicket
-from dledger.hard_state import HardStateFile
-from dledger.identity import IdentityFile
-from dledger.membership_file import MembershipFile
+from dledger.entries.membership_file import MembershipFile
+from dledger.entries.store import EntryStore, EntryStoreConfig, FlushTicket
+from dledger.storage.hard_state import HardStateFile
+from dledger.storage.identity import IdentityFile
 from dledger.types import NO_INDEX, NO_TERM, HardState, Member, Membership, MembershipEntry
 from store.fs.linux.files import OsFiles
 from store.model.message import LOOPBACK, Message

@@ -11,7 +11,7 @@ from cluster.broker_state import BrokerState
 from cluster.compact_bytes import Unreadable
 from cluster.replicated_state import ReplicatedState
 from cluster.topic_config import TopicConfig
-from dledger.entry import Entry
+from dledger.entries.format.entry import Entry
 from dledger.types import SnapshotInfo
 from store.model.message import QueueKey
 from store.model.queue_ends import QueueEnds

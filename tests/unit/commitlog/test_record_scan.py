@@ -15,7 +15,7 @@ from commitlog import record_resync
 from commitlog.record import BLANK_MAGIC, decode
 from commitlog.record_resync import resync
 from commitlog.record_scan import Stop, scan, walk
-from dledger.entry import ENTRY_NOOP, HEADER, HEADER_SIZE, encode_batch
+from dledger.entries.format.entry import ENTRY_NOOP, HEADER, HEADER_SIZE, encode_batch
 from store.model.message import Message
 
 BASE = 1 << 30

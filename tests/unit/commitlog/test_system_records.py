@@ -13,10 +13,10 @@ from commitlog.system_records import (
     MessageEntryCodec,
     system_body,
 )
-from dledger.entry import ENTRY_NOOP, ENTRY_NORMAL, encode_batch
-from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.entry_walk import UNKNOWN, WalkState, describe_fault, walk
-from dledger.membership_codec import MembershipUnreadable
+from dledger.entries.format.entry import ENTRY_NOOP, ENTRY_NORMAL, encode_batch
+from dledger.entries.format.walk import UNKNOWN, WalkState, describe_fault, walk
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.storage.membership_codec import MembershipUnreadable
 from dledger.types import Member, Membership
 from store.errors import CorruptData, IllegalMessage
 from store.fs.linux.files import OsFiles

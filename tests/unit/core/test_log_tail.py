@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from dledger.core.log_tail import LogTail
-from dledger.core.quorum import majority_value, quorum_of
+from dledger.core.state.log_tail import LogTail
+from dledger.core.state.quorum import majority_value, quorum_of
 from dledger.types import NO_TERM, UNKNOWN_TERM, LogState, TermRun
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dledger.core.events import Propose, Tick
-from dledger.core.pasts import MAY, Past, past_of
+from dledger.core.state.pasts import MAY, Past, past_of
 from dledger.types import HardState, Role
 from tests.unit.core.conftest import Node
 

@@ -10,7 +10,7 @@ import pytest
 from dledger.core import raft, transitions
 from dledger.core.events import Commit, Propose, ReadIndex, ReadRefused, Received, RequestEnded, Tick
 from dledger.core.messages import Heartbeat, Push
-from dledger.core.roles import Candidate, Follower, Leader
+from dledger.core.state.roles import Candidate, Follower, Leader
 from dledger.core.transitions import WAYS, Cause
 from dledger.types import Role, Span
 
@@ -66,7 +66,7 @@ def test_a_cause_leads_where_the_table_says_and_from_nowhere_else(role, cause, g
 
 def test_only_transitions_write_role_term_vote_and_leader():
     found = []
-    for path in sorted(CORE.glob("*.py")):
+    for path in sorted(CORE.rglob("*.py")):
         if path.name == "transitions.py":
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

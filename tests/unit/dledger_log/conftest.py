@@ -6,10 +6,10 @@ from commitlog.divide import LogPlaces, divide_log
 from commitlog.dledger_commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
 from commitlog.old_log import OldLog
 from commitlog.system_records import MessageEntryCodec
-from dledger.damaged_tail import keep_damaged_tail
-from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.entries.damaged_tail import keep_damaged_tail
+from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.errors import ResponseCode
-from dledger.pending_appends import AppendResult
+from dledger.pending.appends import AppendResult
 from dledger.types import Member, Membership
 from store.fs.linux.files import OsFiles
 from store.model.message import LOOPBACK, Message

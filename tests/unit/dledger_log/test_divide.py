@@ -7,7 +7,7 @@ import pytest
 from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from commitlog.divide import CASES, OpeningCase, case_of, was_written_by_java
 from commitlog.old_log import OldLog, is_full
-from dledger.entry_store import EntryStore
+from dledger.entries.store import EntryStore
 from store.errors import CorruptData
 from store.fs.linux.files import OsFiles
 from tests.unit.dledger_log.conftest import FILE_SIZE, SIZES, message

@@ -23,8 +23,8 @@ from commitlog.old_files import (
     manifest_to_json,
     read_chunk,
 )
+from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk
 from store.fs.linux.files import OsFiles
 from tests.crashpoints.images import crash_images, killed
 from tests.crashpoints.workload import files_on

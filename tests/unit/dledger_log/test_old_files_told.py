@@ -13,7 +13,7 @@ from commitlog.old_files import UNKNOWN_DIVIDE, Manifest, OldFile, manifest_from
 from commitlog.old_files_origin import OldFilesOrigin, abridge, difference_of, state_speech
 from commitlog.old_files_rule import NOTHING, Claim, Statement, statement_from
 from commitlog.settled_files import load_manifest, save_manifest
-from dledger.peer_frames import ORIGIN_SIZE_BYTES_MAX, PAYLOAD_SIZE_BYTES_MAX
+from dledger.peer.frames import ORIGIN_SIZE_BYTES_MAX, PAYLOAD_SIZE_BYTES_MAX
 from store.errors import CorruptData
 from store.fs.linux.files import OsFiles
 

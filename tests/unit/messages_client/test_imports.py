@@ -29,7 +29,7 @@ def test_clients_load_no_server() -> None:
         "cluster.broker",
         "cluster.broker_service",
         "cluster.name_server",
-        "dledger.node",
+        "dledger.node.node",
         "store.access.message_store",
     }
     assert not servers & loaded

@@ -9,7 +9,7 @@ import pytest
 
 from commitlog.record import PHYSICAL_OFFSET_POSITION
 from commitlog.record_encoder import RecordEncoder
-from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.types import NO_INDEX
 from pipeline.audit.compare import AuditKind, stretches
 from pipeline.audit.replica import open_replicas

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dledger.checkpoint import CheckpointFile
+from dledger.storage.checkpoint import CheckpointFile
 from pipeline.archive.archive import Archive, run_here
 from pipeline.common.errors import DataLost, PipelineError
 from pipeline.log.selection import Selection

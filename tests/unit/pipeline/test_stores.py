@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.entries.store import EntryStore, EntryStoreConfig
 from pipeline.common.errors import BadOption, CorruptRecord, NoStore
 from pipeline.log.replicas import choose_replicas
 from pipeline.log.selection import EVERYTHING, Selection

@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog, open_to_read
+from dledger.testing.disk.disk import SimDisk
+from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk
-from dledger.testing.sim_files import SimFiles
 from store.fs.linux.files import OsFiles
 from store.model.message import Message
 

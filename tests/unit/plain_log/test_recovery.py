@@ -6,7 +6,7 @@ import pytest
 
 from commitlog.commit_log import CommitLogConfig, LastExit
 from commitlog.record_encoder import encode_record
-from dledger.testing.sim_disk import SimDisk
+from dledger.testing.disk.disk import SimDisk
 from store.errors import CorruptData, ForeignFile, MissingFile, WrongFileSize
 from store.model.message import LOOPBACK
 from tests.unit.plain_log.conftest import DIRECTORY, FILE_SIZE, RECORD_SIZE, flush, message, sizes_of

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from dledger.damaged_tail import keep_damaged_tail
-from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.entries.damaged_tail import keep_damaged_tail
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.testing.disk.disk import SimDisk
+from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk
-from dledger.testing.sim_files import SimFiles
 from tests.faulty_disk import FaultyDisk
 
 CONFIG = EntryStoreConfig(data_file_size_bytes=4096, index_file_size_bytes=32 * 16)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger.aside import Aside
+from dledger.entries.aside import Aside
 from dledger.testing.faults import SimulatedCrash
 from store.errors import DiskFull
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dledger.checkpoint import Checkpoint, CheckpointFile, CheckpointTicket
-from dledger.properties import format_checked
+from dledger.storage.checkpoint import Checkpoint, CheckpointFile, CheckpointTicket
+from dledger.storage.properties import format_checked
 from store.errors import DiskFull
 from store.fs.linux.files import OsFiles
 

@@ -3,7 +3,7 @@
 import pytest
 from crc32c import crc32c
 
-from dledger.entry import (
+from dledger.entries.format.entry import (
     BLANK,
     ENTRY_NOOP,
     ENTRY_SIZE_MAX,

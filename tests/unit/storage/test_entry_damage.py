@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dledger.entry import HEADER, INDEX_UNIT
-from dledger.entry_store import EntryStore, EntryStoreConfig
+from dledger.entries.format.entry import HEADER, INDEX_UNIT
+from dledger.entries.store import EntryStore, EntryStoreConfig
 from store.errors import CorruptData, DirectoryLocked
 
 FILE = 4096

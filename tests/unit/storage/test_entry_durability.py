@@ -2,7 +2,7 @@
 
 import pytest
 
-from dledger.checkpoint import Checkpoint, CheckpointFile
+from dledger.storage.checkpoint import Checkpoint, CheckpointFile
 from store.errors import DiskFull, StorageFailed
 from store.fs.linux.files import OsFiles
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dledger.entry import ENTRY_NOOP, INDEX_UNIT
-from dledger.entry_store import EntryNotFound, EntryTooLarge
+from dledger.entries.format.entry import ENTRY_NOOP, INDEX_UNIT
+from dledger.entries.store import EntryNotFound, EntryTooLarge
 from dledger.types import LogState, Span, TermRun
 
 FILE = 4096

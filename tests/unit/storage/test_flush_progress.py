@@ -1,6 +1,6 @@
 """What counts as durable when syncs overlap and truncations come between."""
 
-from dledger.entry_flush import FlushProgress
+from dledger.entries.flush import FlushProgress
 
 
 def test_synced_ticket_makes_its_entries_durable():

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from dledger.hard_state import HardStateFile, HardStateUnreadable
-from dledger.properties import parse_properties
+from dledger.storage.hard_state import HardStateFile, HardStateUnreadable
+from dledger.storage.properties import parse_properties
 from dledger.types import HardState
 from store.errors import DiskFull
 from store.fs.linux.files import OsFiles

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-import dledger.acquaintances
-from dledger.acquaintances import DIRECTORIES_MAX, Acquaintances, Met, met_from
+import dledger.storage.acquaintances
 from dledger.config import MEMBERS_MAX
-from dledger.identity import LIVES_MAX, NUMBER_END, IdentityFile, WrongDirectory
-from dledger.properties import format_checked
+from dledger.storage.acquaintances import DIRECTORIES_MAX, Acquaintances, Met, met_from
+from dledger.storage.identity import LIVES_MAX, NUMBER_END, IdentityFile, WrongDirectory
+from dledger.storage.properties import format_checked
 from dledger.types import Member, Membership, MembershipEntry
 from store.fs.linux.files import OsFiles
 
@@ -208,7 +208,7 @@ def test_longest_memory_fits_in_the_room_that_was_set_aside():
     content = format_checked(dict.fromkeys(names, ";".join([most] * DIRECTORIES_MAX)))
 
     assert list(met_from(content)) == names
-    assert len(content) <= dledger.acquaintances._SIZE_BYTES
+    assert len(content) <= dledger.storage.acquaintances._SIZE_BYTES
 
 
 def test_of_strangers_nothing_is_remembered(directory, peer, tmp_path):

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dledger.entry_store import CorruptPush, EntryNotFound, EntryStore, EntryStoreConfig
-from dledger.log_head import LogHead, LogHeadFile, LogHeadUnreadable
+from dledger.entries.log_head import LogHead, LogHeadFile, LogHeadUnreadable
+from dledger.entries.store import CorruptPush, EntryNotFound, EntryStore, EntryStoreConfig
 from dledger.testing.faults import SimulatedCrash
 from dledger.types import UNKNOWN_TERM, LogState, TermRun
 from store.errors import CorruptData, DiskFull

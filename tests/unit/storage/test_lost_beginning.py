@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger.hard_state import HardStateFile
+from dledger.storage.hard_state import HardStateFile
 from dledger.types import HardState
 from store.errors import CorruptData
 from store.fs.linux.files import OsFiles

@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
-from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.hard_state import HardStateFile
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.storage.hard_state import HardStateFile
+from dledger.testing.disk.disk import SimDisk
+from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts, SimulatedCrash
-from dledger.testing.sim_disk import SimDisk
-from dledger.testing.sim_files import SimFiles
 from dledger.types import HardState
 from store.errors import StorageFailed
 from store.fs.linux import files as os_files

@@ -2,12 +2,12 @@
 
 import pytest
 
-from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
-from dledger.entry_codec import RAW_ENTRY_CODEC
-from dledger.hard_state import HardStateFile
-from dledger.membership_codec import MembershipUnreadable
-from dledger.membership_file import FILE_SIZE_BYTES, MembershipFile, drop_unheld
-from dledger.standing import MembershipKeeper
+from dledger.entries.format.codec import RAW_ENTRY_CODEC
+from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
+from dledger.entries.membership_file import FILE_SIZE_BYTES, MembershipFile, drop_unheld
+from dledger.node.persistent_state import MembershipKeeper
+from dledger.storage.hard_state import HardStateFile
+from dledger.storage.membership_codec import MembershipUnreadable
 from dledger.types import UNKNOWN_TERM, Member, Membership, MembershipEntry
 from store.fs.linux.files import OsFiles
 

@@ -4,10 +4,10 @@ import asyncio
 import threading
 from collections import deque
 
-from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.node_machine import NodeMachine
-from dledger.snapshot_store import SnapshotStore
-from dledger.state_machine import Applier
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.node.state_machine import Applier
+from dledger.node.state_machine_runner import NodeMachine
+from dledger.storage.snapshot_store import SnapshotStore
 from store.fs.storage_thread import StorageThread
 from tests.waiting import PATIENCE_S, run, until
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dledger.node_retention import NodeRetention
+from dledger.node.retention import NodeRetention
 
 
 class Policy(SimpleNamespace):

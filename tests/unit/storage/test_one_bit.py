@@ -4,7 +4,7 @@ from random import Random
 
 from crc32c import crc32c
 
-from dledger.one_bit import is_one_bit_off
+from dledger.entries.one_bit import is_one_bit_off
 
 
 def test_each_bit_of_a_content_is_found():

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from dledger.entry import HEADER
-from dledger.entry_store import CorruptPush
+from dledger.entries.format.entry import HEADER
+from dledger.entries.store import CorruptPush
 from dledger.types import Span
 from store.errors import DiskFull
 
@@ -76,7 +76,7 @@ def test_entries_that_are_here_already_are_skipped(leader, follower):
 def test_checked_push_is_not_checked_again(leader, follower, monkeypatch):
     span, payload = leader.span_of(0, 9), leader.read_span(leader.span_of(0, 9))
     follower.check_push(span, payload, -1)
-    monkeypatch.setattr("dledger.entry_store.check_payload", None)
+    monkeypatch.setattr("dledger.entries.store.check_payload", None)
 
     follower.append_encoded(span, payload, 0)
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from dledger.entry import HEADER
+from dledger.entries.format.entry import HEADER
 from store.errors import CorruptData
 
 FILE = 2048

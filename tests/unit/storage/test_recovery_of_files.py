@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from dledger.entry import BLANK, INDEX_UNIT
+from dledger.entries.format.entry import BLANK, INDEX_UNIT
 from store.errors import CorruptData
 
 FILE = 2048

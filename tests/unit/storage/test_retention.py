@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger.retention import RetentionSettings
+from dledger.node.retention_rules import RetentionSettings
 from store.fs.retention_rules import ClockReading, ClockWatch, OldFile, RetentionPolicy, decide
 
 HOUR = 3600.0

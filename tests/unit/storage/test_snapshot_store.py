@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from dledger.snapshot_file import HEADER_SIZE
-from dledger.snapshot_store import SnapshotDamaged, SnapshotGone, SnapshotStore
+from dledger.storage.snapshot_file import HEADER_SIZE
+from dledger.storage.snapshot_store import SnapshotDamaged, SnapshotGone, SnapshotStore
 from dledger.testing.faults import SimulatedCrash
 from dledger.types import SnapshotInfo
 from store.errors import DiskFull
@@ -134,7 +134,7 @@ def test_snapshot_travels_in_chunks(store, open_store, chunk_size):
 
 
 def test_transfer_goes_on_after_a_restart(store, open_store, monkeypatch):
-    monkeypatch.setattr("dledger.snapshot_store._SYNC_EVERY_BYTES", 4000)
+    monkeypatch.setattr("dledger.storage.snapshot_store._SYNC_EVERY_BYTES", 4000)
     info, target = store.save(41, 7, STATE), open_store("n1")
     send(store, target, info, until=7000)
     assert target.incoming() == (info, 7168)
@@ -235,7 +235,7 @@ def test_save_that_dies_anywhere_happened_or_not(machine):
 
 
 def test_transfer_that_dies_anywhere_can_go_on(machine, open_store, monkeypatch):
-    monkeypatch.setattr("dledger.snapshot_store._SYNC_EVERY_BYTES", 600)
+    monkeypatch.setattr("dledger.storage.snapshot_store._SYNC_EVERY_BYTES", 600)
     source = open_store("source")
     info = source.save(8, 2, STATE[:2000])
     starts = set()

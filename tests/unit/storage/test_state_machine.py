@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dledger.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
-from dledger.entry_store import EntryStore, EntryStoreConfig
-from dledger.snapshot_store import SnapshotStore
-from dledger.state_machine import Applier, StateLost, StateMachineFailed
+from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.node.state_machine import Applier, StateLost, StateMachineFailed
+from dledger.storage.snapshot_store import SnapshotStore
 from dledger.testing.faults import SimulatedCrash
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "key_value.py"

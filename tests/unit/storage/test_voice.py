@@ -5,12 +5,12 @@ from random import Random
 import pytest
 
 from dledger.config import Address, NodeConfig, Peer
-from dledger.hard_state import HardStateFile
-from dledger.membership_file import MembershipFile
-from dledger.node_files import NodeFiles
+from dledger.entries.membership_file import MembershipFile
+from dledger.node.files import NodeFiles
+from dledger.node.voice import take_back_voice
+from dledger.storage.hard_state import HardStateFile
 from dledger.testing.faults import SimulatedCrash
 from dledger.types import HardState, Member, Membership, MembershipEntry
-from dledger.voice import take_back_voice
 from store.fs.linux.files import OsFiles
 from tests.unit.core.conftest import Group
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from dledger.hard_state import HardStateFile
-from dledger.membership_file import MembershipFile
-from dledger.testing.sim_disk import UNLIMITED_BYTES
+from dledger.entries.membership_file import MembershipFile
+from dledger.node.voice import VoiceGivenUp
+from dledger.storage.hard_state import HardStateFile
+from dledger.testing.disk.disk import UNLIMITED_BYTES
 from dledger.types import HardState, Member, Membership, MembershipEntry
-from dledger.voice import VoiceGivenUp
 from store.errors import CorruptData
 
 DIRECTORY = "/n0"

@@ -12,7 +12,7 @@ from commitlog import accepted_damage
 from commitlog.accepted_damage import FILE_NAME, PLACES_MAX, AcceptedDamage, TooMuchDamage, accept, load_accepted
 from commitlog.divide import LogPlaces, fill_old_files
 from commitlog.log_recovery import LastExit
-from dledger.entry_store_config import EntryStoreConfig
+from dledger.entries.config import EntryStoreConfig
 from store.errors import CorruptData, MissingFile, WrongFileSize
 from store.fs.linux.files import OsFiles
 from store.fs.sealed_json import seal

@@ -3,8 +3,8 @@
 import pytest
 
 from commitlog.old_files import manifest_from_json
-from dledger.entry_codec import decode_membership
-from dledger.membership_codec import MembershipUnreadable
+from dledger.entries.format.codec import decode_membership
+from dledger.storage.membership_codec import MembershipUnreadable
 from store.fs.foreign_json import foreign_json
 
 DEEP = "[" * 100_000

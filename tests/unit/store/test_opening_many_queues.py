@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 import store.dispatch.derived_data
+from dledger.testing.disk.disk import SimDisk, Survival
+from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk, Survival
-from dledger.testing.sim_files import SimFiles
 from store.dispatch.checkpoint import read_checkpoint
 from store.fs.linux.files import OsFiles
 from store.fs.linux.tree_sync import sync_one_by_one, sync_tree

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
+from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk
 from store.dispatch.checkpoint import (
     CheckpointFile,
     SealState,

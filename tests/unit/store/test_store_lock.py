@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
+from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
-from dledger.testing.sim_disk import SimDisk
 from store.errors import DirectoryLocked
 from store.fs.linux.files import OsFiles
 from store.maintenance.lock import lock_store, lock_store_for_reading, mark_closed, mark_open, was_closed_in_order

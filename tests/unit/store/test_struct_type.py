@@ -7,7 +7,7 @@ import pytest
 
 from commitlog.record import FIELDS
 from commitlog.record_rows import FIELD_TYPES, HEADER_TYPE
-from dledger.entry import HEADER
+from dledger.entries.format.entry import HEADER
 from store.fs.struct_type import numpy_type
 from store.queues.unit import UNIT, UNIT_TYPE
 

@@ -1,0 +1,163 @@
+"""The asyncio face of administration: `AsyncAdminClient`. For use by the tasks of one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+
+import grpc.aio
+
+from dledger.client.administration import AdminFailed, AdminSession, Request, add_request
+from dledger.client.aio.host import ClientHost
+from dledger.client.aio.nodes import AsyncNodes
+from dledger.client.endpoints import parse_endpoints
+from dledger.client.failures import describe
+from dledger.client.outcomes import Refused, name_of
+from dledger.config import check_id
+from dledger.errors import ResponseCode
+from dledger.v1.admin_pb2 import (
+    ListMembersRequest,
+    ListMembersResponse,
+    PromoteMemberRequest,
+    RemoveMemberRequest,
+    TransferLeadershipRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+
+class AsyncAdminClient:
+    """Changes who belongs to a group and who leads it. Every method may be repeated: what is so already succeeds.
+
+    Example:
+        async with AsyncAdminClient("127.0.0.1:20921") as admin:
+            await admin.add("n3", "127.0.0.1:20914")
+            await admin.promote("n3")
+            await admin.remove("n0")
+
+    Args:
+        endpoints: `host:port` of the nodes' LogService, comma separated or as an iterable; one that lives is enough.
+        group: the replication group.
+        deadline_s: how long to try, elections, other people's changes and a learner's catching up included.
+        host: time, chance and connections; those of the machine unless a simulation brings others.
+
+    Raises:
+        ValueError: an endpoint is not `host:port`.
+    """
+
+    def __init__(
+        self,
+        endpoints: str | Iterable[str],
+        *,
+        group: str = "default",
+        deadline_s: float = 10.0,
+        host: ClientHost | None = None,
+    ) -> None:
+        self._host = host or ClientHost()
+        self._nodes = AsyncNodes(endpoints, group, self._host)
+        self._group = group
+        self._deadline_s = deadline_s
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._nodes.close()
+
+    async def __aenter__(self) -> Self:
+        """Return the client itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        """Close the client."""
+        await self.close()
+
+    async def members(self, endpoint: str | None = None) -> ListMembersResponse:
+        """Return the members.
+
+        Args:
+            endpoint: as this node knows them; None asks the leader, who also knows how far each of them is.
+
+        Raises:
+            AdminFailed: it does not answer, or no node knows a leader.
+        """
+        try:
+            address = (
+                parse_endpoints(endpoint)[0] if endpoint else (await self._nodes.status_of_leader(self._deadline_s))[0]
+            )
+        except Refused as refusal:
+            raise AdminFailed(refusal.code, refusal.message) from refusal
+        try:
+            stub = self._nodes.admin_stub(address)
+            response = await stub.ListMembers(ListMembersRequest(group=self._group), timeout=self._deadline_s)
+        except grpc.aio.AioRpcError as error:
+            text = describe(address, error.code(), error.details() or "", "AdminService")
+            raise AdminFailed(ResponseCode.NETWORK_ERROR, text) from None
+        if response.code != ResponseCode.SUCCESS:
+            raise AdminFailed(response.code, f"{address} answered: {response.message or name_of(response.code)}")
+        return response
+
+    async def add(self, member_id: str, address: str) -> None:
+        """Add a learner: it receives the log from now on, and neither votes nor counts.
+
+        Args:
+            member_id: its `self_id`.
+            address: `host:port` of its peer transport.
+
+        Raises:
+            AdminFailed: not done; 402: the id belongs to a member at another address.
+            ValueError: a bad argument.
+        """
+        await self._run(add_request(self._group, member_id, address))
+
+    async def promote(self, member_id: str) -> None:
+        """Make a learner a voter, as soon as it has caught up.
+
+        Raises:
+            AdminFailed: not done; 417: it has not caught up before the deadline, 401: it is no member.
+        """
+        await self._run(PromoteMemberRequest(group=self._group, id=check_id(member_id)))
+
+    async def remove(self, member_id: str) -> None:
+        """Remove a member; its node may then be stopped and its files deleted.
+
+        Raises:
+            AdminFailed: not done; 401: it is no member, 406: too few of those that remain would live.
+        """
+        await self._run(RemoveMemberRequest(group=self._group, id=check_id(member_id)))
+
+    async def transfer(self, member_id: str) -> None:
+        """Hand the leadership to a voter that has caught up.
+
+        Raises:
+            AdminFailed: not done; 418: it did not take over in time, and the old leader goes on.
+        """
+        await self._run(TransferLeadershipRequest(group=self._group, id=check_id(member_id)))
+
+    async def _run(self, request: Request) -> None:
+        session = AdminSession(request, patience_s=self._deadline_s, now_s=self._host.now_s, random=self._host.random)
+        while True:
+            try:
+                await self._ask(session)
+            except Refused as refusal:
+                await asyncio.sleep(session.pause_after(refusal))
+            else:
+                return
+
+    async def _ask(self, session: AdminSession) -> None:
+        """Ask whoever leads once.
+
+        Raises:
+            Refused: not done.
+        """
+        address = await self._nodes.leader()
+        try:
+            call = getattr(self._nodes.admin_stub(address), session.method)
+            response = await call(session.request, timeout=session.timeout_s())
+        except grpc.aio.AioRpcError as error:
+            self._nodes.tracker.failed(address)
+            raise session.broke(address, error.code(), error.details() or "") from None
+        self._nodes.tracker.judge(address, response.code, response.leader.address)
+        session.take(response, address)

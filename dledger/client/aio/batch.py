@@ -1,0 +1,51 @@
+"""What travels on an AppendStream call: callers' bodies, joined into batches."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from dledger.client.aio.request_stream import RequestStream
+from dledger.v1.log_pb2 import AppendRequest, AppendResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dledger.client.outcomes import Appended
+
+
+class Item(NamedTuple):
+    """One caller's bodies and the future that it waits on.
+
+    Attributes:
+        bodies: at least one; consecutive entries.
+        size_bytes: their sum.
+        future: takes the places, or an outcome as exception.
+        deadline: on the monotonic clock.
+        last_try: from then on it is not sent any more; before `deadline` once it was refused.
+    """
+
+    bodies: Sequence[bytes]
+    size_bytes: int
+    future: asyncio.Future[list[Appended]]
+    deadline: float
+    last_try: float
+
+
+class Batch:
+    """Items that travel in one request, sent at `sent_at` of the client's clock; the pump writes it once."""
+
+    __slots__ = ("group", "items", "sent_at")
+
+    def __init__(self, group: str, items: list[Item], sent_at: float) -> None:
+        self.group = group
+        self.items = items
+        self.sent_at = sent_at
+
+    def request(self, request_id: int) -> AppendRequest:
+        """Return the request that carries all bodies."""
+        bodies = [body for item in self.items for body in item.bodies]
+        return AppendRequest(group=self.group, bodies=bodies, request_id=request_id)
+
+
+AppendStream: TypeAlias = RequestStream[Batch, AppendResponse]

@@ -1,0 +1,36 @@
+"""What the asyncio client takes from the machine that it runs on: time, chance, and connections.
+
+A port, as `dledger.node.host` is for nodes: the simulator of the shell (`dledger.testing.shell`) brings its own, so
+that a whole client follows from a seed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import grpc.aio
+
+from dledger.client.failures import CHANNEL_OPTIONS
+
+
+def connect(address: str) -> grpc.aio.Channel:
+    """Return a channel to `host:port`; nothing is connected before its first call."""
+    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientHost:
+    """The machine of one client.
+
+    Attributes:
+        now_s: seconds of a monotonic clock; all deadlines are told by it.
+        random: draws pauses between attempts, and which follower is read from.
+        connect: opens a channel to `host:port`.
+    """
+
+    now_s: Callable[[], float] = time.monotonic
+    random: Random = field(default_factory=Random)
+    connect: Callable[[str], grpc.aio.Channel] = connect

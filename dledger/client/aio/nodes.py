@@ -1,0 +1,162 @@
+"""The nodes as an asyncio client sees them: one gRPC channel each, and the search for the leader."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import grpc
+import grpc.aio
+
+from dledger.client.blocking.nodes import STATUS_TIMEOUT_S
+from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
+from dledger.client.failures import describe
+from dledger.client.outcomes import Refused
+from dledger.errors import ResponseCode
+from dledger.v1.admin_pb2_grpc import AdminServiceStub
+from dledger.v1.log_pb2 import StatusRequest, StatusResponse
+from dledger.v1.log_pb2_grpc import LogServiceStub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dledger.client.aio.host import ClientHost
+    from dledger.v1.admin_pb2_grpc import AdminServiceAsyncStub
+    from dledger.v1.log_pb2_grpc import LogServiceAsyncStub
+
+
+class AsyncNodes:
+    """Connections to the nodes of one group, opened when first used. For use by one event loop.
+
+    Args:
+        endpoints: `host:port` of the nodes' LogService.
+        group: the replication group.
+        host: time, chance and connections.
+    """
+
+    def __init__(self, endpoints: str | Iterable[str], group: str, host: ClientHost) -> None:
+        self.tracker = LeaderTracker(endpoints)
+        self._group = group
+        self._host = host
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._stubs: dict[str, LogServiceAsyncStub] = {}
+
+    def stub(self, address: str) -> LogServiceAsyncStub:
+        """Return the way to call the node at `address`; nothing is connected before the first call."""
+        if address not in self._stubs:
+            channel = self._host.connect(address)
+            self._channels[address] = channel
+            self._stubs[address] = LogServiceStub(channel)
+        return self._stubs[address]
+
+    def admin_stub(self, address: str) -> AdminServiceAsyncStub:
+        """Return the way to call the AdminService of the node at `address`."""
+        self.stub(address)
+        return AdminServiceStub(self._channels[address])
+
+    async def close(self) -> None:
+        """Close all connections; calls under way end with CANCELLED."""
+        for channel in self._channels.values():
+            await channel.close()
+
+    async def ask(self, address: str, timeout_s: float) -> StatusResponse | str:
+        """Return what the node says of itself, or in words why it does not answer."""
+        try:
+            answer = await self.stub(address).Status(StatusRequest(group=self._group), timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            self.tracker.failed(address)
+            return describe(address, error.code(), error.details() or "")
+        self.tracker.answered(address)
+        return answer
+
+    async def reach(self, address: str, timeout_s: float) -> None:
+        """Make sure that there is a node at `address` before anything is sent there whose loss would leave doubt.
+
+        Raises:
+            Refused: it does not answer; the message says why.
+        """
+        if not self.tracker.has_answered(address):
+            answer = await self.ask(address, timeout_s)
+            if isinstance(answer, str):
+                raise Refused(ResponseCode.NETWORK_ERROR, answer)
+
+    async def ask_all(self, timeout_s: float, *, is_hasty: bool = False) -> dict[str, StatusResponse | str]:
+        """Ask all nodes at once.
+
+        Args:
+            timeout_s: bounds the wait for a silent node.
+            is_hasty: return as soon as a majority has answered and a leader is named.
+        """
+        asked = self.tracker.addresses
+        tasks = {asyncio.ensure_future(self.ask(address, timeout_s)): address for address in asked}
+        answers: dict[str, StatusResponse | str] = {}
+        waiting = list(tasks)
+        try:
+            while waiting and not (is_hasty and is_enough(answers, len(asked))):
+                done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                # In the order of the addresses: the first of equal answers is taken.
+                answers.update({tasks[task]: task.result() for task in waiting if task in done})
+                waiting = [task for task in waiting if task not in done]
+        finally:
+            # Also in that order, and not in the order of a set, which differs between processes.
+            for task in waiting:
+                task.cancel()
+            if waiting:
+                await asyncio.wait(waiting)
+        return answers
+
+    async def find_leader(self) -> str | None:
+        """Ask the nodes who leads; return the leader's `host:port`, None while none of them knows."""
+        leader = pick_leader(await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True))
+        return None if leader is None else self.tracker.follow(leader)
+
+    async def leader(self) -> str:
+        """Return whom to take for the leader: the last known one, else what the nodes say.
+
+        Raises:
+            Refused: no node knows one; the message has what each said.
+        """
+        if self.tracker.leader is not None:
+            return self.tracker.leader
+        answers = await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True)
+        leader = pick_leader(answers)
+        if leader is None:
+            raise refusal_without_leader(answers)
+        return self.tracker.follow(leader)
+
+    async def status_of_leader(self, timeout_s: float) -> tuple[str, StatusResponse | str]:
+        """Return the leader's address, and what it says of itself or in words why it does not.
+
+        Who was taken for the leader may be gone, or deposed: then it is looked for once more.
+
+        Raises:
+            Refused: as `leader`.
+        """
+        address = await self.leader()
+        answer = await self.ask(address, timeout_s)
+        if isinstance(answer, str) or answer.role != "LEADER":
+            self.tracker.forget(address)
+            address = await self.leader()
+            answer = await self.ask(address, timeout_s)
+        return address, answer
+
+    async def follower(self) -> str:
+        """Return some follower, or the leader while there is none.
+
+        Raises:
+            Refused: no node knows a leader.
+        """
+        follower = pick_follower(await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True), self._host.random)
+        return follower or await self.leader()
+
+    async def anyone(self) -> str:
+        """Return a node that answers, for reads that every node serves.
+
+        Raises:
+            Refused: none does.
+        """
+        answers = await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True)
+        for address, answer in answers.items():
+            if not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS:
+                return address
+        raise refusal_without_leader(answers)

@@ -1,0 +1,113 @@
+"""One bidirectional call to one node: batches out, answers back, and what is lost when it breaks.
+
+It decides nothing: the pump that owns it hears of every answer and of the end. Requests and responses are matched by
+their field `request_id`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Generic, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from dledger.client.aio.stream_end import StreamEnded, is_this_task_cancelled, next_response
+
+_ORDERLY_END_S = 0.5
+
+
+class SentBatch(Protocol):
+    """What travels in one request."""
+
+    @property
+    def sent_at(self) -> float:
+        """When it was made, on the monotonic clock."""
+        ...
+
+    def request(self, request_id: int) -> Any:
+        """Return the request that carries it."""
+        ...
+
+
+class _Response(Protocol):
+    @property
+    def request_id(self) -> int: ...
+
+
+BatchT = TypeVar("BatchT", bound=SentBatch)
+ResponseT = TypeVar("ResponseT", bound=_Response)
+
+
+class RequestStream(Generic[BatchT, ResponseT]):
+    """A bidirectional stream with several batches under way.
+
+    Args:
+        address: the node's.
+        call: the gRPC call, just opened.
+        on_answer: hears of every answered batch.
+        on_lost: hears of the end, once: the batches without an answer, in order of sending, and gRPC's code and text.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        call: grpc.aio.StreamStreamCall[Any, ResponseT],
+        on_answer: Callable[[RequestStream[BatchT, ResponseT], BatchT, ResponseT], None],
+        on_lost: Callable[[RequestStream[BatchT, ResponseT], list[BatchT], grpc.StatusCode, str], None],
+    ) -> None:
+        self.address = address
+        self.in_flight: dict[int, BatchT] = {}
+        self._call = call
+        self._on_answer = on_answer
+        self._on_lost = on_lost
+        self._last_request_id = 0
+        self._reader = asyncio.ensure_future(self._read())
+
+    async def send(self, batch: BatchT) -> None:
+        """Write a batch; returns when the connection has taken it. A failure is heard of through `on_lost`."""
+        self._last_request_id += 1
+        self.in_flight[self._last_request_id] = batch
+        try:
+            await self._call.write(batch.request(self._last_request_id))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return  # The call has ended: its reader tells.
+        except asyncio.CancelledError:
+            # Else only the call was cancelled: its reader tells.
+            if is_this_task_cancelled():
+                raise
+
+    def cancel(self) -> None:
+        """End the call at once; `on_lost` follows."""
+        self._call.cancel()
+
+    async def close(self) -> None:
+        """End the call and wait until `on_lost` has been told: in order if nothing is under way, else at once."""
+        if not self.in_flight:
+            # A call that is cancelled leaves gRPC busy with it for a moment, and a loop that is closed meanwhile gets
+            # its complaints.
+            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await self._call.done_writing()
+            await asyncio.wait([self._reader], timeout=_ORDERLY_END_S)
+        self._call.cancel()
+        await asyncio.wait([self._reader])
+
+    async def _read(self) -> None:
+        call, in_flight = self._call, self.in_flight
+        # How it ends with its event loop; whoever waits for what is under way must hear of that, too.
+        code, details = grpc.StatusCode.CANCELLED, "the client was ended"
+        try:
+            while True:
+                response = await next_response(call, "the call was given up")
+                batch = in_flight.pop(response.request_id, None)
+                if batch is not None:
+                    self._on_answer(self, batch, response)
+        except StreamEnded as end:
+            code, details = end.code, end.details or "the node ended the stream"
+        except asyncio.CancelledError:
+            pass
+        lost = list(in_flight.values())
+        in_flight.clear()
+        self._on_lost(self, lost, code, details)

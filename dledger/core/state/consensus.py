@@ -1,0 +1,157 @@
+"""The state of one node's consensus, in one place, and the two ways out of it: effects and messages.
+
+What belongs to a role is in an object of that role (`core.roles`). Term, vote, role and leader are written by
+`core.transitions` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from dledger.core.config import RaftConfig
+from dledger.core.events import Effect, Send
+from dledger.core.messages import Message
+from dledger.core.state.log_tail import LogTail
+from dledger.core.state.progress import Progress
+from dledger.core.state.quorum import quorum_of
+from dledger.core.state.roles import Candidate, Follower, Leader, Office
+from dledger.types import NO_GROUP, NO_INDEX, NO_TERM, MembershipEntry, Role, SnapshotInfo, Span
+
+# (first_index, last_index_max, size_bytes_max) -> the longest span from first_index that one push can carry.
+Fit = Callable[[int, int, int], Span]
+# (begin, end) -> a number in [begin, end), from a generator that the owner seeded.
+Draw = Callable[[int, int], int]
+# Lives are drawn from [1, here): two of them hardly ever come near one another, and ids behind one fit 63 bits.
+LIFE_END: Final = 1 << 61
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A leadership that is being handed to `target`; `request_id` None: we wanted it ourselves."""
+
+    target: str
+    request_id: int | None
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class State:
+    """All that one node's consensus remembers.
+
+    Attributes:
+        self_id: who we are.
+        memberships, voters, incarnations: see `core.membership`, which keeps them.
+        group_id: of the membership in force; what we send carries it.
+        settled_group_id: of the membership that is known to be committed: nothing of another group is believed.
+        term, voted_for, is_founding, incarnation, founding_group_id: the hard state (`dledger.types.HardState`).
+        role, leader_id: what this node is in its term, and the leader of it, if known.
+        office: what it remembers in its role. These three, `term` and `voted_for` are written by `core.transitions`
+            alone.
+        commit_index: last index known to be committed; never falls.
+        commit_floor: last index that an earlier life of this directory knew to be committed, and that was durable here;
+            -1 where none says so. It only forbids: nothing at or below it is ever cut, and nobody without it elected.
+        kept_term: the term in which this node learned that all up to `kept_index` is committed; after a start, the
+            term that it starts with, which is the same or a later one.
+        written_index: last index that the store holds and that may be pushed.
+        persisted_index: last index that is durable here.
+        life: a random number of this process, to tell answers to it from those to an earlier one (ADR 17).
+        last_asked_id: id of the last read that the leader was asked for; the first one is behind `life`.
+        now_ms: time of the last tick.
+        quiet_until_ms: we do not vote before: we have just started and may have heard a leader moments ago.
+        is_disk_sick: the disk stalls, or did a short while ago.
+        is_disk_stalling: it stalls now.
+        is_disk_full: it has no room for what was last refused.
+        turns_left_to_others: how often a node with a sick disk could have stood, since it last heard of a leader.
+        incoming: a snapshot that is being received, and how much of it is here.
+        stored: the snapshot that was received last and is whole.
+        transfer: the leadership that is being handed on; it outlives the role of the leader for a moment.
+        snapshot: the newest one that our own state machine saved.
+    """
+
+    config: RaftConfig
+    self_id: str
+    memberships: list[MembershipEntry]
+    log: LogTail
+    fit: Fit
+    draw: Draw
+    term: int
+    voted_for: str | None
+    office: Office
+    life: int
+    last_asked_id: int
+    is_founding: bool = False
+    incarnation: int = 0
+    founding_group_id: int = NO_GROUP
+    voters: tuple[str, ...] = ()
+    incarnations: dict[str, int] = field(default_factory=dict)
+    role: Role = Role.FOLLOWER
+    leader_id: str | None = None
+    group_id: int = NO_GROUP
+    settled_group_id: int = NO_GROUP
+    commit_index: int = NO_INDEX
+    commit_floor: int = NO_INDEX
+    kept_term: int = NO_TERM
+    written_index: int = NO_INDEX
+    persisted_index: int = NO_INDEX
+    now_ms: int = 0
+    quiet_until_ms: int = 0
+    is_disk_sick: bool = False
+    is_disk_stalling: bool = False
+    is_disk_full: bool = False
+    turns_left_to_others: int = 0
+    incoming: tuple[SnapshotInfo, int] | None = None
+    stored: SnapshotInfo | None = None
+    transfer: Transfer | None = None
+    snapshot: SnapshotInfo | None = None
+    effects: list[Effect] = field(default_factory=list)
+
+    @property
+    def follower(self) -> Follower:
+        """What it remembers as a follower, which it is."""
+        office = self.office
+        assert isinstance(office, Follower), office
+        return office
+
+    @property
+    def candidate(self) -> Candidate:
+        """What it remembers as a candidate, which it is."""
+        office = self.office
+        assert isinstance(office, Candidate), office
+        return office
+
+    @property
+    def leader(self) -> Leader:
+        """What it remembers as the leader, which it is."""
+        office = self.office
+        assert isinstance(office, Leader), office
+        return office
+
+    def progress_of(self, peer: str) -> Progress | None:
+        """Return what a leader knows of `peer`; None: nothing, or this node does not lead."""
+        office = self.office
+        return office.progress.get(peer) if isinstance(office, Leader) else None
+
+    @property
+    def quorum(self) -> int:
+        """How many voters make a majority."""
+        return quorum_of(len(self.voters))
+
+    @property
+    def named_group_id(self) -> int:
+        """The group that this node names as a candidate: of its log, or of the founding that it promised last."""
+        return self.group_id if self.group_id != NO_GROUP else self.founding_group_id
+
+    @property
+    def kept_index(self) -> int:
+        """Last index that must never be cut: committed as far as this life, or one before it, has learned."""
+        return max(self.commit_index, self.commit_floor)
+
+    def emit(self, effect: Effect) -> None:
+        """Add an effect to those of this step."""
+        self.effects.append(effect)
+
+    def send(self, peer: str, message: Message) -> None:
+        """Send `message` to `peer` as an effect of this step."""
+        self.effects.append(Send(peer, message))

@@ -1,0 +1,92 @@
+"""Which memberships the log holds, which one is in force, and whose voice counts (dissertation §4.1; ADR 7).
+
+A membership is in force as soon as it stands in the log, committed or not. `State.memberships` holds the newest one
+that is known to be committed, in front, and all that follow it in the log.
+
+A voter that was wiped has a new incarnation. It counts again when the entry that names the new one is *committed*:
+until then the old one may have promised what the new one forgot (`core.pasts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dledger.core.events import SaveMemberships
+from dledger.core.state import pasts
+from dledger.core.state.consensus import State
+from dledger.core.state.progress import Progress
+from dledger.core.state.quorum import majority_value
+from dledger.types import NO_INDEX, MembershipEntry
+
+
+def refresh(state: State) -> None:
+    """Reckon anew what follows from `state.memberships`."""
+    settled = state.memberships[0].membership
+    current = state.memberships[-1].membership
+    state.group_id, state.settled_group_id = current.group_id, settled.group_id
+    state.voters = current.voters
+    state.incarnations = {}
+    for member in current.members:
+        before = settled.get(member.id)
+        counted = before if before is not None and before.is_voter else member
+        if member.is_voter:
+            state.incarnations[member.id] = counted.incarnation
+
+
+def add(state: State, entries: Sequence[MembershipEntry]) -> None:
+    """Take memberships that stand in the log now; the first is behind all that are known."""
+    state.memberships += entries
+    refresh(state)
+    state.emit(SaveMemberships(tuple(state.memberships)))
+
+
+def cut(state: State, first_index: int) -> None:
+    """Forget the memberships that were cut off with `first_index` and all behind it."""
+    kept = [entry for entry in state.memberships if entry.index < first_index]
+    if len(kept) < len(state.memberships):
+        # The first one is committed, whatever its index.
+        state.memberships = kept or state.memberships[:1]
+        refresh(state)
+        state.emit(SaveMemberships(tuple(state.memberships)))
+
+
+def settle(state: State) -> None:
+    """Forget the memberships in front of the newest one that is committed."""
+    known = 0
+    for number, entry in enumerate(state.memberships):
+        if entry.index <= state.commit_index:
+            known = number
+    if known:
+        state.memberships = state.memberships[known:]
+        refresh(state)
+        state.emit(SaveMemberships(tuple(state.memberships)))
+
+
+def replace(state: State, entry: MembershipEntry) -> None:
+    """Know nothing but `entry`, which is committed."""
+    state.memberships = [entry]
+    refresh(state)
+    state.emit(SaveMemberships(tuple(state.memberships)))
+
+
+def is_changing(state: State) -> bool:
+    """Say whether a membership is in force that is not known to be committed."""
+    return len(state.memberships) > 1
+
+
+def agreed(state: State, own: int, value_of: Callable[[Progress], int]) -> int:
+    """Return the greatest value that a majority of the voters has reached; -1 stands for a voice that does not count.
+
+    Args:
+        state: a leader's.
+        own: our own value; it counts while we are a voter.
+        value_of: a follower's.
+    """
+    values, followers = [], state.leader.progress
+    for voter in state.voters:
+        if voter == state.self_id:
+            values.append(own)
+            continue
+        progress = followers[voter]
+        values.append(value_of(progress) if pasts.counts(state, voter, progress) else NO_INDEX)
+    return majority_value(values)

@@ -1,0 +1,146 @@
+"""What a core shows of itself: to its driver, to observers, metrics and checks."""
+
+from __future__ import annotations
+
+from dledger.core.state import pasts
+from dledger.core.state.consensus import State
+from dledger.core.state.roles import Leader
+from dledger.types import HardState, Membership, MembershipEntry, Role
+
+
+class RaftStatus:
+    """The questions that `core.raft.Raft` answers; none of them changes anything.
+
+    Attributes:
+        state: all that the core remembers.
+    """
+
+    state: State
+
+    @property
+    def role(self) -> Role:
+        """What this node is in its term."""
+        return self.state.role
+
+    @property
+    def term(self) -> int:
+        """The current term."""
+        return self.state.term
+
+    @property
+    def leader_id(self) -> str | None:
+        """The leader of the current term, if known."""
+        return self.state.leader_id
+
+    @property
+    def commit_index(self) -> int:
+        """Last index known to be committed; `begin_index - 1` when none is."""
+        return self.state.commit_index
+
+    @property
+    def last_index(self) -> int:
+        """Last index of the log, committed or not."""
+        return self.state.log.last_index
+
+    @property
+    def begin_index(self) -> int:
+        """First index of the log."""
+        return self.state.log.begin_index
+
+    @property
+    def now_ms(self) -> int:
+        """The time of the last tick, or of the last look at the clock since."""
+        return self.state.now_ms
+
+    @property
+    def has_company(self) -> bool:
+        """Whether an election needs anybody else's vote."""
+        return self.state.voters != (self.state.self_id,)
+
+    def is_unknown_life(self, peer: str, incarnation: int) -> bool:
+        """Whether `peer`, a voter, tells an incarnation that does not count: it was wiped."""
+        return self.state.incarnations.get(peer, incarnation) != incarnation
+
+    def match_index_of(self, peer: str) -> int:
+        """On a leader: the last index known to be durable on `peer`; -1 when not known or not leading."""
+        progress = self.state.progress_of(peer)
+        return -1 if progress is None else progress.match_index
+
+    def is_live(self, peer: str) -> bool:
+        """On a leader: whether `peer` answered within the longest election timeout."""
+        progress = self.state.progress_of(peer)
+        time_out_ms = self.state.config.max_election_timeout_ms
+        return progress is not None and progress.is_live(self.state.now_ms, time_out_ms)
+
+    def is_healthy(self, peer: str) -> bool:
+        """On a leader: whether `peer` last said that its disk does its work."""
+        progress = self.state.progress_of(peer)
+        return progress is not None and progress.is_healthy
+
+    def is_refusing_corrupt(self, peer: str) -> bool:
+        """On a leader: whether `peer` could not verify the last entries that it was sent."""
+        progress = self.state.progress_of(peer)
+        return progress is not None and progress.corrupt_count > 0
+
+    def is_contradicting(self, peer: str) -> bool:
+        """On a leader: whether `peer` said last that other entries are committed than it was sent (ADR 29)."""
+        progress = self.state.progress_of(peer)
+        return progress is not None and progress.is_contradicting
+
+    def is_counted(self, peer: str) -> bool:
+        """On a leader: whether what the voter `peer` says counts: it is not one that was wiped (ADR 7)."""
+        progress = self.state.progress_of(peer)
+        return progress is not None and pasts.counts(self.state, peer, progress)
+
+    @property
+    def memberships(self) -> tuple[MembershipEntry, ...]:
+        """The newest membership known to be committed, and those that follow it in the log."""
+        return tuple(self.state.memberships)
+
+    @property
+    def membership(self) -> Membership:
+        """The membership in force: the last one in the log, committed or not."""
+        return self.state.memberships[-1].membership
+
+    @property
+    def hard_state(self) -> HardState:
+        """Term and vote, and what the node knows of its own past."""
+        state = self.state
+        return HardState(state.term, state.voted_for, state.is_founding, state.incarnation)
+
+    @property
+    def is_transferring(self) -> bool:
+        """Whether the leadership is being handed to another node: no append is taken meanwhile."""
+        return self.state.transfer is not None
+
+    @property
+    def is_disk_sick(self) -> bool:
+        """Whether the disk stalls, or did a short while ago."""
+        return self.state.is_disk_sick
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether the disk has no room for what was last refused."""
+        return self.state.is_disk_full
+
+    @property
+    def is_disk_stalling(self) -> bool:
+        """Whether the disk stalls now."""
+        return self.state.is_disk_stalling
+
+    @property
+    def retention_floor(self) -> int:
+        """The first index that must be kept: a live follower is being sent it, or it is the last one committed.
+
+        The log must begin with an entry that is committed: another one may be replaced, by one that stands in the file
+        before.
+        """
+        state = self.state
+        floor = state.commit_index
+        time_out_ms = state.config.max_election_timeout_ms
+        office = state.office
+        for progress in office.progress.values() if isinstance(office, Leader) else ():
+            if progress.is_live(state.now_ms, time_out_ms):
+                is_beginning = progress.is_probing or progress.installation is not None
+                floor = min(floor, state.log.begin_index if is_beginning else progress.match_index + 1)
+        return max(floor, state.log.begin_index)

@@ -1,0 +1,171 @@
+"""Keeps from the core what would make it ask for what the disk cannot do, so that an effect never fails half-way.
+
+Place on the way of an append: in front of the core, behind the driver's inbox; room is reserved here, and pushed bytes
+are checked.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from dledger.core.events import ChangeMembership, Event, MembershipAction, PushNotTaken, Received
+from dledger.core.messages import (
+    LEADERS_MESSAGES,
+    HeartbeatResponse,
+    Push,
+    PushAccepted,
+    PushRefused,
+    SnapshotChunk,
+    TimeoutNow,
+    VoteResponse,
+)
+from dledger.core.raft import Raft
+from dledger.driver.disk_watch import RoomWatch
+from dledger.driver.ports import Observer
+from dledger.entries.store import CorruptPush, EntryStore
+from dledger.errors import ResponseCode
+from dledger.storage.membership_codec import widest, widest_member
+from dledger.types import NO_GROUP, Member, Membership, Role, Span
+from store.errors import DiskFull
+
+logger = logging.getLogger(__name__)
+
+
+class Admission:
+    """Decides what the core may see.
+
+    Args:
+        raft, store, observer, room: the driver's.
+        has_snapshots: chunks of snapshots can be taken.
+    """
+
+    def __init__(
+        self, raft: Raft, store: EntryStore, observer: Observer, room: RoomWatch, *, has_snapshots: bool
+    ) -> None:
+        self._raft = raft
+        self._store = store
+        self._observer = observer
+        self._room = room
+        self._has_snapshots = has_snapshots
+        # Voters whose readmission was too large, as far as the log of this process has said so.
+        self._too_large: set[str] = set()
+
+    def admit(self, event: Event) -> Event | None:
+        """Return what the core may see of `event`; None: nothing.
+
+        Raises:
+            store.errors.StorageFailed: stop the node.
+        """
+        if isinstance(event, Received):
+            return self._admit_message(event)
+        if isinstance(event, ChangeMembership) and self._raft.role is Role.LEADER:
+            return self._admit_change(event)
+        return event
+
+    def _admit_change(self, event: ChangeMembership) -> Event | None:
+        """Keep back a change whose entry fits into no data file, or finds no room on the disk."""
+        size, size_max = self._size_of(self._at_most(event)), self._store.max_body_bytes
+        # A member that leaves makes the entry shorter, and that of before is in the log.
+        if size > size_max and event.action is not MembershipAction.REMOVE:
+            code = ResponseCode.UNEXPECTED_ARGUMENT
+            message = (
+                f"the membership with {event.member_id} takes up to {size} bytes, and an entry of this log holds at "
+                f"most {size_max}; remove a member first, or use shorter addresses"
+            )
+        elif not self._has_room(size):
+            code = ResponseCode.DISK_FULL
+            message = "no room for the entry on the leader's disk; free some and try again"
+        else:
+            return event
+        self._observer.on_request_ended(event.request_id, code, message)
+        return None
+
+    def _at_most(self, event: ChangeMembership) -> Membership:
+        """Return a membership whose entry is at least as long as the one that `event` brings about.
+
+        A member is added only if there is room to promote and to readmit all later, too.
+        """
+        current = self._raft.membership
+        member = current.get(event.member_id)
+        match event.action:
+            case MembershipAction.ADD if member is None:
+                return widest(current.with_member(Member(event.member_id, event.address)))
+            case MembershipAction.PROMOTE if member is not None:
+                return current.with_member(widest_member(member))
+        return current
+
+    def _size_of(self, membership: Membership) -> int:
+        return len(self._store.codec.membership(membership).body)
+
+    def _admit_message(self, event: Received) -> Event | None:
+        message = event.message
+        if isinstance(message, LEADERS_MESSAGES) and not self._raft.is_believed(event.sender, message):
+            # The core drops it, or answers that its term is old: neither needs its bytes checked or room for them.
+            return event
+        match message:
+            case Push(span=Span() as span):
+                return self._admit_push(event, message, span)
+            case PushAccepted() | HeartbeatResponse():
+                # A voter that was wiped brings about a membership in which it is readmitted.
+                is_wiped = self._raft.is_unknown_life(event.sender, message.incarnation)
+                return event if not is_wiped or self._can_readmit(event.sender, message.incarnation) else None
+            case VoteResponse() | TimeoutNow():
+                return event if self.can_lead() else None
+            case PushRefused(is_corrupt=True):
+                self._observer.on_corrupt_push_refused(event.sender, message.rejected_prev_index + 1)
+            case SnapshotChunk():
+                return event if self._has_snapshots else None
+        return event
+
+    def can_lead(self) -> bool:
+        """Say whether a leader's no-op has room; a vote that would elect a node with a full disk is not counted."""
+        if self._raft.role is Role.LEADER:
+            return True
+        if self._raft.state.group_id == NO_GROUP:
+            return self._has_room(self._size_of(widest(self._raft.membership)))
+        return self._has_room(len(self._store.codec.no_op().body))
+
+    def _can_readmit(self, peer: str, incarnation: int) -> bool:
+        current = self._raft.membership
+        member = current.get(peer)
+        if member is None:
+            return True
+        readmitted = current.with_member(replace(member, incarnation=incarnation))
+        size, size_max = self._size_of(readmitted), self._store.max_body_bytes
+        if size <= size_max:
+            return self._has_room(size)
+        # Only where an older version let the group grow beyond what its data files hold.
+        if peer not in self._too_large:
+            self._too_large.add(peer)
+            text = "the entry that readmits it fits into no data file: remove a member, then remove and add this one"
+            logger.error(
+                "readmission_does_not_fit peer=%r size_bytes=%d size_max=%d text=%r", peer, size, size_max, text
+            )
+        return False
+
+    def _has_room(self, size_bytes: int) -> bool:
+        sizes = (min(size_bytes, self._store.max_body_bytes),)
+        try:
+            self._store.reserve(sizes)
+        except DiskFull:
+            self._room.lacked(sizes, self._raft.now_ms)
+            return False
+        self._room.found(sizes)
+        return True
+
+    def _admit_push(self, event: Received, push: Push, span: Span) -> Event | None:
+        assert push.payload is not None
+        try:
+            brought = self._store.check_push(span, push.payload, push.prev_term)
+            if brought:
+                event = Received(event.sender, replace(push, memberships=brought))
+            if push.prev_index <= self._store.last_index:
+                self._store.reserve_span(span)
+        except CorruptPush as error:
+            self._observer.on_corrupt_push(event.sender, error)
+            return PushNotTaken(event.sender, push, is_corrupt=True)
+        except DiskFull:
+            self._room.lacked((min(span.length, self._store.max_body_bytes),), self._raft.now_ms)
+            return PushNotTaken(event.sender, push)
+        return event

@@ -1,0 +1,123 @@
+"""What the driver acts on and whom it tells: ports that the node fills in production, the simulator in simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dledger.core.events import Distrusted, RoleChanged
+from dledger.core.messages import Message
+from dledger.entries.store import CorruptPush, FlushTicket
+from dledger.errors import ResponseCode
+from dledger.types import MembershipEntry, SnapshotInfo
+
+
+@dataclass(eq=False, slots=True)
+class Proposal:
+    """Bodies that a client wants appended, as consecutive entries.
+
+    Attributes:
+        bodies: at least one; each becomes one entry.
+        stamp_at: where in each body the store writes its physical offset (entry position + 48, 8 bytes big-endian)
+            before checksums are taken; None: nowhere. Source: DLedger `AppendHook` as RocketMQ uses it.
+        channel: of the entries; 0 unless they are a broker's own (`commitlog.system_records`).
+        token: the owner's own; the driver does not look at it.
+    """
+
+    bodies: Sequence[bytes]
+    stamp_at: int | None = None
+    channel: int = 0
+    token: Any = None
+
+
+class Transport(Protocol):
+    """Carries messages to peers; never blocks, may lose, delay, double or reorder them."""
+
+    def send(self, peer: str, message: Message) -> None:
+        """Send `message` to `peer`; a `Push` with a span and a `SnapshotChunk` carry their payload."""
+
+
+class Syncer(Protocol):
+    """Makes written entries durable outside the driver's turn."""
+
+    def start(self, ticket: FlushTicket) -> None:
+        """Run `ticket.sync()` soon, here or in a thread, then have the owner call `Driver.synced(ticket)`."""
+
+
+class Memberships(Protocol):
+    """Keeps the memberships of the log."""
+
+    def save(self, entries: Sequence[MembershipEntry]) -> None:
+        """Make durable that the log holds these; the first is committed.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+
+
+class Snapshots(Protocol):
+    """Keeps snapshots of the state machine; sends and receives them in pieces."""
+
+    def read_chunk(self, snapshot: SnapshotInfo, offset: int, length: int) -> bytes | None:
+        """Return a piece of a snapshot; None: it is no longer kept."""
+
+    def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> int:
+        """Write the next piece of an incoming snapshot; return how many bytes of it are here now (0: no room).
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+
+    def finish(self, snapshot: SnapshotInfo) -> bool:
+        """Verify an incoming snapshot and make it durable; False: it is damaged and was dropped.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+
+
+class Observer(Protocol):
+    """Hears what becomes of proposals and reads, and how the node's standing changes."""
+
+    def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
+        """Hear that the proposal stands in this node's log, not yet committed."""
+
+    def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
+        """Hear that the proposal was not taken and nothing of it was written."""
+
+    def on_commit(self, commit_index: int) -> None:
+        """Hear that all entries up to `commit_index` are committed."""
+
+    def on_truncated(self, first_index: int) -> None:
+        """Hear that the entry at `first_index` and all behind it were cut off."""
+
+    def on_reset(self, begin_index: int, snapshot_index: int) -> None:
+        """Hear that the whole log was dropped and begins anew, empty.
+
+        The state machine goes on from the snapshot up to `snapshot_index`; -1: without one.
+        """
+
+    def on_role(self, change: RoleChanged) -> None:
+        """Hear of a new role, term or leader."""
+
+    def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
+        """Hear that the log holds these; the first is committed, the last one in force."""
+
+    def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
+        """Hear how a transfer or a membership change ended."""
+
+    def on_read_ready(self, read_id: int, index: int) -> None:
+        """Hear that a linearizable read may be served up to `index`."""
+
+    def on_read_refused(self, read_id: int) -> None:
+        """Hear that a linearizable read cannot be served here."""
+
+    def on_distrusted(self, message: Distrusted) -> None:
+        """Hear that a message was dropped which no node of this group can have sent."""
+
+    def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
+        """Hear that a peer sent entries whose bytes do not fit what it said of them; they were dropped."""
+
+    def on_corrupt_push_refused(self, peer: str, index: int) -> None:
+        """Hear that a peer could not verify the entries from `index` on that this node sent; they go again, later."""

@@ -1,0 +1,33 @@
+"""Sizes of a log's files, and what follows from them for its entries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dledger.entries.format.entry import BLANK_SIZE_MIN, HEADER_SIZE, INDEX_UNIT_SIZE, MAX_BODY_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class EntryStoreConfig:
+    """Sizes of the files; equal on all replicas, for they shape the log, and fixed for the life of the data.
+
+    Attributes:
+        data_file_size_bytes: one data file. An entry must fit into one, with its header and eight bytes behind it.
+        index_file_size_bytes: one index file; a multiple of 32.
+        is_flush_sync: what is acknowledged is durable before; only then does a checkpoint bind the node for ever.
+    """
+
+    data_file_size_bytes: int = 1 << 30
+    index_file_size_bytes: int = 5 * 1024 * 1024 * INDEX_UNIT_SIZE
+    is_flush_sync: bool = True
+
+    def __post_init__(self) -> None:
+        if self.data_file_size_bytes <= HEADER_SIZE + BLANK_SIZE_MIN:
+            raise ValueError(f"data_file_size_bytes must be above 56, found {self.data_file_size_bytes}")
+        if self.index_file_size_bytes <= 0 or self.index_file_size_bytes % INDEX_UNIT_SIZE:
+            raise ValueError(f"index_file_size_bytes must be a multiple of 32, found {self.index_file_size_bytes}")
+
+    @property
+    def max_body_bytes(self) -> int:
+        """The largest body that an entry can hold."""
+        return min(MAX_BODY_BYTES, self.data_file_size_bytes - HEADER_SIZE - BLANK_SIZE_MIN)

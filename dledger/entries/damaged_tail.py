@@ -1,0 +1,52 @@
+"""A damaged tail: the last entry of a log is bad, although no power cut can have left it so (`dledger.entries.tail`).
+
+Not here: what a node of a group makes of it (`dledger.node.voice`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from store.errors import CorruptData
+
+# Of a tail that is cut so much is kept for people to look at: the largest entry.
+KEPT_SIZE_BYTES_MAX: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedTail:
+    """What recovery found. The entry was durable once, and nothing good follows it.
+
+    Attributes:
+        index: of the first entry that cannot be read.
+        log_position: where it begins in the log.
+        path: of the file that holds it.
+        position: within that file.
+        expected: what should stand there.
+        found: what stands there.
+        content: what stands there from `position` on, at most `KEPT_SIZE_BYTES_MAX` bytes.
+    """
+
+    index: int
+    log_position: int
+    path: str
+    position: int
+    expected: str
+    found: str
+    content: bytes
+
+    def refusal(self, what_to_do: str = "") -> CorruptData:
+        """Return the error for a node, or a program, that must not go on without the entry."""
+        found = f"{self.found} (the log's last entry, damaged after it was durable{what_to_do})"
+        return CorruptData(self.path, self.position, self.expected, found)
+
+
+# Called before a damaged tail is cut: returns, for people, what was done about it, or raises `DamagedTail.refusal`.
+GiveUp = Callable[[DamagedTail], str]
+
+
+def keep_damaged_tail(damage: DamagedTail) -> str:
+    """Refuse to open a log with a damaged tail: for whoever is not a node of a group."""
+    raise damage.refusal()

@@ -1,0 +1,57 @@
+"""Where entries go: one behind the other, and to the head of the next data file when there is no room.
+
+An entry stays in a file only if eight bytes remain behind it, so that the rest can always be marked as a blank. All
+replicas place by this rule and so agree on every position. Source: DLedger `MmapFileList.preAppend`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.entries.format.entry import BLANK_SIZE_MIN, HEADER_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Entries of a batch that stand back to back in one data file.
+
+    Attributes:
+        begin: number of its first body in the batch.
+        end: number behind its last one.
+        position: of its first entry.
+        end_position: behind its last entry.
+    """
+
+    begin: int
+    end: int
+    position: int
+    end_position: int
+
+
+def place(end_position: int, size: int, data_file_size: int) -> int:
+    """Return where an entry of `size` bytes goes behind `end_position`: there, or at the head of the next data file."""
+    file_end = end_position - end_position % data_file_size + data_file_size
+    return end_position if end_position + size + BLANK_SIZE_MIN <= file_end else file_end
+
+
+def lay_out(sizes_of_bodies: Sequence[int], end_position: int, data_file_size: int) -> list[Run]:
+    """Return the runs in which entries with bodies of these sizes (at least one) go behind `end_position`."""
+    count = len(sizes_of_bodies)
+    begin_position = place(end_position, sizes_of_bodies[0] + HEADER_SIZE, data_file_size)
+    total = sum(sizes_of_bodies) + HEADER_SIZE * count
+    # What fits as a whole fits in each part: this is the way of nearly every batch.
+    if place(begin_position, total, data_file_size) == begin_position:
+        return [Run(0, count, begin_position, begin_position + total)]
+    runs: list[Run] = []
+    begin, position = 0, begin_position
+    for number, body_size in enumerate(sizes_of_bodies):
+        at = place(position, body_size + HEADER_SIZE, data_file_size)
+        if at != position:
+            runs.append(Run(begin, number, begin_position, position))
+            begin, begin_position = number, at
+        position = at + body_size + HEADER_SIZE
+    return [*runs, Run(begin, count, begin_position, position)]

@@ -1,0 +1,170 @@
+"""Walks over entries that stand back to back, in a file or in a push, and checks each one: one loop for both.
+
+What is checked of an entry: a known kind (magic and channel), sizes that agree and fit, the next index, a term not
+below the one before, of a leader's own entry what the log's codec knows of it, and, where they are given (not 0), the
+body checksum, the chain checksum and the position. An entry without checksums is the Java program's; its position field
+may legally differ from where it stands (DLedger 0.4 keeps the leader's), so it is not compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from crc32c import crc32c
+
+from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryChecks
+from dledger.entries.format.entry import CHAIN, ENTRY_NORMAL, HEADER, HEADER_SIZE, INDEX_UNIT, NO_CHAIN
+
+UNKNOWN: Final = -1
+# Entries in one walk over a file: bounds the memory that their index units take meanwhile (128 KiB).
+WALK_COUNT_MAX = 4096
+# A disk writes whole sectors: what a power cut tears, it tears at multiples of this.
+SECTOR_SIZE_BYTES: Final = 512
+# Where in a sector a header can begin at the latest to have its chain checksum (bytes 36 to 40) in the same sector.
+_LAST_WHOLE_CHECKSUM: Final = SECTOR_SIZE_BYTES - 40
+# What stands behind the last entry in a file, in place of a magic.
+_END: Final = bytes(4)
+# See `EntryChecks.tell_tale_at`.
+_TELL_TALE: Final = 0x04
+_TELL_TALE_MASK: Final = 0x0C
+
+
+@dataclass(frozen=True, slots=True)
+class WalkState:
+    """What the next entry must agree with.
+
+    Attributes:
+        index: the index that it must have; UNKNOWN (-1): any.
+        term: the lowest term that it may have.
+        chain_crc: the chain_crc field of the entry before it; UNKNOWN (-1): the chain is not checked.
+    """
+
+    index: int
+    term: int
+    chain_crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How far a walk came.
+
+    Attributes:
+        units: index units of the good entries.
+        special: the numbers, among them, of entries that are not a client's.
+        offset: behind the last good entry, in the buffer.
+        state: what the next entry must agree with.
+        is_stopped: the bytes at `offset` are not a good entry. False: the end or the count was reached.
+    """
+
+    units: list[bytes]
+    special: list[int]
+    offset: int
+    state: WalkState
+    is_stopped: bool
+
+
+def chain_before(begin_index: int) -> int:
+    """Return what the chain of a log's first entry starts from: 0 for entry 0, else UNKNOWN, for the past is gone."""
+    return UNKNOWN if begin_index else NO_CHAIN
+
+
+def walk(
+    buffer: memoryview,
+    offset: int,
+    end: int,
+    position: int,
+    state: WalkState,
+    count_max: int = WALK_COUNT_MAX,
+    codec: EntryChecks = RAW_ENTRY_CODEC,
+) -> Walk:
+    """Check entries of `buffer[offset:end]`, one behind the other, until one is bad.
+
+    Args:
+        buffer: holds the entries.
+        offset: where the first one begins.
+        end: where the last one must end.
+        position: of the first entry in the log.
+        state: what the first one must agree with.
+        count_max: stop after so many.
+        codec: of the log.
+    """
+    index, term, chain_crc = state.index, state.term, state.chain_crc
+    units, special = list[bytes](), list[int]()
+    # The hot loop of followers and of recovery: names are bound once, nothing is computed twice.
+    add_unit, pack_unit, unpack_header, pack_chain = units.append, INDEX_UNIT.pack, HEADER.unpack_from, CHAIN.pack
+    checksum, normal, header_size, unknown = crc32c, ENTRY_NORMAL, HEADER_SIZE, UNKNOWN
+    header_end, displacement = end - header_size, position - offset
+    is_index_known, tell_tale_at = index != unknown, codec.tell_tale_at
+    while offset <= header_end and count_max:
+        magic, size, at_index, at_term, at, channel, at_chain, body_crc, body_size = unpack_header(buffer, offset)
+        next_offset = offset + size
+        if at_index != index and is_index_known:
+            break
+        if at_term < term or at_index < 0 or body_size < 0 or size != body_size + header_size or next_offset > end:
+            break
+        body = buffer[offset + header_size : next_offset]
+        is_own = channel or magic != normal
+        if is_own or (0 <= tell_tale_at < body_size and body[tell_tale_at] & _TELL_TALE_MASK == _TELL_TALE):
+            is_known = not is_own or (magic, channel) in codec.kinds
+            if not is_known or codec.find_fault(magic, channel, offset + displacement, body):
+                break
+            if is_own:
+                special.append(len(units))
+        if body_crc and body_crc != checksum(body):
+            break
+        is_chained = at_chain and chain_crc != unknown
+        if is_chained and at_chain != checksum(pack_chain(chain_crc, magic, at_index, at_term, body_crc)):
+            break
+        if at != offset + displacement and (body_crc or at_chain):
+            break
+        if not (at_chain or body_size) and chain_crc > 0 and _may_be_torn(buffer, offset, next_offset):
+            break
+        add_unit(pack_unit(magic, offset + displacement, size, at_index, at_term))
+        index, term, chain_crc = at_index + 1, at_term, at_chain
+        is_index_known = True
+        offset = next_offset
+        count_max -= 1
+    if special and special[-1] == len(units):  # the bad entry
+        special.pop()
+    is_stopped = offset < end and count_max > 0
+    return Walk(units, special, offset, WalkState(index, term, chain_crc), is_stopped)
+
+
+def _may_be_torn(buffer: memoryview, offset: int, next_offset: int) -> bool:
+    """Say whether a header of an empty entry may have lost just its checksums, and so reads as one of Java's."""
+    is_checksum_apart = offset % SECTOR_SIZE_BYTES > _LAST_WHOLE_CHECKSUM
+    return is_checksum_apart and buffer[next_offset : next_offset + len(_END)] == _END
+
+
+def describe_fault(
+    buffer: memoryview, offset: int, end: int, position: int, state: WalkState, codec: EntryChecks = RAW_ENTRY_CODEC
+) -> tuple[str, str]:
+    """Say what is wrong with the entry at `offset`, where `walk` stopped: (expected, found), as text for people."""
+    if end - offset < HEADER_SIZE:
+        return f"an entry header of {HEADER_SIZE} bytes", f"only {end - offset} bytes"
+    magic, size, index, term, at, channel, chain_crc, body_crc, body_size = HEADER.unpack_from(buffer, offset)
+    body = buffer[offset + HEADER_SIZE : max(offset + HEADER_SIZE, min(offset + size, end))]
+    found_body_crc = crc32c(body)
+    found_chain_crc = crc32c(CHAIN.pack(max(state.chain_crc, NO_CHAIN), magic, index, term, body_crc))
+    kinds = {(ENTRY_NORMAL, 0), *codec.kinds}
+    channels = sorted(channel for known, channel in kinds if known == magic)
+    in_body = codec.find_fault(magic, channel, position, body) if (magic, channel) in kinds else None
+    faults = (
+        (not channels, f"magic 1, 2 or 3 (index {state.index})", f"magic {magic}"),
+        (body_size < 0 or size != body_size + HEADER_SIZE, f"size {HEADER_SIZE} + body size {body_size}", f"{size}"),
+        (size > end - offset, f"an entry of at most {end - offset} bytes", f"one of {size}"),
+        (state.index not in (UNKNOWN, index), f"index {state.index}", f"index {index}"),
+        (index < 0, "an index from 0", f"index {index}"),
+        (term < state.term, f"term {state.term} or above (index {index})", f"term {term}"),
+        (channel not in channels, f"channel {' or '.join(map(str, channels))} (index {index})", f"channel {channel}"),
+        (
+            body_crc not in (0, found_body_crc),
+            f"body checksum {body_crc:#010x} (index {index})",
+            f"{found_body_crc:#010x}",
+        ),
+        (in_body is not None, *(in_body or ("", ""))),
+        (at != position, f"position {position} (index {index})", f"position {at}"),
+        (True, f"chain checksum {found_chain_crc:#010x} (index {index})", f"{chain_crc:#010x}"),
+    )
+    return next((expected, found) for is_fault, expected, found in faults if is_fault)

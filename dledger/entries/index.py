@@ -1,0 +1,205 @@
+"""The index files: where each entry stands, found by its index without any state in memory.
+
+The unit of entry i stands at byte 32 * i. The index is derived from the data files: recovery compares and rewrites
+it, and it is synced only when a data file is full, so that recovery need not go further back than that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dledger.entries.format.entry import INDEX_UNIT, INDEX_UNIT_SIZE
+from store.errors import CorruptData
+from store.fs.struct_type import numpy_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.fs.mapped_file_queue import MappedFileQueue
+
+UNIT_TYPE = numpy_type(INDEX_UNIT, ("magic", "position", "size", "index", "term"))
+# Units compared at once: bounds the memory of the check (1 MiB a column).
+_CHECK_COUNT = 1 << 15
+
+# magic, position, size, index, term
+_Fields = tuple[int, int, int, int, int]
+_NONE: _Fields = (0, 0, 0, -1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexUnit:
+    """One record of the index; `position` is where the entry stands in this node's files."""
+
+    magic: int
+    position: int
+    size: int
+    index: int
+    term: int
+
+
+class EntryIndex:
+    """Reads and writes index units in a queue of index files."""
+
+    __slots__ = ("_newest", "_queue")
+
+    def __init__(self, queue: MappedFileQueue) -> None:
+        assert queue.file_size % INDEX_UNIT_SIZE == 0, queue.file_size
+        self._queue = queue
+        # The unit that was looked up last: mostly that of the log's end, which every append and push asks for several
+        # times. Nobody asks for an entry that is not in the log, so that only a write can make it a wrong one.
+        self._newest = _NONE
+
+    @property
+    def queue(self) -> MappedFileQueue:
+        """The files."""
+        return self._queue
+
+    def fields(self, index: int) -> _Fields:
+        """Return (magic, position, size, index, term) of an entry that is in the log.
+
+        Raises:
+            store.errors.CorruptData: the index files do not hold it; opening the store again rebuilds them.
+        """
+        if self._newest[3] == index:
+            return self._newest
+        offset = index * INDEX_UNIT_SIZE
+        file = self._queue.find(offset)
+        if file is not None:
+            unit: _Fields = INDEX_UNIT.unpack_from(file.file.view(), offset - file.begin_offset)
+            if unit[3] == index:
+                self._newest = unit
+                return unit
+        raise self.corrupt(index)
+
+    def unit(self, index: int) -> IndexUnit:
+        """Return the unit of an entry that is in the log; raises as `fields`."""
+        return IndexUnit(*self.fields(index))
+
+    def term_at(self, index: int) -> int:
+        """Return the term of an entry that is in the log; raises as `fields`."""
+        return self.fields(index)[4]
+
+    def reserve(self, first_index: int, last_index: int) -> None:
+        """Make room for the units of these entries.
+
+        Raises:
+            store.errors.DiskFull: nothing was changed but files added, which are empty and in place.
+        """
+        self._queue.reserve(first_index * INDEX_UNIT_SIZE, (last_index + 1) * INDEX_UNIT_SIZE)
+
+    def write(self, first_index: int, units: bytes) -> None:
+        """Write consecutive units, into the page cache; room for them was reserved."""
+        self._newest = _NONE
+        queue, offset = self._queue, first_index * INDEX_UNIT_SIZE
+        room = queue.file_size - offset % queue.file_size
+        if len(units) <= room:
+            queue.write(offset, units)
+            return
+        done = 0
+        while done < len(units):
+            part = units[done : done + queue.file_size - (offset + done) % queue.file_size]
+            queue.write(offset + done, part)
+            done += len(part)
+
+    def positions(self, first_index: int, last_index: int) -> NDArray[np.int64]:
+        """Return where these entries, which are in the log, stand.
+
+        Raises:
+            store.errors.CorruptData: the index files do not hold them; opening the store again rebuilds them.
+        """
+        parts, index = list[NDArray[np.int64]](), first_index
+        while index <= last_index:
+            offset = index * INDEX_UNIT_SIZE
+            file = self._queue.find(offset)
+            if file is None:
+                raise self.corrupt(index)
+            count = min(last_index - index + 1, (file.end_offset - offset) // INDEX_UNIT_SIZE)
+            units = np.frombuffer(file.file.view(), UNIT_TYPE, count, offset - file.begin_offset)
+            if not (units["index"] == np.arange(index, index + count)).all():
+                raise self.corrupt(index)
+            parts.append(units["position"].astype(np.int64))
+            index += count
+        return np.concatenate(parts)
+
+    def holds(self, first_index: int, units: bytes) -> bool:
+        """Return whether exactly these units stand from `first_index` on."""
+        queue, offset, done = self._queue, first_index * INDEX_UNIT_SIZE, 0
+        while done < len(units):
+            file = queue.find(offset + done)
+            if file is None:
+                return False
+            size = min(len(units) - done, file.end_offset - offset - done)
+            if queue.read(offset + done, size) != units[done : done + size]:
+                return False
+            done += size
+        return True
+
+    def truncate(self, first_index: int, last_index: int) -> None:
+        """Zero the units from `first_index` to `last_index`, the last one; not synced, for the index is derived."""
+        begin, end = first_index * INDEX_UNIT_SIZE, (last_index + 1) * INDEX_UNIT_SIZE
+        self._queue.truncate(begin, end, is_durable=False)
+
+    def clear_behind(self, last_index: int) -> None:
+        """Zero whatever stands behind the unit of the last entry."""
+        offset = (last_index + 1) * INDEX_UNIT_SIZE
+        file = self._queue.find(offset)
+        data_end = offset if file is None else file.find_data_end(offset)
+        self._queue.truncate(offset, data_end, is_durable=False)
+
+    def is_sound(self, begin_index: int, end_index: int, begin_position: int, data_file_size: int) -> bool:
+        """Return whether the units of `[begin_index, end_index)` agree with one another.
+
+        Indexes must count up, terms must not fall, and each entry must begin where the one before ends, or at the
+        beginning of a data file; the first one at `begin_position`.
+        """
+        expected_position, term = begin_position, 0
+        index = begin_index
+        while index < end_index:
+            offset = index * INDEX_UNIT_SIZE
+            file = self._queue.find(offset)
+            if file is None:
+                return False
+            count = min(_CHECK_COUNT, end_index - index, (file.end_offset - offset) // INDEX_UNIT_SIZE)
+            units = np.frombuffer(file.file.view(), UNIT_TYPE, count, offset - file.begin_offset)
+            positions, ends = units["position"], units["position"] + units["size"]
+            expected = np.concatenate(([expected_position], ends[:-1]))
+            terms = np.concatenate(([term], units["term"]))
+            is_in_place = (positions == expected) | ((positions > expected) & (positions % data_file_size == 0))
+            is_sound = (units["index"] == np.arange(index, index + count)) & is_in_place & (np.diff(terms) >= 0)
+            if not is_sound.all():
+                return False
+            index, expected_position, term = index + count, int(ends[-1]), int(terms[-1])
+        return True
+
+    def last_where(self, first_index: int, last_index: int, holds: Callable[[int, int, int], bool]) -> int:
+        """Return the last index of `[first_index, last_index]` for which `holds`; `first_index - 1` if for none.
+
+        `holds` is called with position, size and term of an entry; it must be true up to some entry and false after.
+        """
+        low, high = first_index - 1, last_index
+        while low < high:
+            middle = (low + high + 1) // 2
+            _, position, size, _, term = self.fields(middle)
+            if holds(position, size, term):
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def last_of_term(self, first_index: int, last_index: int, term: int) -> int:
+        """Return the last index of `[first_index, last_index]` with `term`, which `first_index` has."""
+        return self.last_where(first_index, last_index, lambda _position, _size, at_term: at_term == term)
+
+    def corrupt(self, index: int) -> CorruptData:
+        """Return the error that says: the unit of this entry is not what was written."""
+        offset = index * INDEX_UNIT_SIZE
+        file = self._queue.find(offset)
+        if file is None:
+            return CorruptData(self._queue.directory, offset, f"the index unit of entry {index}", "no such file")
+        position = offset - file.begin_offset
+        found = IndexUnit(*INDEX_UNIT.unpack_from(file.file.view(), position))
+        return CorruptData(file.path, position, f"the index unit of entry {index}", str(found))

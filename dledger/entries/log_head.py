@@ -1,0 +1,248 @@
+"""Where the log begins: the small file `loghead`, written before old files go, and the intent that opening completes.
+
+    beginIndex=1000
+    beginPosition=1073741824
+    prevTerm=7
+    prevChainCrc=305419896
+
+Entries below `beginIndex` are no part of the log, whatever files are left of them; its first entry stands at
+`beginPosition`, or will, or at the head of the next data file if it did not fit there. `prevTerm` is the term of the
+entry before (-1: not known) and `prevChainCrc` its chain checksum (no such line: not known), which nothing else tells
+once that entry is gone: without them nobody could tell whether the header of the first entry is what was written.
+`isReset=true` stands there while the whole log is dropped. The lines are checked (`dledger.storage.properties`). No
+file: the data files tell where the log begins, as DLedger's do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from dledger.entries.format.entry import BLANK_SIZE_MIN, INDEX_UNIT_SIZE, encode_blank
+from dledger.entries.format.walk import UNKNOWN, chain_before
+from dledger.storage.properties import format_checked, parse_checked, what_is_wrong
+from dledger.types import NO_TERM, stored_term, told_term
+from store.errors import CorruptData, DiskFull, StoreError
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.ports import Files
+
+if TYPE_CHECKING:
+    from dledger.entries.aside import Aside
+
+FILE_NAME = "loghead"
+_INDEX_KEY = "beginIndex"
+_POSITION_KEY = "beginPosition"
+_TERM_KEY = "prevTerm"
+_CHAIN_KEY = "prevChainCrc"
+_RESET_KEY = "isReset"
+
+
+class LogHeadUnreadable(StoreError):
+    """The file that says where the log begins is there and cannot be read."""
+
+    def __init__(self, path: str, found: str) -> None:
+        super().__init__(
+            f"{path}: expected lines {_INDEX_KEY}, {_POSITION_KEY}, {_TERM_KEY} and their checksum, found "
+            f"{found}. Nothing was changed. Keep a copy of the directory, then restore the file from a backup, or give "
+            "the node an empty directory: it is filled again"
+        )
+        self.path = path
+        self.found = found
+
+
+@dataclass(frozen=True, slots=True)
+class LogHead:
+    """The beginning of a log; see the module's text."""
+
+    begin_index: int
+    begin_position: int
+    prev_term: int = NO_TERM
+    is_reset: bool = False
+    prev_chain_crc: int = UNKNOWN
+
+    @property
+    def chain_crc(self) -> int:
+        """What the chain of the first entry starts from; UNKNOWN (-1) when that is gone."""
+        return chain_before(self.begin_index) if self.prev_chain_crc == UNKNOWN else self.prev_chain_crc
+
+
+class LogHeadFile:
+    """Loads and saves the head of one log."""
+
+    __slots__ = ("_directory", "_files", "_path")
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._path = f"{directory}/{FILE_NAME}"
+
+    @classmethod
+    def open(cls, files: Files, directory: str) -> Self:
+        """Prepare the file in `directory`, which exists; room for the next save is set aside.
+
+        Raises:
+            store.errors.DiskFull: without that room, old files could not be deleted when room is needed most.
+        """
+        head_file = cls(files, directory)
+        files.prepare_replace(head_file._path)
+        return head_file
+
+    def load(self) -> LogHead | None:
+        """Return what was saved last; None when nothing ever was.
+
+        Raises:
+            LogHeadUnreadable: do not start.
+        """
+        content = self._files.read_bytes(self._path)
+        if content is None:
+            return None
+        try:
+            properties = parse_checked(content)
+            head = LogHead(
+                begin_index=int(properties[_INDEX_KEY]),
+                begin_position=int(properties[_POSITION_KEY]),
+                prev_term=told_term(int(properties[_INDEX_KEY]) - 1, int(properties[_TERM_KEY])),
+                is_reset=_RESET_KEY in properties,
+                prev_chain_crc=int(properties.get(_CHAIN_KEY, UNKNOWN)),
+            )
+        except (ValueError, KeyError) as error:
+            raise LogHeadUnreadable(self._path, what_is_wrong(error)) from error
+        if (
+            content != _content_of(head)
+            or min(head.begin_index, head.begin_position, stored_term(head.prev_term) - NO_TERM) < 0
+        ):
+            raise LogHeadUnreadable(self._path, f"{properties}, which is not what was written")
+        return head
+
+    def save(self, head: LogHead) -> None:
+        """Make `head` durable before returning; it works on a full disk, too.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop, and must delete nothing.
+        """
+        self._files.replace(self._path, _content_of(head))
+
+    def restore(self, head: LogHead | None) -> None:
+        """Bring back, durably, what `load` returned before.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        if head is not None:
+            self.save(head)
+        elif self._files.exists(self._path):
+            self._files.remove(self._path)
+            self._files.sync_directory(self._directory)
+
+
+def begin_anew(
+    head_file: LogHeadFile, data: MappedFileQueue, index: MappedFileQueue, head: LogHead, aside: Aside
+) -> None:
+    """Set all data files aside, or delete them, and begin an empty log at `head`.
+
+    A crash in between is made good by `complete`. The old files are set aside if `aside` awaits them. The file that
+    holds the beginning is made at once, so that a log without it is known to have lost it.
+
+    Raises:
+        store.errors.DiskFull: there is no room even without the old log, which is gone; the new one is begun when the
+            log is opened and there is room.
+        store.errors.StorageFailed: the node must stop.
+    """
+    head_file.save(replace(head, is_reset=True))
+    if aside.is_awaited:
+        aside.take(data)
+    else:
+        data.remove_all()
+    index.remove_all()
+    while True:
+        try:
+            _make_first_file(data, head)
+            break
+        except DiskFull:
+            if not aside.free_one():
+                raise
+    head_file.save(replace(head, is_reset=False))
+
+
+def _make_first_file(data: MappedFileQueue, head: LogHead) -> None:
+    """Make, durably, the file in which the log begins.
+
+    Raises:
+        store.errors.DiskFull: nothing was changed.
+        store.errors.StorageFailed: the node must stop.
+    """
+    blank_size = head.begin_position % data.file_size
+    file_begin = head.begin_position - blank_size
+    data.reserve(file_begin, head.begin_position + BLANK_SIZE_MIN)
+    if blank_size:
+        data.write(file_begin, encode_blank(blank_size))
+    data.sync_all()
+
+
+def note_beginning(head_file: LogHeadFile, found: LogHead) -> None:
+    """Save where a log begins whose first entries another program deleted: it says so nowhere, and ours always does.
+
+    `dledger verify` takes a log without the file for one that lost it. Only who has made sure that the directory is its
+    own may call this.
+
+    Raises:
+        store.errors.StorageFailed: the node must stop.
+    """
+    known = head_file.load()
+    if found.begin_index > 0 and (known is None or known.begin_index != found.begin_index):
+        head_file.save(found)
+
+
+def complete(
+    head_file: LogHeadFile, data: MappedFileQueue, index: MappedFileQueue, aside: Aside, notes: list[str]
+) -> LogHead | None:
+    """Finish what a crash left of a reset or of a deletion; return where the log begins, None when not known.
+
+    Args:
+        head_file: of this log.
+        data: the loaded data files.
+        index: the loaded index files.
+        aside: of this node.
+        notes: takes what was done, one sentence each.
+
+    Raises:
+        LogHeadUnreadable: do not start.
+        store.errors.CorruptData: the file in which the log begins is gone.
+        store.errors.DiskFull: no room for the first file of a log that is begun anew.
+        store.errors.StorageFailed: a file cannot be removed, written or synced.
+    """
+    head = head_file.load()
+    if head is None or not head.is_reset:
+        aside.remove_remnant()
+    if head is None:
+        return None
+    if head.is_reset:
+        aside.settle()
+        begin_anew(head_file, data, index, head, aside)
+        notes.append(f"{data.directory}: a crash interrupted a reset; the log now begins at entry {head.begin_index}")
+        return replace(head, is_reset=False)
+    old_begin = data.begin_offset
+    data.remove_before(head.begin_position)
+    index.remove_before(head.begin_index * INDEX_UNIT_SIZE)
+    if data.begin_offset != old_begin:
+        notes.append(f"{data.directory}: a crash interrupted a deletion; files before {data.begin_offset} are removed")
+    if data.end_offset <= head.begin_position:
+        expected = f"the file that holds position {head.begin_position}, where the log begins"
+        raise CorruptData(data.directory, 0, expected, f"files up to {data.end_offset}")
+    if data.begin_offset > head.begin_position:
+        notes.append(f"{data.directory}: somebody else deleted what stood before position {data.begin_offset}")
+        return None
+    return head
+
+
+def _content_of(head: LogHead) -> bytes:
+    lines = {
+        _INDEX_KEY: str(head.begin_index),
+        _POSITION_KEY: str(head.begin_position),
+        _TERM_KEY: str(stored_term(head.prev_term)),
+    }
+    if head.prev_chain_crc != UNKNOWN:
+        lines[_CHAIN_KEY] = str(head.prev_chain_crc)
+    if head.is_reset:
+        lines[_RESET_KEY] = "true"
+    return format_checked(lines)

@@ -1,0 +1,138 @@
+"""Which memberships the log holds: the small file `membership`, saved before an entry that brings one is written.
+
+    dledger-membership 1 89abcdef
+    [{"index":-1,"membership":{...}},{"index":41,"membership":{...}}]
+
+The number in the first line is the CRC-32C of the second. Spaces, which nobody reads, fill the file up to a fixed size,
+whose room is set aside when it is opened, so that it can be saved on a full disk. A file that cannot be read stops the
+node: without it, a log whose head is gone does not say who belongs to the group.
+
+Because the file is saved first, it may name an entry that a crash kept from being written, or that was cut off:
+`drop_unheld` finds those when the node starts, and the file is saved without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from crc32c import crc32c
+
+from dledger.entries.reader import EntryReader
+from dledger.storage.membership_codec import (
+    MembershipUnreadable,
+    membership_from_object,
+    membership_to_object,
+    to_json,
+)
+from dledger.storage.properties import what_is_wrong
+from dledger.types import MembershipEntry
+from store.fs.foreign_json import foreign_json
+from store.fs.ports import Files
+
+FILE_NAME = "membership"
+FILE_SIZE_BYTES = 64 << 10
+_TITLE = b"dledger-membership 1"
+# One that is committed and one that is not: no log ever needs more, for changes are made one at a time.
+_ENTRIES_MIN = 2
+
+
+class MembershipFile:
+    """Loads and saves the memberships of one log."""
+
+    __slots__ = ("_files", "_path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+
+    @classmethod
+    def open(cls, files: Files, directory: str) -> Self:
+        """Prepare the file in `directory`, which is created; room for the next save is set aside.
+
+        Raises:
+            store.errors.DiskFull: a node that has no room for a membership must not start; free some.
+        """
+        files.make_directory(directory)
+        path = f"{directory}/{FILE_NAME}"
+        # A process that was killed inside `save` may have left a file that only the page cache knows.
+        files.sync_directory(directory)
+        files.prepare_replace(path, FILE_SIZE_BYTES)
+        return cls(files, path)
+
+    @property
+    def exists(self) -> bool:
+        """Whether memberships were ever saved here: a node ran in this directory."""
+        return self._files.exists(self._path)
+
+    def load(self) -> tuple[MembershipEntry, ...] | None:
+        """Return what was saved, ascending in index and at least one; None when nothing ever was.
+
+        Raises:
+            MembershipUnreadable: do not start.
+        """
+        content = self._files.read_bytes(self._path)
+        if content is None:
+            return None
+        try:
+            title, text, _ = content.split(b"\n", 2)
+            if title != b"%s %08x" % (_TITLE, crc32c(text)):
+                raise ValueError(f"the first line {title[:80].decode(errors='replace')!a}")  # noqa: TRY301  (one place says what to do)
+            return _entries_from(foreign_json(text))
+        except (ValueError, KeyError, TypeError) as error:
+            expected = f"'{_TITLE.decode()}' with the checksum of the next line, and memberships in JSON"
+            raise MembershipUnreadable(self._path, expected, what_is_wrong(error)) from error
+
+    def save(self, entries: Sequence[MembershipEntry]) -> None:
+        """Make `entries` (ascending in index, at least one) durable before returning; it works on a full disk, too.
+
+        When they do not all fit, the oldest are left out: what is committed before another one is not needed.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop without writing the entry.
+        """
+        assert entries
+        kept = list(entries)
+        while len(content := _content_of(kept)) > FILE_SIZE_BYTES and len(kept) > _ENTRIES_MIN:
+            del kept[0]
+        self._files.replace(self._path, content.ljust(FILE_SIZE_BYTES))
+
+
+def drop_unheld(entries: Sequence[MembershipEntry], log: EntryReader) -> tuple[MembershipEntry, ...]:
+    """Return those of `entries` that hold: the newest that is committed, and later ones whose entry is in the log.
+
+    The first one is committed, whatever its index: a node that was reset, or was about to be, may know a membership
+    from beyond its log. So is all that stands before the log's beginning.
+
+    Args:
+        entries: what the file says, ascending in index.
+        log: recovered.
+
+    Raises:
+        MembershipUnreadable, store.errors.CorruptData: the log holds what cannot be read; do not start.
+    """
+    first, *later = entries
+    before = [entry for entry in later if entry.index < log.begin_index]
+    inside = [entry for entry in later if log.begin_index <= entry.index <= log.last_index]
+    return ((first, *before)[-1], *(entry for entry in inside if _is_held(entry, log)))
+
+
+def _is_held(entry: MembershipEntry, log: EntryReader) -> bool:
+    (found,) = log.read_entries(entry.index, entry.index)
+    return log.codec.decode(found.magic, found.channel, found.body) == entry.membership
+
+
+def _content_of(entries: Sequence[MembershipEntry]) -> bytes:
+    values = [{"index": entry.index, "membership": membership_to_object(entry.membership)} for entry in entries]
+    text = to_json(values).encode()
+    return b"%s %08x\n%s\n" % (_TITLE, crc32c(text), text)
+
+
+def _entries_from(values: Any) -> tuple[MembershipEntry, ...]:
+    entries = tuple(
+        MembershipEntry(int(value["index"]), membership_from_object(value["membership"])) for value in values
+    )
+    indexes = [entry.index for entry in entries]
+    if not entries or indexes != sorted(set(indexes)):
+        raise ValueError(f"entries {indexes} that do not ascend")
+    return entries

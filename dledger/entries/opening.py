@@ -1,0 +1,135 @@
+"""Opens the directory of a log: lock, checkpoint, files, recovery; undone in reverse when any of it fails."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.entries.aside import Aside
+from dledger.entries.format.entry import HEADER
+from dledger.entries.index import EntryIndex
+from dledger.entries.log_head import LogHeadFile, complete
+from dledger.entries.membership_file import FILE_NAME as MEMBERSHIP_NAME
+from dledger.entries.recovery import DamagePolicy, RecoveredLog, recover
+from dledger.storage.checkpoint import CheckpointFile
+from dledger.storage.hard_state import FILE_NAME as HARD_STATE_NAME
+from dledger.storage.properties import is_checked
+from store.errors import CorruptData, DiskFull, MissingFile
+from store.fs.mapped_file_queue import MappedFileQueue
+
+if TYPE_CHECKING:
+    from dledger.entries.config import EntryStoreConfig
+    from dledger.entries.damaged_tail import GiveUp
+    from dledger.entries.format.codec import EntryCodec
+    from dledger.storage.checkpoint import Checkpoint
+    from store.fs.ports import DirectoryLock, Files
+
+# With the position where the first file that is there begins: a person gives leave to do without what was before it.
+_LEAVE_NAME = "begin-at"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """What an open store consists of.
+
+    Attributes:
+        data: the data files.
+        index: the index files.
+        checkpoint_file: where checkpoints go.
+        checkpoint: the one that was found.
+        head_file: where the log's beginning is noted.
+        aside: the log that a reset replaced, if it is still there.
+        lock: held until the store is closed.
+        log: what recovery found.
+        notes: what opening repaired or cut, one sentence each.
+    """
+
+    data: MappedFileQueue
+    index: EntryIndex
+    checkpoint_file: CheckpointFile
+    checkpoint: Checkpoint
+    head_file: LogHeadFile
+    aside: Aside
+    lock: DirectoryLock
+    log: RecoveredLog
+    notes: tuple[str, ...]
+
+
+def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: EntryCodec, give_up: GiveUp) -> OpenLog:
+    """Lock and recover the log in `directory`; arguments and errors as of `EntryStore.open`."""
+    notes: list[str] = []
+    with ExitStack() as on_failure:
+        data_directory, index_directory = f"{directory}/data", f"{directory}/index"
+        files.make_directory(data_directory)
+        files.make_directory(index_directory)
+        lock = files.lock(f"{directory}/lock")
+        on_failure.callback(lock.release)
+        # A process that was killed may have left names that only the page cache knows: what is found must be durable.
+        for path in (directory, data_directory, index_directory):
+            files.sync_directory(path)
+        checkpoint_file = CheckpointFile(files, directory, is_flush_sync=config.is_flush_sync)
+        checkpoint = checkpoint_file.load()
+        with suppress(DiskFull):  # then checkpoints have to wait for room, which harms nothing
+            files.prepare_replace(checkpoint_file.path)
+        head_file = LogHeadFile.open(files, directory)
+        data = MappedFileQueue(files, data_directory, config.data_file_size_bytes)
+        on_failure.callback(data.close)
+        notes += data.load()
+        index = MappedFileQueue(files, index_directory, config.index_file_size_bytes)
+        on_failure.callback(index.close)
+        _load_index(files, index, notes)
+        entry_index = EntryIndex(index)
+        aside = Aside.open(files, directory)
+        _check_beginning(files, directory, data, head_file)
+        head = complete(head_file, data, index, aside, notes)
+        # Whoever ran here before us left this file, and zeros after the end of the log.
+        policy = DamagePolicy(files.exists(f"{directory}/{MEMBERSHIP_NAME}"), give_up)
+        log = recover(data, entry_index, checkpoint, head, codec, notes, policy)
+        on_failure.pop_all()
+    return OpenLog(data, entry_index, checkpoint_file, checkpoint, head_file, aside, lock, log, tuple(notes))
+
+
+def _check_beginning(files: Files, directory: str, data: MappedFileQueue, head_file: LogHeadFile) -> None:
+    """Refuse a log whose first files are gone, unless another program deleted them or a person gives leave.
+
+    This program says first where the log begins when it deletes old files. DLedger's program does not; but it writes
+    `currterm`, without a checksum, whenever it runs, and its entries have no checksums either.
+
+    Raises:
+        CorruptData: files are missing at the beginning.
+        LogHeadUnreadable: do not start.
+    """
+    head = head_file.load()
+    begin_position = 0 if head is None else head.begin_position
+    if not data.mapped_files or data.begin_offset <= begin_position or (head is not None and head.is_reset):
+        return
+    currterm = files.read_bytes(f"{directory}/{HARD_STATE_NAME}")
+    is_ours = currterm is not None and is_checked(currterm)
+    if head is None and is_ours:
+        # Of a log that another program began, the first entries may have been gone when we came.
+        _, _, _, _, _, _, chain_crc, body_crc, _ = HEADER.unpack_from(data.mapped_files[0].view(), 0)
+        is_ours = bool(chain_crc or body_crc)
+    leave = f"{directory}/{_LEAVE_NAME}.{data.begin_offset}"
+    if not is_ours or files.exists(leave):
+        return
+    raise CorruptData(
+        data.directory,
+        0,
+        f"the file that holds position {begin_position}, where the log begins",
+        f"no file before position {data.begin_offset}",
+        f", or give the node an empty directory: it is filled again. If somebody deleted the files on purpose, and "
+        f"nobody needs these entries, create the empty file {leave} and start the node",
+    )
+
+
+def _load_index(files: Files, index: MappedFileQueue, notes: list[str]) -> None:
+    """Load the index files; if one between others is gone, remove them all, for recovery makes new ones."""
+    try:
+        notes += index.load()
+    except MissingFile as error:
+        index.close()
+        for name in sorted(files.list_directory(index.directory), reverse=True):
+            files.remove(f"{index.directory}/{name}")
+        files.sync_directory(index.directory)
+        notes.append(f"{error.path}: missing; all of {index.directory} is rebuilt")

@@ -1,0 +1,340 @@
+"""Finds out, when a log is opened, which entries it holds, and makes the files say just that.
+
+1. Begin: where `loghead` says; without one, the first entry, behind the blank that a deletion of the log's head may
+   have left (DLedger `resetOffset`).
+2. Start: the data file that holds the checkpoint's end index, else the third last (DLedger's rule). Entries before it
+   were durable with their index units when the next file was begun, so only the units are compared with one another;
+   if they disagree, everything is checked and the index is rebuilt.
+3. Scan: each entry from there on is checked; index units that disagree are rewritten.
+4. Settle: where the scan stops, `dledger.entries.tail` tells end, torn tail, damaged tail and corruption apart; a tail
+   that is cut is overwritten with zeros, durably, before anything can be written behind it.
+5. Sync: what a process that was killed had written but not synced is made durable, so that it may be counted on.
+
+Source: DLedger `MmapFileStore.recover`; unlike there, content is checked, and nothing that was durable is cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.entries.damaged_tail import KEPT_SIZE_BYTES_MAX, DamagedTail, GiveUp
+from dledger.entries.format.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, HEADER, HEADER_SIZE, INDEX_UNIT, NO_CHAIN
+from dledger.entries.format.walk import UNKNOWN, WALK_COUNT_MAX, WalkState, chain_before, describe_fault, walk
+from dledger.entries.index import IndexUnit
+from dledger.entries.tail import BadPlace, find_good_behind, holds_data, is_lost_write, is_ours, is_unfinished_step
+from dledger.types import NO_INDEX, NO_TERM, told_term
+from store.errors import CorruptData
+
+if TYPE_CHECKING:
+    from dledger.entries.format.codec import EntryCodec
+    from dledger.entries.index import EntryIndex
+    from dledger.entries.log_head import LogHead
+    from dledger.storage.checkpoint import Checkpoint
+    from store.fs.mapped_file_queue import MappedFileQueue
+
+# Without a checkpoint, so many of the last data files are checked entry by entry (DLedger's number).
+_SCAN_FILE_COUNT = 3
+_ANY = WalkState(UNKNOWN, 0, UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredLog:
+    """What the files hold.
+
+    Attributes:
+        begin_index: the first entry, or the one that an empty log will begin with.
+        begin_position: where that stands, or will.
+        begin_prev_term: term of the entry before; `NO_TERM` or `UNKNOWN_TERM` without one.
+        begin_chain_crc: what the first entry's chain starts from; UNKNOWN (-1) when that is gone.
+        last_index: the last entry; `begin_index - 1` when there is none.
+        last_term: its term; -1 when there is none.
+        end_position: behind it.
+        chain_crc: its chain checksum; what the next entry's chain starts from; UNKNOWN (-1) in an empty log whose
+            beginning is gone.
+    """
+
+    begin_index: int
+    begin_position: int
+    begin_prev_term: int
+    begin_chain_crc: int
+    last_index: int
+    last_term: int
+    end_position: int
+    chain_crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class DamagePolicy:
+    """What recovery makes of a damaged tail.
+
+    Attributes:
+        is_ours: no other program began this log: behind its end there are only zeros.
+        give_up: called before a damaged tail is cut; sees to it that this node does not count as one that holds it, or
+            refuses.
+    """
+
+    is_ours: bool
+    give_up: GiveUp
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    """A place between two entries.
+
+    Attributes:
+        number: which data file.
+        offset: in that file.
+        state: what the next entry must agree with.
+        end_position: behind the last entry before it: the cut, should nothing good follow.
+    """
+
+    number: int
+    offset: int
+    state: WalkState
+    end_position: int
+
+
+def recover(
+    data: MappedFileQueue,
+    index: EntryIndex,
+    checkpoint: Checkpoint,
+    head: LogHead | None,
+    codec: EntryCodec,
+    notes: list[str],
+    damage: DamagePolicy,
+) -> RecoveredLog:
+    """Bring data files and index files into agreement.
+
+    Args:
+        data: the loaded data files.
+        index: the loaded index files.
+        checkpoint: what was promised to be durable.
+        head: where the log begins, in the first data file; None: not known.
+        codec: of the log.
+        notes: takes what is repaired or cut, one sentence each.
+        damage: what to do about a damaged tail.
+
+    Raises:
+        store.errors.CorruptData: entries that were durable are missing or bad. No data file was changed.
+        store.errors.DiskFull: no room for an index file that must be rebuilt.
+        store.errors.StorageFailed: a file cannot be written or synced.
+    """
+    begin = _find_begin(data, head, codec)
+    if begin.number == len(data.mapped_files):
+        if checkpoint.end_index != NO_INDEX:
+            raise CorruptData(data.directory, 0, f"entries up to {checkpoint.end_index}, durable here", "no entries")
+        index.queue.remove_all()
+        return RecoveredLog(0, begin.end_position, NO_TERM, NO_CHAIN, NO_INDEX, NO_TERM, begin.end_position, NO_CHAIN)
+    first = _entry_at(data, begin, codec)
+    begin_index = max(begin.state.index, 0) if first is None else first.index
+    if not index.queue.begin_offset <= begin_index * INDEX_UNIT.size <= index.queue.end_offset:
+        index.queue.remove_all()
+    start = begin if first is None else _choose_start(data, index, checkpoint, begin, begin_index, codec)
+    end = _scan(data, index, start, codec, notes)
+    place = _bad_place(data, index, begin_index, end, codec, damage)
+    _settle(data, index, place, end.end_position, checkpoint, notes, damage)
+    data.sync_all()
+    index.queue.sync_all()
+    last_index = max(end.state.index, begin_index) - 1
+    is_head_right = head is not None and head.begin_index == begin_index
+    begin_chain_crc = head.chain_crc if head is not None and is_head_right else chain_before(begin_index)
+    return RecoveredLog(
+        begin_index=begin_index,
+        begin_position=begin.end_position,
+        begin_prev_term=head.prev_term if head is not None and is_head_right else told_term(begin_index - 1, NO_TERM),
+        begin_chain_crc=begin_chain_crc,
+        last_index=last_index,
+        last_term=end.state.term if last_index >= begin_index else NO_TERM,
+        end_position=end.end_position,
+        chain_crc=begin_chain_crc if last_index < begin_index else end.state.chain_crc,
+    )
+
+
+def _find_begin(data: MappedFileQueue, head: LogHead | None, codec: EntryCodec) -> _Cursor:
+    """Return where the first entry stands or will stand; file number = count of files: behind all of them."""
+    begin = _skip_blanks(data)
+    if head is None:
+        return begin
+    first_file = data.mapped_files[0]
+    offset = head.begin_position - first_file.begin_offset
+    if begin.end_position < head.begin_position:
+        raise CorruptData(first_file.path, begin.offset, f"blanks up to byte {offset}", "something else")
+    if begin.end_position > head.begin_position and begin.number < len(data.mapped_files):
+        # The first entry did not fit behind the beginning, and stands in the next file; or somebody else deleted more.
+        first = _entry_at(data, begin, codec)
+        if first is not None and first.index != head.begin_index:
+            return begin
+    state = WalkState(head.begin_index, max(head.prev_term, 0), head.chain_crc)
+    return _Cursor(0, offset, state, head.begin_position)
+
+
+def _skip_blanks(data: MappedFileQueue) -> _Cursor:
+    for number, file in enumerate(data.mapped_files):
+        offset = 0
+        while offset <= data.file_size - BLANK_SIZE_MIN:
+            magic, size = BLANK.unpack_from(file.view(), offset)
+            if magic != BLANK_MAGIC or not BLANK_SIZE_MIN <= size <= data.file_size - offset:
+                position = file.begin_offset + offset
+                # Only the log's very beginning says by its place which entry it must hold.
+                state = _ANY if position else WalkState(0, 0, NO_CHAIN)
+                return _Cursor(number, offset, state, position)
+            offset += size
+    return _Cursor(len(data.mapped_files), 0, WalkState(0, 0, NO_CHAIN), data.end_offset)
+
+
+def _choose_start(
+    data: MappedFileQueue,
+    index: EntryIndex,
+    checkpoint: Checkpoint,
+    begin: _Cursor,
+    begin_index: int,
+    codec: EntryCodec,
+) -> _Cursor:
+    """Return the head of the file to begin the scan with; `begin` when there is no better one."""
+    is_bounded = checkpoint.end_index != NO_INDEX
+    newest = len(data.mapped_files) - (1 if is_bounded else _SCAN_FILE_COUNT)
+    for number in range(newest, begin.number, -1):
+        position = data.mapped_files[number].begin_offset
+        head = _entry_at(data, _Cursor(number, 0, _ANY, position), codec)
+        if head is not None and begin_index < head.index and not (is_bounded and head.index > checkpoint.end_index):
+            is_sound = index.is_sound(begin_index, head.index, begin.end_position, data.file_size)
+            is_sound = is_sound and _are_terms_right(data, index, begin_index, head.index - 1)
+            return (_head_cursor(data, index, number, head.index) if is_sound else None) or begin
+    return begin
+
+
+def _are_terms_right(data: MappedFileQueue, index: EntryIndex, first_index: int, last_index: int) -> bool:
+    """Return whether each run of one term in the index begins and ends as the entries do; terms never fall.
+
+    The core believes these terms: one wrong unit at the end of a run would be a wrong vote.
+    """
+    while first_index <= last_index:
+        term = index.term_at(first_index)
+        end_index = index.last_of_term(first_index, last_index, term)
+        if not all(_is_unit_right(data, index.unit(at)) for at in (first_index, end_index)):
+            return False
+        first_index = end_index + 1
+    return True
+
+
+def _is_unit_right(data: MappedFileQueue, unit: IndexUnit) -> bool:
+    """Return whether the header of an entry says what its index unit says."""
+    file = data.find(unit.position)
+    if file is None or unit.position + HEADER_SIZE > file.end_offset:
+        return False
+    _, size, index, term, *_ = HEADER.unpack_from(file.view(), unit.position - file.begin_offset)
+    return (size, index, term) == (unit.size, unit.index, unit.term)
+
+
+def _head_cursor(data: MappedFileQueue, index: EntryIndex, number: int, head_index: int) -> _Cursor | None:
+    """Return the cursor at the head of a file, if the index agrees with the data about the entry before it."""
+    before = index.unit(head_index - 1)
+    file = data.mapped_files[number - 1]
+    if not file.begin_offset <= before.position < before.position + before.size <= file.end_offset:
+        return None
+    fields = HEADER.unpack_from(file.view(), before.position - file.begin_offset)
+    if fields[1:4] != (before.size, before.index, before.term):
+        return None
+    return _Cursor(number, 0, WalkState(head_index, before.term, fields[6]), before.position + before.size)
+
+
+def _scan(data: MappedFileQueue, index: EntryIndex, start: _Cursor, codec: EntryCodec, notes: list[str]) -> _Cursor:
+    """Check all entries from `start` on, and have the index hold them; return where they stop being good."""
+    at = start
+    rewritten: list[int] = []
+    while True:
+        file = data.mapped_files[at.number]
+        end, position = data.file_size - BLANK_SIZE_MIN, file.begin_offset + at.offset
+        done = walk(file.view(), at.offset, end, position, at.state, codec=codec)
+        if done.units:
+            first_index = done.state.index - len(done.units)
+            if _rewrite_units(index, first_index, b"".join(done.units)):
+                rewritten.append(first_index)
+            at = _Cursor(at.number, done.offset, done.state, file.begin_offset + done.offset)
+        if len(done.units) == WALK_COUNT_MAX:
+            continue
+        blank = BLANK.unpack_from(file.view(), at.offset)
+        if blank != (BLANK_MAGIC, data.file_size - at.offset) or at.number + 1 == len(data.mapped_files):
+            break
+        at = _Cursor(at.number + 1, 0, at.state, at.end_position)
+    if rewritten:
+        notes.append(f"{index.queue.directory}: rewritten where it disagreed, from about entry {rewritten[0]}")
+    return at
+
+
+def _rewrite_units(index: EntryIndex, first_index: int, units: bytes) -> bool:
+    if index.holds(first_index, units):
+        return False
+    index.reserve(first_index, first_index + len(units) // INDEX_UNIT.size - 1)
+    index.write(first_index, units)
+    return True
+
+
+def _settle(
+    data: MappedFileQueue,
+    index: EntryIndex,
+    place: BadPlace,
+    end_position: int,
+    checkpoint: Checkpoint,
+    notes: list[str],
+    damage: DamagePolicy,
+) -> None:
+    """Cut a torn or damaged tail at `place`, where the scan stopped; refuse corruption; clear what follows the end."""
+    has_data, next_index = holds_data(place), place.state.index
+    if max(next_index, 0) <= checkpoint.end_index:
+        raise _corrupt(place, f"; entries up to {checkpoint.end_index} were durable here")
+    expected, found = _describe(place)
+    cause = f"torn tail cut at position {end_position}: expected {expected}, found {found}"
+    if not has_data:
+        cause = f"torn tail cut at position {end_position}: the next file was begun without an entry"
+    elif (good := find_good_behind(place)) is not None:
+        # Of a log whose head was deleted, and which does not say where it begins, at least one entry was durable: its
+        # first one cannot be a lost write.
+        if next_index == UNKNOWN or not is_lost_write(place):
+            raise _corrupt(place, f"; a good entry follows at position {good}")
+    elif is_ours(place) and not (is_lost_write(place) or is_unfinished_step(place)):
+        begin, end = place.position, place.file.find_data_end(place.position)
+        kept = bytes(place.file.view()[place.offset : place.offset + min(end - begin, KEPT_SIZE_BYTES_MAX)])
+        outcome = damage.give_up(
+            DamagedTail(max(next_index, 0), begin, place.file.path, place.offset, expected, found, kept)
+        )
+        cause = f"damaged tail cut at position {end_position}: expected {expected}, found {found}; {outcome}"
+    if has_data or end_position != place.position:
+        file = data.find(end_position)
+        assert file is not None, end_position
+        data.truncate(end_position, file.find_data_end(end_position), is_durable=True)
+        notes.append(f"{place.file.path}: {cause}")
+    index.clear_behind(max(next_index, 0) - 1)
+
+
+def _bad_place(
+    data: MappedFileQueue, index: EntryIndex, begin_index: int, end: _Cursor, codec: EntryCodec, damage: DamagePolicy
+) -> BadPlace:
+    """Return where the scan stopped, with what the last good entry says of whoever wrote the log."""
+    files = data.mapped_files[end.number :]
+    if end.state.index <= begin_index:
+        return BadPlace(files, end.offset, end.state, 0, codec, damage.is_ours)
+    unit = index.unit(end.state.index - 1)
+    file = data.find(unit.position)
+    assert file is not None, unit
+    _, _, _, _, position, _, chain_crc, body_crc, _ = HEADER.unpack_from(file.view(), unit.position - file.begin_offset)
+    is_after_ours = bool(chain_crc or body_crc)
+    return BadPlace(files, end.offset, end.state, position - unit.position, codec, is_after_ours)
+
+
+def _entry_at(data: MappedFileQueue, at: _Cursor, codec: EntryCodec) -> IndexUnit | None:
+    file = data.mapped_files[at.number]
+    end = data.file_size - BLANK_SIZE_MIN
+    units = walk(file.view(), at.offset, end, file.begin_offset + at.offset, at.state, 1, codec).units
+    return IndexUnit(*INDEX_UNIT.unpack(units[0])) if units else None
+
+
+def _describe(place: BadPlace) -> tuple[str, str]:
+    end = place.file.file.size - BLANK_SIZE_MIN
+    return describe_fault(place.file.view(), place.offset, end, place.position, place.state, place.codec)
+
+
+def _corrupt(place: BadPlace, because: str) -> CorruptData:
+    expected, found = _describe(place)
+    return CorruptData(place.file.path, place.offset, expected, found + because)

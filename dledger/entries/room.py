@@ -1,0 +1,58 @@
+"""Room on the disk for entries that are about to be written: in the data files and in the index files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dledger.entries.format.entry import BLANK_SIZE_MIN
+from store.errors import DiskFull
+
+if TYPE_CHECKING:
+    from dledger.entries.aside import Aside
+    from dledger.entries.index import EntryIndex
+    from dledger.entries.reader import EntryReader
+    from dledger.types import Span
+    from store.fs.mapped_file_queue import MappedFileQueue
+
+
+class EntryRoom:
+    """Reserves room in the files of one log; on a full disk the log that was set aside is deleted first.
+
+    Args:
+        data, index: of the log.
+        aside: of the same node.
+    """
+
+    __slots__ = ("_aside", "_data", "_file_size", "_index")
+
+    def __init__(self, data: MappedFileQueue, index: EntryIndex, aside: Aside) -> None:
+        self._data = data
+        self._index = index
+        self._aside = aside
+        self._file_size = data.file_size
+
+    def reserve(self, begin: int, end: int, first_index: int, last_index: int) -> None:
+        """Make room for the entries `[first_index, last_index]` at the positions `[begin, end)`, and a blank.
+
+        Raises:
+            store.errors.DiskFull: nothing was changed but files added, which are empty and in place.
+        """
+        while True:
+            try:
+                self._data.reserve(begin, end + BLANK_SIZE_MIN)
+                self._index.reserve(first_index, last_index)
+            except DiskFull:
+                if not self._aside.free_one():
+                    raise
+            else:
+                return
+
+    def reserve_span(self, span: Span, log: EntryReader, end_position: int) -> None:
+        """Make room for entries of a peer in `log`, which ends at `end_position`; raises as `reserve`."""
+        # What does not stand at the end of the log or before it will not be taken: the logs differ.
+        if span.position <= end_position - end_position % self._file_size + self._file_size:
+            # A late push may begin with entries that were deleted here.
+            begin = max(min(end_position, span.position), log.begin_position)
+            begin_index = max(min(log.last_index + 1, span.first_index), log.begin_index)
+            if span.last_index >= begin_index:
+                self.reserve(begin, span.position + span.length, begin_index, span.last_index)

@@ -1,0 +1,403 @@
+"""The log on disk: appends, cuts at both ends and counts what is durable; reads as `EntryReader` does.
+
+Data files hold the entries, index files say where each one stands; no state is kept per entry in memory. A batch is
+joined once and written with one call for each file that it touches. Writes go to the page cache; `begin_flush` hands
+out what a sync must cover. All methods belong to one thread, except `FlushTicket.sync` and `CheckpointTicket.save`.
+
+Invariant: behind the last entry's end all bytes of the data files are zero. What is cut off is overwritten, durably,
+before anything else may be written there, so that neither a reader nor a recovery can take it for part of the log.
+
+Place on the way of an append: between the driver, which decides nothing about bytes, and the mapped files.
+Source: DLedger `DLedgerMmapFileStore`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from dledger.entries.aside import AsideRecord
+from dledger.entries.config import EntryStoreConfig
+from dledger.entries.damaged_tail import GiveUp, keep_damaged_tail
+from dledger.entries.errors import CorruptPush, EntryNotFound, EntryTooLarge
+from dledger.entries.flush import FlushProgress, FlushTicket
+from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryCodec
+from dledger.entries.format.entry import (
+    BLANK_SIZE_MIN,
+    ENTRY_NORMAL,
+    HEADER_SIZE,
+    INDEX_UNIT_SIZE,
+    encode_batch,
+    encode_blank,
+)
+from dledger.entries.format.placement import Run, lay_out
+from dledger.entries.log_head import LogHead, begin_anew
+from dledger.entries.opening import OpenLog, open_log
+from dledger.entries.push import CheckedPush, Predecessor, check_follows, check_payload
+from dledger.entries.reader import EntryReader
+from dledger.entries.room import EntryRoom
+from dledger.storage.checkpoint import Checkpoint, CheckpointTicket
+from dledger.types import NO_INDEX, NO_TERM, UNKNOWN_TERM, MembershipEntry, Span
+from store.errors import DiskFull
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.fs.ports import Files
+
+__all__ = ["CheckpointTicket", "CorruptPush", "EntryNotFound", "EntryStore", "EntryStoreConfig"]
+__all__ += ["EntryTooLarge", "FlushTicket"]
+
+_UNSYNCED_UNITS_MAX = 1 << 17  # 4 MiB of index
+
+
+class EntryStore(EntryReader):
+    """An append-only log of entries that can be cut at both ends. Construct it by `open`.
+
+    Attributes:
+        aside: the log that a reset replaced.
+    """
+
+    def __init__(self, config: EntryStoreConfig, codec: EntryCodec, parts: OpenLog) -> None:
+        super().__init__(parts.data, parts.index, parts.log, codec)
+        self._config = config
+        self._parts = parts
+        self.aside = parts.aside
+        self._room = EntryRoom(parts.data, parts.index, parts.aside)
+        self._last_term = parts.log.last_term
+        self._end_position = parts.log.end_position
+        self._chain_crc = parts.log.chain_crc
+        self._flush = FlushProgress(parts.log.last_index)  # recovery synced all files
+        # Index units before these were synced at the last roll, or handed out with a ticket.
+        self._rolled_index = self._flushed_index = parts.log.last_index + 1
+        self._committed_index = NO_INDEX
+        self._checked: CheckedPush | None = None
+
+    # ------------------------------------------------------------------------------------------ opening and closing
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        directory: str,
+        config: EntryStoreConfig,
+        codec: EntryCodec = RAW_ENTRY_CODEC,
+        give_up: GiveUp = keep_damaged_tail,
+    ) -> Self:
+        """Lock and recover the log in `directory`, which is created if need be; finish an interrupted deletion.
+
+        `give_up` is called before a damaged tail is cut: it raises, or returns what it did (`damaged_tail`).
+
+        Raises:
+            store.errors.StoreError: it is open elsewhere, or damaged, or there is no room: see the message.
+        """
+        return cls(config, codec, open_log(files, directory, config, codec, give_up))
+
+    def close(self, committed_index: int = NO_INDEX) -> None:
+        """Make everything durable, leave a checkpoint, and give the directory back.
+
+        Args:
+            committed_index: all entries up to this one are committed; a checkpoint may have said more.
+
+        Raises:
+            store.errors.StorageFailed: what was not acknowledged before may be lost; the directory is given back.
+        """
+        try:
+            self._data.sync_all()
+            self._index.queue.sync_all()
+            committed_index = min(max(self._committed_index, committed_index), self.last_index)
+            CheckpointTicket(self._parts.checkpoint_file, Checkpoint(self.last_index, committed_index)).save()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Give the directory back as it is, after a failure that makes any further write or sync unwise."""
+        self._data.close()
+        self._index.queue.close()
+        self._parts.lock.release()
+
+    # ---------------------------------------------------------------------------------------------- what it holds
+
+    @property
+    def last_term(self) -> int:
+        """The term of the last entry; -1 when there is none."""
+        return self._last_term
+
+    @property
+    def end_position(self) -> int:
+        """The position behind the last entry."""
+        return self._end_position
+
+    @property
+    def durable_index(self) -> int:
+        """All entries up to this one are durable."""
+        return self._flush.durable_index
+
+    @property
+    def max_body_bytes(self) -> int:
+        """The largest body that an entry of this log can hold."""
+        return self._config.max_body_bytes
+
+    @property
+    def recovery_notes(self) -> tuple[str, ...]:
+        """What opening the log repaired or cut, one sentence each."""
+        return self._parts.notes
+
+    @property
+    def recovered_checkpoint(self) -> Checkpoint:
+        """The checkpoint that was found at opening."""
+        return self._parts.checkpoint
+
+    # ------------------------------------------------------------------------------------------------- appending
+
+    def reserve(self, sizes_of_bodies: Sequence[int]) -> list[Run]:
+        """Make room for entries with bodies of these sizes; return where they go, when they are appended next.
+
+        Raises:
+            EntryTooLarge: refuse the batch.
+            store.errors.DiskFull: refuse the batch; the log is unchanged.
+        """
+        if (size_max := max(sizes_of_bodies)) > self._config.max_body_bytes:
+            raise EntryTooLarge(size_max, self._config.max_body_bytes)
+        runs = lay_out(sizes_of_bodies, self._end_position, self._file_size)
+        end, last_index = runs[-1].end_position, self.last_index
+        self._room.reserve(self._end_position, end, last_index + 1, last_index + len(sizes_of_bodies))
+        return runs
+
+    def append(
+        self,
+        bodies: Sequence[bytes],
+        first_index: int,
+        term: int,
+        magic: int = ENTRY_NORMAL,
+        channel: int = 0,
+        stamp_at: int | None = None,
+    ) -> list[int]:
+        """Append an entry for each body, into the page cache; return their positions.
+
+        Args:
+            bodies: at least one.
+            first_index: must be `last_index + 1`; says what the caller believes.
+            term: of all of them; not below `last_term`.
+            magic: of all of them.
+            channel: of all of them.
+            stamp_at: where in each body its physical offset is written; None: nowhere.
+
+        Raises:
+            EntryTooLarge, store.errors.DiskFull: nothing was appended.
+            store.errors.StorageFailed: the node must stop.
+        """
+        assert first_index == self.last_index + 1, (first_index, self.last_index)
+        assert term >= self._last_term, (term, self._last_term)
+        runs = self.reserve(list(map(len, bodies)))
+        positions: list[int] = []
+        for run in runs:
+            batch = encode_batch(
+                bodies if len(runs) == 1 else bodies[run.begin : run.end],
+                first_index=first_index + run.begin,
+                term=term,
+                position=run.position,
+                chain_crc=self._chain_crc,
+                magic=magic,
+                channel=channel,
+                stamp_at=stamp_at,
+            )
+            self._write(run.position, batch.data, batch.units, term, batch.chain_crc)
+            positions += batch.positions
+        return positions
+
+    def check_push(self, span: Span, payload: bytes, prev_term: int = UNKNOWN_TERM) -> tuple[MembershipEntry, ...]:
+        """Check entries of a peer, before the core may decide to take them; return the memberships that they bring.
+
+        Args:
+            span: what the peer says of them.
+            payload: their bytes.
+            prev_term: the term that the peer has before them; if the local log agrees, place and chain checksum of the
+                first entry are checked against the local entry before it.
+
+        Raises:
+            CorruptPush: drop the push.
+            MembershipUnreadable: stop the node.
+        """
+        self._checked = check_payload(span, payload, self._file_size, self.codec)
+        prev_index = span.first_index - 1
+        if prev_term != UNKNOWN_TERM and prev_term == self.term_before(span.first_index):
+            check_follows(self._checked, span.first_index, self.predecessor(prev_index), self._file_size)
+        return self._checked.memberships(self.codec) if self._checked.special else ()
+
+    def predecessor(self, index: int) -> Predecessor:
+        """See `EntryReader.predecessor`; what stands at the log's end is known without looking."""
+        is_end = index == self.last_index >= self.begin_index
+        return Predecessor(self._end_position, self._chain_crc) if is_end else super().predecessor(index)
+
+    def reserve_span(self, span: Span) -> None:
+        """Make room for entries of a peer.
+
+        Raises:
+            store.errors.DiskFull: tell the peer; the log is unchanged.
+        """
+        self._room.reserve_span(span, self, self._end_position)
+
+    def append_encoded(self, span: Span, payload: bytes, first_index: int) -> None:
+        """Append the entries of a peer from `first_index` on, as they are, into the page cache.
+
+        Args:
+            span: what the peer says of them.
+            payload: their bytes; checked here unless `check_push` did.
+            first_index: must be `last_index + 1`; entries of the push before it are here already.
+
+        Raises:
+            CorruptPush, store.errors.DiskFull: nothing was appended.
+            store.errors.StorageFailed: the node must stop.
+        """
+        assert first_index == self.last_index + 1, (first_index, self.last_index)
+        assert span.first_index <= first_index <= span.last_index, (span, first_index)
+        assert span.term >= self._last_term, (span.term, self._last_term)
+        push = self._checked
+        if push is None or push.payload is not payload or push.span != span:
+            push = check_payload(span, payload, self._file_size, self.codec)
+        self._checked = None
+        check_follows(push, first_index, self.predecessor(self.last_index), self._file_size)
+        self.reserve_span(span)
+        position, done = push.position_of(first_index), first_index - span.first_index
+        data = memoryview(payload)[position - span.position :]
+        self._write(position, data, b"".join(push.units[done:] if done else push.units), span.term, push.chain_crc)
+
+    def _write(self, position: int, data: bytes | memoryview, units: bytes, term: int, chain_crc: int) -> None:
+        """Write entries that begin at `position`, which is the end of the log or the head of the next file."""
+        if position != self._end_position:
+            self._leave_file(position)
+        self._data.write(position, data)
+        self._index.write(self.last_index + 1, units)
+        self._end_position = position + len(data)
+        self.last_index += len(units) // INDEX_UNIT_SIZE
+        self._last_term = term
+        self._chain_crc = chain_crc
+
+    def _leave_file(self, next_position: int) -> None:
+        """Fill the last data file with a blank; make the log durable, for recovery trusts what lies before a file."""
+        self._data.write(self._end_position, encode_blank(next_position - self._end_position))
+        self._data.sync(self._end_position, next_position)
+        end_index = self.last_index + 1
+        self._index.queue.sync(self._rolled_index * INDEX_UNIT_SIZE, end_index * INDEX_UNIT_SIZE)
+        self._rolled_index = self._flushed_index = end_index
+
+    # --------------------------------------------------------------------------------------------------- cutting
+
+    def truncate(self, first_index: int) -> None:
+        """Cut the entry at `first_index` and all behind it, durably; also a blank before it.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        assert self.begin_index <= first_index <= self.last_index + 1, (first_index, self.last_index)
+        if first_index > self.last_index:
+            return
+        before = self.predecessor(first_index - 1)
+        self._parts.checkpoint_file.withdraw(first_index)
+        self._flush.cut(first_index)
+        self._data.truncate(before.end_position, self._end_position, is_durable=True)
+        self._index.truncate(first_index, self.last_index)
+        self._rolled_index = min(self._rolled_index, first_index)
+        self._flushed_index = min(self._flushed_index, first_index)
+        self._checked = None
+        self.last_index = first_index - 1
+        self._last_term = NO_TERM if first_index == self.begin_index else self.term_at(first_index - 1)
+        self._end_position = before.end_position
+        self._chain_crc = before.chain_crc
+
+    def delete_before(self, index: int) -> None:
+        """Delete, durably, those data files all of whose entries are below `index`, and the index files of these.
+
+        The file that holds the last entry stays in any case. `begin_index` follows: it is at most `index`. Memory that
+        readers hold of a deleted file stays valid as long as they hold it.
+
+        Raises:
+            store.errors.DiskFull: nothing was deleted (only when room for the note was never found).
+            store.errors.StorageFailed: the node must stop.
+        """
+        if self.begin_index >= index or self.last_index < self.begin_index:
+            return
+        position = self.position_of(min(index, self.last_index))
+        begin_position = position - position % self._file_size
+        if begin_position <= self.begin_position:
+            return
+        begin_index = self.index_at_position(begin_position)
+        if begin_index == self.begin_index:  # the first entry did not fit into the first file, which holds none
+            return
+        chain_crc = self.proven_chain_before(begin_index)
+        head = LogHead(begin_index, begin_position, self.term_at(begin_index - 1), prev_chain_crc=chain_crc)
+        self._parts.head_file.save(head)
+        self._begin_at(head)
+        self._data.remove_before(begin_position)
+        self._index.queue.remove_before(begin_index * INDEX_UNIT_SIZE)
+
+    def reset(
+        self, begin_index: int, begin_position: int, prev_term: int, prev_chain_crc: int = -1, caught_up_index: int = -1
+    ) -> None:
+        """Set all entries aside, durably, and begin an empty log.
+
+        Args:
+            begin_index: of its first entry.
+            begin_position: where that will be: at the head of a data file, or after the room of an entry and a blank.
+            prev_term: of the entry before, if it is known.
+            prev_chain_crc: of it; -1 when it is not known.
+            caught_up_index: the old entries may be deleted once the new log is committed and durable up to this one.
+
+        Raises:
+            store.errors.DiskFull: nothing was dropped, or (when somebody else took the room that the old files gave
+                back) the node must stop; opening the log again completes the reset.
+            store.errors.StorageFailed: the node must stop; the same holds.
+        """
+        assert begin_index >= 0
+        offset = begin_position % self._file_size
+        assert offset == 0 or HEADER_SIZE <= offset <= self._file_size - BLANK_SIZE_MIN, begin_position
+        self._parts.checkpoint_file.withdraw(0)
+        head = LogHead(begin_index, begin_position, prev_term, prev_chain_crc=prev_chain_crc)
+        is_without_files, head_file = not self._data.mapped_files, self._parts.head_file
+        old_head = head_file.load()
+        if self.last_index >= self.begin_index:
+            self.aside.prepare(AsideRecord(self.begin_index, self.last_index, caught_up_index), old_head)
+        try:
+            begin_anew(head_file, self._data, self._index.queue, head, self.aside)
+        except DiskFull:
+            if is_without_files:
+                head_file.restore(old_head)
+            raise
+        self._begin_at(head)
+        self._flush.reset(begin_index - 1)
+        self._rolled_index = self._flushed_index = begin_index
+        self._committed_index = self.last_index = begin_index - 1
+        self._last_term = NO_TERM
+        self._end_position = begin_position
+        self._chain_crc = self.begin_chain_crc
+        self._checked = None
+
+    def read_span(self, span: Span) -> bytes:
+        """Return a span as `read_checked`; what was written a moment ago, and is not durable yet, is not checked."""
+        if span.last_index > self._flush.durable_index:
+            return self._data.read(span.position, span.length)
+        return self.read_checked(span)
+
+    # -------------------------------------------------------------------------------------------------- flushing
+
+    def begin_flush(self) -> FlushTicket:
+        """Return a ticket whose `sync` makes everything written so far durable."""
+        files = self._data.take_dirty()
+        # Not every time, for the index can be rebuilt; but so often that little is left to sync when a file is full.
+        if self.last_index - self._flushed_index >= _UNSYNCED_UNITS_MAX:
+            files += self._index.queue.take_dirty()
+            self._flushed_index = self.last_index + 1
+        return self._flush.begin(self.last_index, files)
+
+    def end_flush(self, ticket: FlushTicket) -> None:
+        """Take a synced ticket back; `durable_index` follows, except for what was cut off meanwhile."""
+        self._flush.end(ticket)
+
+    def begin_checkpoint(self, committed_index: int) -> CheckpointTicket:
+        """Return a checkpoint of what is durable now, and of `committed_index`, for any thread to save."""
+        self._committed_index, end_index = committed_index, self._flush.durable_index
+        return CheckpointTicket(self._parts.checkpoint_file, Checkpoint(end_index, min(committed_index, end_index)))
+
+    def save_checkpoint(self, committed_index: int) -> bool:
+        """Save a checkpoint now, which takes two syncs; see `begin_checkpoint` and `CheckpointTicket.save`."""
+        return self.begin_checkpoint(committed_index).save()

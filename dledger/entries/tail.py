@@ -1,0 +1,235 @@
+"""Tells a torn tail from damage: what may be cut at the place where a recovering log stops being good.
+
+Zeros from there to the end are simply the end. Otherwise something is bad, and the question is whether it was ever
+durable, for then somebody may have relied on it:
+
+| the bad place                                  | good entries after it | it is        | what is done             |
+| ---------------------------------------------- | --------------------- | ------------ | ------------------------ |
+| at or below the checkpoint's end index         | either                | corruption   | `CorruptData`, no change |
+| above it, can be a lost write                  | either                | torn tail    | cut, with a note         |
+| above it, cannot be a lost write               | some                  | corruption   | `CorruptData`, no change |
+| above it, cannot be a lost write, our own log  | none                  | damaged tail | `damaged_tail`           |
+| above it, a log of the Java program            | none                  | torn tail    | cut, with a note         |
+
+A power cut takes unsynced writes sector by sector, in any order: later ones may be on the disk while earlier ones are
+not. Before an entry is written, its place holds zeros (our logs are zero from their end on), and it is written with one
+call, so each sector that it touches holds either all that belongs to the entry or zeros from the entry's beginning (or
+the sector's) to the sector's end. Hence an entry can be a lost write only if one of its sectors is such a run of zeros
+and everything else that can be checked of it is right. Damage looks different: it leaves wrong bytes, or zeros that end
+in the middle of a sector. An entry may have a sector of zeros of its own: then one changed bit elsewhere in its body is
+told by the checksum, which says whether one bit is what is wrong. What cannot be told apart: such an entry, and more
+damage in its body.
+
+The Java program gives no checksums and leaves old bytes after its end, so its tails are cut as it cuts them itself.
+
+"Good behind" must not be fooled by leftovers of entries that were cut off long ago (Java leaves them; we overwrite
+ours) or by bodies that look like entries: an entry counts only with an index that can have been reached, a term not
+below the last good one, checksums that are given and right, and its own position in its header. Of Java's entries,
+which have no checksums, the position must be as far off its place as that of the last good entry.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryCodec
+from dledger.entries.format.entry import (
+    BLANK,
+    BLANK_MAGIC,
+    BLANK_SIZE_MIN,
+    CHAIN,
+    ENTRY_NORMAL,
+    HEADER,
+    HEADER_SIZE,
+    NO_CHAIN,
+)
+from dledger.entries.format.walk import SECTOR_SIZE_BYTES, UNKNOWN
+from dledger.entries.one_bit import is_one_bit_off
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dledger.entries.format.walk import WalkState
+    from store.fs.mapped_file import MappedFile
+
+# A header begins with a magic of 1 to 3 and has a small channel; the lookahead lets matches overlap.
+_HEADER_PATTERN = re.compile(rb"(?=\x00\x00\x00[\x01-\x03].{28}\x00{3}[\x00-\x04].{12})", re.DOTALL)
+_MAGIC_SIZE = 4
+_INTEGER = struct.Struct(">q")
+
+
+@dataclass(frozen=True, slots=True)
+class BadPlace:
+    """Where the walk over a log stopped.
+
+    Attributes:
+        files: the file that holds it, and all later ones.
+        offset: in the first of them.
+        state: what a good entry there would have to agree with.
+        displacement: how far the position field of the last good entry was off its place; 0 unless Java wrote it.
+        codec: of the log.
+        is_after_ours: the last good entry gives checksums, or there is none and only this program wrote to the log.
+    """
+
+    files: Sequence[MappedFile]
+    offset: int
+    state: WalkState
+    displacement: int
+    codec: EntryCodec = RAW_ENTRY_CODEC
+    is_after_ours: bool = False
+
+    @property
+    def file(self) -> MappedFile:
+        """The file that holds it."""
+        return self.files[0]
+
+    @property
+    def position(self) -> int:
+        """Where it is in the log."""
+        return self.file.begin_offset + self.offset
+
+    def may_be(self, magic: int, channel: int) -> bool:
+        """Return whether entries of this kind stand in the log."""
+        return (magic, channel) == (ENTRY_NORMAL, 0) or (magic, channel) in self.codec.kinds
+
+
+def holds_data(place: BadPlace) -> bool:
+    """Return whether any byte from the bad place on is not zero."""
+    if place.file.find_data(place.position) < place.file.end_offset:
+        return True
+    return any(file.find_data(file.begin_offset) < file.end_offset for file in place.files[1:])
+
+
+def find_good_behind(place: BadPlace) -> int | None:
+    """Return the position of a good entry behind the bad place, if there is one."""
+    for file in place.files:
+        begin = _skip_stated_size(place) if file is place.file else file.begin_offset
+        data_end = file.find_data_end(begin)
+        view = file.view()[: data_end - file.begin_offset]
+        # Behind the last byte of data there may still be zeros that belong to an entry.
+        padded = file.view()[: min(len(view) + HEADER_SIZE, file.file.size)]
+        for match in _HEADER_PATTERN.finditer(padded, begin - file.begin_offset):
+            if _is_good(place, file, match.start()):
+                return file.begin_offset + match.start()
+    return None
+
+
+def is_ours(place: BadPlace) -> bool:
+    """Return whether this program wrote the log at the bad place: then all that is not written yet is zero there."""
+    return place.is_after_ours or _gives_right_chain(place)
+
+
+def is_unfinished_step(place: BadPlace) -> bool:
+    """Return whether nothing follows but the blank that leads to the next file, or what a lost sector left of it."""
+    view, begin = place.file.view(), place.offset
+    blank = BLANK.pack(BLANK_MAGIC, len(view) - begin)
+    end = begin + BLANK_SIZE_MIN
+    if place.file.find_data_end(place.position) > place.file.begin_offset + end:
+        return False
+    border = min(_sector_end(begin, len(view)), end)
+    parts = ((begin, border), (border, end))
+    return all(view[at:to] == blank[at - begin : to - begin] or _is_zero(view, at, to) for at, to in parts)
+
+
+def is_lost_write(place: BadPlace) -> bool:
+    """Return whether what stands at the bad place is what writes that never reached the disk leave there.
+
+    That is: of the entry that should stand there, everything up to some sector is right, and that sector is zero (its
+    part after the entry's beginning, for the sector in which it begins); and one changed bit does not explain it.
+    """
+    view, begin = place.file.view(), place.offset
+    sector_end = _sector_end(begin, len(view))
+    if sector_end - begin >= _MAGIC_SIZE and _is_zero(view, begin, sector_end):
+        return True
+    header_end = begin + HEADER_SIZE
+    if sector_end < header_end and _is_zero(view, sector_end, _sector_end(sector_end, len(view))):
+        return _is_header_right(place, bytes(view[begin:sector_end]))
+    if header_end > len(view) or not _is_header_right(place, bytes(view[begin:header_end])):
+        return False
+    size = HEADER.unpack_from(view, begin)[1]
+    if not HEADER_SIZE <= size <= len(view) - begin:
+        return False
+    is_any_zero = any(
+        _is_zero(view, sector, _sector_end(sector, len(view)))
+        for sector in range(sector_end, begin + size, SECTOR_SIZE_BYTES)
+    )
+    return is_any_zero and not is_one_bit_off(view[header_end : begin + size], HEADER.unpack_from(view, begin)[7])
+
+
+def _skip_stated_size(place: BadPlace) -> int:
+    """Return from where to search: behind the bad entry if its header is right, so that its body is not looked into."""
+    view, offset = place.file.view(), place.offset
+    if offset + HEADER_SIZE <= len(view) and _is_header_right(place, bytes(view[offset : offset + HEADER_SIZE])):
+        size: int = HEADER.unpack_from(view, offset)[1]
+        if HEADER_SIZE <= size <= len(view) - offset:
+            return place.position + size
+    return place.position + 1
+
+
+def _is_good(place: BadPlace, file: MappedFile, offset: int) -> bool:
+    view, state = file.view(), place.state
+    magic, size, index, term, at, channel, chain_crc, body_crc, body_size = HEADER.unpack_from(view, offset)
+    position = file.begin_offset + offset
+    if not place.may_be(magic, channel) or size != body_size + HEADER_SIZE or body_size < 0:
+        return False
+    if offset + size > len(view) or term < state.term or index < max(state.index, 0):
+        return False
+    # Entries between the bad place and this one took at least a header each.
+    if state.index != UNKNOWN and index - state.index > (position - place.position) // HEADER_SIZE:
+        return False
+    if not chain_crc and not body_crc:
+        return at - position in (0, place.displacement)
+    return at == position and body_crc in (0, crc32c(view[offset + HEADER_SIZE : offset + size]))
+
+
+def _is_header_right(place: BadPlace, header: bytes) -> bool:
+    """Return whether all that can be checked of `header`, the beginning of one or a whole one, is as it must be."""
+    visible = len(header)
+    fields = HEADER.unpack(header.ljust(HEADER_SIZE, b"\0"))
+    magic, size, _, term, position, channel, chain_crc, _, body_size = fields
+    if visible < _MAGIC_SIZE:
+        return header in (bytes(visible), b"\xff" * visible)
+    if magic == BLANK_MAGIC:
+        return visible < HEADER_SIZE and (visible < BLANK_SIZE_MIN or size == len(place.file.view()) - place.offset)
+    expected_index = _INTEGER.pack(place.state.index)[: max(0, visible - 8)]
+    return (
+        any(magic == kind[0] for kind in _kinds(place))
+        and header[8:16] == expected_index
+        and (visible < 24 or term >= place.state.term)
+        and (visible < 32 or position - place.position in (0, place.displacement))
+        and (visible < 36 or (magic, channel) in _kinds(place))
+        and (visible < 44 or chain_crc in (NO_CHAIN, _chain_at(place, fields)) or place.state.chain_crc == UNKNOWN)
+        and (visible < HEADER_SIZE or size == body_size + HEADER_SIZE)
+    )
+
+
+def _kinds(place: BadPlace) -> set[tuple[int, int]]:
+    return {(ENTRY_NORMAL, 0), *place.codec.kinds}
+
+
+def _chain_at(place: BadPlace, fields: tuple[int, ...]) -> int:
+    """Return the chain checksum that an entry with these header fields gives at the bad place."""
+    magic, _, index, term, _, _, _, body_crc, _ = fields
+    return crc32c(CHAIN.pack(max(place.state.chain_crc, NO_CHAIN), magic, index, term, body_crc))
+
+
+def _gives_right_chain(place: BadPlace) -> bool:
+    view, begin = place.file.view(), place.offset
+    if place.state.chain_crc == UNKNOWN or begin + HEADER_SIZE > len(view):
+        return False
+    fields = HEADER.unpack_from(view, begin)
+    chain_crc: int = fields[6]
+    return NO_CHAIN != chain_crc == _chain_at(place, fields)
+
+
+def _sector_end(offset: int, size: int) -> int:
+    return min(offset - offset % SECTOR_SIZE_BYTES + SECTOR_SIZE_BYTES, size)
+
+
+def _is_zero(view: memoryview, begin: int, end: int) -> bool:
+    return not any(view[begin:end])

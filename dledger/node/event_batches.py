@@ -1,0 +1,238 @@
+"""The turns of a node: all that happened since the last one goes to the driver together.
+
+Messages, ticks, finished syncs, proposals and reads are collected here and handed on once per turn of the event loop;
+what comes while a turn runs joins the next. So a lone append waits for nobody, and many share one write, one push and
+one sync (see `dledger.pending.proposals`).
+
+Invariant: the driver is called from here only, in the loop's thread, and never again after the first error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from dledger.config import NodeConfig
+from dledger.core.events import Event, PeerUnreachable, Received, Tick
+from dledger.core.messages import Message
+from dledger.driver.driver import Driver, Proposal
+from dledger.driver.turn import take_turn
+from dledger.entries.store import EntryStore, FlushTicket
+from dledger.metrics import NodeMetrics
+from dledger.node.group import NodeGroup
+from dledger.node.status import position_behind
+from dledger.pending.proposals import ProposalQueue
+from dledger.pending.waiters import Waiters
+from store.fs.storage_thread import Worker
+
+logger = logging.getLogger(__name__)
+
+_TICK_S = 0.01
+# Up to so much a sync on the loop delays nobody noticeably (see `dledger.driver.syncer`).
+_LIGHT_APPENDS_MAX = 8
+_LIGHT_SIZE_BYTES_MAX = 256 * 1024
+# How often it is logged that a disk has become full, or has room again.
+_DISK_CHECK_S = 1.0
+
+
+def core_ms() -> int:
+    """Return what a core takes for now: milliseconds of the loop's clock."""
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+class NodeTurns:
+    """Inbox, timers and turns of one node. Construct it in the event loop; `begin` starts it.
+
+    Args:
+        config: intervals.
+        metrics: hears of batches and syncs.
+        waiters, group: whose deadlines are watched.
+        store: asked how much is not yet synced, and for checkpoints.
+        worker: saves checkpoints, apart from the event loop.
+        now_s: the clock of deadlines.
+        on_failed: hears of the first error of the driver or the disk; the node must stop.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        metrics: NodeMetrics,
+        waiters: Waiters,
+        group: NodeGroup,
+        *,
+        store: EntryStore,
+        worker: Worker,
+        now_s: Callable[[], float],
+        on_failed: Callable[[Exception], None],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._worker = worker
+        self._now_s = now_s
+        self._appends = waiters.appends
+        self._reads = waiters.reads
+        self._group = group
+        self._is_disk_full = False
+        self._metrics = metrics
+        self._on_failed = on_failed
+        self._loop = asyncio.get_running_loop()
+        self._driver: Driver | None = None
+        self._inbox: list[Event] = []
+        self._proposals = ProposalQueue()
+        self._is_turn_due = False
+        self._is_checkpointing = False
+        self._last_checkpoint = (-1, -1)
+        self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
+
+    def begin(self, driver: Driver) -> None:
+        """Turn `driver` from now on, and start the timers."""
+        self._driver = driver
+        self.every(_TICK_S, self._tick)
+        self.every(_DISK_CHECK_S, self._tell_of_room)
+        self.every(self._config.checkpoint_interval_ms / 1000, self._checkpoint)
+        if not self._config.is_flush_sync:
+            self.every(self._config.flush_interval_ms / 1000, driver.begin_sync)
+
+    def every(self, interval_s: float, action: Callable[[], None]) -> None:
+        """Run `action` now and again, until `end`; an error of it stops the node."""
+
+        def fire() -> None:
+            self._timers[action] = self._loop.call_later(interval_s, fire)
+            self._run(lambda _: action())
+
+        self._timers[action] = self._loop.call_later(interval_s, fire)
+
+    def soon(self, step: Callable[[Driver], None]) -> None:
+        """Run `step` in a turn of its own; an error of it stops the node."""
+        self._loop.call_soon(self._run, step)
+
+    def end(self) -> None:
+        """Turn no more."""
+        self._driver = None
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def propose(self, proposal: Proposal, size_bytes: int) -> None:
+        """Take a proposal with bodies of `size_bytes` into the next turn, or the one after a batch is committed."""
+        self._proposals.add(proposal, size_bytes)
+        self.ask_turn()
+
+    def ask(self, event: Event) -> None:
+        """Take an event into the next turn."""
+        self._inbox.append(event)
+        self.ask_turn()
+
+    def ask_turn(self) -> None:
+        """Have a turn soon."""
+        if not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self._turn)
+
+    # ------------------------------------------------------------------------------------ from transport and syncer
+
+    def on_messages(self, sender: str, messages: list[Message]) -> None:
+        """Take all messages of one read into the next turn."""
+        self._inbox += [Received(sender, message) for message in messages]
+        self.ask_turn()
+
+    def on_unreachable(self, peer: str) -> None:
+        """Take a broken connection into the next turn."""
+        self.ask(PeerUnreachable(peer))
+
+    def on_failed(self, error: Exception) -> None:
+        """Stop."""
+        self._fail(error)
+
+    def is_lightly_loaded(self) -> bool:
+        """Return whether few appends wait and little is unsynced."""
+        store = self._store
+        unsynced_size_bytes = store.end_position - position_behind(store, store.durable_index)
+        return self._appends.appends_count <= _LIGHT_APPENDS_MAX and unsynced_size_bytes <= _LIGHT_SIZE_BYTES_MAX
+
+    def on_synced(self, ticket: FlushTicket, duration_s: float) -> None:
+        """Report a finished sync to the driver."""
+        self._metrics.fsync_latency_s.observe(duration_s)
+        self._run(lambda driver: driver.synced(ticket, core_ms()))
+        if self._proposals:
+            # A commit may have let them go.
+            self.ask_turn()
+
+    def on_sync_failed(self, error: Exception) -> None:
+        """Stop: what reached the disk is not known."""
+        self._fail(error)
+
+    # -------------------------------------------------------------------------------------------------------- turns
+
+    def _turn(self) -> None:
+        self._is_turn_due = False
+        self._run(self._give_all)
+
+    def _give_all(self, driver: Driver) -> None:
+        """Give the driver what has come in."""
+        self._inbox += self._reads.next_questions(self._now_s())
+        events, self._inbox = self._inbox, []
+        size_bytes = 0
+
+        def next_batch(commit_index: int) -> list[Proposal]:
+            nonlocal size_bytes
+            batch, size_bytes = self._proposals.take(commit_index)
+            return batch
+
+        batch = take_turn(driver, events, next_batch, core_ms())
+        if batch:
+            self._proposals.proposed(driver.raft.last_index)
+            self._metrics.append_batch_entries.observe(sum(len(proposal.bodies) for proposal in batch))
+            self._metrics.append_batch_bytes.observe(size_bytes)
+            if self._proposals:
+                # What was too much for one batch.
+                self.ask_turn()
+
+    def _run(self, step: Callable[[Driver], None]) -> None:
+        if self._driver is None:
+            return
+        try:
+            step(self._driver)
+        except Exception as error:  # noqa: BLE001  (the loop's edge: whatever it is, the node stops)
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self._driver is not None:
+            self.end()
+            self._on_failed(error)
+
+    # ------------------------------------------------------------------------------------------------------- timers
+
+    def _tick(self) -> None:
+        now_s = self._now_s()
+        self._appends.expire(now_s)
+        self._reads.expire(now_s)
+        self._group.expire(now_s)
+        self._inbox.append(Tick(core_ms()))
+        # Whatever became of the batches in flight, nothing waits for them longer than a tick.
+        self._proposals.forget_in_flight()
+        self._turn()
+
+    def _tell_of_room(self) -> None:
+        """Log when the disk has become full, and when it has room again."""
+        assert self._driver is not None
+        is_full = self._driver.raft.is_disk_full
+        if is_full != self._is_disk_full:
+            self._is_disk_full = is_full
+            logger.warning("%s self_id=%s", "disk_full" if is_full else "disk_has_room", self._config.self_id)
+
+    def _checkpoint(self) -> None:
+        """Save a checkpoint in the storage thread if there is something new to say."""
+        assert self._driver is not None
+        now = (self._store.durable_index, self._driver.raft.commit_index)
+        if self._is_checkpointing or now == self._last_checkpoint:
+            return
+        self._is_checkpointing = True
+        self._last_checkpoint = now
+        self._worker.run(self._store.begin_checkpoint(now[1]).save, self._checkpointed)
+
+    def _checkpointed(self, error: Exception | None) -> None:
+        self._is_checkpointing = False
+        if error is not None:
+            self._fail(error)

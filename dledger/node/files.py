@@ -1,0 +1,120 @@
+"""All files of one node: opened together, read together, closed together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Self
+
+from dledger.config import NodeConfig
+from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryCodec
+from dledger.entries.log_head import LogHeadFile, note_beginning
+from dledger.entries.membership_file import MembershipFile
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.node.persistent_state import MembershipKeeper, Standing, has_past
+from dledger.node.voice import VoiceGivenUp, take_back_voice
+from dledger.storage.acquaintances import Acquaintances
+from dledger.storage.hard_state import HardStateFile
+from dledger.storage.identity import IdentityFile
+from dledger.storage.snapshot_store import SnapshotStore
+from dledger.types import NO_INDEX
+from store.fs.ports import Files
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFiles:
+    """What a node keeps on its disk.
+
+    Attributes:
+        directory: where.
+        store: the log, recovered; it holds the lock.
+        hard_state: term and vote.
+        keeper: memberships.
+        standing: what the last two said.
+        snapshots: of the state machine; None without one.
+        acquaintances: whose directory it is, and what is remembered of those of the peers.
+    """
+
+    directory: str
+    store: EntryStore
+    hard_state: HardStateFile
+    keeper: MembershipKeeper
+    standing: Standing
+    snapshots: SnapshotStore | None
+    acquaintances: Acquaintances
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        config: NodeConfig,
+        draw: Callable[[int, int], int],
+        *,
+        has_state_machine: bool,
+        codec: EntryCodec = RAW_ENTRY_CODEC,
+    ) -> Self:
+        """Lock, recover and read everything.
+
+        Args:
+            files: the file system.
+            config: identity, sizes, and who belongs to the group.
+            draw: gives the numbers of directory and life, and the incarnation that a damaged tail costs.
+            has_state_machine: it has snapshots.
+            codec: of the entries.
+
+        Raises:
+            dledger.storage.identity.WrongDirectory: the directory is another node's, or it is not known whose.
+            store.errors.StoreError: the directory is locked, damaged or full.
+            dledger.storage.membership_codec.MembershipUnreadable: who belongs to the group cannot be read.
+        """
+        directory = f"{config.store_base_dir}/dledger-{config.self_id}"
+        sizes = EntryStoreConfig(
+            config.mapped_file_size_for_entry_data, config.mapped_file_size_for_entry_index, config.is_flush_sync
+        )
+        identity_file = IdentityFile.check(files, directory, config.self_id, config.group)
+        with ExitStack() as on_failure:
+            give_up = VoiceGivenUp(
+                files,
+                directory,
+                self_id=config.self_id,
+                settings=config.membership(),
+                draw=draw,
+            )
+            store = EntryStore.open(files, directory, sizes, codec, give_up)
+            on_failure.callback(store.abandon)
+            hard_state = HardStateFile.open(files, directory)
+            membership_file = MembershipFile.open(files, directory)
+            identity = identity_file.begin(
+                config.self_id,
+                config.group,
+                has_past=has_past(store, hard_state, membership_file),
+                is_adopting=config.is_adopting,
+                draw=draw,
+            )
+            note_beginning(LogHeadFile.open(files, directory), store.head)
+            take_back_voice(files, directory, config.self_id, hard_state, membership_file)
+            keeper = MembershipKeeper(membership_file)
+            standing = keeper.load(store, hard_state, config.membership())
+            snapshots = SnapshotStore.open(files, directory) if has_state_machine else None
+            acquaintances = Acquaintances.open(files, directory, identity)
+            on_failure.pop_all()
+        acquaintances.learn(standing.memberships)
+        return cls(directory, store, hard_state, keeper, standing, snapshots, acquaintances)
+
+    def close(self, *, is_clean: bool, committed_index: int = NO_INDEX) -> None:
+        """Give everything back.
+
+        Args:
+            is_clean: make the log durable first; False: leave the files as they are.
+            committed_index: all entries up to this one are committed.
+
+        Raises:
+            store.errors.StorageFailed: the last sync failed.
+        """
+        if self.snapshots is not None:
+            self.snapshots.close()
+        if is_clean:
+            self.store.close(committed_index)
+        else:
+            self.store.abandon()

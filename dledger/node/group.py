@@ -1,0 +1,174 @@
+"""The group as one node knows it: who belongs to it, and requests to change that.
+
+Not here: the rules (`dledger.core`), files and entries of memberships (`dledger.node.persistent_state`), gRPC
+(`dledger.service.admin`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from dledger.config import MEMBERS_MAX, Address, NodeConfig, check_id
+from dledger.core.events import ChangeMembership, Event, MembershipAction, TransferLeadership
+from dledger.errors import ResponseCode
+from dledger.pending.requests import PENDING_MAX, PendingRequests, RequestResult
+from dledger.types import NO_INDEX, Member, Membership, MembershipEntry
+
+logger = logging.getLogger(__name__)
+
+
+class NodeGroup:
+    """Keeps the peer transport in step with the memberships of the log, and answers who asks to change them.
+
+    Args:
+        config: identity and time limits.
+        set_members: hears where all members listen, whenever that changes.
+        ask: gives an event to the core in the next turn.
+        now_s: the clock of deadlines.
+        learn: hears of the memberships of the log, whenever they change.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        set_members: Callable[[Mapping[str, Address]], None],
+        ask: Callable[[Event], None],
+        now_s: Callable[[], float],
+        learn: Callable[[Sequence[MembershipEntry]], None] = lambda _: None,
+    ) -> None:
+        self._learn = learn
+        self._self_id = config.self_id
+        self._settings = {peer.id: peer.address for peer in config.peers}
+        self._set_members = set_members
+        self._ask = ask
+        self._now_s = now_s
+        # A transfer that fails is given up by the core after one election timeout.
+        timeout_ms = max(config.max_wait_ack_time_ms, 2 * config.raft.max_election_timeout_ms)
+        self._requests = PendingRequests(timeout_ms / 1000)
+        self._memberships: tuple[MembershipEntry, ...] = (MembershipEntry(NO_INDEX, Membership()),)
+
+    # -------------------------------------------------------------------------------------------------------- members
+
+    @property
+    def membership(self) -> Membership:
+        """The membership in force, committed or not."""
+        return self._memberships[-1].membership
+
+    @property
+    def is_member(self) -> bool:
+        """Whether this node belongs to the group, as far as it knows; not yet while it joins."""
+        return self.membership.get(self._self_id) is not None
+
+    def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
+        """Talk to all members of all memberships that may be in force: one that leaves must hear of it."""
+        was_member = self.is_member
+        self._memberships = tuple(memberships)
+        self._learn(memberships)
+        shown = "; ".join(f"{entry.index}: {_shown(entry.membership)}" for entry in memberships)
+        logger.info("membership self_id=%s members=%r", self._self_id, shown)
+        if was_member and not self.is_member:
+            logger.warning(
+                "removed self_id=%s text='this node is no member of its group any more: stop it, its files can go'",
+                self._self_id,
+            )
+        addresses: dict[str, Address] = {}
+        for entry in memberships:
+            for member in entry.membership.members:
+                address = self._address_of(member, is_from_settings=entry.index == NO_INDEX)
+                if address is not None:
+                    addresses[member.id] = address
+        self._set_members(addresses)
+
+    def _address_of(self, member: Member, *, is_from_settings: bool) -> Address | None:
+        """Return where a member listens: as the settings say until the log says it."""
+        if is_from_settings and member.id in self._settings:
+            return self._settings[member.id]
+        try:
+            return Address.parse(member.address)
+        except ValueError as error:
+            logger.error("member_without_address id=%r error=%r", member.id, str(error))  # noqa: TRY400
+            return None
+
+    def warn_of_settings(self) -> None:
+        """Log when the settings name other members than the log does: the log counts, and somebody may not know."""
+        ids = {member.id for member in self.membership.members} | {self._self_id}
+        if ids != set(self._settings):
+            named, known = " ".join(sorted(self._settings)), " ".join(sorted(ids))
+            logger.warning(
+                "peers_differ self_id=%s settings=%r log=%r text='the log counts; members change by command'",
+                self._self_id,
+                named,
+                known,
+            )
+
+    # ------------------------------------------------------------------------------------------------------- requests
+
+    def change_membership(
+        self, action: MembershipAction, member_id: str, address: str
+    ) -> asyncio.Future[RequestResult]:
+        """Add, promote or remove a member; the future resolves when that is committed, refused or too late."""
+        fault = self._fault_of(action, member_id, address)
+        if fault is not None:
+            return _answered(fault)
+        return self._request(lambda request_id: ChangeMembership(request_id, action, member_id, address))
+
+    def transfer_leadership(self, target: str) -> asyncio.Future[RequestResult]:
+        """Hand the leadership to `target`; the future resolves when that has happened, or not."""
+        return self._request(lambda request_id: TransferLeadership(request_id, target))
+
+    def _fault_of(self, action: MembershipAction, member_id: str, address: str) -> RequestResult | None:
+        """Say what no leader would find wrong, because it does not look into names and addresses."""
+        if action is not MembershipAction.ADD:
+            return None
+        try:
+            check_id(member_id)
+            Address.parse(address)
+        except ValueError as error:
+            return RequestResult(ResponseCode.UNEXPECTED_ARGUMENT, str(error))
+        members = self.membership.members
+        if len(members) >= MEMBERS_MAX and self.membership.get(member_id) is None:
+            message = f"the group has {len(members)} members; at most {MEMBERS_MAX} are allowed: remove one first"
+            return RequestResult(ResponseCode.UNEXPECTED_ARGUMENT, message)
+        taken = next((member for member in members if member.address == address and member.id != member_id), None)
+        if taken is not None:
+            message = f"{taken.id} listens at {address} already; remove it first, or choose another address"
+            return RequestResult(ResponseCode.UNEXPECTED_ARGUMENT, message)
+        return None
+
+    def _request(self, event_of: Callable[[int], Event]) -> asyncio.Future[RequestResult]:
+        if self._requests.is_full:
+            message = f"{PENDING_MAX} requests to change the group are under way; wait for them"
+            return _answered(RequestResult(ResponseCode.REPEATED_REQUEST, message))
+        future: asyncio.Future[RequestResult] = asyncio.get_running_loop().create_future()
+        self._ask(event_of(self._requests.take(future, self._now_s())))
+        return future
+
+    def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
+        """Answer who asked."""
+        logger.info("request_ended self_id=%s code=%d message=%r", self._self_id, code, message)
+        self._requests.ended(request_id, RequestResult(code, message))
+
+    def expire(self, now_s: float) -> None:
+        """Answer requests that have waited too long."""
+        self._requests.expire(now_s)
+
+    def end(self, code: ResponseCode, message: str) -> None:
+        """Answer all requests: the node ends."""
+        self._requests.end(RequestResult(code, message))
+
+
+def _answered(result: RequestResult) -> asyncio.Future[RequestResult]:
+    future: asyncio.Future[RequestResult] = asyncio.get_running_loop().create_future()
+    future.set_result(result)
+    return future
+
+
+def _shown(membership: Membership) -> str:
+    """Return the members as people write them; a learner in brackets."""
+    return " ".join(
+        f"{member.id}-{member.address}" if member.is_voter else f"({member.id}-{member.address})"
+        for member in membership.members
+    )

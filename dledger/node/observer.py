@@ -1,0 +1,210 @@
+"""Hears what the driver's effects say of appends, reads and the node's standing, and tells those who wait.
+
+Called in the middle of a turn: it resolves futures, counts and logs, and never calls back into the driver.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from dledger.core.events import Distrust, Distrusted, RoleChanged
+from dledger.driver.driver import Proposal
+from dledger.entries.errors import CorruptPush
+from dledger.errors import ResponseCode
+from dledger.metrics import NodeMetrics
+from dledger.node.group import NodeGroup
+from dledger.node.state_machine_runner import NodeMachine
+from dledger.node.status import Leader
+from dledger.pending.appends import AppendResult, PendingAppend
+from dledger.pending.waiters import Waiters
+from dledger.types import MembershipEntry, Role
+
+logger = logging.getLogger(__name__)
+
+# Complaints that are remembered, so that a peer which repeats itself fills no disk.
+_DISTRUSTED_MAX = 256
+DISTRUST_TEXTS: Final = {
+    Distrust.TERM: "its term is out of bounds, or further above ours than elections can have brought it: see who sends",
+    Distrust.INDEX: "its log begins further after ours than any group can have come, or says so: see who sends",
+    Distrust.NO_GROUP: "it stands for election and knows no group: it is new, was wiped or has yet to be adopted",
+    Distrust.GROUP: "it leads, or wants to, in another group: it was given a directory of that group, or this node was",
+    Distrust.STRANGER: "it is no member as far as this node knows; if it should be, give this node an empty directory",
+    Distrust.SECOND_LEADER: "it claims to lead a term in which another node was elected: see who sends",
+    Distrust.COMMITTED: "its log lacks entries that were committed, and this node, which holds them, cuts nothing: a "
+    "voter runs on an old copy of its directory, or lost entries. Stop the group, keep all directories, and see "
+    "docs/operations.md, 'A node keeps what was committed'",
+    Distrust.CONTRADICTED: "it knows other entries than this leader's to be committed, and takes none: a voter runs on "
+    "an old copy of its directory, or lost entries. Stop the group, keep all directories, and see docs/operations.md, "
+    "'A node keeps what was committed'",
+}
+
+
+class NodeObserver:
+    """The driver's observer port.
+
+    Args:
+        self_id: for the log lines.
+        metrics: where elections and refusals are counted.
+        waiters: whom to tell.
+        group: hears of members, and of requests to change them.
+        term_at: term of an entry in this node's log.
+        leader: where clients find the leader.
+        now_s: the clock of latencies.
+
+    Attributes:
+        machine: of the node; None without one.
+    """
+
+    def __init__(
+        self,
+        self_id: str,
+        metrics: NodeMetrics,
+        waiters: Waiters,
+        group: NodeGroup,
+        *,
+        term_at: Callable[[int], int],
+        leader: Callable[[], Leader],
+        now_s: Callable[[], float],
+    ) -> None:
+        self.machine: NodeMachine | None = None
+        self._self_id = self_id
+        self._metrics = metrics
+        self._appends = waiters.appends
+        self._reads = waiters.reads
+        self._commits = waiters.commits
+        self._applies = waiters.applies
+        self._tell_listeners = waiters.tell_listeners
+        self._group = group
+        self._term_at = term_at
+        self._leader = leader
+        self._now_s = now_s
+        self._last_leader_id: str | None = None
+        self._distrusted: set[tuple[str, str]] = set()
+
+    def on_appended(self, proposal: Proposal, first_index: int, term: int, positions: list[int]) -> None:
+        """Remember where the append stands until it is committed."""
+        self._appends.appended(_pending_of(proposal), first_index, term, positions)
+        if self.machine is not None:
+            self.machine.appended(first_index, first_index + len(positions) - 1)
+
+    def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
+        """Answer an append of which nothing was written."""
+        if code is ResponseCode.DISK_FULL:
+            message = "no room for the entries on the leader's disk; it takes appends again when there is"
+        elif code is ResponseCode.LEADER_TRANSFERRING:
+            message = "the leadership is being handed to another node; try again in a moment"
+        elif code is ResponseCode.LEADER_NOT_READY:
+            message = "the group has just begun and is not on a majority of disks yet; try again in a moment"
+        else:
+            message = not_leader_message(self._leader(), is_member=self._group.is_member)
+        self._metrics.count_refusal(code)
+        self._appends.refused(_pending_of(proposal), AppendResult(code, message))
+
+    def on_commit(self, commit_index: int) -> None:
+        """Answer appends, or have them applied first, and wake readers."""
+        if self.machine is None:
+            self._appends.committed(commit_index, self._term_at, self._now_s())
+        else:
+            self.machine.committed(commit_index)
+        self._commits.wake()
+        self._tell_listeners()
+
+    def on_applied(self, applied_index: int) -> None:
+        """Answer appends with what the state machine made of them, and wake who waits for the state."""
+        self._appends.committed(applied_index, self._term_at, self._now_s())
+        self._applies.wake()
+
+    def on_truncated(self, first_index: int) -> None:
+        """Remember that the entries of some appends are gone from here."""
+        logger.info("truncated self_id=%s first_index=%d", self._self_id, first_index)
+        self._appends.truncated(first_index)
+        if self.machine is not None:
+            self.machine.truncated(first_index)
+
+    def on_reset(self, begin_index: int, snapshot_index: int) -> None:
+        """Remember that all entries of appends that wait here are gone from here."""
+        logger.info("reset self_id=%s begin_index=%d snapshot_index=%d", self._self_id, begin_index, snapshot_index)
+        self._appends.truncated(0)
+        if self.machine is not None:
+            self.machine.on_reset(begin_index, snapshot_index)
+        self._tell_listeners()
+
+    def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
+        """Pass on to the group."""
+        self._group.on_membership(memberships)
+
+    def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
+        """Pass on to the group."""
+        self._group.on_request_ended(request_id, code, message)
+
+    def on_role(self, change: RoleChanged) -> None:
+        """Log and count elections."""
+        logger.info(
+            "role self_id=%s role=%s term=%d leader=%s", self._self_id, change.role, change.term, change.leader_id
+        )
+        if change.role is Role.CANDIDATE:
+            self._metrics.elections += 1
+        if change.leader_id is not None and change.leader_id != self._last_leader_id:
+            self._last_leader_id = change.leader_id
+            self._distrusted.clear()
+            self._metrics.leader_changes += 1
+        self._tell_listeners()
+
+    def on_read_ready(self, read_id: int, index: int) -> None:
+        """Let a linearizable read go."""
+        self._reads.ready(read_id, index)
+
+    def on_read_refused(self, read_id: int) -> None:
+        """Send a linearizable read to the leader."""
+        self._reads.refused(read_id)
+
+    def on_distrusted(self, message: Distrusted) -> None:
+        """Count it, and log the first of its kind since the leader changed."""
+        self._metrics.distrusted[message.reason] += 1
+        if self._is_first_complaint(message.peer, message.reason):
+            level = logging.INFO if message.reason is Distrust.NO_GROUP else logging.ERROR
+            logger.log(
+                level,
+                "distrusted self_id=%s peer=%r reason=%s message=%s term=%d text=%r",
+                self._self_id,
+                message.peer,
+                message.reason,
+                message.kind,
+                message.term,
+                DISTRUST_TEXTS[message.reason],
+            )
+
+    def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
+        """Count it, and log the first from this peer since the leader changed."""
+        self._metrics.corrupt_pushes["received"] += 1
+        if self._is_first_complaint(peer, "corrupt_push"):
+            logger.error("corrupt_push self_id=%s peer=%s error=%r", self._self_id, peer, str(error))
+
+    def on_corrupt_push_refused(self, peer: str, index: int) -> None:
+        """Count it, and log the first of this peer since the leader changed."""
+        self._metrics.corrupt_pushes["refused_by_peer"] += 1
+        if self._is_first_complaint(peer, "corrupt_push_refused"):
+            text = "what arrives there is not what this disk holds: run `dledger verify` here, and look at the network"
+            logger.error("corrupt_push_refused self_id=%s peer=%s index=%d text=%r", self._self_id, peer, index, text)
+
+    def _is_first_complaint(self, peer: str, what: str) -> bool:
+        complaint = (peer, what)
+        if complaint in self._distrusted or len(self._distrusted) >= _DISTRUSTED_MAX:
+            return False
+        self._distrusted.add(complaint)
+        return True
+
+
+def not_leader_message(leader: Leader, *, is_member: bool) -> str:
+    """Say, for people, who leads instead."""
+    if leader.id:
+        return f"{leader.id} leads"
+    return "no leader is known now" if is_member else "this node is no member of its group"
+
+
+def _pending_of(proposal: Proposal) -> PendingAppend:
+    pending = proposal.token
+    assert isinstance(pending, PendingAppend), pending
+    return pending

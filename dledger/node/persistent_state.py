@@ -1,0 +1,83 @@
+"""What a node knows of itself and of its group when it starts: hard state and memberships, read together.
+
+Apart, neither says whether a node without term and vote is new or was wiped (ADR 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dledger.entries.membership_file import MembershipFile, drop_unheld
+from dledger.entries.store import EntryStore
+from dledger.storage.hard_state import HardStateFile
+from dledger.storage.membership_codec import MembershipTooLarge, widest
+from dledger.types import NO_GROUP, NO_INDEX, HardState, Membership, MembershipEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a node stands when it starts; memberships as `dledger.core.raft.Raft` wants them."""
+
+    hard_state: HardState
+    memberships: tuple[MembershipEntry, ...]
+
+
+def has_past(store: EntryStore, hard_state: HardStateFile, memberships: MembershipFile) -> bool:
+    """Say whether a node ran in this directory, ours or another program's: it may have made promises there."""
+    return hard_state.exists or memberships.exists or store.last_index >= store.begin_index
+
+
+class MembershipKeeper:
+    """The driver's port `Memberships`: the file."""
+
+    def __init__(self, file: MembershipFile) -> None:
+        self._file = file
+
+    def save(self, entries: Sequence[MembershipEntry]) -> None:
+        """See `driver_ports.Memberships.save`."""
+        self._file.save(entries)
+
+    def load(self, store: EntryStore, hard_state: HardStateFile, settings: Membership) -> Standing:
+        """Return where the node stands; at the first start the memberships are saved.
+
+        Those that the log does not hold leave the file, too: once the head of the log is deleted beyond their index,
+        nothing would show that they were never committed.
+
+        A node without term and vote is founding, unless its log was brought by another program (DLedger's own file
+        may be missing): where nothing is, or where we ran before, promises may have been lost.
+
+        Args:
+            store: recovered.
+            hard_state: the file.
+            settings: who belongs to the group as far as the settings know; in force until the log says otherwise.
+
+        Raises:
+            store.errors.StoreError, MembershipUnreadable, MembershipTooLarge: do not start; see the messages.
+        """
+        saved = hard_state.load()
+        entries = self._file.load()
+        _check_founding(store, settings if entries is None else entries[-1].membership)
+        is_empty = store.last_index < store.begin_index
+        if not hard_state.exists and (is_empty or entries is not None):
+            saved = HardState(is_founding=True)
+        if entries is None:
+            entries = (MembershipEntry(NO_INDEX, settings),)
+            self._file.save(entries)
+        held = drop_unheld(entries, store)
+        if held != entries:
+            self._file.save(held)
+        return Standing(saved, held)
+
+
+def _check_founding(store: EntryStore, membership: Membership) -> None:
+    """Check that an entry can hold the membership with which a leader founds the group, if none has done so yet.
+
+    Raises:
+        MembershipTooLarge: it cannot.
+    """
+    if membership.group_id != NO_GROUP:
+        return
+    size = len(store.codec.membership(widest(membership)).body)
+    if size > store.max_body_bytes:
+        raise MembershipTooLarge(len(membership.members), size, store.max_body_bytes)

@@ -1,0 +1,124 @@
+"""Deletes old data files of a running node, one a turn.
+
+Not here: which ones (`store.fs.retention_rules`), what deleting does (`dledger.entries.store`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from dledger.config import NodeConfig
+from dledger.driver.driver import Driver
+from dledger.node.retention_rules import RetentionSettings
+from store.errors import DiskFull
+from store.fs.retention_rules import ClockReading, RetentionPolicy, read_clocks
+
+logger = logging.getLogger(__name__)
+
+
+def retention_settings(config: NodeConfig) -> RetentionSettings:
+    """Return the rules that the settings give."""
+    return RetentionSettings(
+        file_reserved_hours=config.file_reserved_hours,
+        delete_when=config.delete_when,
+        disk_space_ratio_to_check_expired=config.disk_space_ratio_to_check_expired,
+        disk_space_ratio_to_force_clean=config.disk_space_ratio_to_force_clean,
+        enable_disk_force_clean=config.enable_disk_force_clean,
+    )
+
+
+class NodeRetention:
+    """Looks at the disk once in a while, and has the driver delete what may go.
+
+    Args:
+        policy: says what goes.
+        floor: entries from this index on must stay.
+        is_disk_sick: while it says so nothing is deleted, for that would hold up the event loop.
+        soon: runs something in a turn of its own; an error of it stops the node.
+        held_back: is called when something would go, but for the floor.
+        free_aside: deletes a file of the log that a reset replaced; False: there is none.
+        clocks: the machine's, unless a test brings others.
+
+    Attributes:
+        deleted_files_count: since the node started.
+    """
+
+    def __init__(
+        self,
+        policy: RetentionPolicy,
+        *,
+        floor: Callable[[], int],
+        is_disk_sick: Callable[[], bool],
+        soon: Callable[[Callable[[Driver], None]], None],
+        held_back: Callable[[], None],
+        free_aside: Callable[[], bool],
+        clocks: Callable[[], ClockReading] = read_clocks,
+    ) -> None:
+        self.deleted_files_count = 0
+        self._policy = policy
+        self._floor = floor
+        self._is_disk_sick = is_disk_sick
+        self._soon = soon
+        self._held_back = held_back
+        self._free_aside = free_aside
+        self._clocks = clocks
+        self._going: list[int] = []
+        policy.read_clocks(clocks())
+
+    @property
+    def used_ratio(self) -> float:
+        """How full the disk was at the last look, from 0 to 1."""
+        return self._policy.used_ratio
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether appends are refused until there is more room."""
+        return self._policy.is_disk_full
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether something would go, but for the floor, as the last look found."""
+        return self._policy.is_held_back
+
+    def look(self) -> None:
+        """See what may go, and begin to delete it.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        if not self._going and not self._is_disk_sick():
+            was_full = self.is_disk_full
+            self._going = list(self._policy.look(self._clocks(), self._floor()))
+            if self._policy.is_short_of_room and self._free_aside():
+                # No promise depends on a log that was set aside: it goes before any file of the log in use.
+                self._going.clear()
+                self._soon(self._look_again)
+            if self.is_disk_full != was_full:
+                logger.warning("disk used=%.2f is_full=%s", self.used_ratio, self.is_disk_full)
+            if self._going:
+                self._soon(self._delete)
+            elif self.is_held_back:
+                self._held_back()
+
+    def _delete(self, driver: Driver) -> None:
+        index = self._going.pop(0)
+        # A follower that came meanwhile may need it.
+        if index > self._floor() or self._is_disk_sick():
+            self._going.clear()
+            return
+        try:
+            driver.delete_before(index)
+        except DiskFull as error:
+            # There is not even room to note where the log begins; the next look tries again.
+            logger.warning("cannot_delete error=%r", str(error))
+            self._going.clear()
+            return
+        self.deleted_files_count += 1
+        logger.info("deleted_file begin_index=%d disk_used=%.2f", driver.raft.begin_index, self.used_ratio)
+        # The disk is not as full as it was, and there may be more than one look finds.
+        self._soon(self._delete if self._going else self._look_again)
+
+    def _look_again(self, driver: Driver) -> None:
+        del driver
+        self.look()

@@ -1,0 +1,265 @@
+"""The state machine: what a program makes of the committed entries, and the host that feeds it.
+
+A program implements `StateMachine`; `Applier` hands it every committed entry of a client, in order, each exactly once
+to the state that there is: applied index and state are saved as one snapshot, and behind it the log is replayed.
+
+Place on the way of an append: behind the commit. Neither clock nor thread is here, so the simulator runs it, too.
+
+Source: Raft §7; DLedger `StateMachineCaller`. Unlike there, no-ops do not reach the program, results reach the
+proposals that wait, applied index and state are one file, and a snapshot is neither deleted because it cannot be loaded
+nor used when the log no longer reaches back to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from dledger.entries.format.entry import ENTRY_NORMAL, Entry
+from dledger.entries.store import EntryStore
+from dledger.errors import DLedgerError
+from dledger.storage.snapshot_store import SnapshotDamaged, SnapshotGone, SnapshotStore
+from dledger.types import NO_INDEX, NO_TERM, SnapshotInfo
+from store.errors import DiskFull, StoreError
+
+# Entries that are read and applied in one step: so long nothing else of the node gets its turn.
+_STEP_SIZE_BYTES = 1 << 20
+# The same where most entries only have to be stepped over.
+_SPARSE_STEP_SIZE_BYTES = 16 << 20
+
+
+class StateMachine(Protocol):
+    """A program's state, changed by committed entries and by nothing else.
+
+    It must be deterministic: equal entries lead to equal states, on every node and after every restart. No method may
+    wait for anything. An exception stops the node.
+    """
+
+    def apply(self, entries: Sequence[Entry]) -> Sequence[Any]:
+        """Change the state by `entries`, in order; return a result for each, for whoever proposed it on this node."""
+        ...
+
+    def snapshot_save(self) -> Iterable[bytes]:
+        """Return the whole state, in chunks of any size; all of it is taken before the next `apply`."""
+        ...
+
+    def snapshot_load(self, content: bytes) -> None:
+        """Put the state that `snapshot_save` returned, as one piece, in place of the one there is."""
+        ...
+
+
+class StateMachineFailed(DLedgerError):
+    """The program's state machine raised an exception, or broke its contract. The node must stop."""
+
+    def __init__(self, operation: str, index: int, found: str) -> None:
+        super().__init__(
+            f"the state machine failed in {operation} at entry {index}: {found}. The node must stop, for its state is "
+            "not known; mend the program and start it again: the log is replayed from the last snapshot"
+        )
+        self.operation = operation
+        self.index = index
+
+
+class StateLost(StoreError):
+    """The log no longer holds entries that the state lacks. The node must stop."""
+
+    def __init__(self, applied_index: int, begin_index: int, damaged: Sequence[SnapshotDamaged]) -> None:
+        why = "; ".join(str(fault) for fault in damaged) or "no newer snapshot was found"
+        super().__init__(
+            f"the state goes up to entry {applied_index}, the log begins at {begin_index}: {why}. The node must stop; "
+            "keep a copy of its directory and give it an empty one: it is filled again"
+        )
+        self.applied_index = applied_index
+        self.begin_index = begin_index
+
+
+class Applier:
+    """Feeds one state machine from one log.
+
+    Args:
+        machine: without any state yet: as it is before the first entry.
+        log: recovered.
+        snapshots: of this machine.
+        snapshot_threshold: entries applied since the last snapshot until the next one is saved (>= 1).
+
+    Raises:
+        StateLost, StateMachineFailed: the node must not start.
+    """
+
+    def __init__(
+        self, machine: StateMachine, log: EntryStore, snapshots: SnapshotStore, snapshot_threshold: int
+    ) -> None:
+        assert snapshot_threshold >= 1, snapshot_threshold
+        self._machine = machine
+        self._log = log
+        self._snapshots = snapshots
+        self._threshold = snapshot_threshold
+        self._applied_index = NO_INDEX
+        self._applied_term = NO_TERM
+        self._commit_index = NO_INDEX
+        self._snapshot: SnapshotInfo | None = None
+        self._next_snapshot_at = snapshot_threshold - 1
+        self._is_asked_anew = False
+        self._results: dict[int, Any] = {}
+        self._load_newest(log.begin_index)
+
+    @property
+    def applied_index(self) -> int:
+        """All entries up to this one are in the state; -1: none."""
+        return self._applied_index
+
+    @property
+    def snapshot(self) -> SnapshotInfo | None:
+        """The newest snapshot that is known to be good; the log behind it must be kept."""
+        return self._snapshot
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether committed entries wait to be applied."""
+        return self._applied_index < self._commit_index
+
+    # --------------------------------------------------------------------------------------------------- applying
+
+    def expect(self, first_index: int, last_index: int) -> None:
+        """Keep the results of these entries, which were just appended here; the caller must `take` or `forget` them."""
+        self._results.update(dict.fromkeys(range(first_index, last_index + 1)))
+
+    def take(self, first_index: int, last_index: int) -> list[Any]:
+        """Return the results of expected entries, all of which are applied, and keep them no longer.
+
+        None stands for an entry whose result is not here: a snapshot brought what it did.
+        """
+        assert last_index <= self._applied_index, (last_index, self._applied_index)
+        return [self._results.pop(index, None) for index in range(first_index, last_index + 1)]
+
+    def forget(self, first_index: int, last_index: int) -> None:
+        """Keep no results of these entries: nobody waits for them any more, or they were cut off the log."""
+        for index in range(first_index, last_index + 1):
+            self._results.pop(index, None)
+
+    def committed(self, commit_index: int) -> None:
+        """Take note that all entries up to `commit_index` are committed; `step` applies them."""
+        self._commit_index = max(self._commit_index, commit_index)
+
+    def step(self) -> None:
+        """Apply some of what is committed, about a mebibyte at most. Call it while `is_behind`.
+
+        Raises:
+            StateMachineFailed, store.errors.CorruptData, store.errors.StorageFailed: the node must stop.
+        """
+        if self.is_behind:
+            first_index = self._applied_index + 1
+            size = _SPARSE_STEP_SIZE_BYTES if self._log.codec.applied_channel else _STEP_SIZE_BYTES
+            span = self._log.fit(first_index, self._commit_index, size)
+            self._apply(self._read(first_index, span.last_index))
+            self._applied_index, self._applied_term = span.last_index, span.term
+
+    def _read(self, first_index: int, last_index: int) -> list[Entry]:
+        """Return those of the entries that the machine gets; where only a channel concerns it, the rest is not read."""
+        channel = self._log.codec.applied_channel
+        if channel:
+            return self._log.read_channel(first_index, last_index, channel)
+        entries = self._log.read_entries(first_index, last_index)
+        return [entry for entry in entries if entry.magic == ENTRY_NORMAL and not entry.channel]
+
+    def _apply(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        try:
+            results = self._machine.apply(entries)
+        except Exception as error:
+            raise StateMachineFailed("apply", entries[0].index, repr(error)) from error
+        if len(results) != len(entries):
+            found = f"{len(results)} results of {len(entries)} entries"
+            raise StateMachineFailed("apply", entries[0].index, found)
+        if self._results:
+            for entry, result in zip(entries, results, strict=True):
+                if entry.index in self._results:
+                    self._results[entry.index] = result
+
+    # -------------------------------------------------------------------------------------------------- snapshots
+
+    @property
+    def is_snapshot_due(self) -> bool:
+        """Whether so much was applied since the last snapshot that another one should be saved, or that one is lost."""
+        return self._applied_index >= self._next_snapshot_at or self._is_snapshot_lost()
+
+    def ask_snapshot(self, *, anew: bool = False) -> None:
+        """Have a snapshot due now, if anything was applied since the last one; `anew`: else in place of that."""
+        self._next_snapshot_at = min(self._next_snapshot_at, self._applied_index)
+        self._is_asked_anew |= anew
+
+    def save_snapshot(self) -> SnapshotInfo | None:
+        """Save the state as it is, durably; None: nothing was applied since the last one, or the disk is full.
+
+        One that was lost, or is asked for anew, is saved again. After a full disk the next attempt comes
+        `snapshot_threshold` entries later.
+
+        Raises:
+            StateMachineFailed, store.errors.StorageFailed: the node must stop.
+        """
+        index, is_asked_anew = self._applied_index, self._is_asked_anew
+        self._next_snapshot_at, self._is_asked_anew = index + self._threshold, False
+        if self._snapshot is None:
+            is_news = index != NO_INDEX
+        else:
+            is_news = index != self._snapshot.index or is_asked_anew or self._is_snapshot_lost()
+        if not is_news:
+            return None
+        try:
+            self._snapshot = self._snapshots.save(index, self._applied_term, self._chunks(index))
+        except DiskFull:
+            return None
+        return self._snapshot
+
+    def _is_snapshot_lost(self) -> bool:
+        """Say whether the newest snapshot was found damaged when it was to be sent: a new one takes its place."""
+        latest = self._snapshots.latest()
+        return self._snapshot is not None and (latest is None or latest.index < self._snapshot.index)
+
+    def _chunks(self, index: int) -> Iterable[bytes]:
+        try:
+            yield from self._machine.snapshot_save()
+        except Exception as error:
+            raise StateMachineFailed("snapshot_save", index, repr(error)) from error
+
+    def on_reset(self, begin_index: int, snapshot_index: int) -> None:
+        """Go on from the snapshot up to `snapshot_index`, which came in, because the log was begun anew.
+
+        Args:
+            begin_index: where the log begins now.
+            snapshot_index: -1 when there is none.
+
+        Raises:
+            StateLost: what the state lacks is nowhere on this node.
+            StateMachineFailed, store.errors.StorageFailed: the node must stop.
+        """
+        if snapshot_index > self._applied_index:
+            self._load_newest(begin_index)
+        elif self._applied_index < begin_index - 1:
+            raise StateLost(self._applied_index, begin_index, self._snapshots.damaged)
+        self._commit_index = max(self._commit_index, begin_index - 1)
+
+    def _load_newest(self, begin_index: int) -> None:
+        """Load the newest good snapshot; an older one only if the log reaches back to it."""
+        for info in self._snapshots.snapshots:
+            if info.index < max(self._applied_index, begin_index - 1):
+                break
+            try:
+                content = self._snapshots.load(info)
+            except (SnapshotDamaged, SnapshotGone):
+                continue
+            self._load(info, content)
+            break
+        if self._applied_index < begin_index - 1:
+            raise StateLost(self._applied_index, begin_index, self._snapshots.damaged)
+
+    def _load(self, info: SnapshotInfo, content: bytes) -> None:
+        try:
+            self._machine.snapshot_load(content)
+        except Exception as error:
+            raise StateMachineFailed("snapshot_load", info.index, repr(error)) from error
+        self._snapshot = info
+        self._applied_index, self._applied_term = info.index, info.term
+        self._commit_index = max(self._commit_index, info.index)
+        self._next_snapshot_at = info.index + self._threshold

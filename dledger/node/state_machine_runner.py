@@ -1,0 +1,179 @@
+"""The state machine of a running node: committed entries go in, a piece a turn; results and snapshots come out.
+
+Place on the way of an append: between the commit and its answer, for an append is answered with what the machine made
+of it. A snapshot is saved in a thread of its own; meanwhile nothing is applied, and everything else goes on.
+
+Not here: what is applied, and when a state is lost (`dledger.node.state_machine`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from dledger.driver.driver import Driver
+from dledger.node.state_machine import Applier
+from dledger.storage.snapshot_store import SnapshotStore
+from dledger.types import NO_INDEX, SnapshotInfo
+from store.fs.storage_thread import Worker
+
+
+class NodeMachine:
+    """Feeds the state machine in turns, and is the driver's port `Snapshots`.
+
+    Args:
+        applier: of the machine.
+        snapshots: of the machine.
+        worker: saves them, apart from the event loop.
+        soon: runs something in a turn of its own; an error of it stops the node.
+        on_applied: hears up to which index entries are applied.
+    """
+
+    def __init__(
+        self,
+        applier: Applier,
+        snapshots: SnapshotStore,
+        *,
+        worker: Worker,
+        soon: Callable[[Callable[[Driver], None]], None],
+        on_applied: Callable[[int], None],
+    ) -> None:
+        self._applier = applier
+        self._snapshots = snapshots
+        self._soon = soon
+        self._on_applied = on_applied
+        self._worker = worker
+        # The half-open range of indexes whose results somebody may wait for.
+        self._expected_begin = self._expected_end = 0
+        self._is_step_due = False
+        self._is_saved = threading.Event()
+        self._is_saved.set()
+        # A snapshot was asked for while one was being saved: None: it was not; else whether anew.
+        self._asked_meanwhile: bool | None = None
+
+    @property
+    def applied_index(self) -> int:
+        """All entries up to this one are in the state; -1: none."""
+        return self._applier.applied_index
+
+    @property
+    def snapshot(self) -> SnapshotInfo | None:
+        """The newest snapshot that is known to be good."""
+        return self._applier.snapshot
+
+    @property
+    def incoming(self) -> tuple[SnapshotInfo, int] | None:
+        """A snapshot that was being received when the node stopped, and how much of it is here."""
+        return self._snapshots.incoming()
+
+    @property
+    def snapshot_index(self) -> int:
+        """The last entry in the newest snapshot; -1 without one. Entries behind it must be kept."""
+        return NO_INDEX if self.snapshot is None else self.snapshot.index
+
+    async def stop(self) -> None:
+        """Wait until no snapshot is being saved any more."""
+        await self._worker.stop()
+
+    # ------------------------------------------------------------------------------------------ from the observer
+
+    def appended(self, first_index: int, last_index: int) -> None:
+        """Keep the results of these entries until `take` asks for them."""
+        self._applier.expect(first_index, last_index)
+        if self._expected_begin == self._expected_end:
+            self._expected_begin = first_index
+        self._expected_end = last_index + 1
+
+    def take(self, first_index: int, last_index: int) -> list[Any]:
+        """Return the results of entries that are applied; None where it is not known here."""
+        self._expected_begin = last_index + 1
+        return self._applier.take(first_index, last_index)
+
+    def truncated(self, first_index: int) -> None:
+        """Keep no results of entries that were cut off."""
+        begin = max(first_index, self._expected_begin)
+        self._applier.forget(begin, self._expected_end - 1)
+        self._expected_end = max(min(self._expected_end, begin), self._expected_begin)
+
+    def committed(self, commit_index: int) -> None:
+        """Have all entries up to `commit_index` applied soon."""
+        self._applier.committed(commit_index)
+        self._ask_step()
+
+    def on_reset(self, begin_index: int, snapshot_index: int) -> None:
+        """Go on from a snapshot that came in.
+
+        Raises:
+            dledger.node.state_machine.StateLost, StateMachineFailed, store.errors.StorageFailed: the node must stop.
+        """
+        self.truncated(0)
+        # Hardly ever is one being saved just now; the files of both must not meet.
+        self._worker.settle()
+        self._applier.on_reset(begin_index, snapshot_index)
+        self._ask_step()
+
+    # -------------------------------------------------------------------------------------------------------- turns
+
+    def ask_snapshot(self, *, anew: bool = False) -> None:
+        """Have a snapshot saved soon; see `Applier.ask_snapshot`. On a full disk ask again.
+
+        While one is being saved, the thread that does it owns what the applier knows of asking: then it comes behind.
+        """
+        if not self._is_saved.is_set():
+            self._asked_meanwhile = anew or bool(self._asked_meanwhile)
+            return
+        self._applier.ask_snapshot(anew=anew)
+        self._step_soon()
+
+    def _ask_step(self) -> None:
+        if self._applier.is_behind:
+            self._step_soon()
+
+    def _step_soon(self) -> None:
+        if not self._is_step_due and self._is_saved.is_set():
+            self._is_step_due = True
+            self._soon(self._step)
+
+    def _step(self, _driver: Driver) -> None:
+        """Apply a piece, and say so; save a snapshot when one is due."""
+        self._is_step_due = False
+        self._applier.step()
+        self._on_applied(self.applied_index)
+        if self._applier.is_snapshot_due:
+            self._is_saved.clear()
+            self._worker.run(self._save, self._saved)
+        self._ask_step()
+
+    def _save(self) -> None:
+        try:
+            self._applier.save_snapshot()
+        finally:
+            self._is_saved.set()
+
+    def _saved(self, error: Exception | None) -> None:
+        def tell(driver: Driver) -> None:
+            if error is not None:
+                raise error
+            if self.snapshot is not None:
+                driver.snapshot_saved(self.snapshot)
+            asked, self._asked_meanwhile = self._asked_meanwhile, None
+            if asked is not None:
+                self.ask_snapshot(anew=asked)
+            self._ask_step()
+
+        self._soon(tell)
+
+    # --------------------------------------------------------------------------------------- the port of the driver
+
+    def read_chunk(self, snapshot: SnapshotInfo, offset: int, length: int) -> bytes | None:
+        """See `driver_ports.Snapshots.read_chunk`; a piece that cannot be had now is asked for again."""
+        return self._snapshots.read_chunk(snapshot, offset, length) if self._is_saved.is_set() else None
+
+    def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> int:
+        """See `driver_ports.Snapshots.write_chunk`; a piece that is missed makes `finish` say no."""
+        return self._snapshots.write_chunk(snapshot, offset, payload) if self._is_saved.is_set() else 0
+
+    def finish(self, snapshot: SnapshotInfo) -> bool:
+        """See `driver_ports.Snapshots.finish`."""
+        return self._is_saved.is_set() and self._snapshots.finish(snapshot)

@@ -1,0 +1,133 @@
+"""A node with a damaged tail loses its voice until it holds again what the group may count on.
+
+The last entry was durable, so this node may have acknowledged it. If it cut the entry and went on as if it had never
+held it, then with one more node away a majority without the entry could be elected, and an acknowledged entry would be
+gone. So before the tail is cut, the node draws a new incarnation, durably: to the group it is a node that lost its disk
+(ADR 7). It takes part without a voice, the leader sends it what it lacks, and readmits it. Where the others are no
+majority nobody could do that: the node refuses to start until a person gives leave to do without the entry.
+
+Place: called by recovery (`dledger.entries.recovery`), in front of the cut; writes the hard state.
+Source: Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018); ADR 21.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dledger.core.state.quorum import quorum_of
+from dledger.entries.membership_file import MembershipFile
+from dledger.storage.hard_state import HardStateFile
+from dledger.types import INCARNATION_END
+from store.errors import DiskFull
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.entries.damaged_tail import DamagedTail
+    from dledger.types import Membership
+    from store.fs.ports import Files
+
+logger = logging.getLogger(__name__)
+
+_LEAVE_NAME = "give-up"
+_VOICE_LEAVE_NAME = "take-back-voice"
+
+
+class VoiceGivenUp:
+    """Called for a damaged tail: takes the node's voice, durably, if the group can give it back.
+
+    Args:
+        files: the file system.
+        directory: the node's own.
+        self_id: its id.
+        settings: who belongs to the group as far as the settings know.
+        draw: random numbers in a half-open range.
+    """
+
+    def __init__(
+        self, files: Files, directory: str, *, self_id: str, settings: Membership, draw: Callable[[int, int], int]
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._self_id = self_id
+        self._settings = settings
+        self._draw = draw
+
+    def __call__(self, damage: DamagedTail) -> str:
+        """Return, for people, what was done; the directory must be locked.
+
+        Raises:
+            store.errors.CorruptData: without this node there is no majority. Nothing was changed.
+            store.errors.StoreError, dledger.storage.membership_codec.MembershipUnreadable: do not start.
+        """
+        voters = self._membership_before(damage.index).voters
+        others = [voter for voter in voters if voter != self._self_id]
+        if len(others) < quorum_of(len(voters)):
+            return self._ask_for_leave(damage)
+        kept = self._keep(damage)
+        hard_state = HardStateFile.open(self._files, self._directory)
+        saved = hard_state.load()
+        # A node that is founding has no voice to lose, and must be known to its founders as what it is.
+        if hard_state.exists and not saved.is_founding:
+            hard_state.save(replace(saved, incarnation=self._draw(1, INCARNATION_END)))
+        return f"{kept}this node has no vote until the leader has sent it what it lacks"
+
+    def _membership_before(self, index: int) -> Membership:
+        """Return the membership that is in force when the entry at `index`, and all after it, are gone."""
+        entries = MembershipFile.open(self._files, self._directory).load()
+        if entries is None:
+            return self._settings
+        return next((entry for entry in reversed(entries) if entry.index < index), entries[0]).membership
+
+    def _ask_for_leave(self, damage: DamagedTail) -> str:
+        """Give the tail up only if a person said so, by a file whose name says which entry."""
+        leave = f"{self._directory}/{_LEAVE_NAME}.{damage.index}"
+        if not self._files.exists(leave):
+            raise damage.refusal(
+                "; the other voters are no majority, so that none of them can send it again. If there is no copy of it "
+                f"anywhere, create the empty file {leave} and start the node: it then gives that entry up"
+            )
+        kept = self._keep(damage)
+        # First, so that it never gives leave twice.
+        self._files.remove(leave)
+        self._files.sync_directory(self._directory)
+        return f"{kept}{leave} gave leave to do without it"
+
+    def _keep(self, damage: DamagedTail) -> str:
+        """Keep what is cut for people to look at, if there is room."""
+        path = f"{self._directory}/damaged.{damage.log_position:020d}"
+        try:
+            self._files.replace(path, damage.content)
+        except DiskFull:
+            return ""
+        return f"kept in {path}; "
+
+
+def take_back_voice(
+    files: Files, directory: str, self_id: str, hard_state: HardStateFile, memberships: MembershipFile
+) -> None:
+    """Count again as the voter that the group knows, if a person said so; the directory must be locked.
+
+    Where so many voters lost something that the rest are no majority, nobody can readmit them. A person can, by an
+    empty file whose name holds the incarnation that has no voice. Entries that only the lost disks or tails held are
+    given up by that.
+
+    Raises:
+        store.errors.StorageFailed: the node must not start.
+        dledger.storage.hard_state.HardStateUnreadable, dledger.storage.membership_codec.MembershipUnreadable: do not
+            start.
+    """
+    saved = hard_state.load()
+    leave = f"{directory}/{_VOICE_LEAVE_NAME}.{saved.incarnation}"
+    if not files.exists(leave):
+        return
+    entries = memberships.load()
+    member = entries[0].membership.get(self_id) if entries else None
+    if member is not None and member.is_voter and not saved.is_founding:
+        # First: a leave that a crash leaves behind names an incarnation that this node never has again.
+        hard_state.save(replace(saved, incarnation=member.incarnation))
+        logger.warning("voice_taken_back self_id=%s incarnation=%d leave=%r", self_id, saved.incarnation, leave)
+    files.remove(leave)
+    files.sync_directory(directory)

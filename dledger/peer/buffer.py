@@ -1,0 +1,125 @@
+"""Receive buffer of one peer connection: takes in what a read brings, hands out all complete frames.
+
+Not here: what the frames mean (`dledger.peer.frames`).
+
+Invariants: the buffer holds at most one frame that is not complete; it grows only to the size that this frame's head
+announces, and never beyond the connection's limit; it shrinks again when a large frame has left it. What a head
+announces is waited for only when the checksum of head and control part is right: a flipped bit in a size would else
+swallow all that follows, up to 16 MiB, and the connection would be mute for so long.
+"""
+
+from __future__ import annotations
+
+from dledger.peer.frames import (
+    CONTROL_SIZE_BYTES_MAX,
+    FRAME_HEAD,
+    FRAME_SIZE_BYTES_MAX,
+    HELLO_FRAME_SIZE_BYTES_MAX,
+    BadFrame,
+    check_control,
+)
+
+# Room for what one read usually brings; a few hundred small frames.
+_USUAL_SIZE_BYTES = 256 * 1024
+# A larger buffer is given back as soon as it is empty.
+_KEPT_SIZE_BYTES_MAX = 2 * 1024 * 1024
+
+Frame = tuple[bytes, bytes]
+
+
+class FrameBuffer:
+    """Growing, bounded buffer that is read into directly and cut into frames; the payload is copied once.
+
+    Until `accept_messages` is called only frames as large as a Hello are taken.
+    """
+
+    __slots__ = ("_begin", "_end", "_frame_size_bytes_max", "_is_checked", "_is_greeted", "_view")
+
+    def __init__(self) -> None:
+        self._view = memoryview(bytearray(HELLO_FRAME_SIZE_BYTES_MAX))
+        self._begin = 0
+        self._end = 0
+        self._frame_size_bytes_max = HELLO_FRAME_SIZE_BYTES_MAX
+        self._is_greeted = False
+        # Head and control part of the incomplete frame are as they were sent.
+        self._is_checked = False
+
+    def accept_messages(self, *, has_payloads: bool = True) -> None:
+        """Take messages from now on: the peer has shown who it is.
+
+        Args:
+            has_payloads: pushes and chunks of snapshots come here; other messages have no payload, and stay small.
+        """
+        self._is_greeted = True
+        if has_payloads:
+            self._frame_size_bytes_max = FRAME_SIZE_BYTES_MAX
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory that the buffer holds."""
+        return len(self._view)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the buffer holds more than every connection may."""
+        return len(self._view) > _USUAL_SIZE_BYTES
+
+    def room(self) -> memoryview:
+        """Return where the next read goes; never empty."""
+        return self._view[self._end :]
+
+    def received(self, size: int) -> list[Frame]:
+        """Take note that `size` bytes were read into `room()`; return the frames (control, payload) now complete.
+
+        Raises:
+            BadFrame: a frame's head is out of bounds, or was damaged on its way; close the connection.
+        """
+        self._end += size
+        frames: list[Frame] = []
+        wanted = self._cut(frames)
+        self._make_room(wanted)
+        return frames
+
+    def _cut(self, frames: list[Frame]) -> int:
+        """Move complete frames to `frames`; return the size of the frame that is left incomplete (0 = not known)."""
+        view, begin, end = self._view, self._begin, self._end
+        unpack_head, head_size, size_max = FRAME_HEAD.unpack_from, FRAME_HEAD.size, self._frame_size_bytes_max
+        wanted = 0
+        while end - begin >= head_size:
+            total_size, control_size = unpack_head(view, begin)
+            frame_size = total_size + 4
+            if frame_size > size_max or control_size > CONTROL_SIZE_BYTES_MAX or control_size + 4 > total_size:
+                raise BadFrame(
+                    f"frame head out of bounds: expected at most {size_max} bytes with a control part of at most "
+                    f"{CONTROL_SIZE_BYTES_MAX}, found {frame_size} with {control_size}"
+                )
+            payload_at = begin + head_size + control_size
+            if end - begin < frame_size:
+                wanted = frame_size
+                # A Hello may come from an older version, without a checksum; who has not greeted is short of time.
+                if not self._is_checked and payload_at <= end and self._is_greeted:
+                    check_control(bytes(view[begin + head_size : payload_at]), begin + frame_size - payload_at)
+                    self._is_checked = True
+                break
+            self._is_checked = False
+            frames.append((bytes(view[begin + head_size : payload_at]), bytes(view[payload_at : begin + frame_size])))
+            begin += frame_size
+        self._begin = begin
+        return wanted
+
+    def _make_room(self, wanted: int) -> None:
+        """Give the incomplete frame room to become whole: move it to the front, into a larger buffer if need be."""
+        begin, end, capacity = self._begin, self._end, len(self._view)
+        left = end - begin
+        if left == 0:
+            self._begin = self._end = 0
+            usual = _USUAL_SIZE_BYTES if self._is_greeted else capacity
+            if capacity > _KEPT_SIZE_BYTES_MAX or capacity < usual:
+                self._view = memoryview(bytearray(usual))
+            return
+        wanted = max(wanted, FRAME_HEAD.size)
+        if begin + wanted <= capacity and end < capacity:
+            return
+        target = self._view if wanted <= capacity else memoryview(bytearray(max(wanted, _USUAL_SIZE_BYTES)))
+        target[:left] = self._view[begin:end]
+        self._view, self._begin, self._end = target, 0, left

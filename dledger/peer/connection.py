@@ -1,0 +1,250 @@
+"""One TCP connection between two nodes: greets, cuts frames, writes messages, notices silence.
+
+Not here: when to dial (`dledger.peer.dialer`), which connection a message takes (`dledger.peer.transport`), who is
+let in (`dledger.peer.handshake`).
+
+Place on the way of an append: all frames of one read reach the owner in one call; a push leaves by `writelines`, head
+and payload unjoined, so that the store's bytes go to the kernel without another copy (on uvloop; asyncio before
+Python 3.12 joins them).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Protocol, cast
+
+from dledger.core.messages import Message
+from dledger.errors import DLedgerError, ResponseCode
+from dledger.peer.buffer import FrameBuffer
+from dledger.peer.decoder import decode
+from dledger.peer.encoder import encode
+from dledger.peer.frames import BadFrame, Hello, decode_hello, encode_hello
+from dledger.peer.handshake import Handshake, PeerRefused
+from dledger.types import NO_GROUP
+from store.errors import StoreError
+
+# A connection whose bytes the other side does not take, or on which nothing at all is heard, ends after so long:
+# several election timeouts, so that a busy peer keeps it, and a few redials, so that a healed network is used soon.
+SILENCE_TIMEOUT_MS = 4_000
+_KEEPALIVE_IDLE_S = 2
+_KEEPALIVE_INTERVAL_S = 1
+_KEEPALIVE_COUNT = 3
+# The greeting is the first thing that both sides send; who takes longer is no node, or a stopped one.
+HELLO_TIMEOUT_S = 2.0
+
+
+class ConnectionLost(DLedgerError):
+    """The other side closed the connection, or the network did; dial again."""
+
+
+class ConnectionOwner(Protocol):
+    """Hears what a connection brings. Calls come from the event loop, never from within `send`."""
+
+    def on_open(self, connection: PeerConnection) -> None:
+        """Hear that both sides agreed to talk: ids and addresses of `connection` are known."""
+
+    def on_inquiry(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
+        """Take over the socket of an inquiry that was greeted; `connection` says no more."""
+
+    def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
+        """Hear all messages of one read; there is at least one."""
+
+    def on_large(self, connection: PeerConnection) -> None:
+        """Hear that a large frame began, for which `connection` holds memory until it is whole."""
+
+    def on_accepted(self, connection: PeerConnection, host: str) -> None:
+        """Hear that somebody at `host` connected, who has not greeted yet."""
+
+    def on_failed(self, error: Exception) -> None:
+        """Hear that the node must stop."""
+
+    def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:
+        """Hear that the connection ended, and why; once, also when it never opened."""
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    """Protocol of both ends; the dialling end greets first.
+
+    Args:
+        handshake: this node's side of the greeting.
+        owner: hears of messages and of the end.
+        buffer_size_bytes_max: outgoing bytes beyond which messages are dropped until the peer has taken some.
+        dialled: (peer id, is_bulk) on the dialling end; None on the accepting end.
+    """
+
+    def __init__(
+        self,
+        handshake: Handshake,
+        owner: ConnectionOwner,
+        *,
+        buffer_size_bytes_max: int,
+        dialled: tuple[str, bool] | None = None,
+    ) -> None:
+        self.peer_id, self.is_bulk = dialled or ("", False)
+        self.is_dialled = dialled is not None
+        self.client_address = ""
+        self.peer_address = ""
+        self.host = ""
+        self.is_open = False
+        self.is_proven = False
+        self._named_group_id = NO_GROUP
+        self.is_full = False
+        self._handshake = handshake
+        self._owner = owner
+        self._buffer_size_bytes_max = buffer_size_bytes_max
+        self._buffer = FrameBuffer()
+        self._transport: asyncio.Transport | None = None
+        self._hello_timer: asyncio.TimerHandle | None = None
+        self._error: DLedgerError | None = None
+
+    def send(self, message: Message) -> bool:
+        """Write `message`; return False if it was dropped because the peer takes too little or is gone."""
+        transport = self._transport
+        if self.is_full or transport is None or not self.is_open:
+            return False
+        head, payload = encode(message)
+        if payload is None:
+            transport.write(head)
+        else:
+            transport.writelines((head, payload))
+        return True
+
+    @property
+    def buffer_size_bytes(self) -> int:
+        """Memory for what was received and is not a whole frame yet."""
+        return self._buffer.size_bytes
+
+    @property
+    def is_buffer_large(self) -> bool:
+        """Whether that is more than any connection may hold."""
+        return self._buffer.is_large
+
+    def prove(self, group_id: int) -> bool:
+        """Say whether the other side's greeting named this group, whose id was not known here then."""
+        self.is_proven = self.is_proven or self._named_group_id == group_id
+        return self.is_proven
+
+    def is_of_another_group(self, group_id: int) -> bool:
+        """Say whether the other side's greeting named a group, and not this one."""
+        return self._named_group_id not in (NO_GROUP, group_id)
+
+    def close(self, error: DLedgerError) -> None:
+        """End the connection at once, dropping what is not yet sent; `on_closed` follows."""
+        self._error = self._error or error
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ------------------------------------------------------------------------------------------------ from the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Set up the socket, and greet if this end dialled."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self._buffer_size_bytes_max, low=self._buffer_size_bytes_max // 2)
+        _watch_for_silence(self._transport.get_extra_info("socket"))
+        timeout = PeerRefused(ResponseCode.NETWORK_ERROR, f"no greeting within {HELLO_TIMEOUT_S} s")
+        self._hello_timer = asyncio.get_running_loop().call_later(HELLO_TIMEOUT_S, self.close, timeout)
+        if not self.is_dialled:
+            self.host = str((self._transport.get_extra_info("peername") or ("",))[0])
+            self._owner.on_accepted(self, self.host)
+        else:
+            self._transport.write(encode_hello(self._handshake.hello(self.peer_id, is_bulk=self.is_bulk)))
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  (asyncio's signature; the buffer knows better)
+        """Lend room for the next read."""
+        return self._buffer.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Cut what was read into frames and hand them on together."""
+        if self._error is not None:
+            return
+        try:
+            frames = self._buffer.received(nbytes)
+            if frames and not self.is_open:
+                self._greeted(decode_hello(*frames.pop(0)))
+            messages = [decode(control, payload) for control, payload in frames]
+        except (BadFrame, PeerRefused) as error:
+            self.close(error)
+            return
+        except StoreError as error:
+            self.close(ConnectionLost("what the other side told could not be saved"))
+            self._owner.on_failed(error)
+            return
+        if self._buffer.is_large and self.is_open:
+            self._owner.on_large(self)
+        if messages and self.is_open:
+            self._owner.on_messages(self, messages)
+
+    def pause_writing(self) -> None:
+        """Drop messages from now on: the peer does not keep up."""
+        self.is_full = True
+
+    def resume_writing(self) -> None:
+        """Send messages again."""
+        self.is_full = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the owner why the connection ended."""
+        self.is_open = False
+        self._transport = None
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
+        reason = str(exc) if exc else "closed by the other side"
+        self._owner.on_closed(self, self._error or ConnectionLost(reason))
+
+    # ----------------------------------------------------------------------------------------------------- greeting
+
+    def _greeted(self, hello: Hello) -> None:
+        if self.is_dialled:
+            self._handshake.check_answer(hello, self.peer_id)
+        elif not self._answer(hello):
+            return
+        if self._hello_timer is not None:
+            self._hello_timer.cancel()
+        self.is_proven = self._handshake.proves_group(hello)
+        self._named_group_id = hello.group_id
+        self.client_address, self.peer_address = hello.client_address, hello.peer_address
+        if hello.is_inquiry:
+            self._hand_over()
+            return
+        self.is_open = True
+        # Only the node that leads sends payloads, and it dials for that.
+        self._buffer.accept_messages(has_payloads=self.is_bulk and not self.is_dialled)
+        self._owner.on_open(self)
+
+    def _hand_over(self) -> None:
+        """Let the owner use the socket for an inquiry; this object has ended."""
+        transport, self._transport = self._transport, None
+        if transport is None or self.is_dialled:
+            raise BadFrame("an inquiry where none was asked for")
+        self._owner.on_inquiry(self, transport)
+
+    def _answer(self, hello: Hello) -> bool:
+        """Answer the dialling end; return False if it is refused: it hears why before the connection ends."""
+        assert self._transport is not None
+        answer, refused = self._handshake.answer(hello)
+        self._transport.write(encode_hello(answer))
+        self.peer_id, self.is_bulk = hello.self_id, hello.is_bulk
+        if refused is None:
+            return True
+        self._error = refused
+        self._transport.close()
+        return False
+
+
+def _watch_for_silence(connection: socket.socket) -> None:
+    """Have the kernel end the connection when the other side is gone without a word (half-open)."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    options = {
+        "TCP_KEEPIDLE": _KEEPALIVE_IDLE_S,
+        "TCP_KEEPINTVL": _KEEPALIVE_INTERVAL_S,
+        "TCP_KEEPCNT": _KEEPALIVE_COUNT,
+        "TCP_USER_TIMEOUT": SILENCE_TIMEOUT_MS,
+    }
+    for name, value in options.items():
+        # Not every system has all of them; where one is missing the system's own, longer, timeouts hold.
+        option = getattr(socket, name, None)
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)

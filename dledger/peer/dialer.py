@@ -1,0 +1,96 @@
+"""Keeps one connection to one peer: dials, waits for its end, dials again after a growing pause.
+
+Not here: what goes over the connection (`dledger.peer.connection`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from dledger.config import Address
+from dledger.errors import DLedgerError
+from dledger.peer.connection import ConnectionLost, PeerConnection
+
+# First pause: a node that restarts is found again well within an election timeout. Last: a node that is down for long
+# costs one attempt a second.
+_PAUSE_MIN_S = 0.05
+_PAUSE_MAX_S = 1.0
+_DIAL_TIMEOUT_S = 2.0
+# A connection that lived so long was a good one: the next pause starts small again.
+_GOOD_AFTER_S = 2.0
+
+
+class Dialer:
+    """Dials one address for ever; cancel `run` to stop.
+
+    Args:
+        address: where the peer listens.
+        new_connection: makes the protocol of the next attempt.
+        on_failed: hears why an attempt did not even connect.
+        seed: of the jitter, so that two nodes do not dial in step.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        new_connection: Callable[[], PeerConnection],
+        on_failed: Callable[[DLedgerError], None],
+        *,
+        seed: int,
+    ) -> None:
+        self.attempts_count = 0
+        self._address = address
+        self._new_connection = new_connection
+        self._on_failed = on_failed
+        self._random = random.Random(seed)
+        self._connection: PeerConnection | None = None
+        self._ended: asyncio.Event = asyncio.Event()
+        self._is_hurried = False
+
+    def ended(self, connection: PeerConnection) -> None:
+        """Take note that `connection` ended, in case it is the one of the present attempt."""
+        if connection is self._connection:
+            self._ended.set()
+
+    def hurry_after(self, connection: PeerConnection) -> None:
+        """Make the attempt after `connection` without a pause, in case it is the one of the present attempt."""
+        self._is_hurried = self._is_hurried or connection is self._connection
+
+    async def run(self) -> None:
+        """Dial until cancelled; the connection of the present attempt ends with it, greeted or not."""
+        loop = asyncio.get_running_loop()
+        pause_s = _PAUSE_MIN_S
+        try:
+            while True:
+                begun_at = loop.time()
+                await self._dial_once()
+                if self._is_hurried:
+                    self._is_hurried = False
+                    continue
+                if loop.time() - begun_at > _GOOD_AFTER_S:
+                    pause_s = _PAUSE_MIN_S
+                await asyncio.sleep(pause_s * self._random.uniform(0.5, 1.0))
+                pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+        finally:
+            if self._connection is not None:
+                self._connection.close(ConnectionLost(f"{self._address} is dialled no more"))
+
+    async def _dial_once(self) -> None:
+        """Connect and stay until the connection ends."""
+        loop = asyncio.get_running_loop()
+        self._ended.clear()
+        self.attempts_count += 1
+        try:
+            async with asyncio.timeout(_DIAL_TIMEOUT_S):
+                await loop.create_connection(self._connect, self._address.host, self._address.port)
+        except (OSError, TimeoutError, ValueError) as error:
+            # ValueError: a name that is none (a label too long, a zero byte); some such names pass `Address.parse`.
+            self._on_failed(ConnectionLost(f"cannot connect to {self._address}: {str(error) or 'timeout'}"))
+            return
+        await self._ended.wait()
+
+    def _connect(self) -> PeerConnection:
+        self._connection = self._new_connection()
+        return self._connection

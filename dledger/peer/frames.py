@@ -1,0 +1,220 @@
+"""Bytes of the peer transport: one message is one frame; the first one is a Hello.
+
+Not here: the messages behind the Hello (`dledger.peer.encoder`, `dledger.peer.decoder`), sockets
+(`dledger.peer.connection`), who may talk to whom (`dledger.peer.handshake`).
+
+All integers big-endian:
+
+| offset | size | type  | field          | meaning                                             |
+| -----: | ---: | ----- | -------------- | --------------------------------------------------- |
+|      0 |    4 | u32   | total size     | bytes behind this field: 4 + control + payload      |
+|      4 |    4 | u32   | control size   | bytes of the control part                           |
+|      8 |    c | bytes | control        | a `dledger.v1.PeerMessage`                          |
+|  8 + c |    p | bytes | payload        | entries of a push, bytes of a snapshot or answer; else nothing |
+
+The last five bytes of the control part are a field that the message does not name (number 15, fixed32, so 0x7d and four
+bytes, little-endian as protobuf has it): the crc32c of both sizes and of the control part up to there. TCP's checksum
+of 16 bits lets one damaged segment in some tens of thousands pass, and one flipped bit makes a vote of a refusal, or
+another commit index. Payloads have checksums of their own. A program that knows of no such field skips it, so that
+older and newer programs still understand each other's Hello, and can say what is wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from crc32c import crc32c
+from google.protobuf.message import DecodeError
+
+from dledger.errors import DLedgerError, ResponseCode
+from dledger.storage.identity import LIVES_MAX, NUMBER_END
+from dledger.types import NO_GROUP
+from dledger.v1 import peer_pb2
+
+FRAME_HEAD = struct.Struct(
+    ">"
+    "I"  # total size
+    "I"  # control size
+)
+assert FRAME_HEAD.size == 8
+
+_CHECKSUM = struct.Struct(
+    "<"
+    "B"  # _CHECKSUM_TAG
+    "I"  # crc32c
+)
+_CHECKSUM_TAG = 15 << 3 | 5
+assert _CHECKSUM.size == 5
+
+PROTOCOL_VERSION = 4
+# From this version on every frame has a checksum.
+_CHECKSUM_VERSION = 4
+# A control part is a few dozen bytes, a Hello a few hundred, a ResetLog with all members that may be 10 KiB.
+CONTROL_SIZE_BYTES_MAX = 16 * 1024
+# Group, ids and addresses in a Hello; they are quoted in refusals, which must fit a control part.
+NAME_LENGTH_MAX = 255
+# What a log goes on from, in a Hello.
+ORIGIN_SIZE_BYTES_MAX = 12 * 1024
+# Largest push payload that a node may send. Fixed for all nodes, for sender and receiver must agree on it.
+PAYLOAD_SIZE_BYTES_MAX = 16 * 1024 * 1024
+# Until the Hello is accepted a stranger can make us hold this much and no more.
+HELLO_FRAME_SIZE_BYTES_MAX = FRAME_HEAD.size + CONTROL_SIZE_BYTES_MAX
+FRAME_SIZE_BYTES_MAX = HELLO_FRAME_SIZE_BYTES_MAX + PAYLOAD_SIZE_BYTES_MAX
+
+
+class BadFrame(DLedgerError):
+    """A peer sent bytes that are no message of this protocol. Close the connection; the node itself is well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """First frame on every connection, both ways: who speaks, whom it means, and whether it will talk.
+
+    Attributes:
+        self_id: id of the speaker.
+        peer_id: whom the speaker takes the other side to be.
+        cluster_digest: `NodeConfig.cluster_digest()` of the speaker.
+        client_address: host:port of the speaker's LogService.
+        code: 200, or why the connection is refused (`ResponseCode`, or a newer node's code).
+        message: the refusal for people.
+        is_bulk: whether the connection carries log and snapshot bytes and their answers, or all that is short.
+        peer_address: host:port of the speaker's peer transport.
+        is_inquiry: the connection is for questions about the origin (`dledger.peer.inquiry`); the speaker may not take
+            part.
+        origin: what the speaker's log goes on from (`dledger.peer.origin`).
+        group_id: of the speaker's group; 0 where it is not told, or not known yet.
+        directory_id, starts, lives: of the speaker's directory (`dledger.storage.identity`); told with `group_id`.
+    """
+
+    group: str
+    self_id: str
+    peer_id: str
+    cluster_digest: int
+    client_address: str
+    is_bulk: bool
+    protocol_version: int = PROTOCOL_VERSION
+    code: int = ResponseCode.SUCCESS
+    message: str = ""
+    peer_address: str = ""
+    is_inquiry: bool = False
+    origin: bytes = b""
+    group_id: int = NO_GROUP
+    directory_id: int = 0
+    starts: int = 0
+    lives: tuple[int, ...] = ()
+
+
+def encode_hello(hello: Hello) -> bytes:
+    """Return the whole frame of a Hello."""
+    return head_and_control(
+        peer_pb2.PeerMessage(
+            hello=peer_pb2.Hello(
+                protocol_version=hello.protocol_version,
+                group=hello.group,
+                self_id=hello.self_id,
+                peer_id=hello.peer_id,
+                cluster_digest=hello.cluster_digest,
+                client_address=hello.client_address,
+                code=hello.code,
+                message=hello.message,
+                is_bulk=hello.is_bulk,
+                peer_address=hello.peer_address,
+                is_inquiry=hello.is_inquiry,
+                origin=hello.origin,
+                group_id=hello.group_id,
+                directory_id=hello.directory_id,
+                starts=hello.starts,
+                lives=hello.lives,
+            )
+        ),
+        payload_size=0,
+    )
+
+
+def head_and_control(message: peer_pb2.PeerMessage, payload_size: int) -> bytes:
+    """Return the frame that `message` begins, up to where its payload of `payload_size` bytes goes."""
+    content = message.SerializeToString()
+    control_size = len(content) + _CHECKSUM.size
+    head = FRAME_HEAD.pack(4 + control_size + payload_size, control_size)
+    return head + content + _CHECKSUM.pack(_CHECKSUM_TAG, crc32c(content, crc32c(head)))
+
+
+def decode_hello(control: bytes, payload: bytes) -> Hello:
+    """Read the first frame of a connection.
+
+    Raises:
+        BadFrame: it is no Hello; close the connection.
+    """
+    # A program of an older version gives no checksum; what it says is read so that it is told which version we want.
+    has_checksum = _has_checksum(control)
+    message = parse_control(control, len(payload)) if has_checksum else _parse(control)
+    if not has_checksum and message.hello.protocol_version >= _CHECKSUM_VERSION:
+        raise BadFrame(f"hello: control part of {len(control)} bytes has no checksum at its end")
+    if message.WhichOneof("kind") != "hello" or payload:
+        raise BadFrame(f"expected a Hello without payload as first frame, found {message.WhichOneof('kind')}")
+    hello = message.hello
+    names = (hello.group, hello.self_id, hello.peer_id, hello.client_address, hello.peer_address)
+    if max(map(len, names)) > NAME_LENGTH_MAX:
+        raise BadFrame(f"hello: a name is longer than {NAME_LENGTH_MAX} characters")
+    if len(hello.origin) > ORIGIN_SIZE_BYTES_MAX:
+        raise BadFrame(f"hello: an origin of {len(hello.origin)} bytes; at most {ORIGIN_SIZE_BYTES_MAX} are allowed")
+    if len(hello.lives) > LIVES_MAX or max(hello.group_id, hello.directory_id, *hello.lives) >= NUMBER_END:
+        raise BadFrame(f"hello: more than {LIVES_MAX} lives, or an id that is out of range")
+    return Hello(
+        protocol_version=hello.protocol_version,
+        group=hello.group,
+        self_id=hello.self_id,
+        peer_id=hello.peer_id,
+        cluster_digest=hello.cluster_digest,
+        client_address=hello.client_address,
+        code=hello.code,
+        message=hello.message,
+        is_bulk=hello.is_bulk,
+        peer_address=hello.peer_address,
+        is_inquiry=hello.is_inquiry,
+        origin=hello.origin,
+        group_id=hello.group_id,
+        directory_id=hello.directory_id,
+        starts=hello.starts,
+        lives=tuple(hello.lives),
+    )
+
+
+def parse_control(control: bytes, payload_size: int) -> peer_pb2.PeerMessage:
+    """Read a control part, in front of a payload of `payload_size` bytes.
+
+    Raises:
+        BadFrame: it is none, or was damaged on its way; close the connection.
+    """
+    check_control(control, payload_size)
+    return _parse(control[: -_CHECKSUM.size])
+
+
+def check_control(control: bytes, payload_size: int) -> None:
+    """Compare the checksum of both sizes and of the control part: the payload need not be there yet.
+
+    Raises:
+        BadFrame: it is missing, or one of them was damaged on its way; close the connection.
+    """
+    tag, checksum = _CHECKSUM.unpack(control[-_CHECKSUM.size :]) if len(control) >= _CHECKSUM.size else (0, 0)
+    if tag != _CHECKSUM_TAG:
+        raise BadFrame(f"control part of {len(control)} bytes has no checksum at its end")
+    head = FRAME_HEAD.pack(4 + len(control) + payload_size, len(control))
+    actual = crc32c(control[: -_CHECKSUM.size], crc32c(head))
+    if actual != checksum:
+        raise BadFrame(
+            f"control part of {len(control)} bytes was damaged on its way: expected checksum {checksum:#010x}, "
+            f"found {actual:#010x}"
+        )
+
+
+def _parse(content: bytes) -> peer_pb2.PeerMessage:
+    try:
+        return peer_pb2.PeerMessage.FromString(content)
+    except DecodeError as error:
+        raise BadFrame(f"control part of {len(content)} bytes is no PeerMessage: {error}") from error
+
+
+def _has_checksum(control: bytes) -> bool:
+    return control[-_CHECKSUM.size : 1 - _CHECKSUM.size] == bytes((_CHECKSUM_TAG,))

@@ -1,0 +1,212 @@
+"""Who may talk to this node: both sides judge the other's Hello before anything else is read.
+
+Not here: bytes (`dledger.peer.frames`), sockets (`dledger.peer.connection`).
+
+Source: the checks that DLedger makes on every request (`DLedgerServer`: group, remoteId, leaderId), made once per
+connection instead, plus the settings that DLedger never compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from dledger.config import Address, NodeConfig, check_id
+from dledger.errors import DLedgerError, ResponseCode
+from dledger.peer.frames import PROTOCOL_VERSION, Hello
+from dledger.peer.origin import Origin
+from dledger.storage.acquaintances import Acquaintances
+from dledger.types import NO_GROUP
+
+_SEE_LOG = "refused; the log of the node that refuses says why"
+
+
+class PeerRefused(DLedgerError):
+    """One side will not talk to the other: mend the configuration of one of them; this node goes on without it.
+
+    Attributes:
+        code: DLedger's response code for the reason.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+class OldDirectory(PeerRefused):
+    """A member of the group says that this node runs on an old copy of its directory: stop the node."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ResponseCode.OLD_DIRECTORY, message)
+
+
+class LateGreeting(PeerRefused):
+    """A greeting of a life which a newer one went on from, and that one was met already; only its log is milder."""
+
+    def __init__(self, peer_id: str, starts: int) -> None:
+        super().__init__(
+            ResponseCode.OLD_DIRECTORY,
+            f"{peer_id} greets from its start {starts}, and a later start, which went on from that one, was met here. "
+            "The greeting came late; or, if that process still runs, another one uses a copy of its directory: then "
+            "stop both, and start one of them with an empty directory: it is filled again",
+        )
+
+
+class Handshake:
+    """This node's side of the greeting.
+
+    Args:
+        config: says who this node is and what the cluster agrees on.
+        has_place_for: whether a node of this id may come in: a peer, or a guest while there are few.
+        origin: what this node's log goes on from; None: the node does not take part yet, and only inquiries are let in.
+        acquaintances: this node's group and directory, and those of its peers; None: none is told or compared.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        has_place_for: Callable[[str], bool],
+        origin: Origin | None,
+        acquaintances: Acquaintances | None = None,
+    ) -> None:
+        self._acquaintances = acquaintances
+        self._origin = origin
+        self._self_id = config.self_id
+        self._group = config.group
+        self._has_place_for = has_place_for
+        self._cluster_digest = config.cluster_digest()
+        self._client_address = str(config.client_address)
+        self._peer_address = str(config.self_address)
+
+    def hello(self, peer_id: str, *, is_bulk: bool, is_inquiry: bool = False) -> Hello:
+        """Return the greeting to `peer_id`, which is dialled."""
+        is_told = self._acquaintances is not None and self._acquaintances.is_told(peer_id)
+        return self._hello(peer_id, is_bulk=is_bulk, is_inquiry=is_inquiry, is_told=is_told)
+
+    def proves_group(self, hello: Hello) -> bool:
+        """Say whether who sent `hello` belongs to this very group, and not only to one of its name."""
+        return self._acquaintances is not None and self._acquaintances.proves(hello.group_id)
+
+    def _hello(self, peer_id: str, *, is_bulk: bool, is_inquiry: bool, is_told: bool) -> Hello:
+        hello = Hello(
+            group=self._group,
+            self_id=self._self_id,
+            peer_id=peer_id,
+            cluster_digest=self._cluster_digest,
+            client_address=self._client_address,
+            is_bulk=is_bulk,
+            peer_address=self._peer_address,
+            is_inquiry=is_inquiry,
+            origin=b"" if self._origin is None else self._origin.told,
+        )
+        if self._acquaintances is None or not is_told:
+            return hello
+        own = self._acquaintances.own
+        return replace(
+            hello,
+            group_id=self._acquaintances.group_id,
+            directory_id=own.directory_id,
+            starts=own.starts,
+            lives=own.lives,
+        )
+
+    def answer(self, asked: Hello) -> tuple[Hello, PeerRefused | None]:
+        """Return the greeting that answers `asked`, and why the connection is refused; None: it is not.
+
+        Who does not belong to the group, once that has an id, is refused without a reason, and told nothing of it.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        proves = self.proves_group(asked)
+        hello = self._hello(asked.self_id, is_bulk=asked.is_bulk, is_inquiry=asked.is_inquiry, is_told=proves)
+        try:
+            self._judge(asked)
+        except PeerRefused as refused:
+            if self._acquaintances is not None and self._acquaintances.group_id != NO_GROUP and not proves:
+                return Hello("", "", asked.self_id, 0, "", asked.is_bulk, code=refused.code, message=_SEE_LOG), refused
+            return replace(hello, code=refused.code, message=refused.message), refused
+        return hello, None
+
+    def check_answer(self, answer: Hello, peer_id: str) -> None:
+        """Check what the node that was dialled as `peer_id` answered.
+
+        Raises:
+            OldDirectory: it belongs to our group and says that our directory is an old copy: stop the node.
+            store.errors.StorageFailed: stop the node.
+            PeerRefused: it refuses us, or it is not whom we dialled; try again later, the configuration may be mended.
+        """
+        if answer.code != ResponseCode.SUCCESS:
+            text = f"{answer.self_id or peer_id} says: {answer.message}"
+            is_own = self.proves_group(answer) and answer.code == ResponseCode.OLD_DIRECTORY
+            raise OldDirectory(text) if is_own else PeerRefused(answer.code, text)
+        self._judge(answer)
+        if answer.self_id != peer_id:
+            raise PeerRefused(
+                ResponseCode.UNEXPECTED_MEMBER, f"dialled {peer_id}, found {answer.self_id} at its address"
+            )
+
+    def _judge(self, hello: Hello) -> None:
+        if hello.protocol_version != PROTOCOL_VERSION:
+            raise PeerRefused(
+                ResponseCode.UNEXPECTED_ARGUMENT,
+                f"protocol version: expected {PROTOCOL_VERSION}, found {hello.protocol_version}",
+            )
+        if hello.group != self._group:
+            raise PeerRefused(ResponseCode.UNKNOWN_GROUP, f"group: expected {self._group!r}, found {hello.group!r}")
+        if hello.peer_id != self._self_id:
+            raise PeerRefused(ResponseCode.UNEXPECTED_MEMBER, f"this node is {self._self_id!r}, not {hello.peer_id!r}")
+        if hello.self_id == self._self_id:
+            raise PeerRefused(
+                ResponseCode.UNEXPECTED_MEMBER, f"another node calls itself {self._self_id!r}, which is my id"
+            )
+        if hello.cluster_digest != self._cluster_digest:
+            raise PeerRefused(
+                ResponseCode.INCONSISTENT_STATE,
+                f"cluster settings differ (group, mapped file sizes, flush): expected digest "
+                f"{self._cluster_digest:#010x}, found {hello.cluster_digest:#010x}. Give all nodes the same; to change "
+                "one of them, stop all nodes first",
+            )
+        try:
+            check_id(hello.self_id)
+            Address.parse(hello.peer_address)
+        except ValueError as error:
+            raise PeerRefused(ResponseCode.UNEXPECTED_ARGUMENT, f"id and peer address: {error}") from None
+        if not hello.is_inquiry:
+            self._judge_member(hello)
+
+    def _judge_member(self, hello: Hello) -> None:
+        """Judge what only matters where Raft is spoken."""
+        if self._origin is None:
+            raise PeerRefused(
+                ResponseCode.LEADER_NOT_READY,
+                f"{self._self_id!r} does not take part yet: it asks what the log goes on from",
+            )
+        self._judge_directory(hello)
+        difference = self._origin.difference(hello.self_id, hello.origin)
+        if difference is not None:
+            raise PeerRefused(ResponseCode.INCONSISTENT_STATE, difference)
+        if not self._has_place_for(hello.self_id):
+            raise PeerRefused(
+                ResponseCode.UNKNOWN_MEMBER,
+                f"{hello.self_id!r} is none of the group's members, and too many such nodes are here; stop them",
+            )
+
+    def _judge_directory(self, hello: Hello) -> None:
+        """Judge whose directory the other side runs on."""
+        known = self._acquaintances
+        if known is None or NO_GROUP in (known.group_id, hello.group_id):
+            return
+        if hello.group_id != known.group_id:
+            raise PeerRefused(
+                ResponseCode.UNKNOWN_GROUP,
+                f"group id: this node's directory belongs to group {known.group_id:016x} called {self._group!r}, that "
+                f"of {hello.self_id} to another of this name, {hello.group_id:016x}. One of the two nodes was given "
+                "a directory of another group: give it its own, or an empty one, which is filled again",
+            )
+        if known.is_late(hello.self_id, hello.directory_id, hello.starts, hello.lives):
+            raise LateGreeting(hello.self_id, hello.starts)
+        fault = known.fault_of(hello.self_id, hello.directory_id, hello.starts, hello.lives)
+        if fault is not None:
+            raise PeerRefused(ResponseCode.OLD_DIRECTORY, fault)

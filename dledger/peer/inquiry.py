@@ -1,0 +1,283 @@
+"""Questions between nodes before they take part: the accepting and the asking end of an inquiry.
+
+An inquiry is a connection of the peer transport whose Hello says so. It carries `Question`s one way and `Answer`s the
+other, in order; several questions may be under way. It makes no link: nothing of Raft is said on it.
+
+Not here: what is asked (`dledger.peer.origin`, and its owner), who is let in (`dledger.peer.handshake`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Self, cast
+
+from dledger.config import Address, NodeConfig
+from dledger.core.messages import Message
+from dledger.errors import DLedgerError
+from dledger.peer.buffer import FrameBuffer
+from dledger.peer.connection import PeerConnection
+from dledger.peer.frames import (
+    CONTROL_SIZE_BYTES_MAX,
+    FRAME_HEAD,
+    FRAME_SIZE_BYTES_MAX,
+    BadFrame,
+    check_control,
+    decode_hello,
+    encode_hello,
+    head_and_control,
+    parse_control,
+)
+from dledger.peer.handshake import Handshake
+from dledger.peer.origin import Answerer, Speech
+from dledger.peer.strangers import Strangers
+from dledger.v1 import peer_pb2
+from store.errors import StoreError
+
+logger = logging.getLogger(__name__)
+
+# Questions under way on one inquiry; who sends more is not one of us.
+QUESTIONS_MAX = 16
+# Inquiries that a node answers at the same time.
+INQUIRIES_MAX = 32
+# An inquiry on which nothing is asked or taken for so long ends.
+IDLE_S = 30.0
+_DIAL_TIMEOUT_S = 2.0
+_STREAM_LIMIT_BYTES = 4 << 20
+
+
+class InquiryAnswers(asyncio.BufferedProtocol):
+    """The accepting end: takes over a connection that was greeted, and answers until the other side ends it.
+
+    Args:
+        transport: of the connection.
+        peer_id: how the other side calls itself.
+        answerer: knows the answers.
+        inquiries: all those of this node; it is in there while it lives.
+    """
+
+    def __init__(
+        self, transport: asyncio.Transport, peer_id: str, answerer: Answerer, inquiries: dict[InquiryAnswers, None]
+    ) -> None:
+        self._transport = transport
+        self._peer_id = peer_id
+        self._answerer = answerer
+        self._inquiries = inquiries
+        # Whoever asks need not be a member: no question is larger than a greeting, and none has a payload.
+        self._buffer = FrameBuffer()
+        self._questions: deque[Speech] = deque()
+        self._has_question = asyncio.Event()
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+        inquiries[self] = None
+        transport.set_protocol(self)
+        self._task = asyncio.get_running_loop().create_task(self._answer_all())
+
+    def end(self) -> None:
+        """End the connection at once."""
+        self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  (asyncio's signature; the buffer knows better)
+        """Lend room for the next read."""
+        return self._buffer.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take in the questions that a read brought."""
+        try:
+            for control, payload in self._buffer.received(nbytes):
+                self._questions.append(_speech_of(control, payload, "question"))
+            if len(self._questions) > QUESTIONS_MAX:
+                raise BadFrame(f"more than {QUESTIONS_MAX} questions under way")  # noqa: TRY301  (one place ends it)
+        except BadFrame as error:
+            logger.warning("inquiry_ended peer=%r reason=%r", self._peer_id, str(error))
+            self._transport.abort()
+            return
+        if self._questions:
+            self._has_question.set()
+
+    def pause_writing(self) -> None:
+        """Answer no more until the other side has taken some."""
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        """Answer again."""
+        self._may_write.set()
+
+    def eof_received(self) -> bool:
+        """The other side has asked enough."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (the other side asks again if it likes)
+        """Forget the connection."""
+        self._inquiries.pop(self, None)
+        self._task.cancel()
+
+    async def _answer_all(self) -> None:
+        try:
+            while True:
+                async with asyncio.timeout(IDLE_S):
+                    await self._has_question.wait()
+                    await self._may_write.wait()
+                question = self._questions.popleft()
+                if not self._questions:
+                    self._has_question.clear()
+                answer = await self._answerer.answer(self._peer_id, question)
+                message = peer_pb2.PeerMessage(answer=peer_pb2.Answer(body=answer.body))
+                self._transport.writelines((head_and_control(message, len(answer.payload)), answer.payload))
+        except (ValueError, StoreError) as error:
+            logger.warning("inquiry_ended peer=%r reason=%r", self._peer_id, str(error))
+        except TimeoutError:
+            pass
+        finally:
+            self._transport.abort()
+
+
+class Inquiry:
+    """The asking end. Make it by `dial`; it belongs to one task at a time, and any error ends it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def dial(cls, handshake: Handshake, peer_id: str, address: Address) -> Self:
+        """Connect to the node `peer_id`, and greet.
+
+        Raises:
+            OSError, TimeoutError: it cannot be reached.
+            PeerRefused: one side will not talk to the other; see the message.
+            DLedgerError: what listens there does not speak this protocol.
+        """
+        async with asyncio.timeout(_DIAL_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(address.host, address.port, limit=_STREAM_LIMIT_BYTES)
+            inquiry = cls(reader, writer)
+            try:
+                writer.write(encode_hello(handshake.hello(peer_id, is_bulk=True, is_inquiry=True)))
+                answer = decode_hello(*await inquiry._frame())
+                handshake.check_answer(answer, peer_id)
+            except BaseException:
+                inquiry.close()
+                raise
+        return inquiry
+
+    def ask(self, question: Speech) -> None:
+        """Send a question; at most `QUESTIONS_MAX` may be under way."""
+        message = peer_pb2.PeerMessage(question=peer_pb2.Question(body=question.body))
+        self._writer.write(head_and_control(message, len(question.payload)) + question.payload)
+
+    async def answer(self) -> Speech:
+        """Return the answer to the oldest question.
+
+        Raises:
+            OSError, DLedgerError: the inquiry ended.
+        """
+        return _speech_of(*await self._frame(), "answer")
+
+    def close(self) -> None:
+        """End it."""
+        self._writer.transport.abort()
+
+    async def _frame(self) -> tuple[bytes, bytes]:
+        try:
+            total_size, control_size = FRAME_HEAD.unpack(await self._reader.readexactly(FRAME_HEAD.size))
+            if total_size + 4 > FRAME_SIZE_BYTES_MAX or not control_size + 4 <= total_size:
+                raise BadFrame(f"frame head out of bounds: {total_size} bytes, {control_size} of them control")
+            if control_size > CONTROL_SIZE_BYTES_MAX:
+                raise BadFrame(f"a control part of {control_size} bytes")
+            control = await self._reader.readexactly(control_size)
+            payload_size = total_size - 4 - control_size
+            if payload_size:
+                # Before it is waited for: only answers have one.
+                check_control(control, payload_size)
+            return control, await self._reader.readexactly(payload_size)
+        except asyncio.IncompleteReadError:
+            raise DLedgerError("the other side ended the inquiry") from None
+
+
+class InquiryServer:
+    """Listens at a node's peer address while the node does not take part yet, and answers inquiries there.
+
+    Args:
+        config: own address and identity.
+        answerer: knows the answers.
+    """
+
+    def __init__(self, config: NodeConfig, answerer: Answerer) -> None:
+        self.handshake = Handshake(config, lambda _: False, None)
+        self._address = config.self_address
+        self._answerer = answerer
+        self._inquiries: dict[InquiryAnswers, None] = {}
+        self._strangers = Strangers()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address cannot be listened on; choose another one.
+        """
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._accept, self._address.host, self._address.port)
+
+    async def stop(self) -> None:
+        """End all inquiries, and give the address back."""
+        if self._server is None:
+            return
+        self._server.close()
+        for inquiry in list(self._inquiries):
+            inquiry.end()
+        self._strangers.close(DLedgerError("this node stops to listen for inquiries"))
+        await self._server.wait_closed()
+
+    def _accept(self) -> PeerConnection:
+        return PeerConnection(self.handshake, self, buffer_size_bytes_max=_STREAM_LIMIT_BYTES)
+
+    # ------------------------------------------------------------------------------------------ from the connections
+
+    def on_inquiry(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
+        """See `ConnectionOwner.on_inquiry`."""
+        self._strangers.discard(connection)
+        take_over(transport, connection.peer_id, self._answerer, self._inquiries)
+
+    def on_open(self, connection: PeerConnection) -> None:
+        """See `ConnectionOwner.on_open`: the greeting lets nobody in who speaks Raft."""
+        raise AssertionError(f"{connection.peer_id} was let in, and this node does not take part")
+
+    def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
+        """See `ConnectionOwner.on_messages`: as `on_open`."""
+        raise AssertionError(f"{connection.peer_id} sent {messages}, and this node does not take part")
+
+    def on_large(self, connection: PeerConnection) -> None:
+        """See `ConnectionOwner.on_large`: as `on_open`."""
+        raise AssertionError(f"{connection.peer_id} sent a large frame, and this node does not take part")
+
+    def on_accepted(self, connection: PeerConnection, host: str) -> None:
+        """See `ConnectionOwner.on_accepted`."""
+        self._strangers.add(connection, host)
+
+    def on_failed(self, error: Exception) -> None:
+        """See `ConnectionOwner.on_failed`: nothing is saved here."""
+        raise AssertionError("an inquiry saves nothing") from error
+
+    def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:  # noqa: ARG002  (they dial again)
+        """See `ConnectionOwner.on_closed`."""
+        self._strangers.discard(connection)
+
+
+def take_over(
+    transport: asyncio.BaseTransport, peer_id: str, answerer: Answerer, inquiries: dict[InquiryAnswers, None]
+) -> None:
+    """Answer on a connection that was greeted as an inquiry, from now on; one too many is ended."""
+    if len(inquiries) >= INQUIRIES_MAX:
+        logger.warning("inquiry_refused peer=%r reason='more than %d are answered'", peer_id, INQUIRIES_MAX)
+        cast("asyncio.Transport", transport).abort()
+        return
+    InquiryAnswers(cast("asyncio.Transport", transport), peer_id, answerer, inquiries)
+
+
+def _speech_of(control: bytes, payload: bytes, kind: str) -> Speech:
+    message = parse_control(control, len(payload))
+    if message.WhichOneof("kind") != kind:
+        raise BadFrame(f"expected a {kind}, found {message.WhichOneof('kind')}")
+    return Speech(message.question.body if kind == "question" else message.answer.body, payload)

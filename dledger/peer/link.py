@@ -1,0 +1,115 @@
+"""All connections between this node and one other node, and the dialers that keep half of them.
+
+Not here: which nodes have a link, and which message takes which connection (`dledger.peer.transport`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from dledger.config import Address
+from dledger.errors import DLedgerError
+from dledger.peer.connection import PeerConnection
+from dledger.peer.dialer import Dialer
+from dledger.peer.slots import ACCEPTED_BULK, ACCEPTED_CONTROL, DIALLED_BULK, DIALLED_CONTROL
+
+
+class GreetAgain(DLedgerError):
+    """A connection that was greeted before the group's id was known ended, so that both sides prove the id."""
+
+
+class PeerLink:
+    """The connections of this node and one other; it dials from `begin` to `end`.
+
+    Attributes:
+        address: where the other node listens.
+        is_member: it belongs to the group as this node knows it; a guest otherwise.
+        host: from which a guest connected; that of `address` otherwise.
+        heard_at: when it last said anything, in seconds of the event loop's clock.
+        client_address: of its LogService; empty while it has not told us.
+        is_reported_unreachable: the listener knows that it does not take what is sent.
+    """
+
+    def __init__(self, address: Address, *, is_member: bool, heard_at: float, host: str = "") -> None:
+        self.address = address
+        self.is_member = is_member
+        self.host = host or address.host
+        self.heard_at = heard_at
+        self.client_address = ""
+        self.is_reported_unreachable = False
+        self._slots: list[PeerConnection | None] = [None] * 4
+        self._dialers: tuple[Dialer, ...] = ()
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+
+    def begin(self, *dialers: Dialer) -> None:
+        """Dial for ever with `dialers`."""
+        loop = asyncio.get_running_loop()
+        self._dialers = dialers
+        self._tasks = tuple(loop.create_task(dialer.run()) for dialer in dialers)
+
+    def end(self, error: DLedgerError) -> tuple[asyncio.Task[None], ...]:
+        """Dial no more and end all connections; return the dialers' tasks, which are about to end."""
+        for task in self._tasks:
+            task.cancel()
+        connections, self._slots = self._slots, [None] * 4
+        for connection in filter(None, connections):
+            connection.close(error)
+        return self._tasks
+
+    def connections(self) -> list[PeerConnection]:
+        """Return the open ones."""
+        return list(filter(None, self._slots))
+
+    def at(self, slot: int) -> PeerConnection | None:
+        """Return the connection in `slot`, if it is open."""
+        return self._slots[slot]
+
+    def holds(self, connection: PeerConnection) -> bool:
+        """Return whether `connection` is the one in use of its kind."""
+        return self._slots[slot_of(connection)] is connection
+
+    def is_proven_at(self, connection: PeerConnection) -> bool:
+        """Return whether the other side proved our group's id on any open connection that the same side dialled."""
+        return any(each.is_proven and each.is_dialled == connection.is_dialled for each in self.connections())
+
+    def greet_again(self, group_id: int, error: DLedgerError) -> list[PeerConnection]:
+        """Have our group's id proven where it was not; return the connections on which the other side may do so yet.
+
+        This node dials its own again, at once. Where the other side named another group, it is refused when it dials.
+        """
+        unproven = [each for each in self.connections() if not each.prove(group_id)]
+        ended = [each for each in unproven if each.is_dialled or each.is_of_another_group(group_id)]
+        for connection in ended:
+            if connection.is_dialled:
+                for dialer in self._dialers:
+                    dialer.hurry_after(connection)
+            connection.close(error)
+        return [each for each in unproven if each not in ended]
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the other node proved, on one of its open connections, that it is of our group."""
+        return any(connection.is_proven for connection in self.connections())
+
+    def put(self, connection: PeerConnection) -> None:
+        """Use `connection` from now on; it replaces an older one of its kind."""
+        slot = slot_of(connection)
+        older, self._slots[slot] = self._slots[slot], connection
+        if older is not None:
+            older.close(DLedgerError("replaced by a newer connection"))
+
+    def drop(self, connection: PeerConnection) -> None:
+        """Use `connection`, which ended, no more."""
+        self._slots[slot_of(connection)] = None
+
+    def dial_again(self, connection: PeerConnection) -> None:
+        """Have the dialer of `connection`, which ended, make another."""
+        for dialer in self._dialers:
+            dialer.ended(connection)
+
+
+def slot_of(connection: PeerConnection) -> int:
+    """Return the slot that a connection belongs in."""
+    if connection.is_dialled:
+        return DIALLED_BULK if connection.is_bulk else DIALLED_CONTROL
+    return ACCEPTED_BULK if connection.is_bulk else ACCEPTED_CONTROL

@@ -1,0 +1,83 @@
+"""What peers cost that have not proven to be members: connections that have not greeted, and large frames.
+
+Connections that have not greeted are few from each address, and few in all; the oldest is closed first. So a peer that
+opens connections and sends nothing keeps no other one out. Large frames of all such peers share one bound.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from dledger.errors import DLedgerError
+from dledger.peer.connection import PeerConnection
+from dledger.peer.frames import FRAME_SIZE_BYTES_MAX
+
+# A leader that this node does not know yet, and the one before it.
+LARGE_FRAMES_SIZE_BYTES_MAX: Final = 2 * FRAME_SIZE_BYTES_MAX
+STRANGERS_MAX: Final = 64
+# A node dials twice, and again when it was restarted; several nodes may run on one machine.
+STRANGERS_PER_ADDRESS_MAX: Final = 16
+
+
+class Strangers:
+    """The connections that were accepted and have not greeted, oldest first."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[PeerConnection, str] = {}
+        self._closed_for: DLedgerError | None = None
+
+    def add(self, connection: PeerConnection, host: str) -> None:
+        """Take one in that has just been made; the oldest goes if there are too many, of its address or in all."""
+        if self._closed_for is not None:
+            # The loop had accepted it, and made it only after the server was closed.
+            connection.close(self._closed_for)
+            return
+        self._hosts[connection] = host
+        if Counter(self._hosts.values())[host] > STRANGERS_PER_ADDRESS_MAX:
+            oldest = next(each for each, its_host in self._hosts.items() if its_host == host)
+            self._end(oldest, f"more than {STRANGERS_PER_ADDRESS_MAX} connections of {host} that have not greeted")
+        elif len(self._hosts) > STRANGERS_MAX:
+            self._end(next(iter(self._hosts)), f"more than {STRANGERS_MAX} connections that have not greeted")
+
+    def discard(self, connection: PeerConnection) -> None:
+        """Forget one that greeted, or ended."""
+        self._hosts.pop(connection, None)
+
+    def close(self, error: DLedgerError) -> None:
+        """End all of them, and whichever comes later."""
+        self._closed_for = error
+        for connection in list(self._hosts):
+            connection.close(error)
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+    def _end(self, connection: PeerConnection, reason: str) -> None:
+        del self._hosts[connection]
+        connection.close(DLedgerError(reason))
+
+
+class LargeFrames:
+    """Connections with a large frame that is not whole, of peers that are not proven members; oldest first.
+
+    Each of them may announce a frame of 16 MiB and never end it.
+    """
+
+    def __init__(self) -> None:
+        self._connections: dict[PeerConnection, None] = {}
+
+    def add(self, connection: PeerConnection) -> None:
+        """Count the memory of a connection; the oldest is closed while all of them hold too much."""
+        self._connections.setdefault(connection)
+        large = [each for each in self._connections if each.is_buffer_large]
+        size_bytes = sum(each.buffer_size_bytes for each in large)
+        while size_bytes > LARGE_FRAMES_SIZE_BYTES_MAX:
+            oldest = large.pop(0)
+            size_bytes -= oldest.buffer_size_bytes
+            oldest.close(DLedgerError(f"frames of non-members exceed {LARGE_FRAMES_SIZE_BYTES_MAX} bytes in all"))
+        self._connections = dict.fromkeys(large)
+
+    def discard(self, connection: PeerConnection) -> None:
+        """Forget a connection that ended."""
+        self._connections.pop(connection, None)

@@ -1,0 +1,388 @@
+"""The transport port over TCP: four connections to every peer, each message on the one it belongs to.
+
+Every node dials every other node twice: one connection for bulk (log and snapshot bytes), one for control (all that is
+short), so that heartbeats and votes never queue behind bulk. An answer goes back on the connection that its request
+came by:
+
+| message                                             | travels on the connection that      |
+| --------------------------------------------------- | ----------------------------------- |
+| VoteRequest, Heartbeat, TimeoutNow, ReadIndexRequest | this node dialled for control      |
+| Push, SnapshotChunk, ResetLog                       | this node dialled for bulk          |
+| VoteResponse, HeartbeatResponse, ReadIndexResponse  | the peer dialled for control        |
+| PushAccepted, PushRefused, SnapshotProgress         | the peer dialled for bulk           |
+
+The members of the group change while it runs (`set_members`), and a node learns of a change later than the node that
+made it: a node that joins hears of a leader, an old follower of a new leader, before the log tells who that is. So a
+node of the same group that is no member is a *guest*: what it says is heard, it is dialled back, and forgotten when it
+falls silent. There are few guests at a time, and fewer of each address, of which the oldest gives way. Whether anything
+that a guest says counts is the core's business.
+
+Not here: retries of messages (the core's business), batching of events (`dledger.node.node`).
+
+Invariants: `send` never blocks and never calls the listener; memory per connection is bounded, beyond the bound
+messages are dropped and the peer is reported unreachable once, until it has taken what waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+from dledger.config import Address, NodeConfig
+from dledger.core.messages import Message
+from dledger.errors import DLedgerError
+from dledger.peer.connection import PeerConnection
+from dledger.peer.dialer import Dialer
+from dledger.peer.frames import BadFrame
+from dledger.peer.handshake import Handshake, LateGreeting, OldDirectory, PeerRefused
+from dledger.peer.inquiry import InquiryAnswers, take_over
+from dledger.peer.link import GreetAgain, PeerLink, slot_of
+from dledger.peer.origin import Origin
+from dledger.peer.slots import ARRIVES_IN, DIALLED_BULK, DIALLED_CONTROL, SLOT_OF
+from dledger.peer.strangers import LargeFrames, Strangers
+from dledger.storage.acquaintances import Acquaintances
+from dledger.types import NO_GROUP
+
+logger = logging.getLogger(__name__)
+
+# Heartbeats are a few dozen bytes; so many unsent ones mean that the peer has stopped.
+_CONTROL_BUFFER_SIZE_BYTES_MAX = 64 * 1024
+_BULK_BUFFER_SIZE_BYTES_MIN = 8 * 1024 * 1024
+# Nodes of the group that are no members, as far as this node knows: a change of members concerns one node at a time.
+GUESTS_MAX = 16
+# More of one address, and its oldest gives way: one machine cannot keep all others out.
+GUESTS_PER_ADDRESS_MAX = 8
+# A guest that says nothing for so long is forgotten; whoever leads shows itself far more often.
+GUEST_IDLE_S = 30.0
+_GUEST_CHECK_S = 1.0
+# A member that learned the group's id has dialled again after so long; it learns it with the next heartbeat.
+_PROOF_S = 5.0
+# Different complaints that are remembered so as not to repeat them in the log.
+_COMPLAINTS_MAX = 256
+
+
+class PeerListener(Protocol):
+    """Hears what comes from peers, in calls from the event loop."""
+
+    def on_messages(self, sender: str, messages: list[Message]) -> None:
+        """Hear all messages that one read from `sender` brought; there is at least one."""
+
+    def on_unreachable(self, peer: str) -> None:
+        """Hear that pushes under way to `peer` may be lost."""
+
+    def on_failed(self, error: Exception) -> None:
+        """Hear that the node must stop: the disk failed, or its directory is an old copy."""
+
+
+class PeerTransport:
+    """Framed TCP to all peers.
+
+    Args:
+        config: own address and identity.
+        listener: hears of messages and of broken connections.
+        origin: what the log goes on from; peers with another are refused, and nodes that do not take part yet may ask.
+        random: seeds the jitter of dialers.
+        acquaintances: this node's group and directory, and those of its peers; None: none is told or compared.
+
+    Attributes:
+        dropped_messages_count: messages that were not sent because their peer could not be reached, or took too little.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        listener: PeerListener,
+        origin: Origin,
+        acquaintances: Acquaintances | None = None,
+        *,
+        random: Random,
+    ) -> None:
+        self.dropped_messages_count = 0
+        self._config = config
+        self._listener = listener
+        self._handshake = Handshake(config, self._has_place_for, origin, acquaintances)
+        self._origin = origin
+        self._random = random
+        # Ordered, as all that is walked through: the order of a set differs between processes.
+        self._inquiries: dict[InquiryAnswers, None] = {}
+        self._links: dict[str, PeerLink] = {}
+        self._ending: dict[asyncio.Task[None], None] = {}
+        self._strangers = Strangers()
+        self._large_frames = LargeFrames()
+        self._complaints: set[tuple[str, str]] = set()
+        self._server: asyncio.Server | None = None
+        self._guest_timer: asyncio.TimerHandle | None = None
+        self._is_stopped = False
+        self._acquaintances = acquaintances
+        self._is_group_known = False
+        self._proof_timer: asyncio.TimerHandle | None = None
+        # What the window of pushes lets the core have under way fits; only more than that is dropped.
+        raft = config.raft
+        self._bulk_buffer_size_bytes_max = max(
+            raft.max_in_flight_size_bytes + raft.max_push_size_bytes, _BULK_BUFFER_SIZE_BYTES_MIN
+        )
+
+    async def start(self) -> None:
+        """Listen. Nobody is dialled before `set_members` says who is there.
+
+        Raises:
+            OSError: the address cannot be listened on; choose another one.
+        """
+        self._loop = asyncio.get_running_loop()
+        address = self._config.self_address
+        self._server = await self._loop.create_server(self._accept, address.host, address.port)
+        self._guest_timer = self._loop.call_later(_GUEST_CHECK_S, self._forget_silent_guests)
+
+    def set_members(self, addresses: Mapping[str, Address]) -> None:
+        """Dial these members from now on, in the background; only after `start`.
+
+        A node that is no member any more stays as a guest, so that it can still hear of its removal.
+
+        Args:
+            addresses: where each member listens; this node itself may be among them.
+        """
+        if self._is_stopped:
+            return
+        for peer_id, link in list(self._links.items()):
+            if peer_id not in addresses:
+                link.is_member = False
+            elif link.address != addresses[peer_id]:
+                self._forget(peer_id, DLedgerError(f"{peer_id} listens at {addresses[peer_id]} now"))
+        for peer_id, address in addresses.items():
+            if peer_id == self._config.self_id:
+                continue
+            if peer_id in self._links:
+                self._links[peer_id].is_member = True
+            else:
+                self._begin(peer_id, address, is_member=True)
+        self._forget_silent_guests()
+        self._prove_group()
+
+    def abort(self) -> None:
+        """Fall silent at once: end all connections, dial and listen no more; the listener hears nothing more."""
+        self._is_stopped = True
+        if self._guest_timer is not None:
+            self._guest_timer.cancel()
+        if self._proof_timer is not None:
+            self._proof_timer.cancel()
+        ended = DLedgerError("this node stops")
+        for peer_id in list(self._links):
+            self._forget(peer_id, ended)
+        self._strangers.close(ended)
+        for inquiry in list(self._inquiries):
+            inquiry.end()
+        if self._server is not None:
+            self._server.close()
+
+    async def stop(self) -> None:
+        """Abort, and wait until everything has ended."""
+        self.abort()
+        await asyncio.gather(*self._ending, return_exceptions=True)
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def send(self, peer: str, message: Message) -> None:
+        """Send `message` to `peer` if it can be reached now; else it is lost."""
+        link = self._links.get(peer)
+        slot = SLOT_OF[type(message)]
+        connection = link.at(slot) if link is not None else None
+        if link is not None and connection is not None and connection.send(message):
+            if slot == DIALLED_BULK:
+                link.is_reported_unreachable = False
+            return
+        self.dropped_messages_count += 1
+        if link is None or connection is None:
+            return
+        if slot == DIALLED_BULK and not link.is_reported_unreachable:
+            link.is_reported_unreachable = True
+            self._loop.call_soon(self._report_unreachable, peer)
+
+    def client_address_of(self, node_id: str) -> str:
+        """Return host:port of a node's LogService, also of this one's; empty while a peer has not told us."""
+        if node_id == self._config.self_id:
+            return str(self._config.client_address)
+        link = self._links.get(node_id)
+        return link.client_address if link else ""
+
+    def is_connected_to(self, peer: str) -> bool:
+        """Return whether both connections that this node dials to `peer` are open."""
+        link = self._links.get(peer)
+        return link is not None and link.at(DIALLED_CONTROL) is not None and link.at(DIALLED_BULK) is not None
+
+    @property
+    def guests(self) -> list[str]:
+        """Ids of the nodes that are connected, or dialled, and are no members."""
+        return [peer_id for peer_id, link in self._links.items() if not link.is_member]
+
+    # ----------------------------------------------------------------------------------------- from the connections
+
+    def on_open(self, connection: PeerConnection) -> None:
+        """Use a connection whose two ends agreed; it replaces an older one of the same kind."""
+        self._strangers.discard(connection)
+        peer_id = connection.peer_id
+        if peer_id not in self._links:
+            if connection.is_dialled:
+                connection.close(DLedgerError(f"{peer_id} is not dialled any more"))
+                return
+            # The handshake let it in: it has an address, and there is a place for it.
+            self._make_place_at(connection.host)
+            self._begin(peer_id, Address.parse(connection.peer_address), is_member=False, host=connection.host)
+        link = self._links[peer_id]
+        if not connection.is_proven and link.is_proven_at(connection):
+            connection.close(DLedgerError(f"{peer_id}, which proved that it is of this group, is connected already"))
+            return
+        link.heard_at = self._loop.time()
+        link.client_address = connection.client_address
+        link.put(connection)
+        self._complaints = {complaint for complaint in self._complaints if complaint[0] != peer_id}
+        logger.info("peer_connected peer=%s dialled=%s bulk=%s", peer_id, connection.is_dialled, connection.is_bulk)
+
+    def on_inquiry(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
+        """Answer a node that does not take part yet."""
+        self._strangers.discard(connection)
+        take_over(transport, connection.peer_id, self._origin, self._inquiries)
+
+    def on_messages(self, connection: PeerConnection, messages: list[Message]) -> None:
+        """Hand on what a peer sent; what does not belong on this connection ends it.
+
+        Answers come only on connections that this node dialled: nobody else can answer in the name of a member.
+        """
+        link = self._links.get(connection.peer_id)
+        if link is None or not link.holds(connection):
+            return
+        slot = slot_of(connection)
+        stray = next((each for each in messages if ARRIVES_IN[SLOT_OF[type(each)]] != slot), None)
+        if stray is not None:
+            connection.close(BadFrame(f"a {type(stray).__name__} on a connection that carries none"))
+            return
+        link.heard_at = self._loop.time()
+        self._listener.on_messages(connection.peer_id, messages)
+
+    def on_accepted(self, connection: PeerConnection, host: str) -> None:
+        """Bound those that have not greeted."""
+        self._strangers.add(connection, host)
+
+    def on_large(self, connection: PeerConnection) -> None:
+        """Bound the memory of peers that have not proven to be members."""
+        link = self._links.get(connection.peer_id)
+        if link is None or not (link.is_member and connection.is_proven):
+            self._large_frames.add(connection)
+
+    def on_failed(self, error: Exception) -> None:
+        """Stop the node."""
+        self._listener.on_failed(error)
+
+    def on_closed(self, connection: PeerConnection, error: DLedgerError) -> None:
+        """Forget a connection; its pushes, or the answers to them, may be lost."""
+        self._strangers.discard(connection)
+        self._large_frames.discard(connection)
+        if self._is_stopped:
+            return
+        peer_id = connection.peer_id
+        self._complain(peer_id, connection, error)
+        if isinstance(error, OldDirectory):
+            self._listener.on_failed(error)
+            return
+        link = self._links.get(peer_id)
+        if link is None:
+            return
+        if link.holds(connection):
+            link.drop(connection)
+            if connection.is_dialled and connection.is_bulk:
+                self._report_unreachable(peer_id)
+        if connection.is_dialled:
+            link.dial_again(connection)
+
+    # -------------------------------------------------------------------------------------------------------- parts
+
+    def _accept(self) -> PeerConnection:
+        return PeerConnection(self._handshake, self, buffer_size_bytes_max=self._bulk_buffer_size_bytes_max)
+
+    def _has_place_for(self, peer_id: str) -> bool:
+        return peer_id in self._links or len(self.guests) < GUESTS_MAX
+
+    def _make_place_at(self, host: str) -> None:
+        """Forget the oldest guest of an address that has too many; one that proved its group only if all have."""
+        oldest_first = [peer_id for peer_id in self.guests if self._links[peer_id].host == host]
+        if len(oldest_first) >= GUESTS_PER_ADDRESS_MAX:
+            proven = [peer_id for peer_id in oldest_first if self._links[peer_id].is_proven]
+            oldest = next((peer_id for peer_id in oldest_first if peer_id not in proven), oldest_first[0])
+            self._forget(oldest, DLedgerError(f"more than {GUESTS_PER_ADDRESS_MAX} nodes at {host} are no members"))
+
+    def _begin(self, peer_id: str, address: Address, *, is_member: bool, host: str = "") -> None:
+        link = self._links[peer_id] = PeerLink(address, is_member=is_member, heard_at=self._loop.time(), host=host)
+        link.begin(*(self._new_dialer(peer_id, address, is_bulk) for is_bulk in (False, True)))
+        if not is_member:
+            logger.info("guest peer=%r address=%s", peer_id, address)
+
+    def _prove_group(self) -> None:
+        """Once the group's id is known, have members prove it on the connections that were greeted before.
+
+        Until then whoever names a member's id can take the place of that member's connections. This node dials its own
+        again; the other side does the same when it learns the id, which replaces those that a false member opened.
+        """
+        if self._is_group_known or self._acquaintances is None or self._acquaintances.group_id == NO_GROUP:
+            return
+        self._is_group_known = True
+        links = [link for link in self._links.values() if link.is_member]
+        group_id, again = self._acquaintances.group_id, GreetAgain("the group's id is known now")
+        unproven = [each for link in links for each in link.greet_again(group_id, again)]
+        if unproven:
+            self._proof_timer = self._loop.call_later(_PROOF_S, self._end_all, unproven)
+
+    def _end_all(self, connections: Sequence[PeerConnection]) -> None:
+        """End connections on which nobody proved the group's id in time; a true member dials again."""
+        for connection in connections:
+            connection.close(GreetAgain(f"the group's id was not proven within {_PROOF_S} s"))
+
+    def _forget(self, peer_id: str, error: DLedgerError) -> None:
+        for task in self._links.pop(peer_id).end(error):
+            self._ending[task] = None
+            task.add_done_callback(self._ending.pop)
+
+    def _forget_silent_guests(self) -> None:
+        """Forget guests that are silent, and those beyond the bound, which members that left may exceed."""
+        if self._guest_timer is not None:
+            self._guest_timer.cancel()
+        self._guest_timer = self._loop.call_later(_GUEST_CHECK_S, self._forget_silent_guests)
+        now = self._loop.time()
+        longest_silent_first = sorted(self.guests, key=lambda peer_id: self._links[peer_id].heard_at)
+        too_many = len(longest_silent_first) - GUESTS_MAX
+        for number, peer_id in enumerate(longest_silent_first):
+            if number < too_many or now - self._links[peer_id].heard_at > GUEST_IDLE_S:
+                self._forget(peer_id, DLedgerError(f"{peer_id} is no member and says nothing"))
+
+    def _new_dialer(self, peer_id: str, address: Address, is_bulk: bool) -> Dialer:
+        size_bytes_max = self._bulk_buffer_size_bytes_max if is_bulk else _CONTROL_BUFFER_SIZE_BYTES_MAX
+        return Dialer(
+            address,
+            lambda: PeerConnection(
+                self._handshake, self, buffer_size_bytes_max=size_bytes_max, dialled=(peer_id, is_bulk)
+            ),
+            lambda error: self._log_once(peer_id, str(error)),
+            seed=self._random.randrange(1 << 32),
+        )
+
+    def _report_unreachable(self, peer_id: str) -> None:
+        link = self._links.get(peer_id)
+        if link is not None and link.is_member:
+            self._listener.on_unreachable(peer_id)
+
+    def _complain(self, peer_id: str, connection: PeerConnection, error: DLedgerError) -> None:
+        if isinstance(error, GreetAgain):
+            return
+        side = "we dialled" if connection.is_dialled else "it dialled"
+        is_refused = isinstance(error, PeerRefused) and not isinstance(error, LateGreeting)
+        kind = "refused" if is_refused else type(error).__name__
+        self._log_once(peer_id, f"{kind} ({side}): {error}")
+
+    def _log_once(self, peer_id: str, text: str) -> None:
+        """Log a complaint once until the peer connects; a node that is down for a day fills no disk."""
+        complaint = (peer_id, text)
+        if complaint in self._complaints or len(self._complaints) >= _COMPLAINTS_MAX:
+            return
+        self._complaints.add(complaint)
+        logger.warning("peer_not_connected peer=%r reason=%r", peer_id, text)

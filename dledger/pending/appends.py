@@ -1,0 +1,221 @@
+"""Appends that were taken in and not yet answered: bounds, order, and what answers each of them.
+
+An append is answered exactly once, by the first of: a refusal of the core; the commit of its entries (success); the
+commit of another entry at its first index (`TERM_CHANGED`: nothing of it happened or ever will); its deadline or the
+node's end (outcome unknown). It counts against the bounds until its entries are committed or cut off, even when its
+deadline has passed, so that a leader without a quorum cannot take in more and more.
+
+Not here: who decides (`dledger.core`), who calls (`dledger.node.node`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dledger.entries.errors import EntryNotFound
+from dledger.errors import InvariantBroken, ResponseCode
+from dledger.types import NO_INDEX, NO_TERM
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """What became of an append; `dledger.errors.outcome_of(code)` tells whether it happened.
+
+    Attributes:
+        code: 200, or why not.
+        message: what was wrong, for people.
+        first_index: index of the first body; the others follow. -1 unless `code` is 200.
+        term: the entries' term; -1 unless `code` is 200.
+        positions: byte position of each entry.
+        results: what the state machine made of each body; empty without one, or when the leader changed meanwhile.
+    """
+
+    code: ResponseCode
+    message: str = ""
+    first_index: int = NO_INDEX
+    term: int = NO_TERM
+    positions: list[int] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+
+
+class PendingAppend:
+    """One append on its way. `future` may be cancelled by its owner; the entries stay in the log all the same."""
+
+    __slots__ = ("entries_count", "first_index", "future", "last_index", "positions", "size_bytes", "taken_s", "term")
+
+    def __init__(
+        self, future: asyncio.Future[AppendResult], entries_count: int, size_bytes: int, taken_s: float
+    ) -> None:
+        self.future = future
+        self.entries_count = entries_count
+        self.size_bytes = size_bytes
+        self.taken_s = taken_s
+        self.first_index = NO_INDEX
+        self.last_index = NO_INDEX
+        self.term = NO_TERM
+        self.positions: list[int] = []
+
+    def answer(self, result: AppendResult) -> None:
+        """Resolve the future, unless it is resolved or cancelled already."""
+        if not self.future.done():
+            self.future.set_result(result)
+
+
+class PendingAppends:
+    """All appends on their way, bounded in entries and bytes.
+
+    Args:
+        entries_max: entries taken in and not yet committed; more are refused.
+        size_bytes_max: the same in bytes of bodies.
+        timeout_s: after so long an append is answered with "outcome unknown".
+        observe_latency: hears seconds from taking in to commit of every success.
+
+    Attributes:
+        take_results: gives the state machine's results of entries (first, last index) that `committed` names; None
+            without a state machine.
+    """
+
+    def __init__(
+        self, entries_max: int, size_bytes_max: int, timeout_s: float, observe_latency: Callable[[float], None]
+    ) -> None:
+        self.entries_count = 0
+        self.size_bytes = 0
+        self.appends_count = 0
+        self.take_results: Callable[[int, int], list[Any]] | None = None
+        self._entries_max = entries_max
+        self._size_bytes_max = size_bytes_max
+        self._timeout_s = timeout_s
+        self._observe_latency = observe_latency
+        # In this node's log, ascending in index.
+        self._waiting: deque[PendingAppend] = deque()
+        # Cut off here; what stands at their indexes is not decided yet.
+        self._cut: list[PendingAppend] = []
+        # Everything not answered, ascending in time; answered ones leave when they come to the front.
+        self._by_age: deque[PendingAppend] = deque()
+
+    def has_room(self, entries_count: int, size_bytes: int) -> bool:
+        """Return whether so much more may be taken in now."""
+        return (
+            self.entries_count + entries_count <= self._entries_max
+            and self.size_bytes + size_bytes <= self._size_bytes_max
+        )
+
+    def take(self, pending: PendingAppend) -> None:
+        """Count an append in; `appended` or `refused` must follow."""
+        self.entries_count += pending.entries_count
+        self.size_bytes += pending.size_bytes
+        self.appends_count += 1
+        self._by_age.append(pending)
+
+    def appended(self, pending: PendingAppend, first_index: int, term: int, positions: list[int]) -> None:
+        """Take note that the entries stand in this node's log."""
+        pending.first_index = first_index
+        pending.last_index = first_index + pending.entries_count - 1
+        pending.term = term
+        pending.positions = positions
+        self._waiting.append(pending)
+
+    def refused(self, pending: PendingAppend, result: AppendResult) -> None:
+        """Answer an append of which nothing was written."""
+        self._release(pending)
+        pending.answer(result)
+
+    def truncated(self, first_index: int) -> None:
+        """Take note that entries from `first_index` on were cut off here: a commit at their indexes will decide."""
+        waiting = self._waiting
+        while waiting and waiting[-1].last_index >= first_index:
+            pending = waiting.pop()
+            self._release(pending)
+            if not pending.future.done():
+                self._cut.append(pending)
+
+    def committed(self, commit_index: int, term_at: Callable[[int], int], now_s: float) -> None:
+        """Answer all appends whose entries are committed, and those whose place others have taken.
+
+        With a state machine: committed and applied.
+
+        Raises:
+            InvariantBroken: an entry of a pending append was replaced without being cut off first.
+        """
+        waiting = self._waiting
+        checked_term = NO_TERM
+        while waiting and waiting[0].last_index <= commit_index:
+            pending = waiting.popleft()
+            self._release(pending)
+            # Terms never fall: what stands between two entries of a term is of it, too.
+            is_last = not waiting or waiting[0].last_index > commit_index
+            if is_last or pending.term != checked_term:
+                checked_term = term_at(pending.last_index)
+                if checked_term != pending.term:
+                    raise InvariantBroken(
+                        f"entry {pending.last_index}: expected term {pending.term}, found {checked_term}"
+                    )
+            results = self.take_results(pending.first_index, pending.last_index) if self.take_results else []
+            if not pending.future.done():
+                pending.future.set_result(_success(pending, results))
+                self._observe_latency(now_s - pending.taken_s)
+        if self._cut:
+            self._settle_cut(commit_index, term_at)
+
+    def expire(self, now_s: float) -> None:
+        """Answer appends that have waited too long: they may still be committed."""
+        by_age = self._by_age
+        while by_age and (by_age[0].future.done() or now_s - by_age[0].taken_s >= self._timeout_s):
+            message = f"not committed within {self._timeout_s:g} s; it may still be"
+            by_age.popleft().answer(AppendResult(ResponseCode.WAIT_QUORUM_ACK_TIMEOUT, message))
+
+    def end(self, result: AppendResult) -> None:
+        """Answer everything with `result`: the node ends, and the outcome of what was taken in is unknown."""
+        for pending in self._by_age:
+            pending.answer(result)
+        self._by_age.clear()
+        self._waiting.clear()
+        self._cut.clear()
+
+    def futures(self) -> list[asyncio.Future[AppendResult]]:
+        """Return the futures that are not resolved yet."""
+        return [pending.future for pending in self._by_age if not pending.future.done()]
+
+    def _settle_cut(self, commit_index: int, term_at: Callable[[int], int]) -> None:
+        undecided = []
+        for pending in self._cut:
+            if pending.future.done():
+                continue
+            try:
+                if not self._is_settled(pending, commit_index, term_at):
+                    undecided.append(pending)
+            except EntryNotFound:
+                # The log here begins behind it now, so that it cannot be said any more: its deadline answers.
+                continue
+        self._cut = undecided
+
+    def _is_settled(self, pending: PendingAppend, commit_index: int, term_at: Callable[[int], int]) -> bool:
+        """Answer an append that was cut off here, if what is committed decides it; return whether it does."""
+        if pending.first_index > commit_index:
+            return False
+        if term_at(pending.first_index) != pending.term:
+            message = f"another leader's entry stands at index {pending.first_index}"
+            pending.answer(AppendResult(ResponseCode.TERM_CHANGED, message))
+            return True
+        if pending.last_index > commit_index:
+            return False
+        if term_at(pending.last_index) != pending.term:
+            # The new leader held the first entries of the batch only, and these are in the log for good.
+            message = f"a part of the batch, from index {pending.first_index} on, is in the log, the rest is not"
+            pending.answer(AppendResult(ResponseCode.INTERNAL_ERROR, message))
+        else:
+            pending.answer(_success(pending, []))
+        return True
+
+    def _release(self, pending: PendingAppend) -> None:
+        self.entries_count -= pending.entries_count
+        self.size_bytes -= pending.size_bytes
+        self.appends_count -= 1
+
+
+def _success(pending: PendingAppend, results: list[Any]) -> AppendResult:
+    return AppendResult(ResponseCode.SUCCESS, "", pending.first_index, pending.term, pending.positions, results)

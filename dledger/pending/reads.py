@@ -1,0 +1,120 @@
+"""Readers that wait: for a confirmed read index, or for more entries to be committed.
+
+Not here: reading itself (`dledger.node.log_reader`), how leadership is confirmed (`dledger.core`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from dledger.core.events import ReadIndex
+from dledger.errors import RequestRefused, ResponseCode
+
+__all__ = ["CommitWaiters", "PendingReads", "RequestRefused"]
+
+_NOT_LEADING = "no leader is known here, or it lost its leadership while it was asked"
+_NOT_CONFIRMED = "no quorum confirmed within {:g} s who leads"
+
+
+class PendingReads:
+    """Linearizable reads on their way: all of one kind that ask in one turn share one question to the core.
+
+    Args:
+        timeout_s: after so long without an answer a read is refused.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        # By whether the leader's lease is good enough.
+        self._asking: dict[bool, list[asyncio.Future[int]]] = {}
+        self._asked: dict[int, tuple[float, list[asyncio.Future[int]]]] = {}
+        self._last_read_id = 0
+
+    def ask(self, future: asyncio.Future[int], *, is_lease_allowed: bool = False) -> None:
+        """Have `future` answered with the read index of the next question."""
+        self._asking.setdefault(is_lease_allowed, []).append(future)
+
+    def next_questions(self, now_s: float) -> list[ReadIndex]:
+        """Return the questions to the core for all that wait; none when nobody does."""
+        questions = []
+        for is_lease_allowed, futures in self._asking.items():
+            self._last_read_id += 1
+            self._asked[self._last_read_id] = (now_s, futures)
+            questions.append(ReadIndex(self._last_read_id, is_lease_allowed))
+        self._asking = {}
+        return questions
+
+    def ready(self, read_id: int, index: int) -> None:
+        """Answer a question with its read index."""
+        for future in self._take(read_id):
+            if not future.done():
+                future.set_result(index)
+
+    def refused(self, read_id: int) -> None:
+        """Refuse a question: nobody can say now how far to read."""
+        _refuse(self._take(read_id), RequestRefused(ResponseCode.NOT_LEADER, _NOT_LEADING))
+
+    def expire(self, now_s: float) -> None:
+        """Refuse what has waited too long; questions are in order of time."""
+        while self._asked:
+            read_id, (asked_s, futures) = next(iter(self._asked.items()))
+            if now_s - asked_s < self._timeout_s:
+                return
+            del self._asked[read_id]
+            _refuse(futures, RequestRefused(ResponseCode.NOT_LEADER, _NOT_CONFIRMED.format(self._timeout_s)))
+
+    def end(self, error: RequestRefused) -> None:
+        """Refuse everything: the node ends."""
+        for futures in self._asking.values():
+            _refuse(futures, error)
+        for _, futures in self._asked.values():
+            _refuse(futures, error)
+        self._asking, self._asked = {}, {}
+
+    def _take(self, read_id: int) -> list[asyncio.Future[int]]:
+        return self._asked.pop(read_id, (0.0, []))[1]
+
+
+class CommitWaiters:
+    """Readers that follow the log and have read all that is committed."""
+
+    def __init__(self) -> None:
+        # In the order in which they came, and woken in it.
+        self._waiters: dict[asyncio.Future[None], None] = {}
+        self._error: RequestRefused | None = None
+
+    async def wait(self) -> None:
+        """Wait for the next commit.
+
+        Raises:
+            RequestRefused: the node ended.
+        """
+        if self._error is not None:
+            raise self._error
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = None
+        try:
+            await waiter
+        finally:
+            self._waiters.pop(waiter, None)
+
+    def wake(self) -> None:
+        """Let all waiters look again."""
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def end(self, error: RequestRefused) -> None:
+        """Refuse all waiters, and later ones: the node ends."""
+        self._error = error
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+
+def _refuse(futures: list[asyncio.Future[int]], error: RequestRefused) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)

@@ -1,0 +1,67 @@
+"""Requests to change the group that wait for the core's answer: changes of members, transfers of the leadership.
+
+Not here: what they do (`dledger.core`), gRPC (`dledger.service.admin`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from dledger.errors import ResponseCode
+
+# People ask for these, one at a time; so many at once are a program that has gone wild.
+PENDING_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RequestResult:
+    """What became of a request; `message` is for people."""
+
+    code: ResponseCode
+    message: str = ""
+
+
+class PendingRequests:
+    """Who waits for which request.
+
+    Args:
+        timeout_s: after so long without an answer the outcome of a request is unknown.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._pending: dict[int, tuple[float, asyncio.Future[RequestResult]]] = {}
+        self._last_id = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another request must be refused."""
+        return len(self._pending) >= PENDING_MAX
+
+    def take(self, future: asyncio.Future[RequestResult], now_s: float) -> int:
+        """Have `future` answered; return the id under which to ask the core."""
+        assert not self.is_full, self._pending
+        self._last_id += 1
+        self._pending[self._last_id] = (now_s, future)
+        return self._last_id
+
+    def ended(self, request_id: int, result: RequestResult) -> None:
+        """Answer a request; one that has waited too long already has its answer."""
+        _, future = self._pending.pop(request_id, (0.0, None))
+        if future is not None and not future.done():
+            future.set_result(result)
+
+    def expire(self, now_s: float) -> None:
+        """Answer what has waited too long; requests are in order of time."""
+        message = f"not done within {self._timeout_s:g} s; it may still happen: list the members before you go on"
+        while self._pending:
+            request_id, (asked_s, _) = next(iter(self._pending.items()))
+            if now_s - asked_s < self._timeout_s:
+                return
+            self.ended(request_id, RequestResult(ResponseCode.WAIT_QUORUM_ACK_TIMEOUT, message))
+
+    def end(self, result: RequestResult) -> None:
+        """Answer everything: the node ends."""
+        for request_id in list(self._pending):
+            self.ended(request_id, result)

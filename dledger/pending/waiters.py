@@ -1,0 +1,61 @@
+"""Everybody who waits for a node, by what they wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Self
+
+from dledger.config import NodeConfig
+from dledger.errors import ResponseCode
+from dledger.metrics import NodeMetrics
+from dledger.pending.appends import AppendResult, PendingAppends
+from dledger.pending.reads import CommitWaiters, PendingReads, RequestRefused
+
+
+@dataclass(frozen=True, slots=True)
+class Waiters:
+    """Who waits for a node.
+
+    Attributes:
+        appends: for the answer to an append.
+        reads: for a read index.
+        commits: for more to be committed.
+        applies: for more to be applied by the state machine.
+        listeners: for any news: more is committed, role, term or leader have changed, or the log was begun anew.
+    """
+
+    appends: PendingAppends
+    reads: PendingReads
+    commits: CommitWaiters
+    applies: CommitWaiters
+    listeners: list[Callable[[], None]] = field(default_factory=list)
+
+    def tell_listeners(self) -> None:
+        """Say that there is news."""
+        for listener in self.listeners:
+            listener()
+
+    @classmethod
+    def of(cls, config: NodeConfig, metrics: NodeMetrics) -> Self:
+        """Return the waiters of a node with these settings: nobody yet."""
+        timeout_s = config.max_wait_ack_time_ms / 1000
+        appends = PendingAppends(
+            config.max_pending_requests_num,
+            config.max_pending_size_bytes,
+            timeout_s,
+            metrics.append_latency_s.observe,
+        )
+        return cls(appends, PendingReads(timeout_s), CommitWaiters(), CommitWaiters())
+
+    def end(self, code: ResponseCode, message: str) -> None:
+        """Answer all: the node ends.
+
+        Readers are told that the node has stopped, whatever the cause: another node may serve them, while the code of a
+        failed disk (414) says that the entry itself cannot be read.
+        """
+        self.appends.end(AppendResult(code, message))
+        refused = RequestRefused(ResponseCode.INTERNAL_ERROR, message)
+        self.reads.end(refused)
+        self.commits.end(refused)
+        self.applies.end(refused)

@@ -1,0 +1,111 @@
+"""The gRPC service `dledger.v1.AdminService` in front of one node: who belongs to the group, and who leads it.
+
+Every refusal is an ordinary response with a code and a message. Not here: the rules of changes and transfers
+(`dledger.core`), deadlines and bounds (`dledger.node.node`).
+
+| request                                                       | code                            | found in |
+| ------------------------------------------------------------- | ------------------------------- | -------- |
+| unknown group                                                 | 400 UNKNOWN_GROUP               | here     |
+| an id or an address that is none; too many members            | 411 UNEXPECTED_ARGUMENT         | node     |
+| add, promote: the entry with all members fits no data file    | 411 UNEXPECTED_ARGUMENT         | driver   |
+| the node does not lead                                        | 404 NOT_LEADER                  | core     |
+| promote, remove, transfer: no (voting) member of that id      | 401 UNKNOWN_MEMBER              | core     |
+| add: a member at another address                              | 402 UNEXPECTED_MEMBER           | core     |
+| another change is under way, or too many requests             | 412 REPEATED_REQUEST            | core     |
+| promote, transfer: the node does not answer                   | 302, 418                        | core     |
+| promote, transfer: the node lacks too much                    | 417 FALL_BEHIND_TOO_MUCH        | core     |
+| promote, remove: too few voters would live                    | 406 INCONSISTENT_STATE          | core     |
+| transfer: the target did not take over in time                | 418 TAKE_LEADERSHIP_FAILED      | core     |
+| not done in time: it may still happen                         | 502 WAIT_QUORUM_ACK_TIMEOUT     | node     |
+| nothing of this leader's term is committed; a transfer runs   | 505, 506                        | core     |
+"""
+
+# ruff: noqa: ARG002, N802  (gRPC prescribes names and arguments of the methods)
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import grpc.aio
+
+from dledger.core.events import MembershipAction
+from dledger.errors import ResponseCode
+from dledger.node.node import Node
+from dledger.pending.requests import RequestResult
+from dledger.service.answers import group_id_of, hint, members_of, peers_of
+from dledger.v1 import admin_pb2, admin_pb2_grpc
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class _Request(Protocol):
+    @property
+    def group(self) -> str: ...
+
+
+class AdminService(admin_pb2_grpc.AdminServiceServicer):
+    """The servicer; gRPC prescribes the names of its methods.
+
+    Args:
+        node: a started node.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def ListMembers(
+        self, request: admin_pb2.ListMembersRequest, context: Context
+    ) -> admin_pb2.ListMembersResponse:
+        """Say who the members are."""
+        node = self._node
+        fault = self._fault_of(request)
+        if fault is not None:
+            return admin_pb2.ListMembersResponse(code=fault.code, message=fault.message)
+        status = node.status()
+        return admin_pb2.ListMembersResponse(
+            code=ResponseCode.SUCCESS,
+            leader=hint(status.leader),
+            members=members_of(status),
+            membership_index=status.membership.index,
+            is_committed=status.is_membership_committed,
+            peers=peers_of(status),
+            group_id=group_id_of(status),
+        )
+
+    async def AddMember(self, request: admin_pb2.AddMemberRequest, context: Context) -> admin_pb2.AdminResponse:
+        """Add a learner."""
+        return await self._answer(
+            request, lambda: self._node.change_membership(MembershipAction.ADD, request.id, request.address)
+        )
+
+    async def PromoteMember(self, request: admin_pb2.PromoteMemberRequest, context: Context) -> admin_pb2.AdminResponse:
+        """Make a learner a voter."""
+        return await self._answer(request, lambda: self._node.change_membership(MembershipAction.PROMOTE, request.id))
+
+    async def RemoveMember(self, request: admin_pb2.RemoveMemberRequest, context: Context) -> admin_pb2.AdminResponse:
+        """Remove a member."""
+        return await self._answer(request, lambda: self._node.change_membership(MembershipAction.REMOVE, request.id))
+
+    async def TransferLeadership(
+        self, request: admin_pb2.TransferLeadershipRequest, context: Context
+    ) -> admin_pb2.AdminResponse:
+        """Hand the leadership on."""
+        return await self._answer(request, lambda: self._node.transfer_leadership(request.id))
+
+    async def _answer(
+        self, request: _Request, ask: Callable[[], asyncio.Future[RequestResult]]
+    ) -> admin_pb2.AdminResponse:
+        result = self._fault_of(request) or await ask()
+        if result.code is not ResponseCode.SUCCESS:
+            self._node.metrics.count_refusal(result.code)
+        return admin_pb2.AdminResponse(code=result.code, message=result.message, leader=hint(self._node.leader()))
+
+    def _fault_of(self, request: _Request) -> RequestResult | None:
+        group = self._node.config.group
+        if request.group != group:
+            message = f"this node serves group {group!r}, not {request.group!r}"
+            return RequestResult(ResponseCode.UNKNOWN_GROUP, message)
+        if not self._node.is_running:
+            return RequestResult(ResponseCode.INTERNAL_ERROR, "this node has stopped")
+        return None

@@ -1,0 +1,127 @@
+"""One gRPC server for all services of a process, with those two that every gRPC tool knows: health and reflection.
+
+`grpc.health.v1.Health` says SERVING for the empty name and for each service of the server, as long as the server runs:
+what a load balancer or an orchestrator asks. Whether a node leads says its Status. `grpc.reflection` tells tools such
+as grpcurl which methods there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from dledger.config import Address
+from dledger.errors import DLedgerError
+from dledger.service.request_bounds import STANDARD_BOUNDS
+from dledger.service.request_guard import Guard, RequestGuard
+from dledger.service.unread_calls import REQUEST_LIMIT_S, UnreadCalls
+from store.fs.descriptors import connections_max
+
+# Above the largest batch of the shipped client (8 MiB), so that a batch or body slightly too large meets a typed
+# refusal; gRPC itself refuses what is larger than this (RESOURCE_EXHAUSTED).
+MESSAGE_SIZE_BYTES_MAX = 9 << 20
+CALLS_MAX = 2048
+# Connections without a call are closed after so long; a client dials again with its next call.
+IDLE_MS_MAX = 300_000
+# Who has connected and not spoken HTTP/2 by then is no client.
+HANDSHAKE_MS_MAX = 10_000
+
+SERVER_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_SIZE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_SIZE_BYTES_MAX),
+    # A second process on the same address must fail, not share the clients.
+    ("grpc.so_reuseport", 0),
+    # A client that is gone without a word is noticed within half a minute; clients may ping every ten seconds.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.max_connection_idle_ms", IDLE_MS_MAX),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),
+)
+
+
+_STANDARD: tuple[Any, ...] = (
+    health_pb2.DESCRIPTOR.services_by_name["Health"],
+    reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"],
+)
+
+
+class ServerNotStarted(DLedgerError):
+    """The server cannot listen on its address; choose another one, or stop who holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A service of a server.
+
+    Attributes:
+        add: adds the servicer to a server; a function of the generated stubs.
+        servicer: answers.
+        service: what it answers.
+        guard: what its requests pass first.
+    """
+
+    add: Callable[[Any, grpc.aio.Server], None]
+    servicer: object
+    service: ServiceDescriptor
+    guard: Guard
+
+
+async def start_grpc_server(
+    address: Address,
+    services: Sequence[Served],
+    *,
+    options: Sequence[tuple[str, Any]] = SERVER_OPTIONS,
+    calls_max: int = CALLS_MAX,
+    request_limit_s: float = REQUEST_LIMIT_S,
+) -> grpc.aio.Server:
+    """Serve on `address`; stop it with `await server.stop(grace)`.
+
+    Connections are bounded by what the limit of descriptors allows (`store.fs.descriptors`); more are closed at once.
+    The calls of one connection are bounded by half of all calls, so that no connection can take the place of all
+    others; a client of gRPC keeps further calls back until others have ended. Calls that have not sent a request are
+    bounded by half of all calls, too (`dledger.service.unread_calls`).
+
+    Args:
+        address: where.
+        services: beside health and reflection.
+        options: of gRPC.
+        calls_max: calls at the same time; gRPC refuses more.
+        request_limit_s: how long a call with one request may take to send it.
+
+    Raises:
+        ServerNotStarted: the address is taken or wrong.
+    """
+    bounds = [
+        ("grpc.max_allowed_incoming_connections", connections_max()),
+        ("grpc.max_concurrent_streams", calls_max // 2),
+    ]
+    guards = {each.service: each.guard for each in services}
+    guards.update(dict.fromkeys(_STANDARD, Guard(STANDARD_BOUNDS)))
+    guard = RequestGuard(guards, UnreadCalls(calls_max // 2, request_limit_s))
+    server = grpc.aio.server(interceptors=[guard], options=[*options, *bounds], maximum_concurrent_rpcs=calls_max)
+    for each in services:
+        each.add(each.servicer, server)
+    await _add_standard_services(server, [each.service.full_name for each in services])
+    try:
+        server.add_insecure_port(str(address))
+    except RuntimeError as error:
+        raise ServerNotStarted(f"cannot listen on {address}: {error}") from error
+    await server.start()
+    return server
+
+
+async def _add_standard_services(server: grpc.aio.Server, names: Sequence[str]) -> None:
+    """Add both to a server that is not started yet."""
+    servicer = health.aio.HealthServicer()
+    for name in names:
+        await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

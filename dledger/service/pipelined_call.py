@@ -1,0 +1,87 @@
+"""One call of a method that takes a stream and gives a stream: many requests in flight, each answered once decided.
+
+Not here: what a request begins, and how its answer reads (`dledger.service.log`, `cluster.put_calls`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+# Requests of one stream that are taken in and not answered; more stay with the client, held back by flow control.
+IN_FLIGHT_MAX = 64
+
+
+class _Numbered(Protocol):
+    @property
+    def request_id(self) -> int: ...
+
+
+Request = TypeVar("Request", bound=_Numbered)
+Result = TypeVar("Result")
+Response = TypeVar("Response")
+
+
+class PipelinedCall(Generic[Request, Result, Response]):
+    """Takes requests in and gives answers out, independently of each other; one task per stream, none per request.
+
+    Args:
+        begin: begins what one request asks for.
+        answer: words its result; gets the request's id, too.
+    """
+
+    def __init__(
+        self, begin: Callable[[Request], asyncio.Future[Result]], answer: Callable[[int, Result], Response]
+    ) -> None:
+        self._begin = begin
+        self._answer = answer
+        self._loop = asyncio.get_running_loop()
+        self._in_flight = 0
+        self._results: deque[tuple[int, Result]] = deque()
+        self._has_more = True
+        self._answer_wanted: asyncio.Future[None] | None = None
+        self._room_wanted: asyncio.Future[None] | None = None
+
+    async def run(self, requests: AsyncIterator[Request]) -> AsyncIterator[Response]:
+        """Yield an answer for each request, in the order in which they are decided; end when all are answered.
+
+        An error of the stream itself (a client that is gone) is raised; what was taken in may be committed still.
+        """
+        taking = self._loop.create_task(self._take_in(requests))
+        try:
+            while self._has_more or self._in_flight:
+                while self._results:
+                    # Counted until its answer goes out: a client that reads no answers is held back, too.
+                    self._in_flight -= 1
+                    _wake(self._room_wanted)
+                    yield self._answer(*self._results.popleft())
+                if self._has_more or self._in_flight:
+                    self._answer_wanted = self._loop.create_future()
+                    await self._answer_wanted
+            await taking
+        finally:
+            taking.cancel()
+
+    async def _take_in(self, requests: AsyncIterator[Request]) -> None:
+        try:
+            async for request in requests:
+                while self._in_flight >= IN_FLIGHT_MAX:
+                    self._room_wanted = self._loop.create_future()
+                    await self._room_wanted
+                self._in_flight += 1
+                self._begin(request).add_done_callback(partial(self._decided, request.request_id))
+        finally:
+            self._has_more = False
+            _wake(self._answer_wanted)
+
+    def _decided(self, request_id: int, future: asyncio.Future[Result]) -> None:
+        self._results.append((request_id, future.result()))
+        _wake(self._answer_wanted)
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,273 @@
+"""What every request passes before a service sees it: it is not too large, can be read, and keeps to all bounds.
+
+| request | answer |
+| --- | --- |
+| longer than its bounds allow, or with more elements than they allow | a refusal, before it is parsed |
+| no protobuf, or not of this kind | INVALID_ARGUMENT, an error of gRPC: there is nothing that could be answered |
+| a field above its bound | a refusal |
+| not there after a while, or after too many others | DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED (`unread_calls`) |
+
+A refusal is worded by the service that is guarded; on a stream of requests it ends the stream with INVALID_ARGUMENT,
+unless the service checks the requests of its streams itself (`Guard.is_stream_checked`), to answer each of them.
+
+One place for all services of a process: a method that is not guarded cannot be called. Not here: how large fields may
+be (`dledger.service.request_bounds`, `cluster.request_bounds`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from dledger.service.field_bounds import Bounds, Fault, RequestShape
+from dledger.service.unread_calls import UnreadCalls
+from store.errors import IllegalRequest
+
+# Parsing so much takes 20 ms at worst, whatever it holds.
+UNCHECKED_SIZE_BYTES: Final = 256 << 10
+
+Context = grpc.aio.ServicerContext[Any, Any]
+# Words a refusal: gets what is wrong, an empty response of the method's kind, and the request, if it could be read.
+Refuse = Callable[[IllegalRequest, Any, Any], Message]
+
+
+class BadRequest(IllegalRequest):
+    """A request that breaks a bound. Nothing was done; mend the client."""
+
+    def __init__(self, field: str, expected: str, found: str) -> None:
+        super().__init__(field, expected, found)
+        self.args = (f"{field}: expected {expected}, found {found}. Nothing was done; mend the request",)
+
+
+class Malformed(BadRequest):
+    """What came is no protobuf, or none of the method's kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What guards one service.
+
+    Attributes:
+        bounds: of all its requests.
+        refuse: words refusals; None: they are errors of gRPC.
+        is_stream_checked: the service checks requests that come on a stream itself, with `check_bounds`.
+    """
+
+    bounds: Bounds
+    refuse: Refuse | None = None
+    is_stream_checked: bool = False
+
+
+class _Method:
+    """One method: parses its requests, and checks them."""
+
+    def __init__(self, method: MethodDescriptor, guard: Guard, unread: UnreadCalls) -> None:
+        self._unread = unread
+        self.shape = RequestShape(method.input_type, guard.bounds)
+        self._name = method.input_type.name
+        self._guard = guard
+        self._response = GetMessageClass(method.output_type)
+
+    def parse(self, data: bytes, deserialize: Callable[[bytes], Any]) -> Any:
+        """Return the request.
+
+        Raises:
+            BadRequest: it is none, or too large to be looked at; fields are not checked yet.
+        """
+        if len(data) > self.shape.size_bytes_max:
+            raise BadRequest(self._name, f"at most {self.shape.size_bytes_max} bytes", str(len(data)))
+        if len(data) > UNCHECKED_SIZE_BYTES:
+            _raise(self.shape.wire_fault_of(data, UNCHECKED_SIZE_BYTES))
+        try:
+            return deserialize(data)
+        except DecodeError as error:
+            raise Malformed(self._name, "a message of protobuf", str(error)) from error
+
+    def check(self, request: Any) -> None:
+        """Raise unless all fields are within their bounds.
+
+        Raises:
+            BadRequest: see there.
+        """
+        _raise(self.shape.fault_of(request))
+
+    async def refusal(self, error: BadRequest, context: Context, request: Any) -> Any:
+        """Return the response that refuses a request, or end the call."""
+        if self._guard.refuse is None or isinstance(error, Malformed):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        assert self._guard.refuse is not None
+        return self._guard.refuse(error, self._response(), request)
+
+    # ---------------------------------------------------------------------------------------------------- handlers
+
+    def guarded(self, handler: grpc.RpcMethodHandler[Any, Any]) -> grpc.RpcMethodHandler[Any, Any]:
+        """Return a handler that takes the bytes of requests, and lets through what is well formed and bounded."""
+        wrapped = {"response_serializer": handler.response_serializer}
+        # To clients a handler of streams that reads one request is the same; unlike one of single requests, gRPC calls
+        # it before the request has arrived, so that the wait can be limited.
+        deserialize = handler.request_deserializer
+        assert deserialize is not None
+        if handler.unary_unary is not None:
+            return grpc.stream_unary_rpc_method_handler(self._one(handler.unary_unary, deserialize), **wrapped)
+        if handler.unary_stream is not None:
+            behaviour = handler.unary_stream
+            guard = self._one_to_many if inspect.isasyncgenfunction(behaviour) else self._one_writing
+            return grpc.stream_stream_rpc_method_handler(guard(behaviour, deserialize), **wrapped)
+        assert handler.stream_stream is not None, self._name
+        return grpc.stream_stream_rpc_method_handler(self._many(handler.stream_stream, deserialize), **wrapped)
+
+    async def _read(self, context: Context, deserialize: Callable[[bytes], Any]) -> Any:
+        """Return the only request of a call.
+
+        Raises:
+            BadRequest: as `parse`.
+            grpc.aio.AbortError: it did not arrive; the call has ended.
+        """
+        data = await self._unread.first_request(context)
+        assert data is not None
+        return self.parse(data, deserialize)
+
+    def _one(self, behaviour: Any, deserialize: Callable[[bytes], Any]) -> Callable[[Any, Context], Awaitable[Any]]:
+        async def call(_: object, context: Context) -> Any:
+            request = None
+            try:
+                request = await self._read(context, deserialize)
+                self.check(request)
+            except BadRequest as error:
+                return await self.refusal(error, context, request)
+            return await behaviour(request, context)
+
+        return call
+
+    def _one_writing(
+        self, behaviour: Any, deserialize: Callable[[bytes], Any]
+    ) -> Callable[[Any, Context], Awaitable[None]]:
+        async def call(_: object, context: Context) -> None:
+            request = None
+            try:
+                request = await self._read(context, deserialize)
+                self.check(request)
+            except BadRequest as error:
+                await context.write(await self.refusal(error, context, request))
+                return
+            await behaviour(request, context)
+
+        return call
+
+    def _one_to_many(
+        self, behaviour: Any, deserialize: Callable[[bytes], Any]
+    ) -> Callable[[Any, Context], AsyncIterator[Any]]:
+        async def call(_: object, context: Context) -> AsyncIterator[Any]:
+            request = None
+            try:
+                request = await self._read(context, deserialize)
+                self.check(request)
+            except BadRequest as error:
+                yield await self.refusal(error, context, request)
+                return
+            async with aclosing(behaviour(request, context)) as responses:
+                async for response in responses:
+                    yield response
+
+        return call
+
+    def _many(
+        self, behaviour: Any, deserialize: Callable[[bytes], Any]
+    ) -> Callable[[AsyncIterator[bytes], Context], AsyncIterator[Any]]:
+        def checked(data: bytes) -> Any:
+            request = self.parse(data, deserialize)
+            if not self._guard.is_stream_checked:
+                self.check(request)
+            return request
+
+        async def requests(pieces: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+            first = await self._unread.first_request(context, is_stream=True)
+            if first is not None:
+                yield checked(first)
+                async for data in pieces:
+                    yield checked(data)
+
+        async def call(pieces: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+            try:
+                async with aclosing(behaviour(requests(pieces, context), context)) as responses:
+                    async for response in responses:
+                        yield response
+            except BadRequest as error:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+        return call
+
+
+def _raise(fault: Fault | None) -> None:
+    if fault is not None:
+        raise BadRequest(*fault)
+
+
+@dataclass(slots=True)
+class RequestGuard(grpc.aio.ServerInterceptor):
+    """Guards all methods of a server.
+
+    Attributes:
+        guards: by service; its methods are those that may be called.
+        unread: the calls of the server whose first request has not arrived.
+    """
+
+    guards: Mapping[ServiceDescriptor, Guard]
+    unread: UnreadCalls
+    _methods: dict[str, _Method] = field(init=False)
+    _handlers: dict[str, Any] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Prepare the checks of all methods.
+
+        Raises:
+            dledger.service.field_bounds.UnboundedField: a table is not complete.
+        """
+        self._methods = {
+            f"/{service.full_name}/{method.name}": _Method(method, guard, self.unread)
+            for service, guard in self.guards.items()
+            for method in service.methods
+        }
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Return the guarded handler of a call; None: there is no such method (gRPC calls this)."""
+        name = handler_call_details.method
+        guarded = self._handlers.get(name)
+        if guarded is None and name in self._methods:
+            handler = await continuation(handler_call_details)
+            if handler is not None:
+                guarded = self._handlers[name] = self._methods[name].guarded(handler)
+        return guarded
+
+
+class BoundsCheck:
+    """The bounds of one kind of request, for a service that checks its streams itself.
+
+    Args:
+        method: the method whose requests they are.
+        bounds: where they stand.
+    """
+
+    def __init__(self, method: MethodDescriptor, bounds: Bounds) -> None:
+        self._shape = RequestShape(method.input_type, bounds)
+
+    def __call__(self, request: Message) -> None:
+        """Raise unless all fields are within their bounds.
+
+        Raises:
+            BadRequest: see there.
+        """
+        _raise(self._shape.fault_of(request))

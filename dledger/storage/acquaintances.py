@@ -1,0 +1,178 @@
+"""What a node tells of its directory in greetings, and what it remembers of those of others: the small file `peers`.
+
+    n2=5c1f3a…,7,77b0…;20a4d1…,3,0a44…
+
+with a checksum (see `dledger.storage.properties`): the directories that were met under the name n2, the last one first;
+of each its id, and its starts and its life when it was met last (`dledger.storage.identity`). Who comes with an older
+life of that directory runs on a copy of it: what the node acknowledged since is missing there, and it may vote again
+where it has voted. It is refused.
+
+So is every earlier directory of the node: the disk was replaced, and what the node promised since is on the new one
+only. A few of them are remembered; the older ones count for nothing, once the node was readmitted on a later disk.
+
+A greeting of an earlier life may also be late: its process wrote it and died, and the next life was met first. Such a
+life is one that the newer one told of, which that of a copy is not: each start draws another number. It is refused all
+the same, for the newer one may run on a copy; but the warning does not claim that a directory is old.
+
+What nobody remembers nobody can refuse: a copy made within the last life that was met looks like the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dledger.storage.identity import Identity
+from dledger.storage.properties import format_checked, parse_checked
+from dledger.types import NO_GROUP, MembershipEntry
+
+if TYPE_CHECKING:
+    from store.fs.ports import Files
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "peers"
+# Of each member: an operator replaces a disk now and then, and copies of the last few may lie about.
+DIRECTORIES_MAX: Final = 8
+# What all members need at most, with the longest ids and numbers.
+_SIZE_BYTES = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A directory that was met, and its last life then."""
+
+    directory_id: int
+    starts: int
+    life: int
+
+
+class Acquaintances:
+    """This node's group and directory, and those of its peers.
+
+    Args:
+        files, directory: where the file `peers` is; its room was set aside by `open`.
+        own: this node's identity.
+
+    Attributes:
+        group_id: of the group, once the log says it and it is committed; 0 before.
+    """
+
+    def __init__(self, files: Files, directory: str, own: Identity) -> None:
+        self.group_id = NO_GROUP
+        self.own = own
+        self._files = files
+        self._path = f"{directory}/{FILE_NAME}"
+        self._members: frozenset[str] = frozenset()
+        # The directories of each member, the one that was met last first.
+        self._met: dict[str, tuple[Met, ...]] = {}
+        # What the last one told. Not saved: what a peer sent before it was met by an earlier process never comes here.
+        self._lives: dict[str, tuple[int, ...]] = {}
+
+    @classmethod
+    def open(cls, files: Files, directory: str, own: Identity) -> Acquaintances:
+        """Read the file; one that is damaged is forgotten, for it only remembers.
+
+        Raises:
+            store.errors.DiskFull: no room for it.
+            store.errors.StorageFailed: it cannot be read.
+        """
+        opened = cls(files, directory, own)
+        files.prepare_replace(opened._path, _SIZE_BYTES)
+        content = files.read_bytes(opened._path)
+        if content is not None:
+            try:
+                opened._met = met_from(content)
+            except ValueError as error:
+                logger.warning("peers_forgotten file=%r reason=%r", opened._path, str(error))
+        return opened
+
+    def learn(self, memberships: Sequence[MembershipEntry]) -> None:
+        """Take note of who belongs to the group; the first membership is committed."""
+        self.group_id = memberships[0].membership.group_id
+        self._members = frozenset(member.id for entry in memberships for member in entry.membership.members)
+
+    def is_told(self, peer_id: str) -> bool:
+        """Say whether the node that is dialled as `peer_id` is told the group; strangers are not."""
+        return peer_id in self._members
+
+    def proves(self, group_id: int) -> bool:
+        """Say whether who names `group_id` belongs to this very group; nobody can while we know of none."""
+        return group_id == self.group_id != NO_GROUP
+
+    def met(self, peer_id: str) -> tuple[Met, ...]:
+        """Return the directories that were met under this name, the last one first."""
+        return self._met.get(peer_id, ())
+
+    def is_late(self, peer_id: str, directory_id: int, starts: int, lives: Sequence[int]) -> bool:
+        """Say whether a member that proved its group greets from a life which a newer one, met already, told of."""
+        known = next(iter(self.met(peer_id)), None)
+        if peer_id not in self._members or known is None or not lives or known.directory_id != directory_id:
+            return False
+        told, behind = self._lives.get(peer_id, ()), known.starts - starts
+        return 0 < behind < len(told) and told[-1 - behind] == lives[-1]
+
+    def fault_of(self, peer_id: str, directory_id: int, starts: int, lives: Sequence[int]) -> str | None:
+        """Say, for people, what is wrong with the directory of a member that proved its group; else remember it.
+
+        What is remembered is durable when this returns.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        if peer_id not in self._members or not lives:
+            return None
+        known = self.met(peer_id)
+        last = next(iter(known), None)
+        if last is not None and last.directory_id == directory_id:
+            behind = starts - last.starts
+            if behind < 0 or (behind < len(lives) and lives[-1 - behind] != last.life):
+                return (
+                    f"the directory of {peer_id} is an old copy, or another process uses a copy of it: it tells start "
+                    f"{starts}, and start {last.starts} of another life was met here. What {peer_id} acknowledged "
+                    "since the copy is missing in it. Stop that node, move its directory away, and start it with an "
+                    "empty one: it is filled again"
+                )
+        elif last is not None and any(each.directory_id == directory_id for each in known):
+            return (
+                f"the directory of {peer_id} is an old copy, or of a disk that was replaced: directory "
+                f"{directory_id:016x}, and {last.directory_id:016x}, its start {last.starts}, was met here after it. "
+                f"What {peer_id} acknowledged since is missing in it. Stop that node, move its directory away, and "
+                "start it with the later one, or with an empty one: it is filled again"
+            )
+        met = Met(directory_id, starts, lives[-1])
+        self._lives[peer_id] = tuple(lives)
+        if met != last:
+            former = tuple(each for each in known if each.directory_id != directory_id)
+            self._met[peer_id] = (met, *former)[:DIRECTORIES_MAX]
+            self._met = {name: each for name, each in self._met.items() if name in self._members}
+            self._lives = {name: told for name, told in self._lives.items() if name in self._members}
+            self._files.replace(self._path, _content_of(self._met))
+        return None
+
+
+def met_from(content: bytes) -> dict[str, tuple[Met, ...]]:
+    """Return the directories that the file names for each peer, the one that was met last first.
+
+    Raises:
+        ValueError: `content` is not what was written.
+    """
+    met = {peer_id: _met_from(text) for peer_id, text in parse_checked(content).items()}
+    if content != _content_of(met) or any(len(each) > DIRECTORIES_MAX for each in met.values()):
+        raise ValueError(f"{content[:80]!r}, which is not what was written")
+    return met
+
+
+def _content_of(met: Mapping[str, Sequence[Met]]) -> bytes:
+    return format_checked({peer_id: ";".join(map(_text_of, each)) for peer_id, each in met.items()})
+
+
+def _text_of(met: Met) -> str:
+    return f"{met.directory_id:016x},{met.starts},{met.life:016x}"
+
+
+def _met_from(text: str) -> tuple[Met, ...]:
+    fields = [each.split(",") for each in text.split(";")]
+    return tuple(Met(int(directory_id, 16), int(starts), int(life, 16)) for directory_id, starts, life in fields)

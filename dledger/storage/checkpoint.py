@@ -1,0 +1,163 @@
+"""What a node knew to be durable: the file `checkpoint`, in the text form of DLedger 0.3.
+
+    committedIndex=149
+    endIndex=149
+    isFlushSync=true
+
+with a checksum (see `dledger.storage.properties`). Java's has the first two lines and no checksum.
+
+`endIndex` is a promise about the past: entries up to it were synced here, so one of them that is missing or bad was
+damaged, not lost in a crash. It also bounds the work of recovery. The promise is only ever too low, never too high:
+before a truncation below it the file is lowered, or removed. A checkpoint that is missing or unreadable promises
+nothing.
+
+`committedIndex` is a promise of the group, and only where entries are acknowledged after a sync: else a power cut of a
+majority can take back what was committed. So only a checkpoint of ours that says `isFlushSync` forbids to cut entries
+below it (`commit_floor`, ADR 29).
+
+Source: DLedger 0.3 `DLedgerMmapFileStore.persistCheckPoint` (whose endIndex is written, not synced).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.storage.properties import format_checked, is_checked, parse_checked
+from dledger.types import NO_INDEX
+from store.errors import DiskFull
+
+if TYPE_CHECKING:
+    from store.fs.ports import Files
+
+FILE_NAME = "checkpoint"
+_COMMITTED_KEY = "committedIndex"
+_END_KEY = "endIndex"
+_SYNC_KEY = "isFlushSync"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a checkpoint says.
+
+    Attributes:
+        end_index: entries up to this one were durable here; -1: none is known to be.
+        committed_index: entries up to this one were known to be committed; at most `end_index`.
+        commit_floor: `committed_index`, if the file has a checksum and entries were acknowledged only after they were
+            durable: nothing up to it may ever be cut; else -1. Set by `load`.
+    """
+
+    end_index: int = NO_INDEX
+    committed_index: int = NO_INDEX
+    commit_floor: int = NO_INDEX
+
+
+class CheckpointFile:
+    """Loads, saves and withdraws the checkpoint. `save` may run in another thread than `withdraw`.
+
+    Args:
+        files, directory: where it is.
+        is_flush_sync: what is acknowledged here is durable before.
+    """
+
+    __slots__ = ("_directory", "_files", "_generation", "_is_flush_sync", "_lock", "_path", "_saved")
+
+    def __init__(self, files: Files, directory: str, *, is_flush_sync: bool = False) -> None:
+        self._is_flush_sync = is_flush_sync
+        self._files = files
+        self._directory = directory
+        self._path = f"{directory}/{FILE_NAME}"
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._saved = Checkpoint()
+
+    @property
+    def path(self) -> str:
+        """Where the file is."""
+        return self._path
+
+    @property
+    def generation(self) -> int:
+        """How often the checkpoint was withdrawn: a save prepared before a withdrawal must not follow it."""
+        return self._generation
+
+    def load(self) -> Checkpoint:
+        """Return what was saved; no promise when there is nothing, or nothing readable."""
+        content = self._files.read_bytes(self._path)
+        try:
+            properties = parse_checked(content or b"")
+            end_index = int(properties[_END_KEY])
+            committed_index = int(properties.get(_COMMITTED_KEY, NO_INDEX))
+        except (ValueError, KeyError):
+            return Checkpoint()
+        committed_index = min(committed_index, end_index)
+        is_floor = is_checked(content or b"") and properties.get(_SYNC_KEY) == "true"
+        self._saved = Checkpoint(end_index, committed_index, committed_index if is_floor else NO_INDEX)
+        return self._saved
+
+    def save(self, checkpoint: Checkpoint, generation: int) -> None:
+        """Save `checkpoint`, unless one was withdrawn since `generation` was read.
+
+        Raises:
+            store.errors.DiskFull: harmless; the older checkpoint stands.
+            store.errors.StorageFailed: the node must stop.
+        """
+        with self._lock:
+            if generation == self._generation:
+                self._replace(checkpoint.end_index, checkpoint.committed_index)
+
+    def withdraw(self, first_index: int) -> None:
+        """Take back, durably, what was promised of the entries from `first_index` on, because they are to be cut.
+
+        What forbids to cut entries before them stays: the node may crash before the next checkpoint.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop, and must not cut.
+        """
+        with self._lock:
+            self._generation += 1
+            saved = self._saved
+            if saved.end_index < first_index:
+                return
+            if saved.commit_floor != NO_INDEX and first_index > 0:
+                try:
+                    self._replace(first_index - 1, min(saved.commit_floor, first_index - 1))
+                except DiskFull:
+                    pass
+                else:
+                    return
+            # Removing needs no room, so it also works on a full disk; the next save comes soon.
+            self._files.remove(self._path)
+            self._files.sync_directory(self._directory)
+            self._saved = Checkpoint()
+
+    def _replace(self, end_index: int, committed_index: int) -> None:
+        lines = {_COMMITTED_KEY: str(committed_index), _END_KEY: str(end_index)}
+        if self._is_flush_sync:
+            lines[_SYNC_KEY] = "true"
+        self._files.replace(self._path, format_checked(lines))
+        self._saved = Checkpoint(end_index, committed_index, committed_index if self._is_flush_sync else NO_INDEX)
+
+
+class CheckpointTicket:
+    """A checkpoint to be saved, in any thread."""
+
+    __slots__ = ("_checkpoint", "_file", "_generation")
+
+    def __init__(self, file: CheckpointFile, checkpoint: Checkpoint) -> None:
+        self._file = file
+        self._checkpoint = checkpoint
+        self._generation = file.generation
+
+    def save(self) -> bool:
+        """Save it, unless a truncation overtook it; False: the disk is full, and the older one stands.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        try:
+            self._file.save(self._checkpoint, self._generation)
+        except DiskFull:
+            return False
+        return True

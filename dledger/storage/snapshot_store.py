@@ -1,0 +1,310 @@
+"""Snapshots of the state machine on disk: saved, loaded, sent and received in chunks.
+
+A snapshot is one file, named after the index of its last entry in 20 digits, in the directory `snapshot`. It is written
+under another name, synced and renamed: under its own name it is whole, or a disk has damaged it, which its checksums
+show. The newest three are kept (DLedger's number).
+
+One snapshot at a time can come in: the file `incoming`, with the room for all of it, and `incoming.progress`, which
+says how far it is durable, so that a restart need not begin anew.
+
+Source: DLedger `SnapshotManager`, `FileSnapshotStore` (whose data and meta are two files, neither of them synced).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Self
+
+from dledger.storage.properties import format_checked, parse_checked
+from dledger.storage.snapshot_file import HEADER_SIZE, BodySum, check, encode_header, read_header
+from dledger.types import SnapshotInfo
+from store.errors import DiskFull, StoreError
+from store.fs.ports import File, Files
+
+SNAPSHOTS_MAX = 3
+_NAME_DIGITS = 20
+_SAVING = "saving"
+_INCOMING = "incoming"
+_PROGRESS = "incoming.progress"
+_RECEIVED_KEY = "received"
+# Received bytes between two syncs: what a restart may have to fetch again.
+_SYNC_EVERY_BYTES = 16 << 20
+# Snapshots that are being sent, to different peers; a file that was deleted meanwhile can be read until it is closed.
+_SENDING_MAX = 4
+
+
+class SnapshotDamaged(StoreError):
+    """A snapshot is not what was written."""
+
+    def __init__(self, path: str, found: str) -> None:
+        super().__init__(
+            f"{path}: expected a snapshot as it was written, found {found}. An older one serves if the log still "
+            "reaches back to it; else keep a copy of the directory and give the node an empty one: it is filled again"
+        )
+        self.path = path
+        self.found = found
+
+
+class SnapshotGone(StoreError):
+    """A snapshot that somebody wants to read was deleted, because newer ones took its place."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: deleted, for there are newer snapshots. Ask for the newest one")
+        self.path = path
+
+
+class SnapshotStore:
+    """The snapshots of one node. All methods belong to one thread. Construct it by `open`."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._snapshots: list[SnapshotInfo] = []
+        self._damaged: list[SnapshotDamaged] = []
+        self._sending: dict[SnapshotInfo, File] = {}
+        self._incoming: tuple[SnapshotInfo, File] | None = None
+        self._received = self._synced = 0
+
+    @classmethod
+    def open(cls, files: Files, directory: str) -> Self:
+        """Find the snapshots in `directory`/snapshot, which is created if need be; clear what a crash left.
+
+        Raises:
+            store.errors.StorageFailed: a file cannot be opened or removed.
+        """
+        store = cls(files, f"{directory}/snapshot")
+        files.make_directory(store._directory)
+        # A process that was killed may have left names that only the page cache knows.
+        files.sync_directory(store._directory)
+        store._remove(_SAVING)
+        for name in files.list_directory(store._directory):
+            if len(name) == _NAME_DIGITS and name.isascii() and name.isdigit():
+                store._find(name)
+        store._resume()
+        return store
+
+    def close(self) -> None:
+        """Close all files; an incoming snapshot can be resumed from where it was last synced."""
+        for file in self._sending.values():
+            file.close()
+        self._sending.clear()
+        if self._incoming is not None:
+            self._incoming[1].close()
+            self._incoming = None
+
+    @property
+    def snapshots(self) -> tuple[SnapshotInfo, ...]:
+        """All snapshots whose header is good, newest first; whether a body is good shows when it is loaded or sent."""
+        return tuple(self._snapshots)
+
+    @property
+    def damaged(self) -> tuple[SnapshotDamaged, ...]:
+        """What was found damaged so far; these are not among `snapshots` any more."""
+        return tuple(self._damaged)
+
+    def latest(self) -> SnapshotInfo | None:
+        """Return the newest snapshot."""
+        return self._snapshots[0] if self._snapshots else None
+
+    # ------------------------------------------------------------------------------------------ saving and loading
+
+    def save(self, index: int, term: int, content: bytes | Iterable[bytes]) -> SnapshotInfo:
+        """Save the state that entry `index` of `term` led to, durably; delete the oldest beyond three.
+
+        Args:
+            index: of the last entry that went into it.
+            term: of that entry.
+            content: the state, whole or in chunks of any size; only one of them is held in memory.
+
+        Raises:
+            store.errors.DiskFull: nothing was saved; the older ones stand.
+            store.errors.StorageFailed: the node must stop.
+        """
+        path, body = f"{self._directory}/{_SAVING}", BodySum()
+        self._files.create_from(path, body.pass_through([content] if isinstance(content, bytes) else content))
+        header, info = encode_header(index, term, body)
+        file = self._files.open(path)
+        file.write(header, 0)
+        file.sync()
+        file.close()
+        self._take_in(_SAVING, info)
+        return info
+
+    def load(self, info: SnapshotInfo) -> bytes:
+        """Return the saved state.
+
+        Raises:
+            SnapshotDamaged: it is no longer among `snapshots`; whether an older one can serve depends on the log.
+            SnapshotGone: it was deleted meanwhile.
+            store.errors.StorageFailed: the file cannot be opened.
+        """
+        file = self._open_checked(info)
+        try:
+            return file.read(HEADER_SIZE, info.size_bytes)
+        finally:
+            file.close()
+
+    def _open_checked(self, info: SnapshotInfo) -> File:
+        path = self._path_of(info.index)
+        if info not in self._snapshots or not self._files.exists(path):
+            raise SnapshotGone(path)
+        file = self._files.open(path)
+        fault = check(file.view(), info)
+        if fault is not None:
+            file.close()
+            self._snapshots.remove(info)
+            self._damaged.append(SnapshotDamaged(path, fault))
+            raise self._damaged[-1]
+        return file
+
+    # ---------------------------------------------------------------------------------------------------- sending
+
+    def read_chunk(self, info: SnapshotInfo, offset: int, length: int) -> bytes | None:
+        """Return `length` bytes of the snapshot's file from `offset`, fewer at its end; None: it is gone or damaged.
+
+        The file is checked when the first chunk is read, and can be read to its end even if it is deleted meanwhile.
+
+        Raises:
+            store.errors.StorageFailed: the file cannot be opened.
+        """
+        try:
+            file = self._sending.pop(info, None) or self._open_checked(info)
+        except (SnapshotDamaged, SnapshotGone):
+            return None
+        chunk = file.read(offset, length)
+        if offset + length >= info.size_bytes:
+            file.close()
+            return chunk
+        self._sending[info] = file  # the last one used is the last one to go
+        if len(self._sending) > _SENDING_MAX:
+            self._sending.pop(next(iter(self._sending))).close()
+        return chunk
+
+    # -------------------------------------------------------------------------------------------------- receiving
+
+    def incoming(self) -> tuple[SnapshotInfo, int] | None:
+        """Return the snapshot that is coming in, and how many of its bytes are here; None when there is none."""
+        return None if self._incoming is None else (self._incoming[0], self._received)
+
+    def write_chunk(self, info: SnapshotInfo, offset: int, payload: bytes) -> int:
+        """Write bytes of an incoming snapshot; return how many are here now. Another one that came in is dropped.
+
+        Of a chunk, what is here already is not written again; one that leaves a gap, or does not fit, is not written.
+        When there is no room for the snapshot, nothing of it is kept.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        try:
+            if self._incoming is None or self._incoming[0] != info:
+                self.drop_incoming()
+                self._begin_incoming(info)
+            assert self._incoming is not None
+            file = self._incoming[1]
+            end = offset + len(payload)
+            if offset <= self._received < end <= file.size:
+                file.write(payload[self._received - offset :], self._received)
+                self._received = end
+                if self._received - self._synced >= _SYNC_EVERY_BYTES:
+                    self._sync_incoming()
+        except DiskFull:
+            self.drop_incoming()
+        return self._received
+
+    def finish(self, info: SnapshotInfo) -> bool:
+        """Verify an incoming snapshot, and keep it durably; False: it is bad or not all here, and dropped.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        if self._incoming is None:
+            return False
+        coming, file = self._incoming
+        if coming != info or self._received != info.size_bytes or check(file.view(), info) is not None:
+            self.drop_incoming()
+            return False
+        file.sync()
+        file.close()
+        self._incoming = None
+        self._take_in(_INCOMING, info)
+        self._remove(_PROGRESS)
+        return True
+
+    def drop_incoming(self) -> None:
+        """Give up the snapshot that is coming in, if there is one."""
+        if self._incoming is not None:
+            self._incoming[1].close()
+            self._incoming = None
+        self._received = self._synced = 0
+        self._remove(_PROGRESS)
+        self._remove(_INCOMING)
+
+    def _begin_incoming(self, info: SnapshotInfo) -> None:
+        assert info.size_bytes >= HEADER_SIZE, info
+        file = self._files.create(f"{self._directory}/{_INCOMING}", info.size_bytes)
+        self._incoming = info, file
+        self._received = self._synced = 0
+        self._sync_incoming()
+
+    def _sync_incoming(self) -> None:
+        """Make durable what is here, and then that it is here."""
+        assert self._incoming is not None
+        info, file = self._incoming
+        file.sync()
+        lines = {key: str(value) for key, value in asdict(info).items()} | {_RECEIVED_KEY: str(self._received)}
+        self._files.replace(f"{self._directory}/{_PROGRESS}", format_checked(lines))
+        self._synced = self._received
+
+    def _resume(self) -> None:
+        """Go on with the snapshot that was coming in; drop it if it is not known how far it was durable."""
+        content = self._files.read_bytes(f"{self._directory}/{_PROGRESS}")
+        try:
+            properties = {key: int(value) for key, value in parse_checked(content or b"").items()}
+            received = properties.pop(_RECEIVED_KEY)
+            info = SnapshotInfo(**properties)
+            file = self._files.open(f"{self._directory}/{_INCOMING}")
+        except (ValueError, KeyError, TypeError, StoreError):
+            self.drop_incoming()
+            return
+        self._incoming = info, file
+        self._received = self._synced = received
+        if file.size != info.size_bytes or not 0 <= received <= file.size:
+            self.drop_incoming()
+
+    # ------------------------------------------------------------------------------------------------------- files
+
+    def _take_in(self, name: str, info: SnapshotInfo) -> None:
+        """Give a whole and synced file its own name, durably; delete damaged ones, and the oldest beyond three."""
+        self._files.rename(f"{self._directory}/{name}", self._path_of(info.index))
+        self._files.sync_directory(self._directory)
+        for damaged in self._damaged:
+            if damaged.path != self._path_of(info.index):
+                self._remove(damaged.path.rpartition("/")[2])
+        # Who is getting one that was saved anew begins with the new one.
+        for sent in [sent for sent in self._sending if sent.index == info.index]:
+            self._sending.pop(sent).close()
+        others = [other for other in self._snapshots if other.index != info.index]
+        self._snapshots = sorted([info, *others], key=lambda other: other.index, reverse=True)
+        for old in self._snapshots[SNAPSHOTS_MAX:]:
+            self._files.remove(self._path_of(old.index))
+        del self._snapshots[SNAPSHOTS_MAX:]
+
+    def _find(self, name: str) -> None:
+        path = f"{self._directory}/{name}"
+        file = self._files.open(path)
+        found = read_header(file.view())
+        file.close()
+        if isinstance(found, SnapshotInfo) and found.index == int(name):
+            self._snapshots.insert(0, found)
+        else:
+            self._damaged.append(SnapshotDamaged(path, str(found)))
+
+    def _remove(self, name: str) -> None:
+        path = f"{self._directory}/{name}"
+        if self._files.exists(path):
+            self._files.remove(path)
+            self._files.sync_directory(self._directory)
+
+    def _path_of(self, index: int) -> str:
+        return f"{self._directory}/{index:0{_NAME_DIGITS}d}"

@@ -1,0 +1,5 @@
+"""What must hold in every simulated run: safety checks of elections, logs, clients and state machines.
+
+The checks see a run from outside and change nothing. They know the simulated disk, not the network. The simulators
+import them.
+"""

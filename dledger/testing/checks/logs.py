@@ -1,0 +1,279 @@
+"""Checks of the replicated log, after every turn of a node and incrementally: only what is new is looked at.
+
+Checked here (numbers of the project's list of invariants): log matching (I2, in `log_view`), leader completeness (I3),
+state-machine safety (I4), a committed entry is durable on a majority (I5), positions equal on all nodes (I8), the
+commit index never goes back nor beyond the log (I11), nothing committed is cut (I12); and what recovery gives back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.core.state.quorum import quorum_of
+from dledger.testing.faults import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dledger.core.raft import Raft
+    from dledger.entries.format.entry import Entry
+    from dledger.entries.store import EntryStore
+    from dledger.testing.checks.log_view import LogView, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """How a node went down, since it was last up.
+
+    Attributes:
+        is_in_step: inside an operation, so that the last change may be there or not.
+        is_lossy: unsynced writes may be gone; else everything must be there.
+        is_damaged: bits of its disk are flipped; what it lost by that, others hold.
+    """
+
+    is_in_step: bool = False
+    is_lossy: bool = False
+    is_damaged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a node held durably before its disk lost it; others count it until the node is readmitted.
+
+    A majority that promised something goes on to bind every later one, as long as those that lost it do not vote.
+    """
+
+    begin_index: int
+    records: list[Record]
+
+    def holds(self, record: Record) -> bool:
+        """Say whether it held this entry, or had dropped it as old."""
+        offset = record.index - self.begin_index
+        return offset < 0 or (offset < len(self.records) and self.records[offset] is record)
+
+
+class LogChecks:
+    """Everything that was ever committed, and what each node owes to it.
+
+    Args:
+        views: one for each node.
+        is_flush_sync: committed means durable on a majority; else only written on a majority.
+
+    Attributes:
+        committed: the committed entries by index, remembered for ever.
+    """
+
+    def __init__(self, views: dict[str, LogView], *, is_flush_sync: bool) -> None:
+        self.committed: list[Record] = []
+        self._commit_terms: list[int] = []
+        self._views = views
+        self._is_flush_sync = is_flush_sync
+        self._commit_index = dict.fromkeys(views, -1)
+        self._promised_index = dict.fromkeys(views, -1)
+        self._lost: dict[str, Copy] = {}
+
+    def after_turn(self, node_id: str, raft: Raft, last_index: int) -> None:
+        """Look at a node that has just executed all effects of what it was fed; its store ends at `last_index`."""
+        view = self._views[node_id]
+        if view.last_index != last_index:
+            if view.last_index > last_index:
+                raise Violation("log", f"{node_id} lost {last_index + 1}..{view.last_index} without a truncation")
+            view.refresh(last_index)
+        if raft.last_index != last_index:
+            raise Violation("core and store", f"{node_id}: core ends at {raft.last_index}, store at {last_index}")
+        if raft.commit_index > self._commit_index[node_id]:
+            self.commit(node_id, raft, raft.commit_index, last_index)
+        elif raft.commit_index < self._commit_index[node_id]:
+            raise Violation(
+                "commit index", f"{node_id} went back from {self._commit_index[node_id]} to {raft.commit_index}"
+            )
+
+    def died_in_step(self, node_id: str, raft: Raft, store: EntryStore) -> None:
+        """Judge what the core of a node took for committed in a step that the node did not survive.
+
+        The file of memberships may name it already, and the next life of the node believes the file. The step may have
+        ended before the entries were written that it took for committed: then this node has promised nothing new.
+        """
+        index = raft.commit_index
+        is_news = self._commit_index[node_id] < index <= store.last_index
+        if is_news and store.term_at(index) == raft.state.log.term_at(index):
+            self.commit(node_id, raft, index, index)
+
+    def written(self, node_id: str, index: int) -> Record | None:
+        """Return an entry of a node as the node wrote it, whatever its disk has made of it; None: it holds none."""
+        return self._views[node_id].get(index)
+
+    def promise(self, node_id: str, durable_index: int) -> None:
+        """Hear that a node tells its core that everything up to `durable_index` is durable."""
+        view = self._views[node_id]
+        if durable_index > view.durable_index and not view.is_durable(durable_index):
+            raise Violation(
+                "durable index", f"{node_id} calls {durable_index} durable, but its disk only {view.durable_index}"
+            )
+        self._promised_index[node_id] = durable_index
+
+    def accept(self, node_id: str, *, match_index: int, last_index: int) -> None:
+        """Hear that a node tells a leader that it holds everything up to `match_index`, ready to be counted."""
+        view = self._views[node_id]
+        view.refresh(last_index)
+        if match_index > last_index:
+            raise Violation("acknowledgement", f"{node_id} accepts up to {match_index}, its log ends at {last_index}")
+        if self._is_flush_sync and not view.is_durable(match_index):
+            raise Violation(
+                "acknowledgement", f"{node_id} accepts up to {match_index}, durable are {view.durable_index}"
+            )
+
+    def commit(self, node_id: str, raft: Raft, commit_index: int, last_index: int) -> None:
+        """Hear that a node's commit index is `commit_index` now."""
+        view = self._views[node_id]
+        view.refresh(last_index)
+        if commit_index < self._commit_index[node_id]:
+            raise Violation("commit index", f"{node_id} went back from {self._commit_index[node_id]} to {commit_index}")
+        if commit_index > view.last_index:
+            raise Violation("commit index", f"{node_id} has {commit_index}, its log ends at {view.last_index}")
+        self._commit_index[node_id] = commit_index
+        known = len(self.committed) - 1
+        common = min(known, commit_index)
+        if common >= view.begin_index and not view.holds(self.committed[common]):
+            raise Violation("state machine safety", f"{node_id} committed another entry at or before {common}")
+        if commit_index > known:
+            record = view.get(commit_index)
+            if record is None or known + 1 < view.begin_index:
+                raise Violation("commit index", f"{node_id} has {commit_index}, which nobody committed before")
+            self._check_majority(node_id, record, raft.membership.voters)
+            self.committed.extend(view.records[known + 1 - view.begin_index : commit_index + 1 - view.begin_index])
+            self._commit_terms.extend([raft.term] * (commit_index - known))
+
+    def _check_majority(self, node_id: str, record: Record, voters: tuple[str, ...]) -> None:
+        holders = self._holders(record, voters)
+        if len(holders) < quorum_of(len(voters)):
+            raise Violation(
+                "durable commit", f"{node_id} committed {record.index} of term {record.term}, held by {holders}"
+            )
+
+    def _holders(self, record: Record, node_ids: Sequence[str]) -> list[str]:
+        """Return which nodes hold an entry so that it counts: durably, if that is what is promised."""
+        return [node_id for node_id in node_ids if self._is_held(self._views[node_id], record)]
+
+    def _is_held(self, view: LogView, record: Record) -> bool:
+        index = record.index
+        if (index < view.begin_index or view.holds(record)) and (not self._is_flush_sync or view.is_durable(index)):
+            return True
+        copy = self._lost.get(view.node_id)
+        return copy is not None and copy.holds(record)
+
+    def served(self, node_id: str, entry: Entry) -> None:
+        """Hear what a node's store gives for a committed index."""
+        record = self.committed[entry.index]
+        if (entry.term, entry.position) != (record.term, record.position) or record.body != entry.body:
+            raise Violation("served entry", f"{node_id} serves another entry {entry.index} than was committed")
+
+    def truncate(self, node_id: str, first_index: int) -> None:
+        """Hear that a node cut off `first_index` and all behind it."""
+        view = self._views[node_id]
+        if first_index <= self._commit_index[node_id]:
+            raise Violation("truncation", f"{node_id} cut {first_index}, commit index {self._commit_index[node_id]}")
+        if first_index < len(self.committed) and view.holds(self.committed[first_index]):
+            raise Violation("truncation", f"{node_id} cut {first_index}, which is committed")
+        view.cut(first_index)
+        self._promised_index[node_id] = min(self._promised_index[node_id], first_index - 1)
+
+    def holds_entries(self, node_id: str) -> bool:
+        """Say whether a node's log held any entry when this was looked at last."""
+        return bool(self._views[node_id].records)
+
+    def reset(self, node_id: str, begin_index: int, begin_position: int) -> None:
+        """Hear that a node dropped its whole log and begins anew."""
+        view = self._views[node_id]
+        if begin_index > len(self.committed):
+            raise Violation("reset", f"{node_id} begins anew at {begin_index}; committed are {len(self.committed)}")
+        if self._commit_index[node_id] >= begin_index - 1 and begin_index > 0:
+            raise Violation("reset", f"{node_id} begins anew at {begin_index}, commit {self._commit_index[node_id]}")
+        view.begin(begin_index, begin_position)
+        self._promised_index[node_id] = begin_index - 1
+
+    def drop_head(self, node_id: str, begin_index: int, begin_position: int) -> None:
+        """Hear that a node deleted what stands before `begin_index`."""
+        if begin_index > self._commit_index[node_id] + 1:
+            raise Violation("retention", f"{node_id} begins at {begin_index}, commit {self._commit_index[node_id]}")
+        self._views[node_id].drop_head(begin_index, begin_position)
+
+    def second_file(self, node_id: str) -> Record | None:
+        """Return the first entry of a node's second data file; None: it has one file."""
+        return self._views[node_id].second_file()
+
+    def wiped(self, node_id: str) -> None:
+        """Note that a node's directory is gone; nothing is owed any more."""
+        view = self._views[node_id]
+        self._lost[node_id] = self._copy(view.begin_index, list(view.records), self._promised_index[node_id])
+        view.begin(0, 0)
+        self._promised_index[node_id] = self._commit_index[node_id] = -1
+
+    def _copy(self, begin_index: int, records: list[Record], promised: int) -> Copy:
+        count = promised + 1 - begin_index if self._is_flush_sync else len(records)
+        return Copy(begin_index, records[: max(0, count)])
+
+    def forget_loss(self, node_id: str) -> None:
+        """Note that a node lost nothing, or was readmitted: it counts for what it holds now only."""
+        self._lost.pop(node_id, None)
+
+    def lead(self, node_id: str, *, term: int, last_index: int) -> None:
+        """Hear that a node leads `term`: it must hold all that was committed in terms before (Raft §5.4)."""
+        view = self._views[node_id]
+        view.refresh(last_index)
+        needed = bisect_left(self._commit_terms, term) - 1
+        if needed >= view.begin_index and not view.holds(self.committed[needed]):
+            raise Violation("leader completeness", f"{node_id} leads term {term} without committed entry {needed}")
+
+    def recovered(self, node_id: str, store: EntryStore, fall: Fall) -> bool:
+        """Look at the log that a node found at its start, after it went down as `fall` says.
+
+        Returns:
+            Whether damage to its disk cost it entries that it had told others to be durable.
+        """
+        view = self._views[node_id]
+        before, before_begin = list(view.records), view.begin_index
+        last_index = store.last_index
+        view.begin(store.begin_index, store.begin_position)
+        view.refresh(last_index)
+        self._commit_index[node_id] = -1
+        promised = self._promised_index[node_id]
+        self._promised_index[node_id] = min(promised, last_index)
+        if store.begin_index > len(self.committed):
+            raise Violation("recovery", f"{node_id} begins at {store.begin_index}, committed {len(self.committed)}")
+        if store.begin_index != before_begin and not fall.is_in_step:
+            raise Violation("recovery", f"{node_id} begins at {store.begin_index}, began at {before_begin}")
+        owed = self._owed(before, promised, fall)
+        is_held = owed is None or owed.index < store.begin_index or view.holds(owed)
+        if fall.is_damaged:
+            # Kept until somebody finds that nothing was lost, or that the node is readmitted.
+            self._lost.setdefault(node_id, self._copy(before_begin, before, promised))
+        elif not is_held:
+            raise Violation("recovery", f"{node_id} came back with entries up to {last_index} and without {owed}")
+        self._check_floor(node_id, view, store.recovered_checkpoint.commit_floor)
+        found = view.get(last_index)
+        if not fall.is_in_step and found is not None and found not in before:
+            raise Violation("recovery", f"{node_id} came back with entries that it did not hold: {last_index}")
+        return not is_held and owed is not None and owed.index <= promised
+
+    def _check_floor(self, node_id: str, view: LogView, floor: int) -> None:
+        """What a checkpoint forbids to cut must be committed, and here."""
+        if floor >= len(self.committed):
+            raise Violation("commit floor", f"{node_id} keeps up to {floor}; committed are {len(self.committed)}")
+        if floor >= view.begin_index and not view.holds(self.committed[floor]):
+            raise Violation("commit floor", f"{node_id} keeps another entry {floor} than was committed")
+
+    def _owed(self, before: list[Record], promised: int, fall: Fall) -> Record | None:
+        """Return the last entry that recovery must give back; it stands for all before it.
+
+        A node that died in a step may have been cutting a suffix: of what it promised only the committed part is
+        owed for certain.
+        """
+        owed = [record for record in before if record.index <= promised or not fall.is_lossy]
+        if fall.is_in_step:
+            committed = self.committed
+            while owed and (owed[-1].index >= len(committed) or owed[-1] is not committed[owed[-1].index]):
+                owed.pop()
+        return owed[-1] if owed else None

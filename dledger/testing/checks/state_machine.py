@@ -1,0 +1,93 @@
+"""A small state machine for simulated nodes, and the check that it is the same everywhere (I4; regression R24).
+
+Its state is a hash over every entry of a client that it was given, in order, and the last body of each of a few keys:
+whoever misses an entry, or applies one twice, ends with another hash than the log gives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+from dledger.testing.checks.clients import ID_SIZE_BYTES
+from dledger.testing.faults import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dledger.entries.format.entry import Entry
+    from dledger.testing.checks.log_view import Record
+
+_KEYS = 8
+_CHUNK_SIZE_BYTES = 100
+_INITIAL = ""
+
+
+class SimStateMachine:
+    """`dledger.node.state_machine.StateMachine`.
+
+    Attributes:
+        digest: over all that was applied.
+        values: the last body of each key, in hexadecimal.
+    """
+
+    def __init__(self) -> None:
+        self.digest = _INITIAL
+        self.values: dict[str, str] = {}
+
+    def apply(self, entries: Sequence[Entry]) -> Sequence[str]:
+        """Take entries in; the result of each is the digest behind it."""
+        results = []
+        for entry in entries:
+            body = bytes(entry.body)
+            self.digest = _mix(self.digest, entry.index, body)
+            self.values[str(int.from_bytes(body[:ID_SIZE_BYTES], "big") % _KEYS)] = body.hex()
+            results.append(self.digest)
+        return results
+
+    def snapshot_save(self) -> Iterable[bytes]:
+        """Return everything, in many pieces."""
+        content = json.dumps([self.digest, self.values]).encode()
+        for begin in range(0, len(content), _CHUNK_SIZE_BYTES):
+            yield content[begin : begin + _CHUNK_SIZE_BYTES]
+
+    def snapshot_load(self, content: bytes) -> None:
+        """Put back what `snapshot_save` returned."""
+        self.digest, self.values = json.loads(content)
+
+
+class MachineChecks:
+    """Knows what every state must be: computed from the committed log by itself.
+
+    Args:
+        committed: the committed entries, as `LogChecks` collects them.
+    """
+
+    def __init__(self, committed: list[Record]) -> None:
+        self._committed = committed
+        self._digests: list[str] = []
+        self._applied: dict[str, int] = {}
+
+    def started(self, node_id: str) -> None:
+        """Hear that a node begins a new life."""
+        self._applied.pop(node_id, None)
+
+    def applied(self, node_id: str, index: int, digest: str) -> None:
+        """Look at a node's state: that is what the log up to `index` makes of it."""
+        if index < self._applied.get(node_id, -1):
+            raise Violation("applied index", f"{node_id} went back from {self._applied[node_id]} to {index}")
+        self._applied[node_id] = index
+        if index >= len(self._committed):
+            raise Violation("applied index", f"{node_id} applied {index}, committed are {len(self._committed)}")
+        while len(self._digests) <= index:
+            before = self._digests[-1] if self._digests else _INITIAL
+            record = self._committed[len(self._digests)]
+            self._digests.append(_mix(before, record.index, bytes(record.body)) if record.is_of_client else before)
+        expected = self._digests[index] if index >= 0 else _INITIAL
+        if digest != expected:
+            raise Violation("state machine safety", f"{node_id} has state {digest} at {index}, expected {expected}")
+
+
+def _mix(before: str, index: int, body: bytes) -> str:
+    return hashlib.blake2b(f"{before}/{index}/".encode() + body, digest_size=8).hexdigest()

@@ -1,0 +1,51 @@
+"""Leaders' entries as a log of messages has them, for runs that are drawn to have such a log.
+
+As there (`commitlog.system_records`, which this package must not import) they are of magic 1, the channel says what
+they are, and the store stamps their place into their bodies.
+"""
+
+from __future__ import annotations
+
+from dledger.entries.format.codec import SystemEntry, decode_membership
+from dledger.entries.format.entry import ENTRY_NORMAL, HEADER_SIZE, STAMP
+from dledger.storage.membership_codec import membership_to_object, to_json
+from dledger.types import Membership
+
+_NO_OP_CHANNEL = 2
+_MEMBERSHIP_CHANNEL = 3
+_STAMP_AT = 28
+# What stands before the stamp, and what tells the kind, behind it.
+_FRAME = b"system".ljust(_STAMP_AT, b".") + bytes(STAMP.size)
+_BODY_AT = len(_FRAME) + 1
+
+
+class ChannelEntryCodec:
+    """`EntryCodec`; a body is a frame of 36 bytes, the channel and, of a membership, JSON."""
+
+    kinds: frozenset[tuple[int, int]] = frozenset({(ENTRY_NORMAL, _NO_OP_CHANNEL), (ENTRY_NORMAL, _MEMBERSHIP_CHANNEL)})
+    applied_channel = 0
+    tell_tale_at = -1
+
+    def no_op(self) -> SystemEntry:
+        """See `EntryCodec.no_op`."""
+        return _entry(_NO_OP_CHANNEL, b"")
+
+    def membership(self, membership: Membership) -> SystemEntry:
+        """See `EntryCodec.membership`."""
+        return _entry(_MEMBERSHIP_CHANNEL, to_json(membership_to_object(membership)).encode())
+
+    def decode(self, magic: int, channel: int, body: bytes) -> Membership | None:
+        """See `EntryCodec.decode`."""
+        if (magic, channel) != (ENTRY_NORMAL, _MEMBERSHIP_CHANNEL):
+            return None
+        return decode_membership(body[_BODY_AT:], "an entry of channel 3")
+
+    def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
+        """See `EntryCodec.find_fault`."""
+        stamped = _FRAME[:_STAMP_AT] + STAMP.pack(position + HEADER_SIZE) + bytes([channel])
+        found = body[:_BODY_AT].tobytes()
+        return None if magic == ENTRY_NORMAL and found == stamped else (stamped.hex(), found.hex())
+
+
+def _entry(channel: int, body: bytes) -> SystemEntry:
+    return SystemEntry(ENTRY_NORMAL, channel, _FRAME + bytes([channel]) + body, _STAMP_AT)

@@ -1,0 +1,296 @@
+"""A simulated machine: a disk that stays, and the processes that live on it one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from dledger.storage.identity import WrongDirectory
+from dledger.testing.checks.all_checks import node_directory
+from dledger.testing.checks.logs import Fall
+from dledger.testing.clock import SimClock
+from dledger.testing.disk.disk import UNLIMITED_BYTES, SimDisk
+from dledger.testing.disk.files import SimFiles
+from dledger.testing.faults import Fault, SimulatedCrash, Violation
+from dledger.testing.machine.process import STARTING_ERRORS, SimProcess
+from dledger.testing.options import Trouble
+from dledger.testing.world import World
+from store.errors import DiskFull, StorageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.testing.machine.stranger import Stranger
+
+# Longer than any run: the sync ends only with the process.
+STUCK_FOR_EVER_US = 1 << 40
+
+
+class SimMachine:
+    """One node's machine.
+
+    Args:
+        world: what all machines share.
+        node_id: the node that lives here.
+        disk: its disk.
+        on_down: hears that the process is gone, however it ended.
+
+    Attributes:
+        process: the running node; None while it is down.
+        sync_delay_us: how much longer a sync takes now.
+        clock: its clocks; they outlive its processes.
+        is_adopting: the operator says that the directory is this node's, although it does not say so itself.
+        stranger: runs under this node's name, which is down meanwhile; as a rule None.
+    """
+
+    def __init__(self, world: World, node_id: str, disk: SimDisk, on_down: Callable[[SimMachine], None]) -> None:
+        self.node_id = node_id
+        self.disk = disk
+        self.process: SimProcess | None = None
+        self.sync_delay_us = 0
+        self.is_adopting = False
+        self.stranger: Stranger | None = None
+        self.clock = SimClock(world.scheduler, world.options.clock_rates_ppm[world.options.all_ids.index(node_id)])
+        self._world = world
+        self._on_down = on_down
+        self._random = Random(f"{world.options.seed}/machine/{node_id}")
+        self._files: SimFiles | None = None
+        self._is_death_a_power_cut = False
+        self._fall_since = Fall()
+
+    @property
+    def listener(self) -> SimProcess | None:
+        """The process that gets what is sent to this node."""
+        return self.process if self.stranger is None else self.stranger.process
+
+    def boot(self, *, die_after: int = 0) -> None:
+        """Start a process if none runs; `die_after` > 0: it dies in that operation if its start has so many.
+
+        Raises:
+            store.errors.StoreError: recovery refuses what is on the disk.
+            Violation: what recovery found is not what was promised.
+        """
+        if self.process is not None or self.stranger is not None:
+            return
+        world = self._world
+        is_damaged = world.checks.damage.is_damaged(self.node_id)
+        self._files = SimFiles(self.disk, self._random, world.counts, self.clock)
+        if die_after:
+            self._files.crash_point.arm(die_after)
+            self._is_death_a_power_cut = self._may_lose_power()
+        try:
+            process = SimProcess(world, self, self.node_id, self._files, self._random)
+        except SimulatedCrash:
+            world.counts.add(Fault.CRASH_IN_START)
+            self._fall(is_in_step=True, is_power_cut=self._is_death_a_power_cut)
+            return
+        except STARTING_ERRORS as error:
+            self._cannot_start(error)
+            return
+        self._files.crash_point.disarm()
+        world.trace.note(self.node_id, "is up: last index %d, term %d", process.store.last_index, process.raft.term)
+        fall = replace(self._fall_since, is_damaged=is_damaged)
+        has_lost = world.checks.log.recovered(self.node_id, process.store, fall)
+        if is_damaged and not world.checks.damage.came_back(self.node_id, process.raft, has_lost=has_lost):
+            world.checks.log.forget_loss(self.node_id)
+        if world.checks.damage.look_again(self.node_id):
+            world.counts.add(Fault.DAMAGE_MENDED)
+        self._fall_since = Fall()
+        self.is_adopting = False
+        self.process = process
+        world.network.started(self.node_id)
+        process.run()
+
+    def _cannot_start(self, error: Exception) -> None:
+        """Refusing to start on a disk that is full, failing or damaged is right; somebody sees to it, and tries again.
+
+        Raises:
+            Exception: `error`; there is nothing wrong with the disk.
+        """
+        self._world.trace.note(self.node_id, "cannot start: %s", error)
+        self._fall(is_in_step=True, is_power_cut=False, is_lossy=isinstance(error, StorageFailed))
+        self._blame(error)
+
+    def failed(self, error: Exception) -> None:
+        """Hear from the process that it stopped because its disk failed it; some machines are then started anew.
+
+        Raises:
+            Exception: `error`; there is nothing wrong with the disk.
+        """
+        self._world.counts.add(Fault.NODE_FAILED)
+        self._world.trace.note(self.node_id, "has stopped: %s", error)
+        is_lossy = isinstance(error, StorageFailed)
+        self._fall(is_in_step=True, is_power_cut=self._may_lose_power(), is_lossy=is_lossy)
+        self._blame(error)
+
+    def _blame(self, error: Exception) -> None:
+        """Have a damaged disk repaired from a copy, or replaced by an empty one, if that is what the node met."""
+        if isinstance(error, (DiskFull, StorageFailed)):
+            return
+        world = self._world
+        if not world.checks.damage.is_damaged(self.node_id):
+            raise error
+        world.counts.add(Fault.DAMAGE_FOUND)
+        world.checks.damage.repair(self.node_id)
+        is_replaced = Trouble.WIPE in world.options.troubles and self._random.random() < 0.5
+        if is_replaced and world.checks.damage.can_lose(self.node_id):
+            self.wipe()
+
+    def must_refuse(self) -> None:
+        """Try to start on a directory that is not known to be this node's.
+
+        Raises:
+            Violation: the node starts.
+        """
+        world = self._world
+        files = SimFiles(self.disk, self._random, world.counts, self.clock)
+        try:
+            SimProcess(world, self, self.node_id, files, self._random)
+        except WrongDirectory as error:
+            world.counts.add(Fault.DIRECTORY_REFUSED)
+            world.trace.note(self.node_id, "cannot start: %s", error)
+            return
+        raise Violation("identity", f"{self.node_id} starts on a directory that is not known to be its own")
+
+    def wipe(self) -> None:
+        """Put an empty disk in place of the one there is; the process, if one runs, dies."""
+        world = self._world
+        self.kill()
+        world.counts.add(Fault.WIPED)
+        world.trace.note(self.node_id, "has an empty disk")
+        world.checks.damage.wipe(self.node_id)
+        world.checks.log.wiped(self.node_id)
+        world.checks.elections.wiped(self.node_id)
+        self._fall_since = Fall()
+
+    def cut_head(self) -> None:
+        """Let a person delete the oldest data file on purpose, if nobody needs it; the process dies first."""
+        process, checks = self.process, self._world.checks
+        if process is None or process.is_paused or checks.damage.is_damaged(self.node_id):
+            return
+        found = checks.log.second_file(self.node_id)
+        if found is None or found.index > min(process.retention_floor, process.raft.commit_index):
+            return
+        self.kill()
+        self._world.counts.add(Fault.HEAD_CUT)
+        self._world.trace.note(
+            self.node_id, "has lost its first data file to another program; begins at %d", found.index
+        )
+        directory = node_directory(self.node_id)
+        self.disk.forget(f"{directory}/data", found.position)
+        # Without it, the node takes the files for lost.
+        SimFiles(self.disk, self._random, self._world.counts, self.clock).replace(
+            f"{directory}/begin-at.{found.position}", b""
+        )
+        checks.log.drop_head(self.node_id, found.index, found.position)
+
+    def stop(self) -> None:
+        """Stop the process in good order."""
+        process = self.process
+        if process is None:
+            return
+        process.close()
+        if self.process is not None:
+            self._world.counts.add(Fault.CLEAN_STOP)
+            self._fall(is_in_step=False, is_power_cut=False)
+
+    def kill(self) -> None:
+        """End the process between two turns; the page cache stays."""
+        if self.process is not None:
+            self._world.counts.add(Fault.PROCESS_CRASH)
+            self._fall(is_in_step=False, is_power_cut=False)
+
+    def cut_power(self) -> None:
+        """End the process, if one runs, and lose what was not durable."""
+        self._fall(is_in_step=False, is_power_cut=True)
+
+    def arm(self, operations: int) -> None:
+        """Let the process die in its `operations`-th operation on disk or network from now."""
+        if self._files is not None and self.process is not None:
+            self._is_death_a_power_cut = self._may_lose_power()
+            self._files.crash_point.arm(operations)
+
+    def died(self) -> None:
+        """Hear from the process that it died at its crash point."""
+        self._world.counts.add(Fault.CRASH_IN_STEP)
+        self._fall(is_in_step=True, is_power_cut=self._is_death_a_power_cut)
+
+    def pause(self, *, is_clock_stopped: bool = False) -> None:
+        """Stop the process in its tracks; its events wait, and perhaps its monotonic clock, too."""
+        if self.process is not None and not self.process.is_paused:
+            self._world.counts.add(Fault.CLOCK_STOPPED if is_clock_stopped else Fault.PAUSE)
+            self._world.trace.note(self.node_id, "is paused")
+            self.process.is_paused = True
+            if is_clock_stopped:
+                self.clock.stop()
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self.clock.go_on()
+        if self.process is not None and self.process.is_paused:
+            self._world.trace.note(self.node_id, "goes on")
+            self.process.resume()
+
+    def set_clock(self, offset_us: int) -> None:
+        """Set the time of day to `offset_us` away from the true one."""
+        self.clock.set_wall(offset_us)
+        if self.process is not None:
+            self._world.counts.add(Fault.CLOCK_SET)
+
+    def bury(self) -> None:
+        """Stay dead, or so ill that nothing more comes of it."""
+        self._world.counts.add(Fault.LEFT_DEAD)
+        self._world.trace.note(self.node_id, "stays dead or ill")
+        illness = self._random.randrange(3)
+        if illness == 0:
+            self.kill()
+        elif illness == 1:
+            self.pause()
+        else:
+            self.sync_delay_us = STUCK_FOR_EVER_US
+
+    def heal(self) -> None:
+        """Repair everything and start the process if it is down, or anew if its disk does not answer."""
+        self.sync_delay_us = 0
+        self.disk.capacity_bytes = UNLIMITED_BYTES
+        self.disk.read_trouble.heal()
+        self.disk.write_trouble.heal()
+        self.disk.sync_trouble.heal()
+        if self._files is not None:
+            self._files.crash_point.disarm()
+        self.resume()
+        is_stuck = self.process is not None and self.process.is_stuck
+        if is_stuck:
+            self.kill()
+        damage = self._world.checks.damage
+        if damage.is_damaged(self.node_id):
+            # Once more it has to face what its disk holds, before somebody puts that right.
+            self.kill()
+            self.boot()
+        if damage.is_damaged(self.node_id):
+            self.kill()
+            damage.repair(self.node_id)
+        self.boot()
+
+    def _may_lose_power(self) -> bool:
+        return self._world.options.is_flush_sync and self._random.random() < 0.5
+
+    def _fall(self, *, is_in_step: bool, is_power_cut: bool, is_lossy: bool = False) -> None:
+        world = self._world
+        since = self._fall_since
+        self._fall_since = Fall(since.is_in_step or is_in_step, since.is_lossy or is_power_cut or is_lossy)
+        if self._files is not None:
+            self._files.crash_point.is_dead = True
+        self.clock.go_on()
+        world.checks.damage.changing.discard(self.node_id)
+        was_up, self.process = self.process, None
+        if was_up is not None:
+            was_up.is_dead = True
+        if is_power_cut:
+            world.counts.add(Fault.POWER_CUT)
+            self.disk.cut_power()
+        world.trace.note(
+            self.node_id, "is down%s%s", " in a step" if is_in_step else "", ", power cut" if is_power_cut else ""
+        )
+        self._on_down(self)

@@ -1,0 +1,82 @@
+"""The ends of the ways back of appends and reads: what takes the node's answer to a client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dledger.errors import Outcome as ResponseOutcome
+from dledger.errors import outcome_of
+from dledger.testing.checks.clients import ClientChecks, Operation, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dledger.pending.appends import AppendResult
+
+
+class SimReply:
+    """Stands where `dledger.pending.appends` expects a future; there is no event loop in a simulation.
+
+    Args:
+        operation: what the client asked for.
+        checks: hears the answer.
+        tell: takes the outcome to the client.
+    """
+
+    __slots__ = ("_checks", "_is_done", "_operation", "_tell")
+
+    def __init__(self, operation: Operation, checks: ClientChecks, tell: Callable[[Outcome], None]) -> None:
+        self._operation = operation
+        self._checks = checks
+        self._tell = tell
+        self._is_done = False
+
+    def done(self) -> bool:
+        """Say whether it was answered."""
+        return self._is_done
+
+    def set_result(self, result: AppendResult) -> None:
+        """Answer; once."""
+        assert not self._is_done, self._operation
+        self._is_done = True
+        self._tell(self._check(result))
+
+    def _check(self, result: AppendResult) -> Outcome:
+        outcome = outcome_of(result.code)
+        if outcome is ResponseOutcome.APPENDED:
+            self._checks.acknowledge(
+                self._operation, first_index=result.first_index, term=result.term, positions=result.positions
+            )
+            return Outcome.APPENDED
+        if outcome is ResponseOutcome.NOT_APPENDED:
+            self._checks.refuse(self._operation)
+            return Outcome.NOT_APPENDED
+        return Outcome.UNKNOWN
+
+
+class SimReadReply:
+    """Stands where `dledger.pending.reads` expects a future.
+
+    Args:
+        tell: gets the read index; None: the read was refused.
+    """
+
+    __slots__ = ("_is_done", "_tell")
+
+    def __init__(self, tell: Callable[[int | None], None]) -> None:
+        self._tell = tell
+        self._is_done = False
+
+    def done(self) -> bool:
+        """Say whether it was answered."""
+        return self._is_done
+
+    def set_result(self, index: int) -> None:
+        """Answer; once."""
+        self._is_done = True
+        self._tell(index)
+
+    def set_exception(self, _error: Exception) -> None:
+        """Refuse; once."""
+        self._is_done = True
+        self._tell(None)

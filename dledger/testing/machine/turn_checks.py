@@ -1,0 +1,34 @@
+"""What must hold of a simulated node after each of its turns: all checks that look at core and log.
+
+Not here: what each check means (`dledger.testing.checks.all_checks` and the modules that it joins).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dledger.testing.work import Work
+
+if TYPE_CHECKING:
+    from dledger.core.raft import Raft
+    from dledger.entries.store import EntryStore
+    from dledger.testing.machine.membership_checks import MembershipWatch
+    from dledger.testing.world import World
+
+
+def check_turn(world: World, node_id: str, raft: Raft, store: EntryStore, memberships: MembershipWatch) -> None:
+    """Check a node that has just ended a turn.
+
+    Raises:
+        dledger.testing.faults.Violation: a rule does not hold.
+    """
+    checks = world.checks
+    for readmitted in checks.damage.runs(node_id, raft):
+        world.trace.note(readmitted, "is readmitted")
+        world.work.add(Work.READMITTED)
+        checks.log.forget_loss(readmitted)
+    checks.elections.after_turn(node_id, raft.term)
+    checks.log.after_turn(node_id, raft, store.last_index)
+    memberships.look(raft.state.memberships, store.codec)
+    if world.options.is_flush_sync:
+        checks.log.promise(node_id, store.durable_index)

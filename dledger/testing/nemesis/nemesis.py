@@ -1,0 +1,209 @@
+"""The plan of a run's faults: orders one trouble after the other, drawn from the seed, and ends each of them later."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from dledger.testing.disk.disk import UNLIMITED_BYTES
+from dledger.testing.machine.machine import STUCK_FOR_EVER_US
+from dledger.testing.nemesis.directories import StrangeTroubles
+from dledger.testing.nemesis.network import NetworkTroubles
+from dledger.testing.options import Trouble
+from dledger.types import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from dledger.testing.disk.disk import IoTrouble
+    from dledger.testing.machine.machine import SimMachine
+    from dledger.testing.world import World
+
+_DEATH_OPERATIONS_MAX = 60
+_START_OPERATIONS_MAX = 12
+_US_PER_HOUR = 3_600_000_000
+_SICK_MAX_US = 500_000
+_STUCK_MIN_US = 2_000_000
+_FAILING_OPERATIONS_MAX = 30
+
+
+class Troublemaker:
+    """Orders troubles until it is stopped.
+
+    Args:
+        world: what the run shares.
+        machines: all nodes' machines.
+    """
+
+    def __init__(self, world: World, machines: Mapping[str, SimMachine]) -> None:
+        self._world = world
+        self._machines = machines
+        self._random = Random(f"{world.options.seed}/troubles")
+        self._is_stopped = False
+        network = NetworkTroubles(world, machines, self._random, self)
+        self._strange = StrangeTroubles(world, machines, self._random, self)
+        self._orders: dict[Trouble, Callable[[], None]] = {
+            Trouble.KILL: lambda: self._any().kill(),
+            Trouble.STOP: lambda: self._any().stop(),
+            Trouble.CUT_POWER: lambda: self._any().cut_power(),
+            Trouble.CUT_POWER_OF_ALL: self._cut_power_of_all,
+            Trouble.DIE_IN_STEP: lambda: self._any().arm(self._random.randint(1, _DEATH_OPERATIONS_MAX)),
+            Trouble.DIE_IN_START: lambda: self._any().kill(),
+            Trouble.ISOLATE: lambda: network.isolate(self._any_id()),
+            Trouble.SPLIT: network.split,
+            Trouble.CUT_ONE_WAY: network.cut_one_way,
+            Trouble.BRIDGE: network.bridge,
+            Trouble.FLAP: network.flap,
+            Trouble.CLOG: network.clog,
+            Trouble.MUTE: lambda: network.mute(self._leader_id() or self._any_id()),
+            Trouble.SWIZZLE_CLOG: network.swizzle_clog,
+            Trouble.PAUSE: self._pause,
+            Trouble.SLOW_DISK: self._slow_disk,
+            Trouble.FILL_DISK: self._fill_disk,
+            Trouble.STICK_SYNC: self._stick_sync,
+            Trouble.FAIL_WRITE: lambda: self._fail_io(self._any().disk.write_trouble),
+            Trouble.FAIL_SYNC: lambda: self._fail_io(self._any().disk.sync_trouble),
+            Trouble.FAIL_READ: lambda: self._fail_io(self._any().disk.read_trouble),
+            Trouble.FLIP_BITS: self._flip_bits,
+            Trouble.MISDIRECT_WRITE: self._misdirect_write,
+            Trouble.CUT_HEAD: lambda: self._any().cut_head(),
+            Trouble.STOP_CLOCK: self._stop_clock,
+            Trouble.WIPE: self._wipe,
+            Trouble.SET_CLOCK: self._set_clock,
+            Trouble.EXCHANGE: lambda: self._strange.exchange(self._any()),
+            Trouble.LOSE_IDENTITY: lambda: self._strange.lose_identity(self._any()),
+            Trouble.PUT_FOREIGN: lambda: self._strange.put_foreign(self._any()),
+        }
+
+    def start(self) -> None:
+        """Order the first trouble after a while, if this run has any."""
+        if self._world.options.troubles:
+            self._wait()
+
+    def stop(self) -> None:
+        """Order nothing any more; what is under way is for the owner to heal, but for directories of other groups."""
+        self._is_stopped = True
+        for machine in self._machines.values():
+            self._strange.end_foreign(machine)
+
+    def restart(self, machine: SimMachine) -> None:
+        """Bring a machine that has gone down back after a while, perhaps to die while it starts."""
+        if not self._is_stopped:
+            delay_us = int(self._random.random() * self._world.options.downtime_max_us)
+            self._world.scheduler.after(delay_us, self._boot, machine)
+
+    def _boot(self, machine: SimMachine) -> None:
+        if self._is_stopped:
+            return
+        is_doomed = Trouble.DIE_IN_START in self._world.options.troubles and self._random.random() < 0.4
+        machine.boot(die_after=self._random.randint(1, _START_OPERATIONS_MAX) if is_doomed else 0)
+
+    def _wait(self) -> None:
+        mean_us = self._world.options.trouble_interval_us
+        self._world.scheduler.after(int(self._random.expovariate(1 / mean_us)), self._order)
+
+    def _order(self) -> None:
+        if self._is_stopped:
+            return
+        trouble = self._random.choice(self._world.options.troubles)
+        self._world.trace.note("trouble", "%s", trouble.value)
+        self._orders[trouble]()
+        self._wait()
+
+    def _any_id(self) -> str:
+        """Choose a victim: every second time the leader, if there is one, for its troubles are everybody's."""
+        leader_id = self._leader_id() if self._random.random() < 0.5 else None
+        return leader_id or self._random.choice(self._world.options.all_ids)
+
+    def _leader_id(self) -> str | None:
+        processes = [machine.process for machine in self._machines.values()]
+        leaders = [process for process in processes if process is not None and process.raft.role is Role.LEADER]
+        return max(leaders, key=lambda process: process.raft.term).node_id if leaders else None
+
+    def _any(self) -> SimMachine:
+        return self._machines[self._any_id()]
+
+    def later(self, duration_max_us: int, end: Callable[..., None], *arguments: object) -> None:
+        """End a trouble after a random while, unless all was healed meanwhile."""
+        self.at(int(self._random.random() * duration_max_us), end, *arguments)
+
+    def at(self, delay_us: int, act: Callable[..., None], *arguments: object) -> None:
+        """Go on with a trouble after `delay_us`, unless all was healed meanwhile."""
+        self._world.scheduler.after(delay_us, self._end, act, arguments)
+
+    def _end(self, end: Callable[..., None], arguments: Sequence[object]) -> None:
+        if not self._is_stopped:
+            end(*arguments)
+
+    # ---------------------------------------------------------------------------------------------- machines
+
+    def _cut_power_of_all(self) -> None:
+        for machine in self._machines.values():
+            machine.cut_power()
+
+    def _pause(self) -> None:
+        machine = self._any()
+        machine.pause()
+        self.later(_SICK_MAX_US, machine.resume)
+
+    def _slow_disk(self) -> None:
+        machine = self._any()
+        machine.sync_delay_us = self._random.choice((5_000, 50_000, 300_000))
+        self.later(_SICK_MAX_US, self._quicken_disk, machine)
+
+    def _quicken_disk(self, machine: SimMachine) -> None:
+        machine.sync_delay_us = 0
+
+    def _fill_disk(self) -> None:
+        machine = self._any()
+        room_bytes = self._random.randint(0, 2 * self._world.options.data_file_size_bytes)
+        machine.disk.capacity_bytes = machine.disk.used_bytes + room_bytes
+        self.later(_SICK_MAX_US, self._empty_disk, machine)
+
+    def _empty_disk(self, machine: SimMachine) -> None:
+        machine.disk.capacity_bytes = UNLIMITED_BYTES
+
+    def _stick_sync(self) -> None:
+        """The next sync takes seconds, or does not end; the disk is well again before or after that."""
+        machine = self._any()
+        machine.sync_delay_us = self._random.choice((_STUCK_MIN_US, STUCK_FOR_EVER_US))
+        self.later(_SICK_MAX_US, self._quicken_disk, machine)
+
+    def _fail_io(self, trouble: IoTrouble) -> None:
+        """One operation fails, or all from then on for a while."""
+        trouble.arm(self._random.randint(1, _FAILING_OPERATIONS_MAX), is_lasting=self._random.random() < 0.3)
+        self.later(_SICK_MAX_US, trouble.heal)
+
+    def _flip_bits(self) -> None:
+        machine = self._any()
+        damage = self._world.checks.damage
+        is_cached = machine.process is None or self._random.random() < 0.5
+        path = damage.flip(machine.node_id, self._random, self._world.counts, is_cached=is_cached)
+        if path is not None:
+            self._world.trace.note(machine.node_id, "has flipped bits in %s", path)
+            if self._random.random() < 0.5:
+                machine.kill()
+
+    def _misdirect_write(self) -> None:
+        machine = self._any()
+        path = self._world.checks.damage.misdirect(machine.node_id, self._random, self._world.counts)
+        if path is not None:
+            self._world.trace.note(machine.node_id, "has another sector written into %s", path)
+            if self._random.random() < 0.5:
+                machine.kill()
+
+    def _stop_clock(self) -> None:
+        """Suspend the whole machine, as a hypervisor does: its monotonic clock stands still meanwhile."""
+        machine = self._any()
+        machine.pause(is_clock_stopped=True)
+        self.later(_SICK_MAX_US, machine.resume)
+
+    def _wipe(self) -> None:
+        machine = self._any()
+        if self._world.checks.damage.can_lose(machine.node_id):
+            machine.wipe()
+
+    def _set_clock(self) -> None:
+        """Set the time of day of a machine: a second off, hours, or years, to either side."""
+        size_us = self._random.choice((1_000_000, 10 * _US_PER_HOUR, 24 * 365 * 10 * _US_PER_HOUR))
+        self._any().set_clock(self._random.choice((-1, 1)) * size_us)

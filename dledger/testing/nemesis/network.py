@@ -1,0 +1,153 @@
+"""Troubles of links: each cuts, clogs or flaps some of them now, and undoes it after a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from random import Random
+
+    from dledger.testing.machine.machine import SimMachine
+    from dledger.testing.world import World
+
+Link = tuple[str, str]
+
+_CUT_MAX_US = 800_000
+_FLAPS_MAX = 12
+_SWIZZLE_STEP_US = 30_000
+_MUTE_AFTER_US = 150_000
+_MUTE_PAUSE_MAX_US = 200_000
+_MUTE_MAX_US = 400_000
+_LATE_US = (20_000, 50_000, 150_000)
+
+
+class Timer(Protocol):
+    """Ends troubles."""
+
+    def later(self, duration_max_us: int, end: Callable[..., None], *arguments: object) -> None:
+        """Call `end(*arguments)` after a random while, unless all was healed meanwhile."""
+
+    def at(self, delay_us: int, act: Callable[..., None], *arguments: object) -> None:
+        """Call `act(*arguments)` after `delay_us`, unless all was healed meanwhile."""
+
+
+class NetworkTroubles:
+    """What can be done to the network.
+
+    Args:
+        world: what the run shares.
+        machines: all nodes' machines.
+        random: of the plan.
+        timer: ends what was begun.
+    """
+
+    def __init__(self, world: World, machines: Mapping[str, SimMachine], random: Random, timer: Timer) -> None:
+        self._world = world
+        self._machines = machines
+        self._random = random
+        self._timer = timer
+
+    def isolate(self, alone: str) -> None:
+        """Cut one node off from all others."""
+        others = self._others(alone)
+        self._cut([(alone, other) for other in others] + [(other, alone) for other in others])
+
+    def split(self) -> None:
+        """Cut the group in two."""
+        side = {node_id: self._random.random() < 0.5 for node_id in self._world.options.all_ids}
+        self._cut([link for link in self._links() if side[link[0]] != side[link[1]]])
+
+    def cut_one_way(self) -> None:
+        """Cut one direction between two nodes."""
+        self._cut([self._random.choice(self._links())])
+
+    def bridge(self) -> None:
+        """Leave one node that sees all others, which do not see one another (three nodes), or two halves around it."""
+        bridge = self._random.choice(self._world.options.all_ids)
+        side = {node_id: number % 2 for number, node_id in enumerate(self._others(bridge))}
+        self._cut([link for link in self._links() if bridge not in link and side[link[0]] != side[link[1]]])
+
+    def flap(self) -> None:
+        """Cut and open a link again and again, about as often as elections time out."""
+        link = self._random.choice(self._links())
+        period_us = self._world.options.raft.min_election_timeout_ms * 1_000
+        for number in range(self._random.randint(2, _FLAPS_MAX)):
+            self._timer.at(number * period_us, self._flap_once, link, period_us)
+
+    def _flap_once(self, link: Link, period_us: int) -> None:
+        self._world.network.block(*link)
+        self._timer.later(period_us, self._world.network.unblock, *link)
+
+    def clog(self) -> None:
+        """Hold up what goes from one node to another, or all that comes to or from one node."""
+        links = [self._random.choice(self._links())]
+        if self._random.random() < 0.5:
+            links = [link for link in self._links() if links[0][0] in link]
+        for link in links:
+            self._world.network.clog(*link)
+        self._timer.later(_CUT_MAX_US, self._unclog, links)
+
+    def _unclog(self, links: list[Link]) -> None:
+        for link in links:
+            self._world.network.unclog(*link)
+
+    def swizzle_clog(self) -> None:
+        """Clog the links of some nodes one after the other, then open them in another order (FoundationDB's trick)."""
+        chosen = [link for link in self._links() if self._random.random() < 0.6]
+        self._random.shuffle(chosen)
+        for number, link in enumerate(chosen):
+            self._timer.at(number * _SWIZZLE_STEP_US, self._clog_once, link)
+        opened = list(chosen)
+        self._random.shuffle(opened)
+        for number, link in enumerate(opened, start=len(chosen)):
+            self._timer.at(number * _SWIZZLE_STEP_US, self._world.network.unclog, *link)
+
+    def _clog_once(self, link: Link) -> None:
+        self._world.network.clog(*link)
+
+    def mute(self, node_id: str) -> None:
+        """Let a node receive everything late; then let nobody receive anything of it, which it notices as late.
+
+        What it goes by meanwhile, answers to its heartbeats above all, is old; sometimes its process stops, too.
+        """
+        others = self._others(node_id)
+        late_us = self._random.choice(_LATE_US)
+        for other in others:
+            self._world.network.slow_down(other, node_id, late_us)
+        self._timer.at(late_us + int(self._random.random() * _MUTE_AFTER_US), self._silence, node_id, others)
+
+    def _silence(self, node_id: str, others: list[str]) -> None:
+        links = [(node_id, other) for other in others]
+        for link in links:
+            self._world.network.block(*link)
+        if self._random.random() < 0.5:
+            self._machines[node_id].pause()
+            self._timer.later(_MUTE_PAUSE_MAX_US, self._machines[node_id].resume)
+        self._timer.later(_MUTE_MAX_US, self._open, links)
+        self._timer.later(_MUTE_MAX_US, self._quicken, node_id, others)
+
+    def _quicken(self, node_id: str, others: list[str]) -> None:
+        for other in others:
+            self._world.network.slow_down(other, node_id, 0)
+
+    def _others(self, node_id: str) -> list[str]:
+        return [other for other in self._world.options.all_ids if other != node_id]
+
+    def _links(self) -> list[Link]:
+        node_ids = self._world.options.all_ids
+        return [(source, target) for source in node_ids for target in node_ids if source != target]
+
+    def _cut(self, links: list[Link]) -> None:
+        """Cut links for a while; the ends of some hear that their connection broke, others see only silence."""
+        network = self._world.network
+        for source, target in links:
+            network.block(source, target)
+            process = self._machines[source].process
+            if process is not None and self._random.random() < 0.5:
+                process.lose_connection(target)
+        self._timer.later(_CUT_MAX_US, self._open, links)
+
+    def _open(self, links: list[Link]) -> None:
+        for source, target in links:
+            self._world.network.unblock(source, target)

@@ -1,0 +1,57 @@
+"""Bytes that change on their way: a message as the frame in which it travels, with a few bits of it flipped.
+
+A damaged control part must be refused by its checksum: the connection closes, and the message is lost. A payload is
+covered by checksums of its own, further in: of each entry, of a whole snapshot. So it goes on with the bits flipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dledger.core.messages import Message, Push, SnapshotChunk
+from dledger.peer.decoder import decode
+from dledger.peer.encoder import encode
+from dledger.peer.frames import FRAME_HEAD, BadFrame
+from dledger.testing.faults import Violation
+
+if TYPE_CHECKING:
+    from random import Random
+
+_BITS_MAX = 3
+_PAYLOAD_SHARE = 0.5
+
+
+def damage_on_the_way(message: Message, random: Random) -> Message | None:
+    """Flip one to three bits of a message.
+
+    Args:
+        message: what was sent.
+        random: which bits.
+
+    Returns:
+        What the receiver's core is given; None: nothing, the connection closes.
+
+    Raises:
+        Violation: the receiver takes a damaged control part for a message.
+    """
+    payload = message.payload if isinstance(message, (Push, SnapshotChunk)) else None
+    if payload and random.random() < _PAYLOAD_SHARE:
+        assert isinstance(message, (Push, SnapshotChunk)), message
+        return replace(message, payload=_flipped(bytes(payload), random))
+    frame, payload = encode(message)
+    # The sizes in front decide where the receiver cuts: it reads another control part if they are damaged.
+    control = _flipped(frame[FRAME_HEAD.size :], random)
+    try:
+        taken = decode(control, bytes(payload or b""))
+    except BadFrame:
+        return None
+    raise Violation("frames", f"a damaged control part is taken for {taken}; {message} was sent")
+
+
+def _flipped(content: bytes, random: Random) -> bytes:
+    """Return `content` with some of its bits flipped, each of them once."""
+    changed = bytearray(content)
+    for bit in random.sample(range(8 * len(content)), random.randint(1, _BITS_MAX)):
+        changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)

@@ -1,0 +1,212 @@
+"""A simulated network, in which messages are lost, late, doubled, overtaken, cut off, and come back from the past.
+
+They are also held up together (a clogged link lets everything out at once when it opens). The past is also that of
+earlier lives of the nodes.
+
+A link is one direction between two nodes. Messages are immutable and handed over as they are; encoding them is the
+peer transport's business and tested there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dledger.testing.faults import Fault
+from dledger.testing.network.frame_damage import damage_on_the_way
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from dledger.core.messages import Message
+    from dledger.testing.faults import FaultCounts
+    from dledger.testing.scheduler import Scheduler
+
+OLD_MESSAGES_MAX = 256
+# A replayed message is put down for so long that elections and truncations can happen meanwhile; the nodes' timings are
+# some ten times faster than in production, so that this is a minute of theirs.
+REPLAY_DELAY_MAX_US = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOptions:
+    """The manners of a network; rates are probabilities per message.
+
+    Attributes:
+        min_latency_us, max_latency_us: an ordinary message takes a time between these.
+        is_ordered: messages of one link do not overtake one another (as on one TCP connection).
+        drop_rate: the message is lost.
+        duplicate_rate: it arrives a second time.
+        spike_rate: it takes up to `spike_latency_us` instead.
+        replay_rate: some message of the past arrives once more, up to two seconds later.
+        damage_rate: a few of its bits change on the way.
+    """
+
+    min_latency_us: int = 100
+    max_latency_us: int = 1_000
+    is_ordered: bool = False
+    drop_rate: float = 0.0
+    duplicate_rate: float = 0.0
+    spike_rate: float = 0.0
+    spike_latency_us: int = 100_000
+    replay_rate: float = 0.0
+    damage_rate: float = 0.0
+
+
+class SimNetwork:
+    """Carries messages between nodes.
+
+    Attributes:
+        options: may be replaced at any time; it holds for messages sent from then on.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        random: Random,
+        counts: FaultCounts,
+        options: NetworkOptions,
+        deliver: Callable[[str, str, Message], None],
+    ) -> None:
+        self.options = options
+        self._scheduler = scheduler
+        self._random = random
+        self._counts = counts
+        self._deliver = deliver
+        self._blocks: dict[tuple[str, str], int] = {}
+        self._last_arrival_us: dict[tuple[str, str], int] = {}
+        self._clogs: dict[tuple[str, str], int] = {}
+        self._held: dict[tuple[str, str], list[Message]] = {}
+        self._extra_us: dict[tuple[str, str], int] = {}
+        # (source, target, message, how often the two had started by then)
+        self._old: list[tuple[str, str, Message, int]] = []
+        self._starts: dict[str, int] = {}
+
+    def send(self, source: str, target: str, message: Message) -> None:
+        """Take a message of `source` for `target`; whether and when it arrives is the seed's business."""
+        options, random = self.options, self._random
+        if options.replay_rate:
+            self._remember(source, target, message)
+        if self._blocks.get((source, target)):
+            self._counts.add(Fault.PARTITIONED)
+        elif options.drop_rate and random.random() < options.drop_rate:
+            self._counts.add(Fault.DROPPED)
+        elif options.damage_rate and random.random() < options.damage_rate:
+            self._damage(source, target, message)
+        else:
+            self._carry(source, target, message)
+            if options.duplicate_rate and random.random() < options.duplicate_rate:
+                self._counts.add(Fault.DUPLICATED)
+                self._carry(source, target, message)
+
+    def block(self, source: str, target: str) -> None:
+        """Cut one direction; a link is open again when every `block` was undone by `unblock`."""
+        link = (source, target)
+        self._blocks[link] = self._blocks.get(link, 0) + 1
+
+    def unblock(self, source: str, target: str) -> None:
+        """Undo one `block`."""
+        link = (source, target)
+        assert self._blocks[link] > 0, link
+        self._blocks[link] -= 1
+
+    def clog(self, source: str, target: str) -> None:
+        """Hold everything up in one direction; it comes out when every `clog` was undone by `unclog`."""
+        link = (source, target)
+        self._clogs[link] = self._clogs.get(link, 0) + 1
+
+    def unclog(self, source: str, target: str) -> None:
+        """Undo one `clog`."""
+        link = (source, target)
+        self._clogs[link] -= 1
+        if self._clogs[link] == 0:
+            del self._clogs[link]
+            self._release(link)
+
+    def slow_down(self, source: str, target: str, extra_us: int) -> None:
+        """Let everything in one direction take so much longer; 0: no longer."""
+        self._extra_us[source, target] = extra_us
+
+    def started(self, node_id: str) -> None:
+        """Hear that a node begins a new life: what was sent before belongs to an old one."""
+        self._starts[node_id] = self._starts.get(node_id, 0) + 1
+
+    def heal(self) -> None:
+        """Open all links, forget the past, and lose, double and delay nothing from now on."""
+        self._clogs.clear()
+        self._extra_us.clear()
+        for link in list(self._held):
+            self._release(link)
+        self._blocks.clear()
+        self._old.clear()
+        self.options = NetworkOptions(is_ordered=self.options.is_ordered)
+
+    def _carry(self, source: str, target: str, message: Message) -> None:
+        options, random = self.options, self._random
+        # random() is several times faster than randrange(), and this line runs for every message.
+        span_us = options.max_latency_us - options.min_latency_us
+        latency_us = options.min_latency_us + int(random.random() * span_us)
+        if options.spike_rate and random.random() < options.spike_rate:
+            latency_us = int(random.random() * options.spike_latency_us)
+        link = (source, target)
+        if self._extra_us:
+            extra_us = self._extra_us.get(link, 0)
+            self._counts.add(Fault.LATE, extra_us > 0)
+            latency_us += extra_us
+        arrival_us = self._scheduler.now_us + latency_us
+        last_us = self._last_arrival_us.get(link, 0)
+        if arrival_us < last_us:
+            if options.is_ordered:
+                arrival_us = last_us
+            else:
+                self._counts.add(Fault.REORDERED)
+        else:
+            self._last_arrival_us[link] = arrival_us
+        self._scheduler.after(arrival_us - self._scheduler.now_us, self._arrive, source, target, message)
+
+    def _arrive(self, source: str, target: str, message: Message) -> None:
+        link = (source, target)
+        if self._blocks.get(link):
+            self._counts.add(Fault.PARTITIONED)
+        elif link in self._clogs:
+            self._counts.add(Fault.CLOGGED)
+            self._held.setdefault(link, []).append(message)
+        else:
+            self._deliver(target, source, message)
+
+    def _damage(self, source: str, target: str, message: Message) -> None:
+        damaged = damage_on_the_way(message, self._random)
+        if damaged is None:
+            self._counts.add(Fault.FRAME_REFUSED)
+        else:
+            self._counts.add(Fault.PAYLOAD_DAMAGED)
+            self._carry(source, target, damaged)
+
+    def _release(self, link: tuple[str, str]) -> None:
+        source, target = link
+        for message in self._held.pop(link, ()):
+            self._scheduler.after(0, self._arrive, source, target, message)
+
+    def _remember(self, source: str, target: str, message: Message) -> None:
+        """Keep a bounded random sample of the past, and now and then send some of it again."""
+        old, random = self._old, self._random
+        if len(old) < OLD_MESSAGES_MAX:
+            old.append((source, target, message, self._starts_of(source, target)))
+        elif random.random() < 0.1:
+            slot = int(random.random() * OLD_MESSAGES_MAX)
+            old[slot] = (source, target, message, self._starts_of(source, target))
+        if random.random() < self.options.replay_rate:
+            again = old[int(random.random() * len(old))]
+            delay_us = int(random.random() * REPLAY_DELAY_MAX_US)
+            self._scheduler.after(delay_us, self._replay, *again)
+
+    def _replay(self, source: str, target: str, message: Message, starts: int) -> None:
+        if self._old and not self._blocks.get((source, target)):
+            self._counts.add(Fault.REPLAYED)
+            if starts != self._starts_of(source, target):
+                self._counts.add(Fault.REPLAYED_AFTER_RESTART)
+            self._deliver(target, source, message)
+
+    def _starts_of(self, source: str, target: str) -> int:
+        return self._starts.get(source, 0) + self._starts.get(target, 0)

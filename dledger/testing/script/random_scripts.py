@@ -1,0 +1,194 @@
+"""Random scripts: verbs in no order that anybody would think of, then peace, in which the group must go on.
+
+The simulator lets time and chance move messages; here each message may be delivered, dropped or left waiting by itself,
+clocks run apart, and after every command all logs are compared entry by entry. What fails is printed as a script, to be
+cut down and kept in a file.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from dledger.testing.faults import Violation
+from dledger.testing.script.cluster import Cluster
+from dledger.testing.script.node import ScriptNode
+from dledger.testing.script.script import Runner
+from dledger.testing.script.story import ScriptError
+from dledger.types import Role
+
+# Behind it every node has healed, and every wiped one was readmitted.
+_PEACE_MS = 16_000
+# How often which command comes. In braces: two nodes, times, an index, what a crash takes, bodies.
+_KINDS = {
+    "run {time}": 22,
+    "settle": 6,
+    "settle {a} {b}": 6,
+    "deliver": 8,
+    "drop {a}->{b}": 4,
+    "append {a} {bodies}": 12,
+    "campaign {a}": 6,
+    "tick {a} {time}": 4,
+    "crash {a} {loss}": 4,
+    "restart {a}": 8,
+    "cut {a}": 1,
+    "cut {a}-{b}": 0.5,
+    "cut {a}->{b}": 0.5,
+    "heal": 4,
+    "transfer {a}->{b}": 2,
+    "hold-sync {a}": 2,
+    "sync {a}": 3,
+    "add {a} {b}": 0.7,
+    "promote {a} {b}": 0.7,
+    "remove {a} {b}": 0.7,
+    "join": 0.3,
+    "wipe": 0.5,
+    "delete-before {a} {index}": 1.5,
+    "fill-disk {a}": 0.5,
+    "free-disk {a}": 0.5,
+    "read {a}": 0.5,
+    "lease-read {a}": 0.5,
+    "disconnect {a}->{b}": 1,
+}
+_TIMES_MS = (10, 50, 100, 300, 700, 1_500)
+_BODY_SIZES = (10, 40, 100)
+_LOSSES = ("keep", "lose-unsynced", "torn 1", "torn 2")
+_INDEX_END = 40
+
+
+class WildScript:
+    """One random script.
+
+    Args:
+        seed: all of it follows from this.
+        length: commands before peace comes.
+
+    Attributes:
+        commands: what was done so far.
+    """
+
+    def __init__(self, seed: int, length: int) -> None:
+        self.commands: list[str] = []
+        self._random = Random(f"wild/{seed}")
+        self._length = length
+        self._runner = Runner()
+        self._nodes: list[int] = []
+        self._body_count = 0
+        self._has_joined = False
+        self._has_wiped = False
+
+    @property
+    def text(self) -> str:
+        """What was done, as a script."""
+        return "\n".join(
+            ["# A random script", "# Source: dledger.testing.script.random_scripts", "", *self.commands, "----", ""]
+        )
+
+    def run(self) -> None:
+        """Run it to its end.
+
+        Raises:
+            Violation: a promise is broken; `text` shows how.
+        """
+        random = self._random
+        count = random.choice((3, 3, 4, 5))
+        machine = random.choice(("", " snapshot_threshold=4 snapshot_chunk_size_bytes=30"))
+        sizes = f"data_file_size_bytes={random.choice((512, 1024))} index_file_size_bytes=128"
+        self._do(f"nodes {count} {sizes} max_push_window={random.choice((1, 4))}{machine}")
+        self._nodes = list(range(1, count + 1))
+        self._do("campaign 1")
+        self._do("settle")
+        for _ in range(self._length):
+            self._step()
+        self._make_peace()
+        self._check_life()
+
+    # ------------------------------------------------------------------------------------------------------- chaos
+
+    def _step(self) -> None:
+        random = self._random
+        kind = random.choices(tuple(_KINDS), weights=tuple(_KINDS.values()))[0]
+        a, b = random.sample(self._nodes, 2)
+        if kind == "deliver":
+            self._deliver_one()
+        elif kind == "join":
+            self._join()
+        elif kind == "wipe":
+            self._wipe(a)
+        elif not (self._has_wiped and kind.startswith("remove")):
+            values = {"time": random.choice(_TIMES_MS), "loss": random.choice(_LOSSES), "bodies": self._bodies()}
+            self._do(kind.format(a=a, b=b, index=random.randrange(_INDEX_END), **values))
+
+    def _deliver_one(self) -> None:
+        waiting = self._cluster.links.waiting()
+        if waiting:
+            letter = self._random.choice(waiting)
+            self._do(f"deliver {letter.source[1:]}->{letter.target[1:]} 1")
+
+    def _bodies(self) -> str:
+        self._body_count += 1
+        count = self._random.choice((1, 1, 2, 4))
+        return " ".join(f"v{self._body_count}.{number}/{self._random.choice(_BODY_SIZES)}" for number in range(count))
+
+    def _join(self) -> None:
+        if not self._has_joined:
+            self._has_joined = True
+            self._nodes.append(len(self._nodes) + 1)
+            self._do(f"join {len(self._nodes)}")
+
+    def _wipe(self, number: int) -> None:
+        """Lose a disk while all others hold what is committed; from then on no node is removed.
+
+        A disk lost and a node removed at the same time are more than a group of three can bear.
+        """
+        self._make_peace()
+        raft = self._leader().raft
+        voters = [self._cluster.machines[voter].node for voter in raft.state.voters]
+        commit_indexes = {None if node is None else node.raft.commit_index for node in voters}
+        if len(voters) > 2 and len(raft.state.memberships) == 1 and commit_indexes == {raft.commit_index}:
+            self._has_wiped = True
+            self._do(f"wipe {number}")
+
+    # ------------------------------------------------------------------------------------------------------- peace
+
+    def _make_peace(self) -> None:
+        for number in self._nodes:
+            self._do(f"sync {number}")
+            self._do(f"free-disk {number}")
+            self._do(f"restart {number}")
+        self._do("heal")
+        self._do(f"run {_PEACE_MS}")
+
+    def _check_life(self) -> None:
+        """In peace somebody leads, takes an entry, and brings it to all members (invariant I14)."""
+        leader = self._leader()
+        before = leader.raft.commit_index
+        self._do(f"append {leader.raft.state.self_id[1:]} last")
+        self._do("run 3000")
+        if leader.raft.commit_index <= before:
+            raise Violation("life", "a leader commits nothing")
+        for member in leader.raft.state.memberships[-1].membership.members:
+            node = self._cluster.machines[member.id].node
+            if node is None or node.raft.commit_index != leader.raft.commit_index:
+                raise Violation("life", f"{member.id} does not catch up")
+
+    def _leader(self) -> ScriptNode:
+        for machine in self._cluster.machines.values():
+            if machine.node is not None and machine.node.raft.role is Role.LEADER:
+                return machine.node
+        raise Violation("life", f"nobody leads after {_PEACE_MS} ms of peace")
+
+    @property
+    def _cluster(self) -> Cluster:
+        assert self._runner.cluster is not None
+        return self._runner.cluster
+
+    def _do(self, command: str) -> None:
+        """Do a command; one that makes no sense now (a node that runs is started) counts as not given."""
+        self.commands.append(command)
+        try:
+            self._runner.do(command, frozenset())
+        except ScriptError:
+            self.commands.pop()
+        told = [line for line in self._cluster.story.take() if " stops: " in line]
+        if told:
+            raise Violation("life", f"a node stopped that had no reason to: {told[0]}")
