@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cluster.bench_store_parts import BATCH, timed
-from commitlog.commit_log import CommitLogConfig
-from commitlog.plain_store import PlainStore, PlainStoreConfig, open_plain_store
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
 from dledger.event_loop import new_event_loop
 from store.fs.linux.files import OsFiles
 from store.fs.retention_rules import ClockReading

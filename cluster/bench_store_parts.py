@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from cluster.processes import anonymous_memory_bytes_of
-from commitlog.commit_log import CommitLogConfig
-from commitlog.plain_store import PlainStore, PlainStoreConfig, open_plain_store
-from commitlog.record_encoder import RecordEncoder
-from commitlog.store_directory import find_store
-from commitlog.store_rebuild import Layout, Rebuild
-from commitlog.store_verify import StoreParts, Verification
+from commitlog.offline.directory import find_store
+from commitlog.offline.rebuild import Layout, Rebuild
+from commitlog.offline.verify import StoreParts, Verification
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
+from commitlog.record.encoder import RecordEncoder
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
 from store.index.file import IndexLayout

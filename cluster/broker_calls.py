@@ -17,7 +17,7 @@ import grpc
 from cluster.errors import Reason, RequestFailed, check_answer, failure_of_call
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
-from commitlog.record import Record, decode
+from commitlog.record.record import Record, decode
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.reaching import PATIENCE_S, next_to_ask, reached_soon
@@ -176,7 +176,7 @@ def records_in(data: bytes) -> Iterator[Record]:
     """Yield the records of an answer in the form RECORDS; their checksums are not looked at.
 
     Raises:
-        commitlog.record.BadRecord: the answer is damaged.
+        commitlog.record.record.BadRecord: the answer is damaged.
     """
     view, position = memoryview(data), 0
     while position < len(view):

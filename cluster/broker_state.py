@@ -108,7 +108,7 @@ class BrokerState:
 
     Args:
         command_of: returns the bytes of the command that an entry's body holds; in a log of messages that is
-            `commitlog.system_records.system_body`.
+            `commitlog.record.system_records.system_body`.
     """
 
     def __init__(self, command_of: Callable[[bytes], bytes] = bytes) -> None:

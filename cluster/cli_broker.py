@@ -15,7 +15,7 @@ from cluster.config_values import parse_address, store_host_of
 
 if TYPE_CHECKING:
     from cluster.broker import BrokerConfig
-    from commitlog.plain_store import PlainStoreConfig
+    from commitlog.plain.store import PlainStoreConfig
     from dledger.config import Address
 
 _DEFAULTS = {
@@ -116,8 +116,8 @@ def broker(
 def _plain_config(
     texts: list[str], address: Address, name: str, *, is_flush_sync: bool, is_skipping: bool
 ) -> PlainStoreConfig:
-    from commitlog.commit_log import CommitLogConfig  # noqa: PLC0415
-    from commitlog.plain_store import PlainStoreConfig  # noqa: PLC0415
+    from commitlog.plain.commit_log import CommitLogConfig  # noqa: PLC0415
+    from commitlog.plain.store import PlainStoreConfig  # noqa: PLC0415
     from store.model.config import MessageStoreConfig  # noqa: PLC0415
 
     log = CommitLogConfig(is_flush_sync=is_flush_sync, store_host=store_host_of(address))

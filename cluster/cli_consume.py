@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from cluster.cli_targets import Target, Targets
     from cluster.consumption import Consumption
-    from commitlog.record import Record
+    from commitlog.record.record import Record
 
 _COMMIT_INTERVAL_S = 5.0
 

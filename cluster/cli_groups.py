@@ -222,7 +222,7 @@ def reset_group(
         dledger group reset billing orders --to 2026-11-21T09:00:00
     """
     from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
-    from commitlog.message_filter import parse_time  # noqa: PLC0415
+    from commitlog.offline.message_filter import parse_time  # noqa: PLC0415
 
     asked = pb.OffsetsRequest(topic=topic)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cluster.cli_targets import Targets
     from cluster.skipped_messages import SkippedMessages
-    from commitlog.record import Record
+    from commitlog.record.record import Record
 
 DEFAULT_BROKER = "127.0.0.1:10911"
 _TIMEOUT_S = 10.0
@@ -118,7 +118,7 @@ def fail_if_skipped(count: int) -> None:
 def print_message(record: Record, style: Format) -> None:
     """Print one message; of a JSON object the body is `body`, or `bodyBase64` where it is not UTF-8."""
     from cluster.message_rows import row_of  # noqa: PLC0415
-    from commitlog.compression import uncompressed_body  # noqa: PLC0415
+    from commitlog.record.compression import uncompressed_body  # noqa: PLC0415
 
     body = uncompressed_body(record.sys_flag, record.body)
     if style is Format.TEXT:

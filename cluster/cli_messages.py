@@ -34,9 +34,9 @@ from cluster.cli_store import (
     told_store_errors,
 )
 from cluster.message_rows import row_of
-from commitlog.compression import UnreadableBody, uncompressed_body
-from commitlog.message_filter import MessageFilter
-from commitlog.store_reader import ReadMessage, StoreReader
+from commitlog.offline.message_filter import MessageFilter
+from commitlog.offline.reader import ReadMessage, StoreReader
+from commitlog.record.compression import UnreadableBody, uncompressed_body
 from store.model.finding import Finding
 from store.model.message import KEYS, TAGS
 

@@ -209,7 +209,7 @@ class _Sending:
 
         from cluster.errors import RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
         from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
-        from commitlog.properties import encode_properties  # noqa: PLC0415
+        from commitlog.record.properties import encode_properties  # noqa: PLC0415
 
         bodies = [message.body for message in messages]
         properties = [

@@ -20,7 +20,7 @@ from cluster.cli_message_common import (
 
 if TYPE_CHECKING:
     from cluster.skipped_messages import SkippedMessages
-    from commitlog.record import Record
+    from commitlog.record.record import Record
 
 query_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Find messages by key, by id, by time.")
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most this number of messages.")]
@@ -122,7 +122,7 @@ def by_time(
     from cluster.broker_calls import records_in  # noqa: PLC0415  (gRPC is slow to load)
     from cluster.skipped_messages import skipped_of  # noqa: PLC0415
     from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
-    from commitlog.message_filter import parse_time  # noqa: PLC0415
+    from commitlog.offline.message_filter import parse_time  # noqa: PLC0415
 
     skipped_count = 0
     with targets_of(context, broker, name_servers) as targets:

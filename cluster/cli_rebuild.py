@@ -11,9 +11,9 @@ import typer
 
 from cluster.cli_common import EXIT_USAGE, fail, notes, output
 from cluster.cli_store import StoreArgument, find, progress_bar, refuse_raw, told_store_errors
-from commitlog.store_directory import StoreDirectory
-from commitlog.store_rebuild import OLD_NAME, Layout, Rebuild, finish_begun
-from commitlog.store_verify import StoreParts
+from commitlog.offline.directory import StoreDirectory
+from commitlog.offline.rebuild import OLD_NAME, Layout, Rebuild, finish_begun
+from commitlog.offline.verify import StoreParts
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
 from store.index.file import IndexLayout

@@ -12,10 +12,10 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from cluster.cli_common import EXIT_USAGE, fail, notes
-from commitlog.lock_probe import UNKNOWN_HOLDER, find_holder
-from commitlog.message_filter import Bound, MessageFilter, parse_bound
-from commitlog.store_directory import NotAStore, StoreDirectory, StoreMode, find_store
-from commitlog.store_verify import StoreParts
+from commitlog.offline.directory import NotAStore, StoreDirectory, StoreMode, find_store
+from commitlog.offline.lock_probe import UNKNOWN_HOLDER, find_holder
+from commitlog.offline.message_filter import Bound, MessageFilter, parse_bound
+from commitlog.offline.verify import StoreParts
 from store.errors import StorageFailed, StoreError
 from store.fs.read_only_files import ReadOnlyFiles
 

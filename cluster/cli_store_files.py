@@ -29,8 +29,8 @@ from cluster.cli_store import (
     refuse_raw,
     told_store_errors,
 )
-from commitlog.checkpoint_check import read_checkpoint
-from commitlog.store_directory import NotAStore, StoreMode, find_store
+from commitlog.offline.checkpoint_check import read_checkpoint
+from commitlog.offline.directory import NotAStore, StoreMode, find_store
 from dledger.storage.checkpoint import FILE_NAME as NODE_CHECKPOINT_NAME
 from dledger.storage.properties import parse_properties
 from store.check.index_view import IndexView

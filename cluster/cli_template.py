@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from commitlog.record import Record
+    from commitlog.record.record import Record
 
 _FIELD: Final = re.compile(r"\{([a-z]+)(?::([^{}]*))?\}|\\([ntr\\])")
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\"}
@@ -59,7 +59,7 @@ def _field(name: str, argument: str | None) -> _Piece:
 
 
 def _body(record: Record) -> bytes:
-    from commitlog.compression import uncompressed_body  # noqa: PLC0415
+    from commitlog.record.compression import uncompressed_body  # noqa: PLC0415
 
     return bytes(uncompressed_body(record.sys_flag, record.body))
 

@@ -16,8 +16,8 @@ from cluster.cli_common import fail, notes
 from cluster.cli_rows import show_table
 from cluster.cli_store import ForceReadOnly, StoreArgument, open_parts, progress_bar, tell_mode, told_store_errors
 from cluster.entry_check import EntryCheck
-from commitlog.store_directory import StoreDirectory, StoreMode
-from commitlog.store_verify import Verification
+from commitlog.offline.directory import StoreDirectory, StoreMode
+from commitlog.offline.verify import Verification
 from store.model.finding import Area, Finding
 
 _SHOWN_MAX = 100

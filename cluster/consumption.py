@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from cluster.broker_calls import BrokerCalls, records_in
 from cluster.skipped_messages import skipped_of
 from cluster.v1 import broker_pb2 as pb
-from commitlog.message_filter import parse_time
+from commitlog.offline.message_filter import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from cluster.skipped_messages import SkippedMessages
-    from commitlog.record import Record
+    from commitlog.record.record import Record
 
 _GOES_ON = (pb.GET_STATUS_FOUND, pb.GET_STATUS_NO_MATCHED_MESSAGE, pb.GET_STATUS_MESSAGE_WAS_REMOVING)
 

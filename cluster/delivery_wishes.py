@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cluster.errors import Reason, RequestFailed
-from commitlog.properties import decode_properties
+from commitlog.record.properties import decode_properties
 from store.model.message import DELAY
 from store.model.sys_flag import TRANSACTION_PREPARED_TYPE
 

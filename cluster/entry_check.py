@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cluster.inspection import Fault, Unit, entries_of, file_faults, units_of
 from cluster.node_files_check import NodeFilesCheck
-from commitlog.store_directory import StoreDirectory, StoreMode
+from commitlog.offline.directory import StoreDirectory, StoreMode
 from dledger.entries.aside import FOLDER_NAME as ASIDE_NAME
 from dledger.entries.format.entry import INDEX_UNIT, Entry
 from dledger.types import NO_INDEX

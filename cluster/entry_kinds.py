@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from commitlog.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL, STATE_CHANNEL, MessageEntryCodec
+from commitlog.record.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL, STATE_CHANNEL, MessageEntryCodec
 from dledger.entries.format.codec import RAW_ENTRY_CODEC
 from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from commitlog.system_records import MessageEntryCodec
+from commitlog.record.system_records import MessageEntryCodec
 from dledger.entries.format.codec import RAW_ENTRY_CODEC
 from dledger.entries.format.entry import (
     BLANK,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from time import monotonic
 
 from cluster.replicated_state import ReplicatedState
-from commitlog.dledger_commit_log import DLedgerCommitLog
+from commitlog.replicated.commit_log import DLedgerCommitLog
 from store.dispatch.derived_data import DerivedData
 from store.model.queue_ends import QueueEnds
 

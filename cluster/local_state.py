@@ -17,7 +17,7 @@ from cluster.broker_commands import Command
 from cluster.broker_state import Applied, BrokerState, Verdict
 from cluster.errors import Reason, RequestFailed
 from cluster.rocketmq_config import import_config
-from commitlog.old_config import LOCAL_STATE_DIRECTORY
+from commitlog.conversion.old_config import LOCAL_STATE_DIRECTORY
 from dledger.storage.snapshot_store import SnapshotStore
 from store.errors import DiskFull, StoreError
 from store.fs.ports import Files

@@ -13,13 +13,13 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from cluster.v1 import broker_pb2 as pb
-from commitlog.properties import RawProperties
+from commitlog.record.properties import RawProperties
 from store.access.message_store import PUT_MESSAGES_MAX
 from store.errors import IllegalMessage, IllegalRequest
 from store.model.message import Host, Message, StoredMessage
 
 if TYPE_CHECKING:
-    from commitlog.record import Record
+    from commitlog.record.record import Record
 
 PUT_SIZE_BYTES_MAX: Final = 8 << 20
 _PORT: Final = struct.Struct(">i")

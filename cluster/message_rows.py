@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from commitlog.record import Record
+from commitlog.record.record import Record
 from store.model.message import KEYS, TAGS, UNIQUE_KEY, Host
 
 _IPV4_SIZE = 4

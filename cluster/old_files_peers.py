@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from commitlog.old_config import CONFIG_SIZE_BYTES_MAX, config_from_json
-from commitlog.old_files import ChunkRequest, OldFilesFetch
-from commitlog.old_files_origin import state_speech
-from commitlog.old_files_rule import Statement, statement_from
+from commitlog.conversion.old_config import CONFIG_SIZE_BYTES_MAX, config_from_json
+from commitlog.conversion.old_files import ChunkRequest, OldFilesFetch
+from commitlog.conversion.origin import state_speech
+from commitlog.conversion.rule import Statement, statement_from
 from dledger.config import Address
 from dledger.errors import DLedgerError
 from dledger.peer.handshake import Handshake
@@ -81,7 +81,7 @@ async def fetch_from(
 
     Raises:
         OSError, DLedgerError, ValueError: that node did not give it; what was taken stays.
-        commitlog.old_files.OldFilesDamaged, store.errors.StoreError: see `OldFilesFetch.take`.
+        commitlog.conversion.old_files.OldFilesDamaged, store.errors.StoreError: see `OldFilesFetch.take`.
     """
     loop = asyncio.get_running_loop()
     inquiry = await Inquiry.dial(handshake, peer_id, address)

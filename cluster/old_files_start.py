@@ -1,14 +1,14 @@
-"""Before a node of a broker takes part: makes sure that it has the old files of its group (`commitlog.old_files_rule`).
+"""Before a node of a broker takes part: makes sure that it has its group's old files (`commitlog.conversion.rule`).
 
 1. What is there? Settled before, or entries: nothing is asked. Else a plain log is brought into order and summed up.
 2. The node listens at its peer address and asks all others, again and again, until the rule decides.
 3. What the node lacks is fetched, newest file first, each verified and durable before the next; then the configuration
-   of the old store, if it has none (`commitlog.old_config`).
+   of the old store, if it has none (`commitlog.conversion.old_config`).
 4. The manifest is saved as settled; then entries are begun at its divide.
 
 Each step can be done again when a crash came in between. Nothing of Raft is said before it is over.
 
-Not here: what is settled once it is (`commitlog.old_files_origin.load_origin`).
+Not here: what is settled once it is (`commitlog.conversion.origin.load_origin`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from cluster.conversion_settings import shared_settings
 from cluster.old_files_peers import fetch_config, fetch_from, in_thread, state_of
-from commitlog.accepted_damage import load_accepted
-from commitlog.divide import (
+from commitlog.conversion.divide import (
     Divided,
     LogPlaces,
     begin_entries,
@@ -35,9 +34,8 @@ from commitlog.divide import (
     fill_old_files,
     has_entries,
 )
-from commitlog.log_recovery import LastExit
-from commitlog.old_config import CONFIG_SIZE_BYTES_MAX, own_config_size, save_config
-from commitlog.old_files import (
+from commitlog.conversion.old_config import CONFIG_SIZE_BYTES_MAX, own_config_size, save_config
+from commitlog.conversion.old_files import (
     UNKNOWN_DIVIDE,
     Manifest,
     OldFile,
@@ -47,10 +45,12 @@ from commitlog.old_files import (
     end_fetch,
     make_manifest,
 )
-from commitlog.old_files_origin import OldFilesAnswers, begin_of
-from commitlog.old_files_rule import NOTHING, Claim, Settlement, Statement, Waiting, decide
-from commitlog.plain_store import LOG_DIRECTORY
-from commitlog.settled_files import load_manifest, save_manifest
+from commitlog.conversion.origin import OldFilesAnswers, begin_of
+from commitlog.conversion.rule import NOTHING, Claim, Settlement, Statement, Waiting, decide
+from commitlog.conversion.settled_files import load_manifest, save_manifest
+from commitlog.plain.accepted_damage import load_accepted
+from commitlog.plain.recovery import LastExit
+from commitlog.plain.store import LOG_DIRECTORY
 from dledger.config import NodeConfig
 from dledger.entries.format.codec import EntryCodec
 from dledger.entries.store import EntryStoreConfig
@@ -121,7 +121,7 @@ async def settle_old_files(
 
     Raises:
         OldFilesDiffer: nodes hold different old files; it names the first difference.
-        commitlog.old_files.OldFilesDamaged: what is fetched is wrong again and again.
+        commitlog.conversion.old_files.OldFilesDamaged: what is fetched is wrong again and again.
         store.errors.StoreError: the directory is locked, damaged or cannot be written.
         OSError: the peer address cannot be listened on.
     """

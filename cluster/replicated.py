@@ -3,10 +3,10 @@
 | part          | what it does here                                                                             |
 | ------------- | --------------------------------------------------------------------------------------------- |
 | node          | replicates entries (`dledger.node.node`)                                                      |
-| log           | says what of them are records (`commitlog.dledger_commit_log`)                                |
+| log           | says what of them are records (`commitlog.replicated.commit_log`)                             |
 | message store | queues and index of what is committed; gives out queue offsets (`store.access.message_store`) |
 | broker state  | topics, groups, consumed offsets: the node's state machine (`cluster.broker_state`)           |
-| leadership    | says from when on puts are taken (`commitlog.leadership`)                                     |
+| leadership    | says from when on puts are taken (`commitlog.replicated.leadership`)                          |
 | upkeep        | dispatches behind commits, flushes, expires (`cluster.replicated_upkeep`)                     |
 
 `open` brings the store into order (`cluster.replicated_parts`), `start` joins the group. All belongs to the loop.
@@ -29,8 +29,8 @@ from cluster.replicated_parts import ReplicatedConfig, ReplicatedParts, open_par
 from cluster.replicated_upkeep import ReplicatedUpkeep
 from cluster.route_table import BrokerNode
 from cluster.state_import import StateImport
-from commitlog.leadership import Leadership, Readiness
-from commitlog.system_records import STAMP_AT, STATE_CHANNEL
+from commitlog.record.system_records import STAMP_AT, STATE_CHANNEL
+from commitlog.replicated.leadership import Leadership, Readiness
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
 from dledger.node.parts import Trace

@@ -4,7 +4,7 @@ Each step can be done again when a crash came in between:
 
 1. the root is locked, and noted as open;
 2. queues and index of a Java node are distrusted, durably;
-3. the log is divided (`commitlog.divide`): from here on there are entries, if there were records;
+3. the log is divided (`commitlog.conversion.divide`): from here on there are entries, if there were records;
 4. the node opens its entries;
 5. queues and index are brought to what is known to be committed: all that was when the node stopped.
 
@@ -22,12 +22,12 @@ from typing import Final, NamedTuple
 from cluster.broker_state import BrokerState
 from cluster.replicated_state import ReplicatedState
 from cluster.state_import import OldState, find_old_state
-from commitlog.divide import Divided, LogPlaces, divide_log, was_written_by_java
-from commitlog.dledger_commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
-from commitlog.old_files_origin import load_origin
-from commitlog.old_log import OldLog
-from commitlog.plain_store import LOG_DIRECTORY, last_exit_of
-from commitlog.system_records import MessageEntryCodec, system_body
+from commitlog.conversion.divide import Divided, LogPlaces, divide_log, was_written_by_java
+from commitlog.conversion.old_log import OldLog
+from commitlog.conversion.origin import load_origin
+from commitlog.plain.store import LOG_DIRECTORY, last_exit_of
+from commitlog.record.system_records import MessageEntryCodec, system_body
+from commitlog.replicated.commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
 from dledger.config import NodeConfig
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.metrics import NodeMetrics

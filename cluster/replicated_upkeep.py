@@ -12,8 +12,8 @@ from time import monotonic
 
 from cluster.loaded_queues import LoadedQueues
 from cluster.replicated_state import ReplicatedState
-from commitlog.dledger_commit_log import DLedgerCommitLog
-from commitlog.leadership import Leadership, Readiness
+from commitlog.replicated.commit_log import DLedgerCommitLog
+from commitlog.replicated.leadership import Leadership, Readiness
 from dledger.node.node import Node
 from store.access.message_store import MessageStore
 from store.maintenance.background import TURN_S, StoreUpkeep

@@ -93,7 +93,7 @@ async def _settle(config: ServerConfig, registry: CollectorRegistry, stopped: as
     """Make sure that the node has the old files of its group; return False when the process is told to stop first."""
     # Only here: a log of raw entries needs none of it.
     from cluster.old_files_start import settle_old_files  # noqa: PLC0415
-    from commitlog.system_records import MessageEntryCodec  # noqa: PLC0415
+    from commitlog.record.system_records import MessageEntryCodec  # noqa: PLC0415
 
     codec = MessageEntryCodec(lambda: int(read_clocks().wall_s * 1000), store_host_of(config.node.client_address))
     has_property_crc = config.broker is not None and config.broker.has_property_crc
@@ -155,7 +155,7 @@ async def _serve_messages(
 def replicated_config(config: ServerConfig, settings: BrokerSettings) -> ReplicatedConfig:
     """Return the settings of a node's replica."""
     from cluster.replicated import ReplicatedConfig  # noqa: PLC0415
-    from commitlog.dledger_commit_log import DLedgerCommitLogConfig  # noqa: PLC0415
+    from commitlog.replicated.commit_log import DLedgerCommitLogConfig  # noqa: PLC0415
 
     log = DLedgerCommitLogConfig(settings.max_message_size, store_host_of(config.node.client_address))
     return ReplicatedConfig(config.node, settings.broker, settings.store, log, settings.has_property_crc)

@@ -15,7 +15,7 @@ from cluster.broker_state import Applied, BrokerState
 from cluster.local_state import LocalState
 from cluster.replica import NO_DIVIDE, Standing
 from cluster.route_table import BrokerNode
-from commitlog.plain_store import PlainStore, PlainStoreConfig, open_plain_store
+from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
 from dledger.v1.log_pb2 import ReadMode
 from store.access.message_store import MessageStore
 from store.fs.ports import Files

@@ -1,1 +1,1 @@
-"""The CommitLog of messages over the replicated log (the message issues build it); no code yet."""
+"""The log of RocketMQ messages: records, the plain log, the replicated log, and how one becomes the other."""

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cluster.local_node import choose_ports
 from cluster.local_process import LocalProcess
-from commitlog.store_directory import LogFile, StoreDirectory, StoreMode
+from commitlog.offline.directory import LogFile, StoreDirectory, StoreMode
 from pipeline.archive.archive import Archive
 from pipeline.audit.replica import open_replicas
 from pipeline.audit.run import run_audit

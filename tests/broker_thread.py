@@ -12,8 +12,8 @@ from cluster.local_node import choose_ports
 from cluster.standalone import StandaloneConfig, StandaloneReplica
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc
-from commitlog.commit_log import CommitLogConfig
-from commitlog.plain_store import PlainStoreConfig
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.plain.store import PlainStoreConfig
 from dledger.config import Address
 from store.fs.linux.files import OsFiles
 from store.model.config import MessageStoreConfig

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from commitlog.record_encoder import RecordEncoder
-from commitlog.record_rows import good_rows
+from commitlog.record.encoder import RecordEncoder
+from commitlog.record.rows import good_rows
 from pipeline.columns.decoder import decode_rows
 from pipeline.columns.schema import ALL_NAMES
 from store.model.message import Host, Message

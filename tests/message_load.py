@@ -15,7 +15,7 @@ from cluster.client.outcomes import AppendUnknown, NotAppended
 from cluster.errors import RequestFailed
 from cluster.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
 from cluster.v1 import broker_pb2 as pb
-from commitlog.record import decode
+from commitlog.record.record import decode
 from dledger.v1.log_pb2 import ReadMode
 from store.model.commit_log import Certainty
 from tests.message_history import Fate, History, Place, Seen, Sent

@@ -4,8 +4,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from commitlog.commit_log import CommitLogConfig
-from commitlog.plain_store import PlainStoreConfig, open_plain_store
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.plain.store import PlainStoreConfig, open_plain_store
 from store.dispatch.checkpoint import decode_checkpoint, encode_checkpoint
 from store.fs.linux.files import OsFiles
 from store.fs.retention_rules import ClockReading

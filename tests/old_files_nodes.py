@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from prometheus_client import CollectorRegistry
 
 from cluster.old_files_start import places_of, settle_old_files
-from commitlog.old_files_origin import load_origin
-from commitlog.system_records import MessageEntryCodec
+from commitlog.conversion.origin import load_origin
+from commitlog.record.system_records import MessageEntryCodec
 from dledger.peer.inquiry import InquiryServer
 from store.fs.linux.files import OsFiles
 from tests.message_stores import SMALL, open_small, with_store

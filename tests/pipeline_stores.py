@@ -1,11 +1,11 @@
 """Small stores for tests of slices, plain and replicated, and what each message of them must be read as."""
 
-from commitlog.record import PHYSICAL_OFFSET_POSITION
-from commitlog.record_encoder import RecordEncoder
-from commitlog.store_directory import find_store
-from commitlog.store_rebuild import Layout, Rebuild
-from commitlog.store_verify import StoreParts
-from commitlog.system_records import MessageEntryCodec
+from commitlog.offline.directory import find_store
+from commitlog.offline.rebuild import Layout, Rebuild
+from commitlog.offline.verify import StoreParts
+from commitlog.record.encoder import RecordEncoder
+from commitlog.record.record import PHYSICAL_OFFSET_POSITION
+from commitlog.record.system_records import MessageEntryCodec
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles

@@ -10,7 +10,7 @@ from cluster.errors import RequestFailed, failure_of, reason_of_put
 from cluster.local_node import choose_ports
 from cluster.old_files_start import settle_alone
 from cluster.replicated import ReplicatedConfig, ReplicatedReplica
-from commitlog.system_records import MessageEntryCodec
+from commitlog.record.system_records import MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 from dledger.core.state.roles import Leader

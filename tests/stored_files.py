@@ -14,13 +14,13 @@ from cluster.broker_state import BrokerState
 from cluster.entry_check import EntryCheck
 from cluster.inspection import Fault, entries_of
 from cluster.replicated_state import ReplicatedState
-from commitlog.compression import uncompressed_body
-from commitlog.message_filter import MessageFilter
-from commitlog.store_directory import find_store
-from commitlog.store_reader import StoreReader
-from commitlog.store_rebuild import Layout, Rebuild
-from commitlog.store_verify import StoreParts, Verification
-from commitlog.system_records import STATE_CHANNEL, is_system_record, system_body
+from commitlog.offline.directory import find_store
+from commitlog.offline.message_filter import MessageFilter
+from commitlog.offline.reader import StoreReader
+from commitlog.offline.rebuild import Layout, Rebuild
+from commitlog.offline.verify import StoreParts, Verification
+from commitlog.record.compression import uncompressed_body
+from commitlog.record.system_records import STATE_CHANNEL, is_system_record, system_body
 from dledger.storage.snapshot_store import SnapshotStore
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles

@@ -1,6 +1,6 @@
 """Compresses large bodies as RocketMQ's clients do, and says so in the message's sys_flag.
 
-Opening them again is `commitlog.compression`. Source: RocketMQ `DefaultMQProducerImpl.tryToCompressMessage`.
+Opening them again is `commitlog.record.compression`. Source: RocketMQ `DefaultMQProducerImpl.tryToCompressMessage`.
 """
 
 from __future__ import annotations

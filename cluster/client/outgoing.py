@@ -11,7 +11,7 @@ from cluster.client.body_compression import compressed_body
 from cluster.client.producer_options import ProducerOptions
 from cluster.client.send_item import Encoded, SendItem
 from cluster.client.unique_keys import UniqueKeys
-from commitlog.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
+from commitlog.record.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
 from store.errors import IllegalMessage
 from store.model.message import KEYS, NO_PROPERTIES, TAGS, UNIQUE_KEY
 from store.model.topics import check_topic

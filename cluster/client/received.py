@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from commitlog.compression import uncompressed_body
-from commitlog.properties import RawProperties
-from commitlog.record import BadRecord, Record, decode
+from commitlog.record.compression import uncompressed_body
+from commitlog.record.properties import RawProperties
+from commitlog.record.record import BadRecord, Record, decode
 from store.errors import CorruptData
 from store.model.message import KEYS, TAGS, UNIQUE_KEY, Host
 
@@ -77,7 +77,8 @@ class ReceivedMessage:
         """The body as it was sent; a compressed one is opened at each call.
 
         Raises:
-            commitlog.compression.UnreadableBody: it is not what its flags say; `record.body` has the stored bytes.
+            commitlog.record.compression.UnreadableBody: it is not what its flags say; `record.body` has the stored
+                bytes.
         """
         return uncompressed_body(self.record.sys_flag, self.record.body)
 

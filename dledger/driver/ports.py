@@ -21,7 +21,7 @@ class Proposal:
         bodies: at least one; each becomes one entry.
         stamp_at: where in each body the store writes its physical offset (entry position + 48, 8 bytes big-endian)
             before checksums are taken; None: nowhere. Source: DLedger `AppendHook` as RocketMQ uses it.
-        channel: of the entries; 0 unless they are a broker's own (`commitlog.system_records`).
+        channel: of the entries; 0 unless they are a broker's own (`commitlog.record.system_records`).
         token: the owner's own; the driver does not look at it.
     """
 

@@ -1,7 +1,7 @@
 """Leaders' entries as a log of messages has them, for runs that are drawn to have such a log.
 
-As there (`commitlog.system_records`, which this package must not import) they are of magic 1, the channel says what
-they are, and the store stamps their place into their bodies.
+As there (`commitlog.record.system_records`, which this package must not import) they are of magic 1, the channel says
+what they are, and the store stamps their place into their bodies.
 """
 
 from __future__ import annotations

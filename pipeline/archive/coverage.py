@@ -12,8 +12,8 @@ import posixpath
 import numpy as np
 import pyarrow as pa
 
-from commitlog.record import BLANK_MAGIC, HEAD
-from commitlog.store_directory import LogFile
+from commitlog.offline.directory import LogFile
+from commitlog.record.record import BLANK_MAGIC, HEAD
 from pipeline.common.errors import DataLost, LostRange
 from pipeline.log.places import LogPlaces
 from pipeline.log.slice import NO_LIMIT, Slice

@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from cluster.client.outcomes import Appended
 from cluster.client.send_item import Encoded
-from commitlog.properties import RawProperties
+from commitlog.record.properties import RawProperties
 from pipeline.archive.offset_table import OffsetTable
 from pipeline.columns.record_builder import BORN_MS, NotLossless
 from pipeline.columns.times import milliseconds

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 from isal.isal_zlib import crc32
 
-from commitlog.commit_log import CommitLogConfig
-from commitlog.properties import CRC_SIZE, encode_property_crc, find_property_crc
-from commitlog.record import BLANK_MAGIC, CRC_MASK, END_SIZE_MIN, HEAD, PHYSICAL_OFFSET_POSITION
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.record.properties import CRC_SIZE, encode_property_crc, find_property_crc
+from commitlog.record.record import BLANK_MAGIC, CRC_MASK, END_SIZE_MIN, HEAD, PHYSICAL_OFFSET_POSITION
 from pipeline.columns.record_builder import build_records
 from pipeline.common.errors import BadOption
 from store.fs.linux.files import OsFiles

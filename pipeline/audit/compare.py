@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from commitlog.store_directory import LogFile
+from commitlog.offline.directory import LogFile
 from pipeline.audit.digests import Window, digest, windows
 from pipeline.audit.replica import NO_OFFSET, Replica
 from pipeline.log.slice import Slice

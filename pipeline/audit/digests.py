@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from isal.isal_zlib import crc32
 
-from commitlog.store_directory import LogFile
+from commitlog.offline.directory import LogFile
 from store.fs.read_only_files import OpenFiles
 
 # About a thousand entries of half a kilobyte: small enough to look at each one where digests differ.

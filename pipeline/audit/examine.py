@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from commitlog.record import BLANK_MAGIC, HEAD, MAGICS, RECORD_SIZE_MIN, Fault, find_fault
-from commitlog.record_resync import find_good, resync
-from commitlog.record_rows import HEADER_TYPE
-from commitlog.store_directory import LogFile
+from commitlog.offline.directory import LogFile
+from commitlog.record.record import BLANK_MAGIC, HEAD, MAGICS, RECORD_SIZE_MIN, Fault, find_fault
+from commitlog.record.resync import find_good, resync
+from commitlog.record.rows import HEADER_TYPE
 from dledger.entries.format.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
 from dledger.entries.format.entry import CHAIN, ENTRY_MAGICS, ENTRY_NORMAL, ENTRY_SIZE_MAX, HEADER, HEADER_SIZE
 from pipeline.audit.compare import NO_NUMBER, AuditFinding, AuditKind, Suspect

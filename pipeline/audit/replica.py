@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from commitlog.store_directory import LogFile
+from commitlog.offline.directory import LogFile
 from dledger.entries.format.entry import BLANK_SIZE_MIN
 from pipeline.common.errors import BadOption
 from pipeline.log.stores import StoreView, Tail, open_store

@@ -22,7 +22,7 @@ from pipeline.common.errors import BadOption
 from pipeline.spark.session import LOCAL_MASTER
 
 if TYPE_CHECKING:
-    from commitlog.store_rebuild import Rebuilt
+    from commitlog.offline.rebuild import Rebuilt
     from pipeline.rebuild.rebuild import Difference
 
 _SHOWN_MAX = 20

@@ -1,6 +1,6 @@
 """Records to Arrow: a stretch of a log becomes a batch of columns, without a loop over messages in Python.
 
-Fixed fields are gathered by numpy (`commitlog.record_rows`). Body, topic and properties are cut out by Arrow: one array
+Fixed fields are gathered by numpy (`commitlog.record.rows`). Body, topic and properties are cut out by Arrow: one array
 lies over the mapped file, its offsets are the borders of all parts of all records, and `take` copies those wanted.
 
 Bodies are given as they are stored, also those that a client has compressed.
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from commitlog.record_rows import HEADER_TYPE, Bytes, RecordRows, gather
+from commitlog.record.rows import HEADER_TYPE, Bytes, RecordRows, gather
 from pipeline.columns.property_columns import PropertyColumns
 from pipeline.columns.schema import DEFAULT_NAMES, chosen
 from pipeline.columns.times import US_A_MS

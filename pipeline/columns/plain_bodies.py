@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from commitlog.compression import uncompressed_body
+from commitlog.record.compression import uncompressed_body
 from store.model.sys_flag import COMPRESSED
 
 

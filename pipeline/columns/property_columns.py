@@ -2,7 +2,7 @@
 
 What every client writes is cut apart by numpy and Arrow: each property has a name and a value that are not empty, one
 0x01 between them and 0x02 behind, it is UTF-8 without a zero, and no name comes twice. A batch with anything else, or
-with hundreds of names, is read message by message, as `commitlog.properties.decode_properties` says.
+with hundreds of names, is read message by message, as `commitlog.record.properties.decode_properties` says.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from commitlog.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, decode_properties
-from commitlog.record_rows import Bytes
+from commitlog.record.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, decode_properties
+from commitlog.record.rows import Bytes
 
 Int32s = NDArray[np.int32]
 

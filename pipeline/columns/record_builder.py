@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from commitlog.record import MAGIC_V1, TOPIC_LENGTH_MAX_V2
-from commitlog.record_rows import FIELD_TYPES
+from commitlog.record.record import MAGIC_V1, TOPIC_LENGTH_MAX_V2
+from commitlog.record.rows import FIELD_TYPES
 from pipeline.columns.times import milliseconds
 from pipeline.common.errors import PipelineError
 from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from commitlog.record import BadRecord, decode
-from commitlog.record_resync import find_good
-from commitlog.store_directory import LogFile
+from commitlog.offline.directory import LogFile
+from commitlog.record.record import BadRecord, decode
+from commitlog.record.resync import find_good
 from pipeline.log.places import NO_INDEX
 from pipeline.log.slice import Slice
 from pipeline.log.store_view import StoreView

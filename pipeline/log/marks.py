@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from commitlog.record import FIELDS_SIZE
+from commitlog.record.record import FIELDS_SIZE
 from pipeline.log.store_view import StoreView
 
 T = TypeVar("T")

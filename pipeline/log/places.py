@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from commitlog.log_walk import LogWalk
-from commitlog.record import FIELDS_SIZE, BadRecord, Record, decode
-from commitlog.record_resync import find_good
-from commitlog.store_directory import LogFile
+from commitlog.offline.directory import LogFile
+from commitlog.offline.log_walk import LogWalk
+from commitlog.record.record import FIELDS_SIZE, BadRecord, Record, decode
+from commitlog.record.resync import find_good
 from dledger.entries.format.entry import BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE
 from store.fs.read_only_files import OpenFiles
 from store.model.dispatch_batch import Skipped

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from commitlog.store_directory import StoreMode
+from commitlog.offline.directory import StoreMode
 from pipeline.common.errors import BadOption, PipelineError
 from pipeline.log.places import NO_INDEX
 from pipeline.log.store_view import StoreView

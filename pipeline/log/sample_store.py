@@ -14,11 +14,11 @@ from typing import Final
 
 import numpy as np
 
-from commitlog.record import PHYSICAL_OFFSET_POSITION
-from commitlog.record_encoder import RecordEncoder
-from commitlog.store_directory import find_store
-from commitlog.store_rebuild import Layout, Rebuild
-from commitlog.store_verify import StoreParts
+from commitlog.offline.directory import find_store
+from commitlog.offline.rebuild import Layout, Rebuild
+from commitlog.offline.verify import StoreParts
+from commitlog.record.encoder import RecordEncoder
+from commitlog.record.record import PHYSICAL_OFFSET_POSITION
 from dledger.entries.format.entry import INDEX_UNIT_SIZE
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from store.fs.linux.files import OsFiles

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from commitlog.log_walk import LogWalk
-from commitlog.store_directory import LogFile, StoreDirectory, StoreMode
+from commitlog.offline.directory import LogFile, StoreDirectory, StoreMode
+from commitlog.offline.log_walk import LogWalk
 from dledger.entries.format.entry import HEADER_SIZE
 from dledger.types import TermRun
 from pipeline.common.errors import LostRange

@@ -6,9 +6,9 @@ import posixpath
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeVar
 
-from commitlog.lock_probe import find_holder
-from commitlog.record import RECORD_SIZE_MIN
-from commitlog.store_directory import NotAStore, StoreDirectory, StoreMode, find_store
+from commitlog.offline.directory import NotAStore, StoreDirectory, StoreMode, find_store
+from commitlog.offline.lock_probe import find_holder
+from commitlog.record.record import RECORD_SIZE_MIN
 from dledger.entries.format.entry import HEADER_SIZE
 from dledger.entries.log_head import LogHeadFile
 from dledger.storage.checkpoint import Checkpoint, CheckpointFile

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from crc32c import crc32c
 
-from commitlog.record import find_fault
-from commitlog.record_rows import RecordRows, bad_bodies, bad_property_crcs
+from commitlog.record.record import find_fault
+from commitlog.record.rows import RecordRows, bad_bodies, bad_property_crcs
 from pipeline.columns.decoder import cut_out
 from pipeline.reading.joined_checksum import joined_checksum
 

@@ -13,9 +13,9 @@ from typing import Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from commitlog.record import find_fault
-from commitlog.record_resync import is_entry_kind
-from commitlog.record_rows import HEADER_TYPE, RecordRows, gather, good_rows
+from commitlog.record.record import find_fault
+from commitlog.record.resync import is_entry_kind
+from commitlog.record.rows import HEADER_TYPE, RecordRows, gather, good_rows
 from dledger.entries.format.entry import BLANK, BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER, HEADER_SIZE
 from pipeline.reading.log_reading import BATCH_SIZE_BYTES, Reading, T
 from store.model.dispatch_batch import Int64s, Skipped

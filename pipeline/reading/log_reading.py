@@ -9,9 +9,9 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
-from commitlog.record_resync import find_good, resync
-from commitlog.record_rows import RecordRows, good_rows
-from commitlog.record_scan import Stop, Walk, blank_size, skipped_at, walk
+from commitlog.record.resync import find_good, resync
+from commitlog.record.rows import RecordRows, good_rows
+from commitlog.record.scan import Stop, Walk, blank_size, skipped_at, walk
 from pipeline.common.errors import DataLost, LostRange, StoreUnreadable
 from pipeline.log.selection import Selection
 from pipeline.reading.corrupt_policy import CorruptPolicy

@@ -9,9 +9,9 @@ from typing import Any, Final, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from commitlog.record import find_fault
-from commitlog.record_rows import RecordRows, good_rows
-from commitlog.store_directory import LogFile, find_store
+from commitlog.offline.directory import LogFile, find_store
+from commitlog.record.record import find_fault
+from commitlog.record.rows import RecordRows, good_rows
 from pipeline.common.errors import DataLost, LostRange, StoreUnreadable
 from pipeline.log.slice import Slice
 from pipeline.reading.log_reading import Reading, T

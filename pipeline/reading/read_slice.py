@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from commitlog.record_rows import RecordRows
+from commitlog.record.rows import RecordRows
 from pipeline.columns.decoder import decode_rows
 from pipeline.columns.schema import DEFAULT_NAMES, chosen
 from pipeline.log.selection import EVERYTHING, Selection

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from commitlog.record_rows import Bytes, RecordRows
+from commitlog.record.rows import Bytes, RecordRows
 from pipeline.columns.decoder import raw_properties, raw_topics
 from pipeline.columns.property_columns import PropertyColumns
 from pipeline.log.selection import Selection

@@ -8,7 +8,7 @@ from typing import Generic
 
 import numpy as np
 
-from commitlog.record_resync import find_good
+from commitlog.record.resync import find_good
 from pipeline.common.errors import LostRange
 from pipeline.log.entry_places import INDEX_NAME, EntryPlaces
 from pipeline.log.places import NO_INDEX

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from commitlog.record_columns import batch_of
-from commitlog.record_rows import RecordRows
+from commitlog.record.columns import batch_of
+from commitlog.record.rows import RecordRows
 from pipeline.log.selection import EVERYTHING
 from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy

@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from commitlog.store_directory import INDEX_NAME, QUEUES_NAME, find_store
-from commitlog.store_rebuild import BuiltParts, Layout, Rebuild, Rebuilt, finish_begun
-from commitlog.store_verify import StoreParts
+from commitlog.offline.directory import INDEX_NAME, QUEUES_NAME, find_store
+from commitlog.offline.rebuild import BuiltParts, Layout, Rebuild, Rebuilt, finish_begun
+from commitlog.offline.verify import StoreParts
 from pipeline.common.errors import PipelineError
 from pipeline.log.slice import Slice
 from pipeline.log.slices import plan

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from commitlog.record_rows import gather
+from commitlog.record.rows import gather
 from store.model.dispatch_batch import Int64s
 
 UInt64s = NDArray[np.uint64]

@@ -29,7 +29,7 @@ from cluster.v1.broker_pb2 import (
     GetRequest,
     QueryByIdRequest,
 )
-from commitlog.properties import RawProperties
+from commitlog.record.properties import RawProperties
 from pipeline.common.errors import BadOption
 from store.model.message import UNIQUE_KEY
 

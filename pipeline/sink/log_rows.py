@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from cluster.client.outgoing import BODY_SIZE_MAX
 from cluster.client.send_item import Encoded
-from commitlog.properties import encode_properties
+from commitlog.record.properties import encode_properties
 from pipeline.common.errors import PipelineError
 from store.errors import IllegalMessage
 from store.model.message import KEYS, TAGS, UNIQUE_KEY

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from commitlog.record_rows import gather, good_rows
-from commitlog.record_scan import Stop, blank_size, walk
+from commitlog.record.rows import gather, good_rows
+from commitlog.record.scan import Stop, blank_size, walk
 from dledger.entries.format.entry import HEADER_SIZE
 from pipeline.common.errors import DataLost
 from pipeline.reading.log_reading import BATCH_ROWS, Reading

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from commitlog.record import find_fault
-from commitlog.record_rows import good_rows
+from commitlog.record.record import find_fault
+from commitlog.record.rows import good_rows
 from pipeline.reading.log_reading import Reading
 from pipeline.source.stretch import Chunk, Stretch
 from store.model.dispatch_batch import Int64s, Skipped

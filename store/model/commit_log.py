@@ -1,7 +1,7 @@
 """The log as the message store sees it: the port `CommitLog`.
 
-Two implementations: the plain log of one machine (`commitlog.commit_log`) and the replicated one
-(`commitlog.dledger_commit_log`). All methods belong to the thread that owns the store.
+Two implementations: the plain log of one machine (`commitlog.plain.commit_log`) and the replicated one
+(`commitlog.replicated.commit_log`). All methods belong to the thread that owns the store.
 
 Offsets are bytes of the log. A record's *physical offset* is that of its first byte; in the replicated log 48 bytes of
 entry header stand before it, which belong to no record.

@@ -1,6 +1,6 @@
 """What a stretch of the log means for queues and index: columns, one row a message.
 
-A `CommitLog` makes it from records (`commitlog.record_scan`), consume queues and the index are built from it; so that
+A `CommitLog` makes it from records (`commitlog.record.scan`), consume queues and the index are built from it; so that
 neither loops over messages one by one.
 """
 

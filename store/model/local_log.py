@@ -1,7 +1,7 @@
 """A log that lives in files of this machine alone: what its owner does for it beside reading and appending.
 
-The plain log is one (`commitlog.commit_log`). The replicated log is none: its node flushes it and deletes its files.
-Everything belongs to the owner's thread, but `sync` and `make`, which any thread may call.
+The plain log is one (`commitlog.plain.commit_log`). The replicated log is none: its node flushes it and deletes its
+files. Everything belongs to the owner's thread, but `sync` and `make`, which any thread may call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The nouns of stored messages: what a client puts, where it is put, what comes back.
 
-Not here: bytes. A message is encoded and decoded by the log that holds it (`commitlog.record`).
+Not here: bytes. A message is encoded and decoded by the log that holds it (`commitlog.record.record`).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Message(NamedTuple):
 class StoredMessage(Protocol):
     """A message as the log holds it: decoded when asked, and valid as long as the file that it stands in is mapped.
 
-    `commitlog.record.Record` is the one implementation.
+    `commitlog.record.record.Record` is the one implementation.
     """
 
     @property

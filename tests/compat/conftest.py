@@ -68,7 +68,7 @@ def java_store(request, unpack, manifest):
 
 @pytest.fixture
 def described():
-    """Return a function that describes a `commitlog.record.Record` with the keys of a manifest that it has itself."""
+    """Return a function that describes a `Record` with the keys of a manifest that it has itself."""
 
     def describe(record):
         return {

@@ -2,8 +2,8 @@
 
 import shutil
 
-from commitlog.commit_log import CommitLogConfig
-from commitlog.record import decode
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.record.record import decode
 from pipeline.archive.archive import Archive, run_here
 from pipeline.archive.archived_rows import lake_rows, store_rows
 from pipeline.archive.restore_store import restore_store

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from commitlog.record_rows import good_rows
-from commitlog.record_scan import walk
+from commitlog.record.rows import good_rows
+from commitlog.record.scan import walk
 from pipeline.columns.decoder import decode_rows
 from pipeline.columns.record_builder import build_records
 from pipeline.columns.schema import ALL_NAMES, arrow_schema

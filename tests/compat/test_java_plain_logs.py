@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog, open_to_read
+from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog, open_to_read
 from store.fs.linux.files import OsFiles
 from store.model.message import Message
 

@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from commitlog.record import decode
-from commitlog.record_encoder import RecordEncoder
-from commitlog.record_resync import resync
-from commitlog.record_scan import Stop, scan, walk
-from commitlog.tags_code import tags_code
+from commitlog.record.encoder import RecordEncoder
+from commitlog.record.record import decode
+from commitlog.record.resync import resync
+from commitlog.record.scan import Stop, scan, walk
+from commitlog.record.tags_code import tags_code
 from store.model.java_hash import key_hash
 from store.model.message_id import decode_message_id
 

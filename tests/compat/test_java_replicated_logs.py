@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from commitlog.divide import OpeningCase, was_written_by_java
-from commitlog.record import decode
+from commitlog.conversion.divide import OpeningCase, was_written_by_java
+from commitlog.record.record import decode
 from dledger.entries.store import EntryStoreConfig
 from store.access.message_store import MessageStore
 from store.dispatch.recovery import LastState

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from commitlog.store_directory import find_store
-from commitlog.store_rebuild import Layout, Rebuild
-from commitlog.store_verify import StoreParts
+from commitlog.offline.directory import find_store
+from commitlog.offline.rebuild import Layout, Rebuild
+from commitlog.offline.verify import StoreParts
 from pipeline.log.slices import plan
 from pipeline.log.stores import open_store
 from pipeline.rebuild.index_builder import build_index, extract_keys

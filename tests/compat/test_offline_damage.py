@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster.cli import app
-from commitlog.record import decode
-from commitlog.store_directory import find_store
-from commitlog.store_verify import StoreParts, Verification
+from commitlog.offline.directory import find_store
+from commitlog.offline.verify import StoreParts, Verification
+from commitlog.record.record import decode
 from store.fs.read_only_files import ReadOnlyFiles
 from store.model.finding import Area
 

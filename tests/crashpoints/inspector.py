@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from commitlog.system_records import MEMBERSHIP_CHANNEL
+from commitlog.record.system_records import MEMBERSHIP_CHANNEL
 from dledger.entries.format.codec import RAW_ENTRY_CODEC
 from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NORMAL
 from dledger.entries.membership_file import MembershipFile, drop_unheld

@@ -10,9 +10,9 @@ from cluster.old_files_start import settle_alone
 from cluster.replicated import ReplicatedConfig
 from cluster.replicated_parts import open_parts
 from cluster.topic_config import TopicConfig
-from commitlog.commit_log import CommitLogConfig
-from commitlog.plain_store import PlainStoreConfig, open_plain_store
-from commitlog.system_records import STAMP_AT, STATE_CHANNEL, MessageEntryCodec
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.plain.store import PlainStoreConfig, open_plain_store
+from commitlog.record.system_records import STAMP_AT, STATE_CHANNEL, MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
 from dledger.metrics import NodeMetrics
 from dledger.storage.properties import parse_checked

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from commitlog.system_records import MessageEntryCodec
+from commitlog.record.system_records import MessageEntryCodec
 from dledger.entries.format.codec import RAW_ENTRY_CODEC
 from dledger.entries.membership_file import MembershipFile, drop_unheld
 from dledger.entries.push import check_payload

@@ -1,7 +1,7 @@
 """A node of a broker is opened, and crashes: after every operation on files and every class of lost writes the next
 opening ends in the same state as one that was never interrupted, and holds all that was acknowledged.
 
-The three cases of `commitlog.divide`: entries, a plain store to go on from, nothing.
+The three cases of `commitlog.conversion.divide`: entries, a plain store to go on from, nothing.
 """
 
 from copy import deepcopy
@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from commitlog.divide import CASES, OpeningCase, has_entries, was_written_by_java
+from commitlog.conversion.divide import CASES, OpeningCase, has_entries, was_written_by_java
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
 from tests.crashpoints.crashes import IS_LONG, Crashes

@@ -6,7 +6,7 @@ sample. `make crashpoints` runs the long form: every byte of the newest write, m
 
 import pytest
 
-from commitlog.system_records import MessageEntryCodec
+from commitlog.record.system_records import MessageEntryCodec
 from dledger.entries.format.codec import RAW_ENTRY_CODEC
 from tests.crashpoints.inspector import Inspector
 from tests.crashpoints.workload import WORKLOADS, Workload

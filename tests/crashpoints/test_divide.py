@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
-from commitlog.divide import OpeningCase
+from commitlog.conversion.divide import OpeningCase
+from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from dledger.entries.store import EntryStoreConfig
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from commitlog.commit_log import CommitLogConfig
-from commitlog.plain_store import PlainStoreConfig, open_plain_store
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.plain.store import PlainStoreConfig, open_plain_store
 from dledger.testing.disk.disk import Directory, SimDisk
 from dledger.testing.faults import FaultCounts
 from store.model.config import MessageStoreConfig

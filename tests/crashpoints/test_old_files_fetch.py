@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry
 from cluster import old_files_peers, old_files_start
 from cluster.broker_state import BrokerState
 from cluster.old_files_start import places_of, settle_alone, settle_old_files
-from commitlog import old_config, old_files
-from commitlog.old_files_origin import load_origin
-from commitlog.system_records import MessageEntryCodec
+from commitlog.conversion import old_config, old_files
+from commitlog.conversion.origin import load_origin
+from commitlog.record.system_records import MessageEntryCodec
 from dledger.config import Address, Peer
 from dledger.storage.snapshot_store import SnapshotStore
 from dledger.testing.disk.disk import SimDisk

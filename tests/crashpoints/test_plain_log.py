@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
+from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
 from store.model.commit_log import Certainty

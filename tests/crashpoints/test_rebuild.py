@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.commit_log import CommitLogConfig
-from commitlog.plain_store import PlainStoreConfig, open_plain_store
-from commitlog.store_directory import find_store
-from commitlog.store_rebuild import Layout, Rebuild, finish_begun
-from commitlog.store_verify import StoreParts, Verification
+from commitlog.offline.directory import find_store
+from commitlog.offline.rebuild import Layout, Rebuild, finish_begun
+from commitlog.offline.verify import StoreParts, Verification
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.plain.store import PlainStoreConfig, open_plain_store
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
 from store.model.config import MessageStoreConfig

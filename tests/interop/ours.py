@@ -3,8 +3,8 @@
 import base64
 import shutil
 
-from commitlog.commit_log import CommitLogConfig
-from commitlog.plain_store import PlainStoreConfig, open_plain_store
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.plain.store import PlainStoreConfig, open_plain_store
 from store.fs.linux.files import OsFiles
 from store.fs.retention_rules import ClockReading
 from store.model.config import MessageStoreConfig

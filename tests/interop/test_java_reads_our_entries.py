@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from commitlog.system_records import STAMP_AT, STATE_CHANNEL
+from commitlog.record.system_records import STAMP_AT, STATE_CHANNEL
 from dledger.entries.format.codec import SystemEntry
 from dledger.entries.store import EntryStoreConfig
 from dledger.storage.hard_state import HardStateFile

@@ -4,8 +4,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster.cli import app
-from commitlog.store_directory import find_store
-from commitlog.store_verify import StoreParts, Verification
+from commitlog.offline.directory import find_store
+from commitlog.offline.verify import StoreParts, Verification
 from store.fs.read_only_files import ReadOnlyFiles
 from tests.interop.java_program import SMALL, Sizes
 from tests.interop.ours import OurStore, clock_after

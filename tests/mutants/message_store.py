@@ -4,7 +4,7 @@ import store.access.message_query
 import store.dispatch.catch_up
 import store.maintenance.directory
 import store.queues.offsets
-from commitlog.commit_log import PlainCommitLog
+from commitlog.plain.commit_log import PlainCommitLog
 from store.dispatch.derived_data import DerivedData
 from store.dispatch.dispatcher import Dispatcher
 from store.dispatch.long_polls import MessageWaiters

@@ -3,7 +3,7 @@
 import cluster.client.route_finder
 import cluster.old_files_start
 import cluster.registration_witnesses
-import commitlog.dledger_commit_log
+import commitlog.replicated.commit_log
 import store.access.dedupe
 from cluster.client.progress import QueueProgress
 from cluster.kept_offsets import KeptOffsets
@@ -12,10 +12,10 @@ from cluster.registration import Registrar
 from cluster.replicated import ReplicatedReplica
 from cluster.replicated_upkeep import ReplicatedUpkeep
 from cluster.standalone import StandaloneReplica
-from commitlog.dledger_commit_log import DLedgerCommitLog
-from commitlog.leadership import Leadership
-from commitlog.old_config import find_config
-from commitlog.old_files import OldFilesFetch
+from commitlog.conversion.old_config import find_config
+from commitlog.conversion.old_files import OldFilesFetch
+from commitlog.replicated.commit_log import DLedgerCommitLog
+from commitlog.replicated.leadership import Leadership
 from dledger.types import NO_INDEX
 from store.access.dedupe import DedupeWindow
 from store.access.message_store import MessageStore
@@ -99,7 +99,7 @@ def old_files_go_before_a_snapshot_tells_of_their_queues(patch):
 
 
 def records_do_not_carry_their_place(patch):
-    patch.setattr(commitlog.dledger_commit_log, "STAMP_AT", None)
+    patch.setattr(commitlog.replicated.commit_log, "STAMP_AT", None)
 
 
 def reads_are_confirmed_before_they_are_dispatched(patch):

@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-import commitlog.accepted_damage
-import commitlog.commit_log
-import commitlog.log_recovery
-import commitlog.plain_store
+import commitlog.plain.accepted_damage
+import commitlog.plain.commit_log
+import commitlog.plain.recovery
+import commitlog.plain.store
 import store.check.index_against_log
 import store.dispatch.checkpoint
 import store.maintenance.background
-from commitlog.accepted_damage import AcceptedDamage, AcceptedPlace
-from commitlog.record import Record
+from commitlog.plain.accepted_damage import AcceptedDamage, AcceptedPlace
+from commitlog.record.record import Record
 from store.dispatch.checkpoint import SealState
 from store.index.key_index import KeyIndex
 from store.maintenance.directory import StoreRoot
@@ -49,7 +49,7 @@ def lost_index_files_are_not_noticed(patch):
 
 
 def log_may_end_anywhere(patch):
-    patch.setattr(commitlog.log_recovery, "_check_end", lambda *_, **__: None)
+    patch.setattr(commitlog.plain.recovery, "_check_end", lambda *_, **__: None)
 
 
 def units_are_believed(patch):
@@ -61,11 +61,11 @@ def accepted_damage_is_not_compared(patch):
 
 
 def accepted_damage_is_forgotten(patch):
-    patch.setattr(commitlog.plain_store, "accept_more", lambda *_: None)
+    patch.setattr(commitlog.plain.store, "accept_more", lambda *_: None)
 
 
 def all_damage_behind_an_accepted_place_is_accepted(patch):
-    original = commitlog.accepted_damage.AcceptedDamage.find
+    original = commitlog.plain.accepted_damage.AcceptedDamage.find
 
     def find(self, offset, content):
         found = original(self, offset, content)
@@ -73,7 +73,7 @@ def all_damage_behind_an_accepted_place_is_accepted(patch):
             return replace(self.places[0], offset=offset, size=self.places[0].size)
         return found
 
-    patch.setattr(commitlog.accepted_damage.AcceptedDamage, "find", find)
+    patch.setattr(commitlog.plain.accepted_damage.AcceptedDamage, "find", find)
 
 
 def verify_takes_any_damage_for_accepted(patch):
@@ -88,9 +88,9 @@ def items_of_what_cannot_be_read_are_called_wrong(patch):
 
 
 def cut_files_are_lengthened_without_proof(patch):
-    original = commitlog.commit_log.replace_lost_files
+    original = commitlog.plain.commit_log.replace_lost_files
     patch.setattr(
-        commitlog.commit_log,
+        commitlog.plain.commit_log,
         "replace_lost_files",
         lambda files, directory, file_size, durable_end: original(files, directory, file_size, 1 << 62),
     )

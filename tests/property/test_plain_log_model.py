@@ -14,7 +14,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
+from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts, SimulatedCrash

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from commitlog.dledger_commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
+from commitlog.replicated.commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
 from dledger.driver.driver import Driver
 from dledger.testing.options import draw_options
 from dledger.testing.runner import run_options

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from commitlog.system_records import MessageEntryCodec
+from commitlog.record.system_records import MessageEntryCodec
 from dledger.testing.options import draw_options
 from dledger.testing.runner import run_options
 from dledger.testing.work import Work

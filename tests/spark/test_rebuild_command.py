@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from commitlog.store_rebuild import Layout
+from commitlog.offline.rebuild import Layout
 from pipeline.lake.lake import Lake
 from pipeline.log.sample_store import SampleConfig, make_sample_store
 from store.index.file import IndexLayout

@@ -3,8 +3,8 @@
 import pytest
 
 from cluster.cli_template import template_printer
-from commitlog.record import decode
-from commitlog.record_encoder import RecordEncoder
+from commitlog.record.encoder import RecordEncoder
+from commitlog.record.record import decode
 from store.model.message import Host, Message
 
 

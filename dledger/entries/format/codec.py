@@ -9,7 +9,7 @@ their magic says so:
 | no-op         |     2 |       0 | empty |
 | membership    |     3 |       0 | a JSON object (`dledger.storage.membership_codec`) |
 
-A log whose bodies are records of some other format brings a codec of its own (`commitlog.system_records`).
+A log whose bodies are records of some other format brings a codec of its own (`commitlog.record.system_records`).
 """
 
 from __future__ import annotations

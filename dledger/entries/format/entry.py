@@ -12,7 +12,7 @@ All integers are big-endian; all but the checksums are signed. An entry, `HEADER
 |      8 |    8 | i64   | index     | the first entry ever is 0 |
 |     16 |    8 | i64   | term      | the leader's when it appended the entry |
 |     24 |    8 | i64   | position  | of the entry's first byte in the log; the same on all replicas |
-|     32 |    4 | i32   | channel   | 0; in a log of messages the kind of a system entry (`commitlog.system_records`) |
+|     32 |    4 | i32   | channel   | 0; in a log of messages the kind of a leader's own entry (`commitlog.record`) |
 |     36 |    4 | u32   | chain_crc | CRC-32C of `CHAIN`; 0: not given |
 |     40 |    4 | u32   | body_crc  | CRC-32C of the body; 0: not given |
 |     44 |    4 | i32   | body_size | bytes of the body |

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from commitlog.plain_store import PlainStoreConfig, open_plain_store
+from commitlog.plain.store import PlainStoreConfig, open_plain_store
 from store.fs.linux.files import OsFiles
 from tests.message_stores import numbered, numbers
 from tests.replicated_brokers import free_port

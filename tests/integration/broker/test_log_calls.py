@@ -10,8 +10,8 @@ import pytest
 
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceServicer, add_BrokerServiceServicer_to_server
-from commitlog.record import decode
-from commitlog.record_scan import walk
+from commitlog.record.record import decode
+from commitlog.record.scan import walk
 from pipeline.common.errors import BrokerRefused, BrokerUnreachable, DataLost
 from pipeline.source import broker_nodes, chunk_client
 from pipeline.source.broker_nodes import Nodes

@@ -10,9 +10,9 @@ from pathlib import Path
 from cluster.broker_calls import BrokerCalls
 from cluster.local_cluster import LocalCluster
 from cluster.v1 import broker_pb2 as pb
-from commitlog.commit_log import CommitLogConfig
-from commitlog.old_files import INCOMING_NAME
-from commitlog.plain_store import PlainStoreConfig, open_plain_store
+from commitlog.conversion.old_files import INCOMING_NAME
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.plain.store import PlainStoreConfig, open_plain_store
 from store.fs.linux.files import OsFiles
 from store.model.config import MessageStoreConfig
 from store.model.message import Message

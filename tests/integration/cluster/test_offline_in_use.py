@@ -14,8 +14,8 @@ from cluster.cli import app
 
 PUT_WITHOUT_END = """
 import sys
-from commitlog.commit_log import CommitLogConfig
-from commitlog.plain_store import PlainStoreConfig, open_plain_store
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.plain.store import PlainStoreConfig, open_plain_store
 from store.model.message import Message
 from store.fs.linux.files import OsFiles
 from store.model.config import MessageStoreConfig

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
-from commitlog.divide import LogPlaces, OpeningCase, divide_log
-from commitlog.dledger_commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
-from commitlog.leadership import Leadership
-from commitlog.old_log import OldLog
-from commitlog.system_records import STAMP_AT, STATE_CHANNEL, MessageEntryCodec, system_body
+from commitlog.conversion.divide import LogPlaces, OpeningCase, divide_log
+from commitlog.conversion.old_log import OldLog
+from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
+from commitlog.record.system_records import STAMP_AT, STATE_CHANNEL, MessageEntryCodec, system_body
+from commitlog.replicated.commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
+from commitlog.replicated.leadership import Leadership
 from dledger.config import NodeConfig, Peer
 from dledger.entries.store import EntryStoreConfig
 from dledger.errors import ResponseCode

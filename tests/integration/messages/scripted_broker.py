@@ -15,8 +15,8 @@ from cluster.errors import Reason, RequestFailed, answer_of
 from cluster.message_columns import encode_host
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc, nameserver_pb2
-from commitlog.properties import RawProperties
-from commitlog.record_encoder import RecordEncoder
+from commitlog.record.encoder import RecordEncoder
+from commitlog.record.properties import RawProperties
 from dledger.v1.log_pb2 import LeaderHint
 from store.model.commit_log import Certainty
 from store.model.message import Host, Message

@@ -12,7 +12,7 @@ from cluster import Appended, AppendUnknown, NotAppended, Producer, RequestFaile
 from cluster.client import fault_avoidance, route_cache
 from cluster.client.fault_avoidance import FAILED_LATENCY_MS
 from cluster.errors import Reason
-from commitlog.compression import uncompressed_body
+from commitlog.record.compression import uncompressed_body
 from store.model.commit_log import Certainty
 from tests.growing_deadlines import growing_deadlines
 from tests.integration.messages.helpers import bodies_of, kinds

@@ -16,8 +16,8 @@ from cluster.standalone import StandaloneConfig, StandaloneReplica
 from cluster.topic_config import TopicConfig
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc
-from commitlog.commit_log import CommitLogConfig
-from commitlog.plain_store import PlainStoreConfig
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.plain.store import PlainStoreConfig
 from dledger.config import Address
 from dledger.service.grpc_server import start_grpc_server
 from store.fs.linux.files import OsFiles

@@ -14,9 +14,9 @@ from cluster.local_state import LocalState
 from cluster.old_files_start import places_of
 from cluster.rocketmq_config import _FILES
 from cluster.topic_config import GroupConfig, TopicConfig
-from commitlog.old_config import config_from_json, find_config, own_config_size, read_config, save_config
-from commitlog.old_files import ChunkRequest
-from commitlog.old_files_origin import OldFilesOrigin, load_origin
+from commitlog.conversion.old_config import config_from_json, find_config, own_config_size, read_config, save_config
+from commitlog.conversion.old_files import ChunkRequest
+from commitlog.conversion.origin import OldFilesOrigin, load_origin
 from dledger.peer.inquiry import InquiryServer
 from dledger.peer.origin import Speech
 from store.fs.linux.files import OsFiles

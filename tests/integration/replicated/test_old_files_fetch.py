@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry
 
 from cluster import old_files_start
 from cluster.old_files_start import places_of
-from commitlog.old_files import OldFilesDamaged, make_manifest
-from commitlog.old_files_origin import OldFilesOrigin, load_origin
-from commitlog.settled_files import OldFilesNotSettled, load_manifest
+from commitlog.conversion.old_files import OldFilesDamaged, make_manifest
+from commitlog.conversion.origin import OldFilesOrigin, load_origin
+from commitlog.conversion.settled_files import OldFilesNotSettled, load_manifest
 from dledger.peer.inquiry import InquiryServer
 from dledger.peer.origin import Speech
 from store.fs.linux.files import OsFiles

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from cluster.old_files_start import places_of
-from commitlog.old_files import OldFilesDiffer
-from commitlog.old_files_origin import load_origin
-from commitlog.settled_files import OldFilesNotSettled, load_manifest
+from commitlog.conversion.old_files import OldFilesDiffer
+from commitlog.conversion.origin import load_origin
+from commitlog.conversion.settled_files import OldFilesNotSettled, load_manifest
 from store.errors import CorruptData, DirectoryLocked
 from store.fs.linux.files import OsFiles
 from store.maintenance.lock import lock_store

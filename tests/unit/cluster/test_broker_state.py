@@ -20,7 +20,7 @@ from cluster.broker_state import Applied, BrokerState, CommitOutcome, Verdict
 from cluster.compact_bytes import Reader, Unreadable, Writer
 from cluster.topic_config import GroupConfig, TopicConfig
 from cluster.v1 import broker_pb2
-from commitlog.system_records import STATE_CHANNEL, MessageEntryCodec, system_body
+from commitlog.record.system_records import STATE_CHANNEL, MessageEntryCodec, system_body
 from dledger.entries.format.entry import Entry
 from dledger.node.state_machine import StateMachine
 from store.errors import IllegalMessage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.entry_kinds import AnyLogChecks, kind_of, leaders_own
-from commitlog.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL, STATE_CHANNEL, MessageEntryCodec
+from commitlog.record.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL, STATE_CHANNEL, MessageEntryCodec
 from dledger.client.reading import DamagedBytesError, decode_chunk
 from dledger.entries.format.codec import RAW_ENTRY_CODEC
 from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL, NO_CHAIN, encode_batch

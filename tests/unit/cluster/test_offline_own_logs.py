@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cluster.cli import app
-from commitlog.old_files import Manifest
-from commitlog.record_encoder import RecordEncoder
-from commitlog.settled_files import save_manifest
-from commitlog.system_records import STAMP_AT, MessageEntryCodec
+from commitlog.conversion.old_files import Manifest
+from commitlog.conversion.settled_files import save_manifest
+from commitlog.record.encoder import RecordEncoder
+from commitlog.record.system_records import STAMP_AT, MessageEntryCodec
 from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import EntryStore, EntryStoreConfig, FlushTicket
 from dledger.storage.hard_state import HardStateFile

@@ -21,8 +21,8 @@ from cluster import (
 )
 from cluster.v1.broker_pb2 import BrokerStatusResponse
 from cluster.v1.nameserver_pb2 import RegisteredBroker
-from commitlog.store_directory import StoreMode
-from commitlog.store_verify import Counts
+from commitlog.offline.directory import StoreMode
+from commitlog.offline.verify import Counts
 from dledger.v1.admin_pb2 import ListMembersResponse
 from dledger.v1.log_pb2 import LeaderHint, PeerStatus, StatusResponse
 from dledger.v1.member_pb2 import Member

@@ -2,7 +2,7 @@
 
 import pytest
 
-from commitlog.record_encoder import RecordEncoder
+from commitlog.record.encoder import RecordEncoder
 from store.model.message import Host, Message
 
 STORE_HOST = Host(b"\x7f\x00\x00\x01", 10911)

@@ -6,7 +6,7 @@ import lz4.frame
 import pytest
 import zstandard
 
-from commitlog.compression import UnreadableBody, is_compressed, uncompressed_body
+from commitlog.record.compression import UnreadableBody, is_compressed, uncompressed_body
 
 TEXT = b"twelve bytes" * 500
 KINDS = {0x001: zlib.compress, 0x101: lz4.frame.compress, 0x201: zstandard.compress, 0x301: zlib.compress}

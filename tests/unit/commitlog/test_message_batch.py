@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.message_batch import encode_batch, split_batch
-from commitlog.properties import RawProperties
+from commitlog.record.message_batch import encode_batch, split_batch
+from commitlog.record.properties import RawProperties
 from store.errors import IllegalMessage
 from store.model.message import LOOPBACK, Host, Message
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.properties import (
+from commitlog.record.properties import (
     CRC_NAME,
     PROPERTIES_SIZE_MAX,
     RawProperties,

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog import queue_numbers as module
-from commitlog.queue_numbers import queue_numbers
-from commitlog.record_encoder import RecordEncoder
-from commitlog.record_rows import good_rows
+from commitlog.record import queue_numbers as module
+from commitlog.record.encoder import RecordEncoder
+from commitlog.record.queue_numbers import queue_numbers
+from commitlog.record.rows import good_rows
 from store.model.message import Host, Message
 
 # Names that share heads and tails, and are as long as each other.

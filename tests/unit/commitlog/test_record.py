@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.properties import RawProperties, find_property_crc
-from commitlog.record import (
+from commitlog.record.encoder import RecordEncoder, encode_record
+from commitlog.record.properties import RawProperties, find_property_crc
+from commitlog.record.record import (
     BLANK_MAGIC,
     MAGIC_V1,
     MAGIC_V2,
@@ -18,7 +19,6 @@ from commitlog.record import (
     decode,
     find_fault,
 )
-from commitlog.record_encoder import RecordEncoder, encode_record
 from store.errors import CorruptData, IllegalMessage
 from store.model.message import Host, Message
 

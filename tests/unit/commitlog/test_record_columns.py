@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog import record_columns
-from commitlog.few_records import few_columns
-from commitlog.properties import RawProperties
-from commitlog.record import decode
-from commitlog.record_columns import columns, count_good
-from commitlog.record_encoder import RecordEncoder
-from commitlog.record_scan import walk
-from commitlog.tags_code import tags_code
+from commitlog.record import columns as record_columns
+from commitlog.record.columns import columns, count_good
+from commitlog.record.encoder import RecordEncoder
+from commitlog.record.few_records import few_columns
+from commitlog.record.properties import RawProperties
+from commitlog.record.record import decode
+from commitlog.record.scan import walk
+from commitlog.record.tags_code import tags_code
 from store.model.dispatch_batch import DispatchBatch
 from store.model.java_hash import key_hash
 from store.model.message import Host, Message, QueueKey
@@ -232,7 +232,7 @@ def test_columns_take_exactly_what_a_plain_reader_takes(messages, data):
 
 
 def _is_good(view, start, size):
-    from commitlog.record import find_fault
+    from commitlog.record.record import find_fault
 
     fault = find_fault(view, start, start + size, physical_offset=BASE + start)
     return fault is None and decode(view, start).size == size

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog import record_resync
-from commitlog.record import BLANK_MAGIC, decode
-from commitlog.record_resync import resync
-from commitlog.record_scan import Stop, scan, walk
+from commitlog.record import resync as record_resync
+from commitlog.record.record import BLANK_MAGIC, decode
+from commitlog.record.resync import resync
+from commitlog.record.scan import Stop, scan, walk
 from dledger.entries.format.entry import ENTRY_NOOP, HEADER, HEADER_SIZE, encode_batch
 from store.model.message import Message
 
@@ -182,7 +182,7 @@ def test_any_damage_inside_one_record_costs_that_record_only(shared_stretch, dat
 
 @pytest.fixture(scope="module")
 def shared_stretch():
-    from commitlog.record_encoder import RecordEncoder
+    from commitlog.record.encoder import RecordEncoder
     from store.model.message import Host
 
     messages = [Message(f"t{number % 3}", Random(number).randbytes(number * 9), number) for number in range(9)]

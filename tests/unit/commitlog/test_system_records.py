@@ -2,10 +2,10 @@
 
 import pytest
 
-from commitlog.record import decode
-from commitlog.record_encoder import RecordEncoder
-from commitlog.record_scan import Stop, scan
-from commitlog.system_records import (
+from commitlog.record.encoder import RecordEncoder
+from commitlog.record.record import decode
+from commitlog.record.scan import Stop, scan
+from commitlog.record.system_records import (
     MEMBERSHIP_CHANNEL,
     NO_OP_CHANNEL,
     STAMP_AT,

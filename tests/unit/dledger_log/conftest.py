@@ -2,10 +2,10 @@
 
 import pytest
 
-from commitlog.divide import LogPlaces, divide_log
-from commitlog.dledger_commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
-from commitlog.old_log import OldLog
-from commitlog.system_records import MessageEntryCodec
+from commitlog.conversion.divide import LogPlaces, divide_log
+from commitlog.conversion.old_log import OldLog
+from commitlog.record.system_records import MessageEntryCodec
+from commitlog.replicated.commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
 from dledger.entries.damaged_tail import keep_damaged_tail
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.errors import ResponseCode

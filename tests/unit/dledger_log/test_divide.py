@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog
-from commitlog.divide import CASES, OpeningCase, case_of, was_written_by_java
-from commitlog.old_log import OldLog, is_full
+from commitlog.conversion.divide import CASES, OpeningCase, case_of, was_written_by_java
+from commitlog.conversion.old_log import OldLog, is_full
+from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from dledger.entries.store import EntryStore
 from store.errors import CorruptData
 from store.fs.linux.files import OsFiles

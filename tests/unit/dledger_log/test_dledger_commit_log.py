@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from commitlog.put_outcomes import put_outcome
-from commitlog.record_encoder import encode_record
+from commitlog.record.encoder import encode_record
+from commitlog.replicated.put_outcomes import put_outcome
 from dledger.errors import Outcome, ResponseCode, outcome_of
 from store.errors import CorruptData, IllegalMessage
 from store.model.commit_log import Certainty, PutStatus

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 from crc32c import crc32c
 
-from commitlog.divide import OpeningCase
-from commitlog.old_files import (
+from commitlog.conversion.divide import OpeningCase
+from commitlog.conversion.old_files import (
     ChunkRequest,
     Manifest,
     OldFile,

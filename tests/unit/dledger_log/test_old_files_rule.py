@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commitlog.old_files import Manifest, OldFile, OldFilesDiffer
-from commitlog.old_files_rule import NOTHING, Claim, Settlement, Statement, Waiting, decide, statement_from
+from commitlog.conversion.old_files import Manifest, OldFile, OldFilesDiffer
+from commitlog.conversion.rule import NOTHING, Claim, Settlement, Statement, Waiting, decide, statement_from
 
 SIZE = 64
 FILES = tuple(OldFile(f"{number * SIZE:020d}", SIZE, 1000 + number) for number in range(4))

@@ -9,10 +9,10 @@ from crc32c import crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from commitlog.old_files import UNKNOWN_DIVIDE, Manifest, OldFile, manifest_from_json, manifest_to_json
-from commitlog.old_files_origin import OldFilesOrigin, abridge, difference_of, state_speech
-from commitlog.old_files_rule import NOTHING, Claim, Statement, statement_from
-from commitlog.settled_files import load_manifest, save_manifest
+from commitlog.conversion.old_files import UNKNOWN_DIVIDE, Manifest, OldFile, manifest_from_json, manifest_to_json
+from commitlog.conversion.origin import OldFilesOrigin, abridge, difference_of, state_speech
+from commitlog.conversion.rule import NOTHING, Claim, Statement, statement_from
+from commitlog.conversion.settled_files import load_manifest, save_manifest
 from dledger.peer.frames import ORIGIN_SIZE_BYTES_MAX, PAYLOAD_SIZE_BYTES_MAX
 from store.errors import CorruptData
 from store.fs.linux.files import OsFiles

@@ -2,7 +2,7 @@
 
 import pytest
 
-from commitlog.leadership import Leadership
+from commitlog.replicated.leadership import Leadership
 from dledger.errors import ResponseCode
 from store.access.message_store import MessageStore
 from store.dispatch.recovery import LastState

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from commitlog.message_filter import MessageFilter
-from commitlog.store_directory import find_store
-from commitlog.store_reader import StoreReader
-from commitlog.store_verify import StoreParts
-from commitlog.system_records import is_system_record
+from commitlog.offline.directory import find_store
+from commitlog.offline.message_filter import MessageFilter
+from commitlog.offline.reader import StoreReader
+from commitlog.offline.verify import StoreParts
+from commitlog.record.system_records import is_system_record
 from store.fs.read_only_files import ReadOnlyFiles
 from store.model.sys_flag import has_queue_offset
 from tests.pipeline_stores import MAKERS

@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from commitlog.record_rows import good_rows
-from commitlog.record_scan import walk
+from commitlog.record.rows import good_rows
+from commitlog.record.scan import walk
 from pipeline.columns.decoder import decode_rows
 from pipeline.columns.schema import arrow_schema
 from pipeline.report.partial import REPORT_COLUMNS

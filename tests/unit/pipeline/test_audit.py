@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.record import PHYSICAL_OFFSET_POSITION
-from commitlog.record_encoder import RecordEncoder
+from commitlog.record.encoder import RecordEncoder
+from commitlog.record.record import PHYSICAL_OFFSET_POSITION
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.types import NO_INDEX
 from pipeline.audit.compare import AuditKind, stretches

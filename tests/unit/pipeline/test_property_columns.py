@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from commitlog.properties import decode_properties
+from commitlog.record.properties import decode_properties
 from pipeline.columns.property_columns import PropertyColumns
 
 NAMES = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "a", "namenamenameAAAAname", "namenamenameBBBBname", "é"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog.store_rebuild import Layout
+from commitlog.offline.rebuild import Layout
 from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.rebuild.rebuild import StoreInUse, rebuild_store, verify_store
 from store.fs.linux.files import OsFiles

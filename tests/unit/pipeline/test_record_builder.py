@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.properties import RawProperties
-from commitlog.record_encoder import RecordEncoder
-from commitlog.record_rows import good_rows
+from commitlog.record.encoder import RecordEncoder
+from commitlog.record.properties import RawProperties
+from commitlog.record.rows import good_rows
 from pipeline.columns.decoder import decode_rows
 from pipeline.columns.record_builder import NotLossless, build_records
 from pipeline.columns.schema import ALL_NAMES

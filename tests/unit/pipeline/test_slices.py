@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commitlog.store_directory import LogFile, StoreDirectory, StoreMode
+from commitlog.offline.directory import LogFile, StoreDirectory, StoreMode
 from pipeline.common.errors import BadOption, CorruptRecord, DataLost, UnknownTopic
 from pipeline.log.entry_places import Place
 from pipeline.log.selection import EVERYTHING, Selection

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from commitlog.record_scan import walk
+from commitlog.record.scan import walk
 from pipeline.columns.schema import DEFAULT_NAMES
 from pipeline.common.errors import CorruptRecord, DataLost
 from pipeline.log.sample_store import SampleConfig, make_sample_store

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from commitlog.commit_log import CommitLogConfig, LastExit, PlainCommitLog, open_to_read
+from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog, open_to_read
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts

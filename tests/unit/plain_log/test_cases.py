@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from commitlog.log_recovery import START_CASES, LastExit, StartRule
-from commitlog.log_tail import CASES, PlaceFacts, Verdict, judge
+from commitlog.plain.recovery import START_CASES, LastExit, StartRule
+from commitlog.plain.tail import CASES, PlaceFacts, Verdict, judge
 
 
 @pytest.mark.parametrize("facts", [PlaceFacts(*bits) for bits in product((False, True), repeat=5)])

@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from commitlog.commit_log import CommitLogConfig, LastExit
-from commitlog.record_encoder import encode_record
+from commitlog.plain.commit_log import CommitLogConfig, LastExit
+from commitlog.record.encoder import encode_record
 from dledger.testing.disk.disk import SimDisk
 from store.errors import CorruptData, ForeignFile, MissingFile, WrongFileSize
 from store.model.message import LOOPBACK

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import store.fs.linux.files
-from commitlog.lock_probe import find_holder
+from commitlog.offline.lock_probe import find_holder
 from store.errors import DirectoryLocked, DiskFull, ForeignFile, StorageFailed
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles

@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster.cli import app
-from commitlog import accepted_damage
-from commitlog.accepted_damage import FILE_NAME, PLACES_MAX, AcceptedDamage, TooMuchDamage, accept, load_accepted
-from commitlog.divide import LogPlaces, fill_old_files
-from commitlog.log_recovery import LastExit
+from commitlog.conversion.divide import LogPlaces, fill_old_files
+from commitlog.plain import accepted_damage
+from commitlog.plain.accepted_damage import FILE_NAME, PLACES_MAX, AcceptedDamage, TooMuchDamage, accept, load_accepted
+from commitlog.plain.recovery import LastExit
 from dledger.entries.config import EntryStoreConfig
 from store.errors import CorruptData, MissingFile, WrongFileSize
 from store.fs.linux.files import OsFiles

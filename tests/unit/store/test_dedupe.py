@@ -2,8 +2,8 @@
 
 import pytest
 
-from commitlog.commit_log import CommitLogConfig
-from commitlog.plain_store import PlainStoreConfig, open_plain_store
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.plain.store import PlainStoreConfig, open_plain_store
 from store.fs.linux.files import OsFiles
 from store.fs.retention_rules import ClockReading
 from store.model.commit_log import Certainty

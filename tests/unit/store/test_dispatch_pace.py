@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from cluster.standalone import StandaloneConfig, StandaloneReplica
-from commitlog.plain_store import PlainStoreConfig
+from commitlog.plain.store import PlainStoreConfig
 from dledger.v1.log_pb2 import ReadMode
 from store.errors import StoreStopped
 from store.fs.linux.files import OsFiles

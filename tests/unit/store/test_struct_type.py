@@ -5,8 +5,8 @@ import struct
 import numpy as np
 import pytest
 
-from commitlog.record import FIELDS
-from commitlog.record_rows import FIELD_TYPES, HEADER_TYPE
+from commitlog.record.record import FIELDS
+from commitlog.record.rows import FIELD_TYPES, HEADER_TYPE
 from dledger.entries.format.entry import HEADER
 from store.fs.struct_type import numpy_type
 from store.queues.unit import UNIT, UNIT_TYPE

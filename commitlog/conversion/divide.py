@@ -1,0 +1,214 @@
+"""Opens what is there for a replicated log: entries, a plain log to go on from, or nothing.
+
+The *divide* is the offset at which old files end and entries begin; both share one run of offsets.
+
+| entries | records in old files | case      | what is done                                               |
+| ------- | -------------------- | --------- | ---------------------------------------------------------- |
+| yes     | either               | ENTRIES   | the divide is where the first data file begins             |
+| no      | yes                  | OLD_FILES | the plain log's last file is filled up, entries begin there |
+| no      | no                   | NOTHING   | the log begins at 0                                        |
+
+"Entries" means that a log of entries was begun: there is a data file, or `loghead`.
+
+*Crash safety* of OLD_FILES. 1. The plain log is recovered, durably. 2. A blank is written behind its last record and
+synced: eight bytes, {bytes to the file's end, 0xCBD43194}. 3. Empty files behind that one are removed. 4. `loghead`
+says that a log of entries begins at the divide; its first data file is made. Up to step 4 the case is OLD_FILES again,
+and each step finds done what was done; from `loghead` on it is ENTRIES, and opening the entry store finishes what is
+missing. What the plain log held is never written again.
+
+Source: RocketMQ `DLedgerCommitLog.dledgerRecoverNormally`, `setRecoverPosition`.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from commitlog.conversion.old_files import INCOMING_NAME, OldFilesIncomplete, is_fetching
+from commitlog.plain.recovery import UNKNOWN_EXIT, LastExit, RecoveredLog, recover
+from commitlog.record.record import BLANK_MAGIC, HEAD
+from dledger.entries.format.codec import EntryCodec
+from dledger.entries.log_head import FILE_NAME as LOG_HEAD_NAME
+from dledger.entries.log_head import LogHeadFile
+from dledger.entries.membership_file import FILE_NAME as MEMBERSHIP_NAME
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.types import NO_TERM
+from store.errors import CorruptData
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.ports import Files
+
+_NO_RECORDS: Final = -1
+
+
+class OpeningCase(Enum):
+    """What is there when a replicated log is opened."""
+
+    ENTRIES = "a log of entries"
+    OLD_FILES = "a plain log to go on from"
+    NOTHING = "nothing"
+
+
+class CaseRow(NamedTuple):
+    """A row of the table: what is there (None: either), and the case."""
+
+    has_entries: bool
+    has_records: bool | None
+    case: OpeningCase
+
+
+# Exactly one row fits.
+CASES: Final = (
+    CaseRow(True, None, OpeningCase.ENTRIES),
+    CaseRow(False, True, OpeningCase.OLD_FILES),
+    CaseRow(False, False, OpeningCase.NOTHING),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlaces:
+    """Where a replicated log and the plain log before it are.
+
+    Attributes:
+        old_directory: of the plain log's files; it need not exist.
+        node_directory: of the node, `…/dledger-<id>`.
+        sizes: of the entries' files; `data_file_size_bytes` is also that of the plain log's files.
+        has_property_crc: the plain log was written with property CRCs.
+    """
+
+    old_directory: str
+    node_directory: str
+    sizes: EntryStoreConfig
+    has_property_crc: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """What opening found and did.
+
+    Attributes:
+        case: what was there.
+        divide: where the first entry stands, or will; old files end there at the latest.
+        notes: what was repaired or done, one sentence each.
+    """
+
+    case: OpeningCase
+    divide: int
+    notes: tuple[str, ...]
+
+
+def case_of(*, has_entries: bool, has_records: bool) -> OpeningCase:
+    """Return the case of the one row that fits."""
+    (case,) = [row.case for row in CASES if row.has_entries == has_entries and row.has_records in (None, has_records)]
+    return case
+
+
+def divide_log(files: Files, places: LogPlaces, codec: EntryCodec, last_exit: LastExit = UNKNOWN_EXIT) -> Divided:
+    """See what is there; go on from a plain log with one of entries. Call it before the node opens its entry store.
+
+    Args:
+        files: the file system.
+        places: of both logs.
+        codec: of the entries.
+        last_exit: how the process before left the plain log; not known: all of it is checked.
+
+    Raises:
+        store.errors.CorruptData: records of the plain log that were durable are bad, or old files and entries do not
+            meet. Nothing was changed.
+        OldFilesIncomplete: they are being fetched (`commitlog.conversion.old_files`).
+        store.errors.StoreError: as `EntryStore.open` and `PlainCommitLog.open`.
+    """
+    if is_fetching(files, places.node_directory):
+        raise OldFilesIncomplete(f"{places.node_directory}/{INCOMING_NAME}")
+    if has_entries(files, places.node_directory):
+        divide, is_whole = begin_of_entries(files, places.node_directory)
+        _check_meeting(files, places, divide, is_whole=is_whole)
+        return Divided(case_of(has_entries=True, has_records=False), divide, ())
+    divide, has_records, notes = fill_old_files(files, places, last_exit)
+    if divide:
+        begin_entries(files, places, codec, divide)
+        notes.append(f"{places.old_directory}: a plain log up to {divide}; entries begin there")
+    return Divided(case_of(has_entries=False, has_records=has_records), divide, tuple(notes))
+
+
+def begin_entries(files: Files, places: LogPlaces, codec: EntryCodec, divide: int) -> None:
+    """Begin an empty log of entries at `divide`, durably.
+
+    Raises:
+        as `EntryStore.open` and `EntryStore.reset`.
+    """
+    store = EntryStore.open(files, places.node_directory, places.sizes, codec)
+    try:
+        assert store.last_index < store.begin_index, store.last_index
+        store.reset(0, divide, NO_TERM)
+    finally:
+        store.abandon()
+
+
+def was_written_by_java(files: Files, node_directory: str) -> bool:
+    """Return whether there are entries, but no node of this program ever ran here.
+
+    RocketMQ can lose units of queues, in a start behind an unclean exit, and then give their offsets out again. So
+    queues and index of such a directory are to be built anew from the log.
+    """
+    is_ours = files.exists(f"{node_directory}/{MEMBERSHIP_NAME}") or files.exists(f"{node_directory}/{LOG_HEAD_NAME}")
+    return not is_ours and has_entries(files, node_directory)
+
+
+def has_entries(files: Files, directory: str) -> bool:
+    """Return whether a log of entries was begun in a node's directory."""
+    data = f"{directory}/data"
+    return files.exists(f"{directory}/{LOG_HEAD_NAME}") or bool(files.is_directory(data) and files.list_directory(data))
+
+
+def begin_of_entries(files: Files, directory: str) -> tuple[int, bool]:
+    """Return where the entries begin, and whether entry 0 is there: whether that is the divide."""
+    head = LogHeadFile(files, directory).load()
+    if head is not None:
+        return head.begin_position, head.begin_index == 0
+    return min(int(name) for name in files.list_directory(f"{directory}/data") if name.isdecimal()), True
+
+
+def _check_meeting(files: Files, places: LogPlaces, divide: int, *, is_whole: bool) -> None:
+    """Refuse old files that do not end where the entries begin; where entry 0 is gone, there may be a gap."""
+    if not files.is_directory(places.old_directory):
+        return
+    names = [int(name) for name in files.list_directory(places.old_directory) if name.isdecimal()]
+    end = max(names, default=_NO_RECORDS) + places.sizes.data_file_size_bytes
+    if names and (end > divide or (is_whole and end < divide)):
+        expected = f"files up to {divide}, where the entries of {places.node_directory} begin"
+        raise CorruptData(places.old_directory, 0, expected, f"files up to {end}")
+
+
+def fill_old_files(files: Files, places: LogPlaces, last_exit: LastExit) -> tuple[int, bool, list[str]]:
+    """Make the plain log end at the end of a file; return that offset, whether it holds records, and notes."""
+    if not files.is_directory(places.old_directory):
+        if last_exit.log_end:
+            expected = f"records up to offset {last_exit.log_end}, which the checkpoint says were durable"
+            raise CorruptData(places.old_directory, 0, expected, "no such directory")
+        return 0, False, []
+    with ExitStack() as closing:
+        # A process that was killed may have left names that only the page cache knows.
+        files.sync_directory(places.old_directory)
+        queue = MappedFileQueue(files, places.old_directory, places.sizes.data_file_size_bytes)
+        closing.callback(queue.close)
+        notes = queue.load(durable_end=last_exit.log_end)
+        recovered = recover(queue, last_exit, is_property_crc_checked=places.has_property_crc)
+        notes += recovered.notes
+        if recovered.last_store_timestamp < 0:
+            divide = queue.begin_offset
+            queue.remove_all()
+            return divide, False, notes
+        return _fill(queue, recovered), True, notes
+
+
+def _fill(queue: MappedFileQueue, recovered: RecoveredLog) -> int:
+    """Write the blank behind the last record, unless it is there, and remove the empty files behind; both durably."""
+    end, size = recovered.end_offset, queue.file_size
+    divide = end + -end % size
+    if end < divide:
+        queue.write(end, HEAD.pack(divide - end, BLANK_MAGIC))
+        queue.sync(end, divide)
+    queue.truncate(divide, divide, is_durable=True)
+    return divide

@@ -1,0 +1,144 @@
+"""What a store knew of topics and groups before it was a group's: its files, given to nodes that lack them.
+
+They are RocketMQ's `config/*.json` with their `.bak`, and the snapshots of a broker without a group. They do not change
+any more. A node that has none of them gets those of the group's first node that has some, before its old files are
+settled; so whichever node leads first can take them over (`cluster.state_import`). One that has some keeps them.
+
+What arrives is held in memory until all of it is here and verified. While it is written the file `config.incoming`
+stands in the node's directory: what a crash left of it is no configuration of this node's own, and is fetched again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from crc32c import crc32c
+
+from commitlog.conversion.old_files import CHUNK_SIZE_BYTES, ChunkRequest
+from store.fs.ports import Files
+
+CONFIG_DIRECTORY: Final = "config"
+LOCAL_STATE_DIRECTORY: Final = f"{CONFIG_DIRECTORY}/broker"
+INCOMING_CONFIG_NAME: Final = "config.incoming"
+# Of all files together; a hundred thousand topics and as many offsets take a tenth of it.
+CONFIG_SIZE_BYTES_MAX: Final = 64 << 20
+_FILES_MAX: Final = 64
+_SNAPSHOTS: Final = "broker/snapshot"
+_NAME: Final = re.compile(
+    rf"(topics|subscriptionGroup|consumerOffset|delayOffset)\.json(\.bak)?|{_SNAPSHOTS}/[0-9]{{20}}", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """One file; `name` is its path below `config`."""
+
+    name: str
+    size: int
+    checksum: int
+
+    def requests(self) -> list[ChunkRequest]:
+        """Return what to ask for, to get all of it."""
+        positions = range(0, self.size, CHUNK_SIZE_BYTES)
+        return [ChunkRequest(self.name, at, min(CHUNK_SIZE_BYTES, self.size - at)) for at in positions]
+
+    def is_content(self, content: bytes) -> bool:
+        """Return whether `content` is the file's."""
+        return len(content) == self.size and crc32c(content) == self.checksum
+
+
+def find_config(files: Files, root: str) -> tuple[ConfigFile, ...]:
+    """Return the files that the store in `root` has.
+
+    Raises:
+        store.errors.StorageFailed: one cannot be read.
+    """
+    found = []
+    for name in _names(files, f"{root}/{CONFIG_DIRECTORY}"):
+        content = files.read_bytes(f"{root}/{CONFIG_DIRECTORY}/{name}")
+        if content:
+            found.append(ConfigFile(name, len(content), crc32c(content)))
+    return tuple(found)
+
+
+def read_config(files: Files, root: str, request: ChunkRequest) -> bytes:
+    """Return the bytes that were asked for; none where there are none, or the name is none of these files'."""
+    if not _NAME.fullmatch(request.name):
+        return b""
+    content = files.read_bytes(f"{root}/{CONFIG_DIRECTORY}/{request.name}") or b""
+    return content[request.position : request.position + min(request.size, CHUNK_SIZE_BYTES)]
+
+
+def own_config_size(files: Files, root: str, node_directory: str) -> int:
+    """Return how many bytes the files have; what a crash left of fetched ones is nothing.
+
+    Raises:
+        store.errors.StorageFailed: one cannot be read.
+    """
+    if files.exists(f"{node_directory}/{INCOMING_CONFIG_NAME}"):
+        return 0
+    return sum(file.size for file in find_config(files, root))
+
+
+def save_config(files: Files, root: str, node_directory: str, contents: Mapping[str, bytes]) -> None:
+    """Have exactly these files, durably.
+
+    Raises:
+        store.errors.DiskFull: some may be there; it can be done again.
+        store.errors.StorageFailed: the node must stop.
+    """
+    directory, marker = f"{root}/{CONFIG_DIRECTORY}", f"{node_directory}/{INCOMING_CONFIG_NAME}"
+    files.make_directory(node_directory)
+    if not files.exists(marker):
+        files.create_from(marker, [])
+        files.sync_directory(node_directory)
+    files.make_directory(directory)
+    for path in (f"{directory}/{name}" for name in _names(files, directory) if name not in contents):
+        files.remove(path)
+        files.sync_directory(_folder_of(path))
+    for name, content in contents.items():
+        files.make_directory(_folder_of(f"{directory}/{name}"))
+        files.replace(f"{directory}/{name}", content)
+    files.remove(marker)
+    files.sync_directory(node_directory)
+
+
+def config_to_json(found: tuple[ConfigFile, ...]) -> list[list[Any]]:
+    """Return what stands for the files between nodes."""
+    return [[file.name, file.size, file.checksum] for file in found]
+
+
+def config_from_json(value: object) -> tuple[ConfigFile, ...]:
+    """Return the files that somebody says he has.
+
+    Raises:
+        ValueError: there are no such files.
+    """
+    if not isinstance(value, list) or len(value) > _FILES_MAX:
+        raise ValueError(f"expected a list of at most {_FILES_MAX} files, found {value!r:.80}")
+    return tuple(_file_from(each) for each in value)
+
+
+def _file_from(value: Any) -> ConfigFile:
+    if not isinstance(value, list) or [type(field) for field in value] != [str, int, int]:
+        raise ValueError(f"expected name, size and checksum, found {value!r:.80}")
+    name, size, checksum = value
+    if not _NAME.fullmatch(name) or size <= 0 or not 0 <= checksum < 1 << 32:
+        raise ValueError(f"expected the name of a file of configuration, a size and a CRC-32C, found {value!r:.80}")
+    return ConfigFile(name, size, checksum)
+
+
+def _names(files: Files, directory: str) -> list[str]:
+    snapshots = [f"{_SNAPSHOTS}/{name}" for name in _listed(files, f"{directory}/{_SNAPSHOTS}")]
+    return [name for name in (*_listed(files, directory), *snapshots) if _NAME.fullmatch(name)]
+
+
+def _listed(files: Files, directory: str) -> list[str]:
+    return files.list_directory(directory) if files.is_directory(directory) else []
+
+
+def _folder_of(path: str) -> str:
+    return path.rpartition("/")[0]

@@ -1,0 +1,108 @@
+"""The files of a plain log that a replicated log goes on from: read, and deleted when they are old; nothing is added.
+
+They hold everything below the divide. The last one is full: behind its last record stands a blank that reaches to its
+end (`commitlog.conversion.divide`). So nothing of them has to be recovered.
+
+Source: RocketMQ `DLedgerCommitLog.setRecoverPosition`.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from functools import cached_property
+from typing import Self
+
+from commitlog.plain.reader import LogReader
+from commitlog.plain.recovery import NO_TIMESTAMP, RecoveredLog
+from commitlog.record.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, BadRecord, decode
+from commitlog.record.scan import walk
+from store.errors import CorruptData
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.ports import Files
+
+
+class OldLog(LogReader):
+    """Everything of a log below its divide. Construct it by `open`."""
+
+    @classmethod
+    def open(
+        cls, files: Files, directory: str, file_size: int, divide: int, *, is_property_crc_checked: bool = False
+    ) -> Self | None:
+        """Open the files, as they are; None when there are none.
+
+        Args:
+            files: the file system.
+            directory: of the files.
+            file_size: bytes of each.
+            divide: where the replicated log began.
+            is_property_crc_checked: they were written with property CRCs.
+
+        Raises:
+            store.errors.ForeignFile, WrongFileSize, MissingFile: see their messages.
+            store.errors.CorruptData: they reach beyond the divide, where the replicated log begins.
+        """
+        if not files.is_directory(directory):
+            return None
+        with ExitStack() as on_failure:
+            queue = MappedFileQueue(files, directory, file_size)
+            on_failure.callback(queue.close)
+            notes = queue.load(is_read_only=True)
+            if not queue.mapped_files:
+                return None
+            if queue.end_offset > divide:
+                expected, found = f"files up to {divide}, where the replicated log begins", f"up to {queue.end_offset}"
+                raise CorruptData(directory, 0, expected, found)
+            on_failure.pop_all()
+        log = RecoveredLog(queue.end_offset, NO_TIMESTAMP, tuple(notes))
+        return cls(queue, log, is_property_crc_checked=is_property_crc_checked)
+
+    @cached_property
+    def _last_timestamp(self) -> int:
+        for file in reversed(self._queue.mapped_files):
+            view = file.view()
+            for start in reversed(_starts(view)):
+                # A record that was damaged later says nothing; whoever reads it is told.
+                with suppress(BadRecord):
+                    return decode(view, start).store_timestamp
+        return NO_TIMESTAMP
+
+    @property
+    def last_store_timestamp(self) -> int:
+        """Of the last record that can be read; -1 when there is none."""
+        return self._last_timestamp
+
+    def old_files(self, count_max: int) -> list[tuple[str, int]]:
+        """See `store.fs.retention_rules.ExpiringLog.old_files`: all of them may go."""
+        return [(file.path, file.end_offset) for file in self._queue.mapped_files[:count_max]]
+
+    def delete_before(self, offset: int) -> None:
+        """Delete, durably and oldest first, the files that end at or before `offset`; also the last one.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        # Looked up while the last file is there.
+        _ = self._last_timestamp
+        if offset >= self._queue.end_offset:
+            self._queue.remove_before(offset)
+            self._queue.remove_all()
+        else:
+            self._queue.remove_before(offset)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether all of its files were deleted."""
+        return not self._queue.mapped_files
+
+
+def is_full(view: memoryview) -> bool:
+    """Return whether a file of the plain log ends with a blank behind its last record."""
+    position, end = 0, len(view)
+    starts = _starts(view)
+    if starts:
+        position = starts[-1] + decode(view, starts[-1]).size
+    return end - position >= HEAD.size and HEAD.unpack_from(view, position) == (end - position, BLANK_MAGIC)
+
+
+def _starts(view: memoryview) -> list[int]:
+    return walk(view, 0, len(view) - END_SIZE_MIN, count_max=len(view)).starts

@@ -1,0 +1,183 @@
+"""Old files as the origin of a node's log: told in each Hello, judged, and given to nodes that lack them.
+
+`load_origin` is for a node that takes part; `OldFilesAnswers` answers inquiries, also of a node that is still asking
+itself. What stands in a Hello is short: of files beyond the newest two thousand only how many there are, and one
+checksum over their checksums, which is compared where both nodes know equally many.
+
+| question (JSON)                                | payload      | answer (JSON)            | payload      |
+| ---------------------------------------------- | ------------ | ------------------------ | ------------ |
+| `{"ask": "state", "statement": …}`             | own manifest | `{"statement": …}`       | its manifest |
+| `{"ask": "chunk", "name", "position", "size"}` |              | `{"checksum": CRC-32C}`  | the bytes    |
+| `{"ask": "config"}`                            |              | `{"config": [[name, size, CRC-32C], …]}` | |
+| `{"ask": "config chunk", …}` as a chunk        |              | `{"checksum": CRC-32C}`  | the bytes    |
+
+A chunk without bytes says that the file is gone: it expired. Config: see `commitlog.conversion.old_config`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from crc32c import crc32c
+
+from commitlog.conversion.divide import LogPlaces
+from commitlog.conversion.old_config import config_to_json, find_config, own_config_size, read_config
+from commitlog.conversion.old_files import ChunkRequest, Manifest, OldFile, first_difference, read_chunk
+from commitlog.conversion.rule import Claim, Statement, statement_from
+from commitlog.conversion.settled_files import FILE_NAME, OldFilesNotSettled, load_manifest
+from dledger.peer.origin import Speech
+from store.fs.foreign_json import foreign_json
+from store.fs.ports import Files
+
+logger = logging.getLogger(__name__)
+
+# Divide, size of a file, how many there are, checksum over those that are not told one by one.
+_HEAD: Final = struct.Struct(">4sqqII")
+_MAGIC: Final = b"OLD1"
+# Told one by one: 8 KiB of a Hello.
+_TOLD_MAX: Final = 2048
+_CHECKSUM: Final = struct.Struct(">I")
+
+
+def abridge(manifest: Manifest) -> bytes:
+    """Return what a Hello tells of a manifest."""
+    checksums = b"".join(_CHECKSUM.pack(file.checksum) for file in manifest.files)
+    told = checksums[-_TOLD_MAX * _CHECKSUM.size :]
+    older = crc32c(checksums[: len(checksums) - len(told)])
+    size = manifest.files[-1].size if manifest.files else 0
+    return _HEAD.pack(_MAGIC, manifest.divide, size, len(manifest.files), older) + told
+
+
+def difference_of(ours: Manifest, told: bytes) -> str | None:
+    """Return in what the manifest behind `told` differs from ours, for people; None: as far as is told, it does not."""
+    if not told:
+        return "the other node keeps a log of plain bytes, and this one messages"
+    try:
+        magic, divide, size, count, older = _HEAD.unpack_from(told)
+        checksums = [checksum for (checksum,) in _CHECKSUM.iter_unpack(told[_HEAD.size :])]
+    except struct.error:
+        magic, divide, size, count, older, checksums = b"", 0, 0, 0, 0, []
+    begin = divide - len(checksums) * size
+    if magic != _MAGIC or len(checksums) != min(count, _TOLD_MAX) or min(begin, size) < min(0, divide):
+        return "what the other node tells of its old files cannot be read; it may be of another version"
+    names = [f"{begin + number * size:020d}" for number in range(len(checksums))]
+    theirs = Manifest(
+        divide, tuple(OldFile(name, size, checksum) for name, checksum in zip(names, checksums, strict=True))
+    )
+    difference = first_difference(ours, theirs)
+    if difference is None and count == len(ours.files) and older != _HEAD.unpack_from(abridge(ours))[4]:
+        return f"some of the files before {names[0]} have other bytes here than there"
+    return difference
+
+
+class OldFilesAnswers:
+    """Answers inquiries about old files (`dledger.peer.origin.Answerer`).
+
+    Args:
+        files: the file system.
+        directory: of the old files; the root of the store is above it.
+        statement: what this node says of itself now.
+        on_statement: hears what others say.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        statement: Callable[[], Statement],
+        on_statement: Callable[[str, Statement], None],
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._root = directory.rpartition("/")[0]
+        self._statement = statement
+        self._on_statement = on_statement
+
+    async def answer(self, peer_id: str, question: Speech) -> Speech:
+        """See `dledger.peer.origin.Answerer.answer`."""
+        value = foreign_json(question.body)
+        kind = value.get("ask") if isinstance(value, dict) else None
+        if kind == "state":
+            self._on_statement(peer_id, statement_from(value.get("statement"), question.payload))
+            return state_speech(self._statement())
+        if kind == "config":
+            found = await asyncio.to_thread(find_config, self._files, self._root)
+            return Speech(json.dumps({"config": config_to_json(found)}).encode())
+        if kind in ("chunk", "config chunk"):
+            return await self._chunk(value, is_config=kind == "config chunk")
+        raise ValueError(f"expected a question about old files, found {question.body[:80]!r}")
+
+    async def _chunk(self, value: dict[str, Any], *, is_config: bool) -> Speech:
+        name, position, size = value.get("name"), value.get("position"), value.get("size")
+        if not isinstance(name, str) or type(position) is not int or type(size) is not int or size <= 0:
+            raise ValueError(f"expected a name, a position and a size, found {value!r:.200}")
+        if position < 0:
+            raise ValueError(f"expected a position of at least 0, found {position}")
+        manifest, request = self._statement().manifest, ChunkRequest(name, position, size)
+        # In a thread: a cold disk must not hold up the heartbeats of a node that leads.
+        if is_config:
+            payload = await asyncio.to_thread(read_config, self._files, self._root, request)
+        else:
+            payload = await asyncio.to_thread(read_chunk, self._files, self._directory, manifest, request)
+        return Speech(json.dumps({"checksum": crc32c(payload)}).encode(), payload)
+
+
+def state_speech(statement: Statement, *, is_question: bool = False) -> Speech:
+    """Return a statement as the answer to a question for it, or as the question."""
+    text, payload = statement.encoded()
+    value = {"statement": text} | ({"ask": "state"} if is_question else {})
+    return Speech(json.dumps(value).encode(), payload)
+
+
+class OldFilesOrigin(OldFilesAnswers):
+    """`dledger.peer.origin.Origin` of a node whose old files are settled. Make it by `load_origin`."""
+
+    def __init__(self, files: Files, directory: str, node_directory: str, manifest: Manifest) -> None:
+        super().__init__(files, directory, self.statement, self._heard)
+        self.manifest = manifest
+        self.told = abridge(manifest)
+        self._config_size_bytes = own_config_size(files, self._root, node_directory)
+
+    def statement(self) -> Statement:
+        """Return what this node says: its files may expire from one moment to the next."""
+        begin = begin_of(self._files, self._directory, self.manifest)
+        return Statement(Claim.SETTLED, self.manifest, begin, self._config_size_bytes)
+
+    def difference(self, peer_id: str, theirs: bytes) -> str | None:
+        """See `dledger.peer.origin.Origin.difference`."""
+        difference = difference_of(self.manifest, theirs)
+        return None if difference is None else f"old files of {peer_id}: {difference}"
+
+    def _heard(self, peer_id: str, statement: Statement) -> None:
+        difference = first_difference(self.manifest, statement.manifest)
+        if statement.claim is not Claim.NOTHING and difference is not None:
+            logger.error("old_files_differ peer=%r difference=%r", peer_id, difference)
+
+
+def begin_of(files: Files, directory: str, manifest: Manifest) -> int:
+    """Return from where on the files of the manifest are in the directory; the divide when there are none."""
+    present = set(files.list_directory(directory)) if files.is_directory(directory) else set()
+    begin = manifest.divide
+    for file in reversed(manifest.files):
+        if file.name not in present:
+            break
+        begin = int(file.name)
+    return begin
+
+
+def load_origin(files: Files, places: LogPlaces) -> OldFilesOrigin:
+    """Return the origin of a node whose old files are settled (`cluster.old_files_start`).
+
+    Raises:
+        OldFilesNotSettled: they are not; the log must not be opened.
+        store.errors.CorruptData: what was settled cannot be read.
+    """
+    saved = load_manifest(files, places.node_directory)
+    if saved is None or not saved.is_settled:
+        raise OldFilesNotSettled(f"{places.node_directory}/{FILE_NAME}")
+    return OldFilesOrigin(files, places.old_directory, places.node_directory, saved.manifest)

@@ -1,0 +1,160 @@
+"""The rule by which the nodes of a group agree on their old files before any of them takes part. Pure.
+
+Each node makes a *statement*; no statement changes while its node runs unsettled, but by this rule:
+
+| claim    | meaning                                                                         |
+| -------- | ------------------------------------------------------------------------------- |
+| SETTLED  | the node takes part, or may: this is the manifest of its group                  |
+| HELD     | the node has old files and no entries, and has not agreed with anybody          |
+| AWAITED  | the node had agreed on this manifest, and has not all of its files yet          |
+| NOTHING  | the node has neither entries nor old files                                      |
+
+1. If anybody is SETTLED, that is the group's manifest; what the node itself holds or awaits must be of it.
+2. Else a node that founds the group waits until *every* founder has made a statement. All that are HELD or AWAITED
+   must be equal; that is the manifest. If there is none, the group begins at 0. If some await and nobody holds, wait.
+3. A node that joins a group waits for somebody who is SETTLED.
+
+So a group never begins at 0 while a founder that is not reachable may hold an old store, and never with different old
+files: the founders decide the same from the same statements, and where one of them changed its statement in between
+(files were put into a directory that was empty when it was asked), the manifests that were settled differ, and such
+nodes do not connect (`commitlog.conversion.origin`). Founding waits for all founders anyway (ADR 7).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from commitlog.conversion.old_files import Manifest, OldFilesDiffer, check_same, manifest_from_json, manifest_to_json
+from store.fs.foreign_json import foreign_json
+
+
+class Claim(Enum):
+    """What a statement says of its manifest."""
+
+    SETTLED = "settled"
+    HELD = "held"
+    AWAITED = "awaited"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a node says of itself.
+
+    Attributes:
+        claim: see the table.
+        manifest: of NOTHING the empty one.
+        begin: from here on the node has the files of the manifest, and can give them; the divide when it has none.
+        config_size_bytes: of the old store's configuration that it has, and can give
+            (`commitlog.conversion.old_config`).
+    """
+
+    claim: Claim
+    manifest: Manifest
+    begin: int
+    config_size_bytes: int = 0
+
+    def encoded(self) -> tuple[str, bytes]:
+        """Return a short text and bytes that may be many; `statement_from` reads them."""
+        value = {"claim": self.claim.value, "begin": self.begin, "config": self.config_size_bytes}
+        return json.dumps(value), manifest_to_json(self.manifest).encode()
+
+
+NOTHING = Statement(Claim.NOTHING, Manifest(0), 0)
+
+
+def statement_from(text: object, payload: bytes) -> Statement:
+    """Return the statement that somebody sent.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = foreign_json(text) if isinstance(text, str) else None
+    if not isinstance(value, dict) or type(value.get("begin")) is not int:
+        raise ValueError(f"expected a claim and a begin, found {text!r:.80}")
+    config_size_bytes = value.get("config", 0)
+    if type(config_size_bytes) is not int or config_size_bytes < 0:
+        raise ValueError(f"expected a size of the configuration, found {config_size_bytes!r:.80}")
+    manifest = manifest_from_json(payload.decode())
+    return Statement(Claim(value.get("claim")), manifest, value["begin"], config_size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What the group goes on from, and who has old files, the most of them first."""
+
+    manifest: Manifest
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing can be decided yet; `reason` says for whom or what the node waits."""
+
+    reason: str
+
+
+def decide(
+    own: Statement, heard: Mapping[str, Statement], founders: Collection[str], *, is_joining: bool
+) -> Settlement | Waiting:
+    """Apply the rule.
+
+    Args:
+        own: of this node, which is not settled.
+        heard: what the others said last.
+        founders: the ids of all other nodes that found the group.
+        is_joining: this node founds nothing.
+
+    Raises:
+        OldFilesDiffer: nodes hold different old files; it names the first difference.
+    """
+    assert own.claim is not Claim.SETTLED
+    settled = {peer: each for peer, each in heard.items() if each.claim is Claim.SETTLED}
+    if settled:
+        manifest = max((each.manifest for each in settled.values()), key=lambda each: len(each.files))
+        for peer, each in settled.items():
+            check_same(peer, manifest, each.manifest)
+            if own.claim is not Claim.NOTHING:
+                _check_part(peer, own.manifest, each.manifest)
+        return Settlement(manifest, _sources(settled))
+    if is_joining:
+        return Waiting("for a node that takes part in the group")
+    telling = {peer: each for peer, each in heard.items() if each.claim is not Claim.NOTHING}
+    for peer, each in telling.items():
+        if own.claim is not Claim.NOTHING:
+            _check_equal(peer, own.manifest, each.manifest)
+    first, *others = telling or {"": own}
+    manifest = telling[first].manifest if first else own.manifest
+    for peer in others:
+        _check_equal(f"{first}, those of {peer}", manifest, telling[peer].manifest)
+    missing = sorted(set(founders) - set(heard))
+    if missing:
+        return Waiting(f"for {' '.join(missing)}: all founders of the group must say what they have")
+    holders = {peer: each for peer, each in telling.items() if each.claim is Claim.HELD}
+    if not holders and Claim.AWAITED in {own.claim, *(each.claim for each in telling.values())}:
+        return Waiting("for the node that has the old files; nobody has them all now")
+    return Settlement(manifest, _sources(holders))
+
+
+def _sources(statements: Mapping[str, Statement]) -> tuple[str, ...]:
+    having = [peer for peer, each in statements.items() if each.begin < each.manifest.divide]
+    return tuple(sorted(having, key=lambda peer: (statements[peer].begin, peer)))
+
+
+def _check_part(peer: str, ours: Manifest, theirs: Manifest) -> None:
+    """Refuse files of ours that the group's manifest does not name."""
+    check_same(peer, ours, theirs)
+    names = {file.name for file in theirs.files}
+    unknown = next((file.name for file in ours.files if file.name not in names), None)
+    if unknown is not None:
+        raise OldFilesDiffer(peer, f"file {unknown} is here, and not known there")
+
+
+def _check_equal(peer: str, ours: Manifest, theirs: Manifest) -> None:
+    check_same(peer, ours, theirs)
+    if ours != theirs:
+        here, there = (each.files[0].name if each.files else "none" for each in (ours, theirs))
+        raise OldFilesDiffer(peer, f"the oldest file is {here} here and {there} there")

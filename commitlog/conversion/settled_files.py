@@ -1,0 +1,79 @@
+"""What a node has settled with its group about old files: the small file `oldfiles` in the node's directory.
+
+    state=settled
+    manifest={"divide":192,"files":[["00000000000000000128",64,1001]]}
+
+with a checksum (`dledger.storage.properties`). `fetching`: the group has these old files, and this node does not have
+all of them yet. `settled`: it has them, or they had expired where it asked, or there are none. The manifest never
+changes again; files that expire stay in it. So a start need not read the files, and what the log of a group goes on
+from can be compared as long as the group lives.
+
+No file: nothing is settled, and the node must not open its entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from commitlog.conversion.old_files import Manifest, end_fetch, manifest_from_json, manifest_to_json
+from dledger.storage.properties import format_checked, parse_checked, what_is_wrong
+from store.errors import CorruptData, StoreError
+from store.fs.ports import Files
+
+FILE_NAME: Final = "oldfiles"
+_SETTLED: Final = "settled"
+_FETCHING: Final = "fetching"
+
+
+class OldFilesNotSettled(StoreError):
+    """The node has not yet made sure that it has the old files of its group."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path}: this node has not made sure that it has the old files of its group, so its log must not be "
+            "opened. Start it as a node of its group, with the others reachable"
+        )
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class SavedManifest:
+    """The content of the file."""
+
+    manifest: Manifest
+    is_settled: bool
+
+
+def load_manifest(files: Files, node_directory: str) -> SavedManifest | None:
+    """Return what is saved; None when nothing ever was.
+
+    Raises:
+        store.errors.CorruptData: it cannot be read; do not start.
+    """
+    path = f"{node_directory}/{FILE_NAME}"
+    content = files.read_bytes(path)
+    if content is None:
+        return None
+    try:
+        properties = parse_checked(content)
+        state = properties["state"]
+        if state not in (_SETTLED, _FETCHING):
+            raise ValueError(f"state {state!r}")  # noqa: TRY301  (one place says what to do)
+        return SavedManifest(manifest_from_json(properties["manifest"]), state == _SETTLED)
+    except (ValueError, KeyError) as error:
+        raise CorruptData(path, 0, "the manifest of the old files, with a checksum", what_is_wrong(error)) from error
+
+
+def save_manifest(files: Files, node_directory: str, manifest: Manifest, *, is_settled: bool) -> None:
+    """Save it, durably; what the fetch of the files kept is removed when it is settled.
+
+    Raises:
+        store.errors.DiskFull: the old content stands.
+        store.errors.StorageFailed: the node must stop.
+    """
+    files.make_directory(node_directory)
+    lines = {"state": _SETTLED if is_settled else _FETCHING, "manifest": manifest_to_json(manifest)}
+    files.replace(f"{node_directory}/{FILE_NAME}", format_checked(lines))
+    if is_settled:
+        end_fetch(files, node_directory)

@@ -1,0 +1,212 @@
+"""Walks over all records of a log that nobody repairs: what cannot be read is told, and reading goes on behind it.
+
+The end of the log is where no good record follows any more. What stands there besides zeros is the *tail*: a last write
+that a crash cut short, or what is being written just now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from commitlog.offline.directory import LogFile
+from commitlog.record.record import HEAD
+from commitlog.record.resync import resync
+from commitlog.record.scan import Stop, blank_size, scan
+from store.fs.read_only_files import OpenFiles
+from store.model.dispatch_batch import DispatchBatch, Skipped
+
+_BATCH_SIZE_BYTES = 8 << 20
+_CHUNK_SIZE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class WalkedBatch:
+    """A stretch of one file of the log.
+
+    Attributes:
+        file: which one.
+        batch: what its records mean.
+    """
+
+    file: LogFile
+    batch: DispatchBatch
+
+
+class LogWalk:
+    """All records of a store's log, in order.
+
+    Args:
+        open_files: opens the files.
+        log_files: of the log, in order.
+        is_checked: compare bodies with their checksums, and old records with their property CRCs, where there are any.
+        size_bytes_max: of one stretch.
+
+    Attributes:
+        end_offset: where the log ends, as far as was walked.
+        tail: what stands there besides zeros, once the end was reached.
+        leftovers: what is wrong with the fillers at the ends of files, by offset; no message is lost by it.
+    """
+
+    __slots__ = ("_is_checked", "_log_files", "_open_files", "_size_bytes_max", "end_offset", "leftovers", "tail")
+
+    def __init__(
+        self,
+        open_files: OpenFiles,
+        log_files: Sequence[LogFile],
+        *,
+        is_checked: bool,
+        size_bytes_max: int = _BATCH_SIZE_BYTES,
+    ) -> None:
+        self._open_files = open_files
+        self._log_files = log_files
+        self._is_checked = is_checked
+        self._size_bytes_max = size_bytes_max
+        self.end_offset = log_files[0].begin_offset if log_files else 0
+        self.tail: Skipped | None = None
+        self.leftovers: dict[int, Skipped] = {}
+
+    def batches(self, begin: int = 0, position: int = 0) -> Iterator[WalkedBatch]:
+        """Yield the records, stretch by stretch.
+
+        Args:
+            begin: number of the file to begin with.
+            position: in that file, where a record (or its entry) begins.
+        """
+        for number in range(begin, len(self._log_files)):
+            file = self._log_files[number]
+            if number > begin:
+                gap = _gap(self._log_files[number - 1], file)
+                if gap is not None and self._holds_records(number):
+                    yield WalkedBatch(file, _nothing(gap))
+            yield from self._batches_of(number, position if number == begin else 0)
+            self._open_files.close(file.path)
+            if self.tail is not None:
+                return
+
+    def _batches_of(self, number: int, position: int) -> Iterator[WalkedBatch]:
+        file = self._log_files[number]
+        view = self._view_of(file)
+        while position < len(view):
+            batch, stop = self._scan(file, view, position, self._size_bytes_max)
+            if len(batch):
+                self.end_offset = int(batch.physical_offsets[-1] + batch.sizes[-1])
+            position = batch.next_offset - file.begin_offset
+            if stop is Stop.BLANK:
+                position = self._behind_blank(view, file, position)
+            elif stop is Stop.ZEROS:
+                batch = self._with_hole(batch, view, number, position)
+                position = batch.next_offset - file.begin_offset
+            if batch.skipped and position == len(view) and not self._holds_records(number + 1):
+                self.tail = batch.skipped[-1]
+                batch = replace(batch, skipped=batch.skipped[:-1])
+            yield WalkedBatch(file, batch)
+
+    def _view_of(self, file: LogFile) -> memoryview:
+        return self._open_files.get(file.path).view()[: file.size]
+
+    def _scan(self, file: LogFile, view: memoryview, position: int, size_bytes_max: int) -> tuple[DispatchBatch, Stop]:
+        return scan(
+            view,
+            position,
+            len(view),
+            base_offset=file.begin_offset,
+            path=file.path,
+            header_size=file.header_size,
+            size_bytes_max=size_bytes_max,
+            is_body_checked=self._is_checked,
+            is_property_crc_checked=self._is_checked and not file.header_size,
+        )
+
+    def _with_hole(self, batch: DispatchBatch, view: memoryview, number: int, position: int) -> DispatchBatch:
+        """Return a batch that ends at zeros, together with what is wrong with those, if anything is."""
+        file = self._log_files[number]
+        data = self._find_data(file, position)
+        behind = len(view)
+        if data < len(view):
+            behind = resync(view, position, len(view), base_offset=file.begin_offset, header_size=file.header_size)
+        elif not self._holds_records(number + 1):
+            return replace(batch, next_offset=file.end_offset)
+        found = "zeros" if data == len(view) else f"zeros, and data from byte {data} on"
+        offset = file.begin_offset + position
+        skipped = Skipped(file.path, position, offset, behind - position, "a record or a blank", found)
+        return replace(batch, next_offset=file.begin_offset + behind, skipped=(*batch.skipped, skipped))
+
+    def _holds_records(self, number: int) -> bool:
+        """Return whether the file of this number, or a later one, holds a good record anywhere."""
+        for file in self._log_files[number:]:
+            view = self._view_of(file)
+            if self._find_data(file, 0) == len(view):
+                continue
+            position = 0
+            while position < len(view):
+                batch, stop = self._scan(file, view, position, 1)
+                if len(batch):
+                    return True
+                behind = batch.next_offset - file.begin_offset
+                if stop is Stop.ZEROS:
+                    behind = resync(
+                        view, position, len(view), base_offset=file.begin_offset, header_size=file.header_size
+                    )
+                elif stop is Stop.BLANK:
+                    behind = self._behind_blank(view, file, position)
+                position = behind if stop is Stop.END else max(behind, position + 1)
+        return False
+
+    def _behind_blank(self, view: memoryview, file: LogFile, position: int) -> int:
+        """Return where a blank ends, which is the end of its file; DLedger leaves one at a file's head, too."""
+        size, room = blank_size(view, position, file.header_size), len(view) - position
+        end = position + size if position == 0 and file.header_size and size < room else len(view)
+        offset = file.begin_offset + position
+        if end == len(view) and size != room:
+            self.leftovers[offset] = Skipped(file.path, position, offset, room, f"a blank of {room} bytes", f"{size}")
+        data = self._find_data(file, position + HEAD.size)
+        if data < end:
+            self.leftovers[offset + HEAD.size] = Skipped(
+                file.path, data, file.begin_offset + data, end - data, "zeros in a blank", "other bytes"
+            )
+        return end
+
+    def _find_data(self, file: LogFile, position: int) -> int:
+        """Return where the first byte from `position` on is that is not zero; the file's size if there is none."""
+        view = self._view_of(file)
+        # What the file system knows to be empty is not read: the file that is written last is mostly that.
+        for begin, end in self._open_files.get(file.path).data_ranges(position):
+            for first in range(begin, min(end, file.size), _CHUNK_SIZE_BYTES):
+                count = min(_CHUNK_SIZE_BYTES, file.size - first, end - first)
+                chunk = np.frombuffer(view, np.uint8, count, first)
+                if chunk.any():
+                    # Of a comparison, which is a copy: the bytes may change meanwhile.
+                    return first + int(np.argmax(chunk != 0))
+        return file.size
+
+
+def _gap(before: LogFile, behind: LogFile) -> Skipped | None:
+    """Return what lies between two files that should follow each other."""
+    size = behind.begin_offset - before.end_offset
+    if size <= 0:
+        return None
+    found = f"the file's end at {before.size}"
+    return Skipped(before.path, before.size, before.end_offset, size, f"bytes up to {behind.path}", found)
+
+
+def _nothing(skipped: Skipped) -> DispatchBatch:
+    """Return a stretch without messages."""
+    longs, ints = np.empty(0, np.int64), np.empty(0, np.int32)
+    return DispatchBatch(
+        begin_offset=skipped.offset,
+        next_offset=skipped.offset + skipped.size,
+        physical_offsets=longs,
+        sizes=ints,
+        queue_offsets=longs,
+        tags_codes=longs,
+        store_timestamps=longs,
+        queues=(),
+        queue_numbers=ints,
+        is_queued=np.empty(0, np.bool_),
+        key_hashes=ints,
+        key_rows=longs,
+        skipped=(skipped,),
+    )

@@ -1,0 +1,397 @@
+"""Makes consume queues and index of a store anew from its log: built beside the old ones, then put in their place.
+
+    rebuild.new/  consumequeue/ index/   while they are built; `complete` when they are whole and durable
+    rebuild.old/  consumequeue/ index/   the old ones, from then on
+
+A crash before `complete` leaves the store as it was. Behind it, four renames follow: the old queues go, the old index
+goes, the new index comes, the new queues come. At every moment between them the store has its old or its new queues
+and index, or no queues: then both this program and RocketMQ make them from the log when the store is opened. The next
+rebuild finishes what was begun.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from commitlog.offline.checkpoint_check import SIZE as CHECKPOINT_SIZE
+from commitlog.offline.checkpoint_check import lost_end
+from commitlog.offline.directory import INDEX_NAME, QUEUES_NAME
+from commitlog.offline.log_walk import LogWalk
+from commitlog.offline.verify import StoreParts, corrupt_place, torn_tail
+from commitlog.plain.accepted_damage import AcceptedPlace, accept, accept_more
+from store.check.queue_view import QueueView
+from store.dispatch.checkpoint import CheckpointFile, StoreCheckpoint, read_checkpoint
+from store.errors import StorageFailed, StoreError
+from store.fs.ports import Files
+from store.index.file import IndexLayout
+from store.index.key_index import KeyIndex
+from store.model.dispatch_batch import DispatchBatch, Skipped
+from store.model.finding import Finding
+from store.model.message import QueueKey
+from store.queues.consume_queues import FILE_SIZE_BYTES, ConsumeQueues
+from store.queues.unit import UNIT_SIZE
+
+NEW_NAME = "rebuild.new"
+OLD_NAME = "rebuild.old"
+_COMPLETE_NAME = "complete"
+# Queues that further names of a message lead to; the log does not say it in a way that is rebuilt here.
+_LIGHT_QUEUE_PREFIX = "%LMQ%"
+# What no checkpoint can be written to gets this name: a directory, a FIFO, a link that leads nowhere.
+_DAMAGED_SUFFIX = ".damaged"
+_FLUSH_EVERY_BYTES = 256 << 20
+_NS_PER_MS = 1_000_000
+
+
+class LogDamaged(StoreError):
+    """The log cannot be read in full, and nothing was changed.
+
+    Attributes:
+        finding: the first place that cannot be read.
+    """
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(
+            f"{finding}. Nothing was rebuilt. Restore the log first, or do without what cannot be read: --skip-damaged"
+        )
+        self.finding = finding
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What was made.
+
+    Attributes:
+        messages: records of the log.
+        queues: consume queues, those kept included.
+        kept: queues without a message in the log that were taken over, so that their offsets go on.
+        notes: what was left out; one sentence each.
+    """
+
+    messages: int = 0
+    queues: int = 0
+    kept: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Sizes of the files that are made; None: as they are now, else RocketMQ's defaults.
+
+    Attributes:
+        queue_file_size: bytes of a file of a queue.
+        index: slots and items of an index file.
+    """
+
+    queue_file_size: int | None = None
+    index: IndexLayout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltParts:
+    """Queues and index that another builder made.
+
+    Attributes:
+        messages: records of the log.
+        queues: those that were made.
+        last_timestamp: the latest store timestamp of all records; 0: there are none.
+        notes: what was left out; one sentence each.
+    """
+
+    messages: int
+    queues: frozenset[QueueKey]
+    last_timestamp: int
+    notes: tuple[str, ...] = ()
+
+
+# Makes queues and index in a folder: its path, bytes of a queue's file, layout of an index file.
+Builder = Callable[[str, int, IndexLayout], BuiltParts]
+
+
+class Rebuild:
+    """One rebuild. The caller holds the store's lock.
+
+    Args:
+        files: the file system.
+        parts: the store, opened for looking.
+        layout: of the new files.
+        is_skipping: go on behind what cannot be read, and accept it (`commitlog.plain.accepted_damage`).
+        is_old_kept: leave the old queues and index in `rebuild.old`.
+        on_progress: called with bytes of the log that were read since the last call.
+        builder: makes queues and index instead, and leaves out nothing; None: they are made here, in one pass.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        parts: StoreParts,
+        layout: Layout,
+        *,
+        is_skipping: bool = False,
+        is_old_kept: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+        builder: Builder | None = None,
+    ) -> None:
+        self._files = files
+        self._builder = builder
+        self._parts = parts
+        self._root = parts.directory.root
+        self._new = f"{self._root}/{NEW_NAME}"
+        self._old = f"{self._root}/{OLD_NAME}"
+        self._is_skipping = is_skipping
+        self._is_old_kept = is_old_kept
+        self._on_progress = on_progress
+        self._queue_file_size = layout.queue_file_size or _queue_file_size(parts)
+        self._index_layout = layout.index or _index_layout(parts)
+        self._last_timestamp = 0
+        self._rebuilt = Rebuilt()
+        self._newly_accepted: list[AcceptedPlace] = []
+
+    def run(self) -> Rebuilt:
+        """Make queues and index anew, and put them in place.
+
+        Raises:
+            LogDamaged: nothing was changed.
+            store.errors.DiskFull: nothing was changed.
+        """
+        _remove_tree(self._new)
+        self._files.make_directory(self._new)
+        try:
+            self._build()
+        except BaseException:
+            _remove_tree(self._new)
+            raise
+        swap(self._files, self._root, is_old_kept=self._is_old_kept)
+        accept_more(
+            self._files,
+            self._root,
+            self._parts.accepted,
+            self._newly_accepted,
+            self._parts.directory.begin_offset,
+            time.time_ns() // _NS_PER_MS,
+        )
+        self._write_checkpoint()
+        return self._rebuilt
+
+    # ---------------------------------------------------------------------------------------------------- building
+
+    def _build(self) -> None:
+        for name in (QUEUES_NAME, INDEX_NAME):
+            self._files.make_directory(f"{self._new}/{name}")
+        if self._builder is None:
+            self._build_here()
+        else:
+            self._build_by(self._builder)
+        for directory in _directories(self._new):
+            self._files.sync_directory(directory)
+        self._files.create_from(f"{self._new}/{_COMPLETE_NAME}", [b"whole and durable\n"])
+        self._files.sync_directory(self._new)
+        self._files.sync_directory(self._root)
+
+    def _build_by(self, builder: Builder) -> None:
+        built = builder(self._new, self._queue_file_size, self._index_layout)
+        self._rebuilt.messages, self._last_timestamp = built.messages, built.last_timestamp
+        self._rebuilt.notes += built.notes
+        self._keep_queues(set(built.queues))
+        self._rebuilt.queues = len(built.queues) + self._rebuilt.kept
+        for path in sorted(Path(self._new).rglob("*")):
+            if path.is_file():
+                file = self._files.open(str(path))
+                file.sync()
+                file.close()
+
+    def _build_here(self) -> None:
+        queues = ConsumeQueues(self._files, self._new, self._queue_file_size)
+        index = KeyIndex(self._files, self._new, self._index_layout)
+        try:
+            unflushed = 0
+            for batch in self._batches():
+                for misplaced in queues.append(batch):
+                    self._rebuilt.notes.append(str(misplaced))
+                index.append(batch)
+                self._rebuilt.messages += len(batch)
+                unflushed += batch.next_offset - batch.begin_offset
+                if unflushed >= _FLUSH_EVERY_BYTES:
+                    queues.flush()
+                    unflushed = 0
+            self._keep_queues(set(queues))
+            self._rebuilt.queues = len(queues) + self._rebuilt.kept
+            queues.flush()
+            index.flush()
+        finally:
+            queues.close()
+            index.close()
+
+    def _batches(self) -> Iterator[DispatchBatch]:
+        walk: LogWalk = self._parts.walk()
+        for walked in walk.batches():
+            batch = walked.batch
+            for skipped in batch.skipped:
+                self._pass_over(skipped, self._parts.accepted_place(skipped))
+            if len(batch):
+                self._last_timestamp = max(self._last_timestamp, int(batch.store_timestamps.max()))
+            yield batch
+            if self._on_progress is not None:
+                self._on_progress(batch.next_offset - batch.begin_offset)
+        if walk.tail is not None:
+            finding = torn_tail(walk.tail, is_unfinished=self._parts.is_unfinished)
+            if finding.is_unfinished:
+                self._rebuilt.notes.append(str(finding))
+            else:
+                self._leave_out(walk.tail, finding)
+        self._check_end(walk)
+
+    def _check_end(self, walk: LogWalk) -> None:
+        """Refuse a log that lost its end: what is made of it would hide that messages are missing."""
+        path = self._parts.directory.checkpoint_path
+        content, _ = self._checkpoint_content()
+        if content is None or len(content) != CHECKPOINT_SIZE:
+            return
+        for finding in lost_end(path, content, walk.end_offset):
+            if not self._is_skipping:
+                raise LogDamaged(finding)
+            self._rebuilt.notes.append(f"{finding.meaning}; they are given up")
+
+    def _pass_over(self, skipped: Skipped, accepted: AcceptedPlace | None) -> None:
+        """Leave out bytes that good records follow, and accept them, unless they were accepted before."""
+        if accepted is not None:
+            self._rebuilt.notes.append(
+                f"{skipped.path}: at byte {skipped.position}: accepted damage: {skipped.size} bytes were left out"
+            )
+            return
+        self._leave_out(skipped, corrupt_place(skipped, None))
+        content = self._parts.open_files.get(skipped.path).view()[skipped.position :][: skipped.size]
+        # Of a file that is missing there is nothing to compare later.
+        if len(content) == skipped.size:
+            self._newly_accepted.append(accept(skipped.offset, content, skipped.expected, skipped.found, now_ms=0))
+
+    def _leave_out(self, skipped: Skipped, finding: Finding) -> None:
+        if not self._is_skipping:
+            raise LogDamaged(finding)
+        self._rebuilt.notes.append(f"{skipped.path}: at byte {skipped.position}: {skipped.size} bytes were left out")
+
+    def _keep_queues(self, made: set[QueueKey]) -> None:
+        """Take over queues that the log has no message of any more: their offsets must not begin at 0 again."""
+        for key, queue in sorted(self._parts.queues.items()):
+            if key in made or queue.end == queue.begin:
+                continue
+            if not key.topic.startswith(_LIGHT_QUEUE_PREFIX) and not self._is_expired(queue):
+                self._rebuilt.notes.append(
+                    f"{queue.directory}: left out: the log has no message of it; its maximum offset was {queue.end}"
+                )
+                continue
+            directory = f"{self._new}/{QUEUES_NAME}/{key.topic}/{key.queue_id}"
+            self._files.make_directory(directory)
+            for file in queue.queue_files:
+                content = self._parts.open_files.get(file.path).view()[: file.count * UNIT_SIZE]
+                name = Path(file.path).name
+                self._files.create_from(f"{directory}/{name}", [content.tobytes()])
+            self._rebuilt.kept += 1
+
+    def _is_expired(self, queue: QueueView) -> bool:
+        """Return whether a queue's messages were in files of the log that are deleted."""
+        last = queue.unit(queue.end - 1)
+        return last.is_blank or 0 <= last.offset < self._parts.directory.begin_offset
+
+    # -------------------------------------------------------------------------------------------------- checkpoint
+
+    def _checkpoint_content(self) -> tuple[bytes | None, bool]:
+        """Return what the checkpoint holds; whether it is a file, or nothing.
+
+        Raises:
+            store.errors.StorageFailed: the permission to read it is missing.
+        """
+        path = self._parts.directory.checkpoint_path
+        try:
+            # A link that leads nowhere reads as if there were no file, but none can be made there.
+            return self._files.read_bytes(path), not Path(path).is_symlink() or self._files.exists(path)
+        except StorageFailed as error:
+            if isinstance(error.reason, PermissionError):
+                raise
+            return None, False
+
+    def _write_checkpoint(self) -> None:
+        """Say that log, queues and index are durable up to the log's end, once they are."""
+        directory = self._parts.directory
+        for log_file in directory.log_files:
+            file = self._files.open(log_file.path)
+            file.sync()
+            file.close()
+        content, is_file = self._checkpoint_content()
+        if not is_file:
+            self._files.rename(directory.checkpoint_path, f"{directory.checkpoint_path}{_DAMAGED_SUFFIX}")
+        elif content and len(content) != CHECKPOINT_SIZE:
+            self._files.remove(directory.checkpoint_path)
+        before = read_checkpoint(self._files, self._root)
+        is_known = 0 <= before.confirm_physical_offset <= self._parts.directory.log_files[-1].end_offset
+        checkpoint = CheckpointFile.open(self._files, self._root)
+        checkpoint.write(
+            StoreCheckpoint(
+                self._last_timestamp,
+                self._last_timestamp,
+                self._last_timestamp,
+                before.master_flushed_offset,
+                before.confirm_physical_offset if is_known else 0,
+            )
+        )
+        checkpoint.sync()
+        checkpoint.close()
+
+
+def swap(files: Files, root: str, *, is_old_kept: bool) -> None:
+    """Put whole new queues and index in place of the old ones; what of it is done already is not done again."""
+    new, old = f"{root}/{NEW_NAME}", f"{root}/{OLD_NAME}"
+    files.make_directory(old)
+    for name in (QUEUES_NAME, INDEX_NAME):
+        # Once the new one is gone from its place it is the one in use.
+        if files.exists(f"{new}/{name}") and (files.exists(f"{root}/{name}") or Path(f"{root}/{name}").is_symlink()):
+            _remove_tree(f"{old}/{name}")
+            _move(files, root, old, name)
+    for name in (INDEX_NAME, QUEUES_NAME):
+        if files.exists(f"{new}/{name}"):
+            _move(files, new, root, name)
+    _remove_tree(new)
+    if not is_old_kept:
+        _remove_tree(old)
+    files.sync_directory(root)
+
+
+def finish_begun(files: Files, root: str, *, is_old_kept: bool) -> bool:
+    """Finish what an earlier rebuild was stopped in; return whether there was anything to finish."""
+    if not files.exists(f"{root}/{NEW_NAME}/{_COMPLETE_NAME}"):
+        return False
+    swap(files, root, is_old_kept=is_old_kept)
+    return True
+
+
+def _move(files: Files, source: str, target: str, name: str) -> None:
+    files.rename(f"{source}/{name}", f"{target}/{name}")
+    files.sync_directory(target)
+    files.sync_directory(source)
+
+
+def _directories(root: str) -> list[str]:
+    """Return all directories below `root`, and it, the deepest first."""
+    found = [str(path) for path in Path(root).rglob("*") if path.is_dir()]
+    return [*sorted(found, key=len, reverse=True), root]
+
+
+def _remove_tree(path: str) -> None:
+    """Remove what stands there: a directory with all that it holds, or whatever was put in place of one."""
+    if Path(path).is_symlink() or (Path(path).exists() and not Path(path).is_dir()):
+        Path(path).unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=not Path(path).exists())
+
+
+def _queue_file_size(parts: StoreParts) -> int:
+    sizes = [file.count * UNIT_SIZE for queue in parts.queues.values() for file in queue.queue_files]
+    return max(sorted(set(sizes)), key=sizes.count, default=FILE_SIZE_BYTES)
+
+
+def _index_layout(parts: StoreParts) -> IndexLayout:
+    layouts = [IndexLayout(view.slot_count, view.item_count_max + 1) for view in parts.index_views]
+    return max(sorted(set(layouts)), key=layouts.count, default=IndexLayout())

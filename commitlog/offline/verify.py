@@ -1,0 +1,309 @@
+"""Checks a whole store: every record of the log, and queues, index and checkpoint against it. Nothing is changed.
+
+One pass over the log: each stretch of records is compared with its units and its items, so that memory does not grow
+with the store.
+
+A store that is in use is checked up to where its log ended when the check began. What differs is looked at again
+before it is called wrong, for the running program dispatches a moment after it appends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from commitlog.offline.checkpoint_check import RESTORE, CheckpointCheck
+from commitlog.offline.directory import LogFile, StoreDirectory, StoreMode
+from commitlog.offline.log_walk import LogWalk, WalkedBatch
+from commitlog.plain.accepted_damage import AcceptedPlace, load_accepted
+from store.check.index_against_log import IndexMatch
+from store.check.index_file import check_structure
+from store.check.index_view import NAME_DIGITS, IndexView, find_slot_count
+from store.check.queue_view import QueueView, load_queues, unreadable_file
+from store.check.queues_against_log import QueueMatch
+from store.errors import StorageFailed
+from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
+from store.index.file import HEADER
+from store.model.dispatch_batch import Skipped
+from store.model.finding import Area, Finding
+from store.model.message import QueueKey
+
+_LOOK_PAUSE_S = 0.1
+_LOOKS_MAX = 5
+_REBUILD_INDEX = "`dledger rebuild` makes the index anew from the log"
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was looked at.
+
+    Attributes:
+        messages: good records of the log.
+        log_size: their bytes.
+        log_end: where the log ends.
+        queues, units: consume queues, and their units.
+        index_files, items: of the key index.
+    """
+
+    messages: int = 0
+    log_size: int = 0
+    log_end: int = 0
+    queues: int = 0
+    units: int = 0
+    index_files: int = 0
+    items: int = 0
+
+
+class StoreParts:
+    """The parts of a store that are compared with its log, and how they are opened.
+
+    Args:
+        files: the file system.
+        directory: the store.
+        is_live: somebody has it open and writes.
+
+    Attributes:
+        directory: the store; of a store in use its log ends where it ended when this was made.
+        open_files: for whoever looks into the log.
+        queues: all consume queues.
+        index_views: all files of the key index, oldest first.
+        findings: what does not belong there.
+        accepted: damage of the log that an operator has accepted.
+        is_unfinished: it was not closed in order, or is open.
+    """
+
+    def __init__(self, files: ReadOnlyFiles, directory: StoreDirectory, *, is_live: bool = False) -> None:
+        self.files = files
+        self.open_files = OpenFiles(files)
+        self.is_live = is_live
+        self.is_unfinished = is_live or files.exists(directory.abort_path)
+        self.directory = self._until_now(directory) if is_live else directory
+        if is_live:
+            time.sleep(_LOOK_PAUSE_S)
+        self.accepted = load_accepted(files, directory.root)
+        self.findings = [problem for problem in (self.accepted.problem,) if problem is not None]
+        self.queues = self._load_queues()
+        self.index_views = self._load_index()
+
+    @property
+    def has_derived_data(self) -> bool:
+        """Whether there are queues and an index at all, or only a log."""
+        return any(
+            self.files.exists(path)
+            for path in (self.directory.queues_path, self.directory.index_path, self.directory.checkpoint_path)
+        )
+
+    def walk(self, *, is_checked: bool = True) -> LogWalk:
+        """Return a walk over the log."""
+        return LogWalk(self.open_files, self.directory.log_files, is_checked=is_checked)
+
+    def accepted_place(self, skipped: Skipped) -> AcceptedPlace | None:
+        """Return what was accepted of bytes that cannot be read; None unless all of them were, as they are."""
+        view = self.open_files.get(skipped.path).view()
+        return self.accepted.covering(skipped.offset, skipped.size, view, skipped.offset - skipped.position)
+
+    def queue_match(self) -> QueueMatch:
+        """Return what compares the queues with the log."""
+        look_again = self._look_again if self.is_live else None
+        return QueueMatch(
+            self.queues, self.directory.queues_path, is_unfinished=self.is_unfinished, look_again=look_again
+        )
+
+    def index_match(self) -> IndexMatch:
+        """Return what compares the index with the log."""
+        return IndexMatch(
+            self.index_views,
+            self.directory.index_path,
+            self.directory.begin_offset,
+            is_unfinished=self.is_unfinished,
+            is_live=self.is_live,
+        )
+
+    def _load_queues(self) -> dict[QueueKey, QueueView]:
+        path = self.directory.queues_path
+        queues, findings = load_queues(self.files, self.open_files, path, is_live=self.is_live)
+        self.findings += findings
+        return queues
+
+    def _look_again(self) -> Mapping[QueueKey, QueueView]:
+        time.sleep(_LOOK_PAUSE_S)
+        self.open_files.close_all()
+        return load_queues(self.files, self.open_files, self.directory.queues_path, is_live=True)[0]
+
+    def _load_index(self) -> list[IndexView]:
+        directory = self.directory.index_path
+        found: dict[str, memoryview] = {}
+        if not self.files.is_directory(directory):
+            if self.files.is_taken(directory):
+                self._note_foreign(directory)
+            return []
+        for name in self.files.list_directory(directory):
+            path = f"{directory}/{name}"
+            if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
+                try:
+                    view = self.files.open(path).view()
+                except StorageFailed as error:
+                    if not self.is_live or not isinstance(error.reason, FileNotFoundError):
+                        self.findings.append(unreadable_file(Area.FILES, path, error, _REBUILD_INDEX))
+                    continue
+                if len(view) >= HEADER.size:
+                    found[path] = view
+                elif not self.is_live:  # one of a store in use is being made
+                    self._note_unreadable(path, len(view))
+            else:
+                self._note_foreign(path)
+        slot_counts = list(filter(None, map(find_slot_count, found.values())))
+        sizes = [len(view) for view in found.values()]
+        views: list[IndexView] = []
+        for path, view in found.items():
+            if not slot_counts or len(view) != max(set(sizes), key=sizes.count):
+                self._note_unreadable(path, len(view))
+            else:
+                # A damaged file cannot tell for itself; all have as many.
+                views.append(IndexView(view, path, max(set(slot_counts), key=slot_counts.count)))
+        return views
+
+    def _note_foreign(self, path: str) -> None:
+        remedy = "Move it out of the store's directory"
+        expected = f"a name of {NAME_DIGITS} digits"
+        self.findings.append(Finding(Area.FILES, path, 0, expected, "this name", "it is no file of the index", remedy))
+
+    def _note_unreadable(self, path: str, size: int) -> None:
+        meaning = "RocketMQ does not load such a file"
+        expected = "the size of an index file: header, slots and items"
+        self.findings.append(Finding(Area.FILES, path, 0, expected, f"{size} bytes", meaning, _REBUILD_INDEX))
+
+    def _until_now(self, directory: StoreDirectory) -> StoreDirectory:
+        """Return the store with a log that ends where it ends now; an unfinished file is one that is being made."""
+        log_files = list(directory.log_files)
+        while len(log_files) > 1 and not self._walk_end([log_files[-1]])[1]:
+            log_files.pop()
+        if log_files:
+            end, _ = self._walk_end([log_files[-1]])
+            log_files[-1] = replace(log_files[-1], size=end - log_files[-1].begin_offset)
+        self.open_files.close_all()
+        findings = [finding for finding in directory.findings if not finding.is_unfinished]
+        return replace(directory, log_files=log_files, findings=findings)
+
+    def _walk_end(self, log_files: list[LogFile]) -> tuple[int, int]:
+        """Return (behind the last good record, how many there are) of some files."""
+        walk = LogWalk(self.open_files, log_files, is_checked=False)
+        count = sum(len(walked.batch) for walked in walk.batches())
+        return walk.end_offset, count
+
+
+class Verification:
+    """One check of a store.
+
+    Args:
+        parts: the store, opened.
+        on_progress: called with the bytes of the log that were looked at since the last call.
+
+    Attributes:
+        counts: what was looked at; complete when `findings` has ended.
+    """
+
+    def __init__(self, parts: StoreParts, on_progress: Callable[[int], None] | None = None) -> None:
+        self._parts = parts
+        self._on_progress = on_progress
+        self.counts = Counts(queues=len(parts.queues), index_files=len(parts.index_views))
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield everything that is wrong, in about the order of the log."""
+        parts, directory = self._parts, self._parts.directory
+        yield from directory.findings
+        if directory.mode is StoreMode.RAW:
+            return
+        yield from parts.findings
+        yield from self._check_structures()
+        walk, queues, index = parts.walk(), parts.queue_match(), parts.index_match()
+        checkpoint = CheckpointCheck(parts.files, directory.checkpoint_path, is_unfinished=parts.is_unfinished)
+        self.counts.items = index.item_count
+        for walked in walk.batches():
+            batch = walked.batch
+            yield from (corrupt_place(skipped, parts.accepted_place(skipped)) for skipped in batch.skipped)
+            checkpoint.add(batch)
+            if parts.has_derived_data:
+                yield from queues.add(batch)[1]
+                yield from index.add(batch)[1]
+            self._count(walked)
+        self.counts.log_end = walk.end_offset
+        yield from self._check_end(walk)
+        if parts.has_derived_data:
+            ignored_from = walk.end_offset if parts.is_live else None
+            yield from queues.finish(directory.begin_offset, walk.end_offset, ignored_from)
+            if not parts.is_live:
+                yield from index.finish(walk.end_offset)
+                yield from checkpoint.finish(walk.end_offset)
+        self.counts.units = queues.unit_count
+
+    def _check_structures(self) -> Iterator[Finding]:
+        parts = self._parts
+        for file in parts.index_views:
+            found = list(check_structure(file, is_unfinished=parts.is_unfinished, is_live=parts.is_live))
+            for _ in range(_LOOKS_MAX if parts.is_live else 0):
+                if not found:
+                    break
+                time.sleep(_LOOK_PAUSE_S)
+                found = list(check_structure(file, is_unfinished=True, is_live=True))
+            yield from found
+
+    def _count(self, walked: WalkedBatch) -> None:
+        batch = walked.batch
+        self.counts.messages += len(batch)
+        self.counts.log_size += int(batch.sizes.sum())
+        if self._on_progress is not None:
+            self._on_progress(batch.next_offset - batch.begin_offset)
+
+    def _check_end(self, walk: LogWalk) -> Iterator[Finding]:
+        is_unfinished = self._parts.is_unfinished
+        for leftover in walk.leftovers.values():
+            yield Finding(
+                Area.LOG,
+                leftover.path,
+                leftover.position,
+                leftover.expected,
+                leftover.found,
+                "filler was changed, or is left from what was cut; no message is lost",
+                "Nothing needs to be done, but a disk that changes bytes should be replaced",
+            )
+        if walk.tail is not None:
+            yield torn_tail(walk.tail, is_unfinished=is_unfinished)
+
+
+def corrupt_place(skipped: Skipped, accepted: AcceptedPlace | None) -> Finding:
+    """Return what to tell of bytes of the log behind which good records follow.
+
+    Args:
+        skipped: the bytes.
+        accepted: the first place of the list that holds them, if all were accepted.
+    """
+    meaning = f"corrupt: {skipped.size} bytes cannot be read, good records follow at {skipped.offset + skipped.size}"
+    remedy = RESTORE
+    if accepted is not None:
+        moment = datetime.fromtimestamp(accepted.accepted_at_ms / 1000, UTC)
+        meaning = f"accepted on {moment:%Y-%m-%d %H:%M:%S} UTC: {skipped.size} bytes cannot be read"
+        remedy = "Nothing needs to be done; starts and readers pass over it"
+    return Finding(
+        Area.LOG,
+        skipped.path,
+        skipped.position,
+        skipped.expected,
+        skipped.found,
+        meaning,
+        remedy,
+        is_accepted=accepted is not None,
+    )
+
+
+def torn_tail(skipped: Skipped, *, is_unfinished: bool) -> Finding:
+    """Return what to tell of bytes at the log's end that are no records."""
+    if is_unfinished:
+        meaning, remedy = "a torn tail: a crash cut the last write short", "The next start of the store cuts it off"
+    else:
+        meaning, remedy = "no record follows, though the store was closed in order: the log's end is damaged", RESTORE
+    return Finding(
+        Area.LOG, skipped.path, skipped.position, skipped.expected, skipped.found, meaning, remedy, is_unfinished
+    )

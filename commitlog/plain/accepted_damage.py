@@ -1,0 +1,208 @@
+"""Damage of a plain log that an operator has accepted: the file `accepted-damage` in the store's directory.
+
+A start with `--skip-damaged`, or a rebuild with it, writes the list: where bytes cannot be read, how many, and a
+checksum of what they are. Later starts pass over exactly these bytes, without the option. Bytes that changed since,
+and damage anywhere else, are refused again. `verify` reports what is on the list as accepted.
+
+A place lies within one file of the log, so it stays comparable when older files are deleted. Nothing else is read from
+the list: without it, or with a damaged one, a store whose log is good starts all the same.
+
+Not here: what is damage (`commitlog.plain.recovery`, `commitlog.offline.log_walk`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from crc32c import crc32c
+
+from store.errors import StorageFailed, StoreError
+from store.fs.ports import Files
+from store.fs.sealed_json import seal, unseal
+from store.model.finding import Area, Finding
+
+FILE_NAME: Final = "accepted-damage"
+# The file stays below 4 MB; a log with more damage than this is to be restored from a backup.
+PLACES_MAX: Final = 10_000
+_FORMAT: Final = 1
+_TEXT_MAX: Final = 200
+_CHUNK_SIZE_BYTES: Final = 4 << 20
+
+
+class TooMuchDamage(StoreError):
+    """The log is damaged in more places than may be accepted. Nothing was changed."""
+
+    def __init__(self, path: str, count: int) -> None:
+        super().__init__(
+            f"{path}: expected at most {PLACES_MAX} places of damage, found {count}. Nothing was accepted. Restore the "
+            "log from a backup or from another replica"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedPlace:
+    """Bytes of one file of the log that cannot be read and may stay so.
+
+    Attributes:
+        offset: of the first byte, in the log.
+        size: in bytes, at least one.
+        crc32c: of these bytes.
+        expected: what should stand there.
+        found: what stands there.
+        accepted_at_ms: when the operator accepted it, in milliseconds since 1970.
+    """
+
+    offset: int
+    size: int
+    crc32c: int
+    expected: str
+    found: str
+    accepted_at_ms: int
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last byte."""
+        return self.offset + self.size
+
+    def is_same(self, content: memoryview) -> bool:
+        """Return whether the bytes are still those that were accepted.
+
+        Args:
+            content: what stands in the log from `offset` on, to the end of the file.
+        """
+        return len(content) >= self.size and checksum_of(content[: self.size]) == self.crc32c
+
+
+class AcceptedDamage:
+    """The list, in the order of the log.
+
+    Args:
+        places: any number; of two at one offset the later one counts.
+        problem: what is wrong with the file of the list, which then counts for nothing; None: nothing is.
+    """
+
+    __slots__ = ("_offsets", "_places", "problem")
+
+    def __init__(self, places: Iterable[AcceptedPlace] = (), problem: Finding | None = None) -> None:
+        self.problem = problem
+        found = {place.offset: place for place in places}
+        self._offsets = sorted(found)
+        self._places = {offset: found[offset] for offset in self._offsets}
+
+    @property
+    def places(self) -> tuple[AcceptedPlace, ...]:
+        """All of them, in the order of the log."""
+        return tuple(self._places.values())
+
+    def find(self, offset: int, content: memoryview) -> AcceptedPlace | None:
+        """Return the place that begins at `offset`, if its bytes have not changed since it was accepted.
+
+        Args:
+            offset: where the log cannot be read.
+            content: what stands there, to the end of the file.
+        """
+        place = self._places.get(offset)
+        return place if place is not None and place.is_same(content) else None
+
+    def covering(self, offset: int, size: int, file: memoryview, file_begin: int) -> AcceptedPlace | None:
+        """Return the first of the places that together hold a range; None if any byte of it was not accepted.
+
+        Args:
+            offset: of the range, which lies in one file.
+            size: of the range, in bytes.
+            file: all of the file.
+            file_begin: where it begins in the log.
+        """
+        first: AcceptedPlace | None = None
+        at = offset
+        while at < offset + size:
+            number = bisect_right(self._offsets, at) - 1
+            place = self._places[self._offsets[number]] if number >= 0 else None
+            if place is None or place.end_offset <= at or place.offset < file_begin:
+                return None
+            if not place.is_same(file[place.offset - file_begin :]):
+                return None
+            first, at = first or place, place.end_offset
+        return first
+
+
+def checksum_of(content: memoryview) -> int:
+    """Return the CRC-32C of bytes of any number."""
+    value = 0
+    for begin in range(0, len(content), _CHUNK_SIZE_BYTES):
+        value = crc32c(content[begin : begin + _CHUNK_SIZE_BYTES], value)
+    return value
+
+
+def accept(offset: int, content: memoryview, expected: str, found: str, now_ms: int) -> AcceptedPlace:
+    """Return what to note of bytes that are accepted as they are.
+
+    Args:
+        offset: of the first of them.
+        content: all of them, at least one.
+        expected: what should stand there.
+        found: what stands there.
+        now_ms: the wall clock.
+    """
+    return AcceptedPlace(offset, len(content), checksum_of(content), expected[:_TEXT_MAX], found[:_TEXT_MAX], now_ms)
+
+
+def load_accepted(files: Files, root: str) -> AcceptedDamage:
+    """Return the list of a store; an empty one, which says why, where the file is damaged."""
+    path = f"{root}/{FILE_NAME}"
+    try:
+        content = files.read_bytes(path)
+        return AcceptedDamage() if content is None else AcceptedDamage(_places_from(unseal(content)))
+    except (ValueError, KeyError, TypeError, AttributeError, StorageFailed) as error:
+        found = f"something else ({type(error).__name__}: {error})"
+        remedy = "Remove it; if the log is damaged, start once with --skip-damaged"
+        meaning = "no damage counts as accepted"
+        return AcceptedDamage(problem=Finding(Area.FILES, path, 0, "a list of accepted damage", found, meaning, remedy))
+
+
+def accept_more(
+    files: Files, root: str, known: AcceptedDamage, places: Sequence[AcceptedPlace], begin_offset: int, now_ms: int
+) -> None:
+    """Add places to the list of a store, durably; without any do nothing.
+
+    Args:
+        files: the file system.
+        root: the store's directory.
+        known: what was accepted before.
+        places: what an operator accepts now.
+        begin_offset: of the log; what lies before it is left out.
+        now_ms: the wall clock.
+
+    Raises:
+        TooMuchDamage: the list would be too long; it is as before.
+        store.errors.DiskFull, StorageFailed: the list is as before.
+    """
+    if not places:
+        return
+    path = f"{root}/{FILE_NAME}"
+    stamped = (replace(place, accepted_at_ms=now_ms) for place in places)
+    kept = [place for place in known.places if place.end_offset > begin_offset]
+    merged = AcceptedDamage((*kept, *stamped)).places
+    if len(merged) > PLACES_MAX:
+        raise TooMuchDamage(path, len(merged))
+    files.replace(path, seal({"format": _FORMAT, "places": [asdict(place) for place in merged]}))
+
+
+def _places_from(content: Mapping[str, Any]) -> Iterator[AcceptedPlace]:
+    """Yield the places of a file's object.
+
+    Raises:
+        ValueError, KeyError, TypeError: another program wrote it, or another format.
+    """
+    if content["format"] != _FORMAT:
+        raise ValueError(f"format {content['format']}, not {_FORMAT}")
+    if len(content["places"]) > PLACES_MAX:
+        raise ValueError(f"{len(content['places'])} places, more than {PLACES_MAX}")
+    for fields in content["places"]:
+        place = AcceptedPlace(**fields)
+        if place.offset < 0 or place.size < 1:
+            raise ValueError(f"{place.size} bytes at {place.offset}")
+        yield place

@@ -1,0 +1,73 @@
+"""A stretch of one file in the middle of a log: what its records mean, and where the log goes on behind them.
+
+For logs that are open, whose end is known: so zeros are no end here but a place where something was, and a blank leads
+on. `commitlog.record.scan` does the looking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from commitlog.record.resync import resync
+from commitlog.record.scan import Stop, scan
+from store.fs.mapped_file import MappedFile
+from store.model.dispatch_batch import DispatchBatch, Skipped
+
+# Of one look at the log, where nobody says how much of it is wanted.
+SCAN_SIZE: Final = 4 << 20
+_INT_SIZE: Final = 4
+
+
+def scan_file(
+    file: MappedFile,
+    offset: int,
+    end_offset: int,
+    size_bytes_max: int,
+    *,
+    header_size: int = 0,
+    is_body_checked: bool = False,
+    is_property_crc_checked: bool = False,
+) -> DispatchBatch:
+    """Return what the records from `offset` on mean; what is no record is passed over, and told of in `skipped`.
+
+    Args:
+        file: a file of the log.
+        offset: where a record (or its entry) begins; in the file.
+        end_offset: of what may be read; in the file, or its end.
+        size_bytes_max: about so many bytes are taken, at least one record.
+        header_size: 48 in the replicated log, else 0.
+        is_body_checked: compare bodies with their checksums.
+        is_property_crc_checked: the same for property CRCs.
+    """
+    view, begin_offset = file.view(), file.begin_offset
+    end = end_offset - begin_offset
+    batch, stop = scan(
+        view,
+        offset - begin_offset,
+        end,
+        base_offset=begin_offset,
+        path=file.path,
+        header_size=header_size,
+        size_bytes_max=size_bytes_max,
+        is_body_checked=is_body_checked,
+        is_property_crc_checked=is_property_crc_checked,
+    )
+    position = batch.next_offset - begin_offset
+    if stop is Stop.BLANK:
+        return replace(batch, next_offset=begin_offset + _behind_blank(view, position, header_size))
+    if stop is Stop.ZEROS:
+        # Not the end of the log, which lies behind: something was here.
+        behind = resync(view, position, end, base_offset=begin_offset, header_size=header_size)
+        expected = "an entry" if header_size else "a message record"
+        skipped = Skipped(file.path, position, batch.next_offset, behind - position, expected, "zeros")
+        return replace(batch, next_offset=begin_offset + behind, skipped=(*batch.skipped, skipped))
+    return batch
+
+
+def _behind_blank(view: memoryview, position: int, header_size: int) -> int:
+    """Return where a blank ends: with the file, but for one of entries at its head (DLedger's, of a deletion)."""
+    if not header_size:
+        return len(view)
+    size = int.from_bytes(view[position + _INT_SIZE : position + 2 * _INT_SIZE], "big")
+    return min(position + size, len(view))

@@ -1,0 +1,212 @@
+"""Reads a plain log: one record, a stretch of records as columns, and the place that a time belongs to.
+
+Not here: appending (`commitlog.plain.commit_log`), and where the log ends (`commitlog.plain.recovery` finds it).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from commitlog.plain.accepted_damage import AcceptedPlace
+from commitlog.plain.file_scan import SCAN_SIZE, scan_file
+from commitlog.plain.recovery import RecoveredLog
+from commitlog.record.record import BadRecord, Record, decode
+from store.errors import CorruptData
+from store.fs.mapped_file import MappedFile
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.model.commit_log import RawLog
+from store.model.dispatch_batch import DispatchBatch
+
+
+class LogFile(NamedTuple):
+    """A file of the log.
+
+    Attributes:
+        path: where it is.
+        begin_offset: of its first byte.
+        end_offset: behind its last byte.
+    """
+
+    path: str
+    begin_offset: int
+    end_offset: int
+
+
+class LogReader:
+    """A plain log up to where it may be read: the reading half of `store.model.commit_log.CommitLog`.
+
+    Args:
+        queue: the files.
+        recovered: what opening found in them.
+        is_property_crc_checked: the store writes the property CRC, so it is checked.
+    """
+
+    def __init__(self, queue: MappedFileQueue, recovered: RecoveredLog, *, is_property_crc_checked: bool) -> None:
+        self._queue = queue
+        self._recovered = recovered
+        self._is_property_crc_checked = is_property_crc_checked
+
+    def close(self) -> None:
+        """Close the files."""
+        self._queue.close()
+
+    # ---------------------------------------------------------------------------------------------- what it holds
+
+    @property
+    def recovery_notes(self) -> tuple[str, ...]:
+        """What opening the log repaired, cut or passed over, or would have cut, one sentence each."""
+        return self._recovered.notes
+
+    @property
+    def passed_over(self) -> tuple[AcceptedPlace, ...]:
+        """What opening the log passed over although it was not accepted before."""
+        return self._recovered.passed_over
+
+    @property
+    def begin_offset(self) -> int:
+        """Of the first file: where the oldest record that is kept begins."""
+        return self._queue.begin_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last record that may be read."""
+        return self._recovered.end_offset
+
+    @property
+    def last_store_timestamp(self) -> int:
+        """Of the last record below `end_offset`; -1 when there is none."""
+        return self._recovered.last_store_timestamp
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of each file."""
+        return self._queue.file_size
+
+    def files(self) -> list[LogFile]:
+        """Return all files, oldest first, also those that hold nothing yet."""
+        return [LogFile(file.path, file.begin_offset, file.end_offset) for file in self._queue.mapped_files]
+
+    def roll_next_file(self, offset: int) -> int:
+        """Return where the file behind that of `offset` begins. Source: RocketMQ `CommitLog.rollNextFile`."""
+        return offset - offset % self._queue.file_size + self._queue.file_size
+
+    # ---------------------------------------------------------------------------------------------------- reading
+
+    def read(self, physical_offset: int, size: int) -> Record | None:
+        """See `store.model.commit_log.CommitLog.read`."""
+        if physical_offset + size > self.end_offset:
+            return None
+        file = self._queue.find(physical_offset)
+        if file is None:
+            return None
+        record = self._record(file, physical_offset, file.end_offset)
+        if record.size != size:
+            raise CorruptData(file.path, record.position, f"a record of {size} bytes", f"one of {record.size}")
+        return record
+
+    def find(self, physical_offset: int) -> Record | None:
+        """See `store.model.commit_log.CommitLog.find`."""
+        end_offset = self.end_offset
+        if physical_offset >= end_offset:
+            return None
+        file = self._queue.find(physical_offset)
+        return None if file is None else self._record(file, physical_offset, min(file.end_offset, end_offset))
+
+    def _record(self, file: MappedFile, physical_offset: int, end_offset: int) -> Record:
+        """Return the record at a place of a file, which ends before `end_offset`."""
+        begin_offset = file.begin_offset
+        try:
+            record = decode(file.file.view(), physical_offset - begin_offset, end_offset - begin_offset)
+        except BadRecord as error:
+            raise error.in_file(file.path) from error
+        fault = record.check(physical_offset=physical_offset, is_property_crc_checked=self._is_property_crc_checked)
+        if fault is not None:
+            raise BadRecord(fault).in_file(file.path)
+        return record
+
+    def scan(self, offset: int, size_bytes_max: int, *, is_body_checked: bool = False) -> DispatchBatch | None:
+        """See `store.model.commit_log.CommitLog.scan`; a batch holds records of one file.
+
+        Args:
+            offset: see there; what is gone since, because old files were deleted, is left out.
+            size_bytes_max: see there.
+            is_body_checked: compare bodies with their checksums; opening the log has done so with the last files.
+        """
+        offset = max(offset, self.begin_offset)
+        while offset < self.end_offset:
+            file = self._queue.find(offset)
+            assert file is not None, (offset, self.end_offset)
+            batch = scan_file(
+                file,
+                offset,
+                min(file.end_offset, self.end_offset),
+                size_bytes_max,
+                is_body_checked=is_body_checked,
+                is_property_crc_checked=is_body_checked and self._is_property_crc_checked,
+            )
+            if len(batch) or batch.skipped:
+                return batch
+            offset = batch.next_offset
+        return None
+
+    def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
+        """See `store.model.commit_log.CommitLog.raw`."""
+        return raw_of(self._queue.find(offset), offset, min(end, self.end_offset), size_bytes_max, header_size=0)
+
+    def begins_within(self, _begin: int, _end: int) -> None:
+        """See `store.model.commit_log.CommitLog.begins_within`: a plain log has no index."""
+
+    # ------------------------------------------------------------------------------------------------------ times
+
+    def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:
+        """Return when a record was appended; None when it is not to be read, or is none. Checksums are not looked at.
+
+        Args:
+            physical_offset: of the record.
+            size: of the record, in bytes.
+        """
+        if not self.begin_offset <= physical_offset <= self.end_offset - size:
+            return None
+        file = self._queue.find(physical_offset)
+        return None if file is None else _timestamp_at(file, physical_offset)
+
+    def offset_at_timestamp(self, store_timestamp: int) -> int:
+        """See `store.model.commit_log.CommitLog.offset_at_timestamp`.
+
+        Found by the files' first records, then by a scan of one file. Where a clock of Java's went back, it is the
+        first such record of the first file in question, so never too late.
+        """
+        files = [file for file in self._queue.mapped_files if file.begin_offset < self.end_offset]
+        begin = self.begin_offset
+        for file in files:
+            head = _timestamp_at(file, file.begin_offset)
+            if head is None:
+                continue
+            if head >= store_timestamp:
+                break
+            begin = file.begin_offset
+        offset = begin
+        while (batch := self.scan(offset, SCAN_SIZE)) is not None:
+            rows = np.flatnonzero(batch.store_timestamps >= store_timestamp)
+            if len(rows):
+                return int(batch.physical_offsets[rows[0]])
+            offset = batch.next_offset
+        return self.end_offset
+
+
+def _timestamp_at(file: MappedFile, physical_offset: int) -> int | None:
+    try:
+        record = decode(file.view(), physical_offset - file.begin_offset)
+    except BadRecord:
+        return None
+    return record.store_timestamp if record.physical_offset == physical_offset else None
+
+
+def raw_of(file: MappedFile | None, offset: int, end: int, size_bytes_max: int, *, header_size: int) -> RawLog | None:
+    """Return the bytes of a file from `offset` of the log on, before `end`; None when there are none."""
+    if file is None or offset >= end:
+        return None
+    stop = min(end, file.end_offset, offset + size_bytes_max)
+    return RawLog(file.file.view()[offset - file.begin_offset : stop - file.begin_offset], header_size)

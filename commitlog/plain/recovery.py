@@ -1,0 +1,301 @@
+"""Finds out, when a plain log is opened, where it ends, and makes the files say just that.
+
+1. Start: the file to scan from, by the table `START_CASES`. What lies before it was synced and is not looked at.
+2. Scan: each record from there on is checked, body and all; a blank leads to the next file.
+3. Settle: where the scan stops, `commitlog.plain.tail` tells end, torn tail and corruption apart. A torn tail is
+   overwritten with zeros, durably, before anything can be written behind it; Java leaves it, and it can come back.
+4. Sync: what a process that was killed had written but not synced is made durable, so that it may be counted on.
+
+A blank at the very end stays: the log goes on in the next file. Files of zeros behind the end, which were allocated
+ahead (Java allocates up to two), stay, too.
+
+Source: RocketMQ `CommitLog.recoverNormally`, `recoverAbnormally`, `StoreCheckpoint.getMinTimestamp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from commitlog.plain.accepted_damage import AcceptedDamage, AcceptedPlace, accept
+from commitlog.plain.tail import BadPlace, GoodRecord, Verdict, describe, find_facts, find_lost_end, judge
+from commitlog.record.columns import count_good
+from commitlog.record.record import BLANK_MAGIC, BLANK_SIZE_MIN, END_SIZE_MIN, HEAD, BadRecord, decode
+from commitlog.record.scan import walk
+from store.errors import CorruptData
+from store.fs.mapped_file import MappedFile
+from store.fs.mapped_file_queue import MappedFileQueue
+from store.model.dispatch_batch import Int64s
+
+_NOTHING: Final = AcceptedDamage()
+_ADVICE: Final = (
+    "; without one, `dledger rebuild DIR --skip-damaged`, or a broker started once with --skip-damaged, accepts what "
+    "is lost"
+)
+# Java's margin below the timestamps of the checkpoint.
+_MARGIN_MS: Final = 3000
+NO_TIMESTAMP: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LastExit:
+    """How the process before ended, and what it had promised.
+
+    Attributes:
+        is_clean: it stopped in order: there is no file `abort`.
+        synced_timestamp: every record with a smaller store timestamp was synced (`physicMsgTimestamp` of the
+            checkpoint); 0: not known.
+        log_end: every record below this offset was synced (our checkpoint's seal); 0: not known.
+        accepted: damage that an operator has accepted; it is passed over as long as its bytes are the same.
+    """
+
+    is_clean: bool = False
+    synced_timestamp: int = 0
+    log_end: int = 0
+    accepted: AcceptedDamage = _NOTHING
+
+
+UNKNOWN_EXIT: Final = LastExit()
+
+
+class StartRule(Enum):
+    """Which file the scan starts with."""
+
+    NEWEST = "the newest whose first record is good"
+    SYNCED = "the newest whose first record is good and older than the synced timestamp by more than three seconds"
+    FIRST = "the first"
+
+
+class StartCase(NamedTuple):
+    """A row of the table: what is known of the last exit (None: either), and the start."""
+
+    is_clean: bool | None
+    is_timestamp_known: bool | None
+    rule: StartRule
+
+    def fits(self, last_exit: LastExit) -> bool:
+        """Return whether the row is for this exit."""
+        facts = (last_exit.is_clean, last_exit.synced_timestamp > 0)
+        return all(asked in (None, found) for asked, found in zip(self[:2], facts, strict=True))
+
+
+# Exactly one row fits any exit. Where no file answers to the rule, the first one does.
+START_CASES: Final = (
+    StartCase(True, None, StartRule.NEWEST),
+    StartCase(False, True, StartRule.SYNCED),
+    StartCase(False, False, StartRule.FIRST),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredLog:
+    """What the files hold.
+
+    Attributes:
+        end_offset: behind the last record, or behind the blank that follows it; where an empty log will begin.
+        last_store_timestamp: of the last record; -1 when there is none.
+        notes: what was cut, or would be cut, or was passed over, one sentence each.
+        passed_over: what cannot be read and was not accepted before, with the time 0.
+    """
+
+    end_offset: int
+    last_store_timestamp: int
+    notes: tuple[str, ...] = ()
+    passed_over: tuple[AcceptedPlace, ...] = ()
+
+
+class _Cursor(NamedTuple):
+    """A place between two records: the file's number, the position in it, and the timestamp of the record before."""
+
+    number: int
+    position: int
+    last_store_timestamp: int
+
+
+class _Checks(NamedTuple):
+    """What a scan needs to know: from when on records may be torn, and whether there are property CRCs."""
+
+    synced_timestamp: int
+    is_property_crc_checked: bool
+
+
+def recover(
+    queue: MappedFileQueue,
+    last_exit: LastExit,
+    *,
+    is_read_only: bool = False,
+    is_corruption_skipped: bool = False,
+    is_property_crc_checked: bool = False,
+) -> RecoveredLog:
+    """Bring the files of a log into order.
+
+    Args:
+        queue: the loaded files.
+        last_exit: how the process before ended.
+        is_read_only: change nothing; a torn tail is only noted.
+        is_corruption_skipped: go on behind what is corrupt, with a note; corruption that nothing good follows is cut.
+        is_property_crc_checked: the store writes the property CRC, so it is checked.
+
+    Raises:
+        store.errors.CorruptData: records that were durable are bad, or missing. Nothing was changed.
+        store.errors.StorageFailed: a file cannot be written or synced.
+    """
+    files = queue.mapped_files
+    notes = [str(problem) for problem in (last_exit.accepted.problem,) if problem is not None]
+    passed_over: list[AcceptedPlace] = []
+    if not files:
+        _check_end(queue, RecoveredLog(0, NO_TIMESTAMP), last_exit, notes, is_skipped=is_corruption_skipped)
+        return RecoveredLog(0, NO_TIMESTAMP, tuple(notes))
+    verdict = Verdict.END
+    at = _choose_start(files, last_exit, is_property_crc_checked=is_property_crc_checked)
+    while True:
+        at = _scan(files, at, _Checks(last_exit.synced_timestamp, is_property_crc_checked))
+        if at.number == len(files):
+            break
+        behind = _behind_accepted(files[at.number], at, last_exit.accepted, notes)
+        if behind is not None:
+            at = behind
+            continue
+        rest = tuple(files[at.number :])
+        place = BadPlace(rest, at.position, at.last_store_timestamp, is_property_crc_checked)
+        facts, good = find_facts(place, last_exit.synced_timestamp)
+        facts = facts._replace(was_synced=facts.was_synced or (facts.holds_data and place.offset < last_exit.log_end))
+        verdict = judge(facts)
+        if verdict is Verdict.CORRUPTION and (facts.is_foreign or not is_corruption_skipped):
+            raise CorruptData(place.file.path, *describe(place), _ADVICE)
+        if verdict is Verdict.CORRUPTION and good is not None:
+            notes.append(_note(place, "corrupt data passed over"))
+            passed_over += _places_until(place, good)
+            at = _Cursor(at.number + good.number, good.position, at.last_store_timestamp)
+            continue
+        if verdict is not Verdict.END:
+            notes.append(_note(place, "torn tail, which would be cut," if is_read_only else "torn tail cut"))
+        break
+    end_offset = files[at.number].begin_offset + at.position if at.number < len(files) else queue.end_offset
+    recovered = RecoveredLog(end_offset, at.last_store_timestamp)
+    _check_end(queue, recovered, last_exit, notes, is_skipped=is_corruption_skipped)
+    if not is_read_only:
+        if verdict is not Verdict.END and at.number < len(files):
+            queue.truncate(end_offset, files[at.number].find_data_end(end_offset), is_durable=True)
+        queue.sync_all()
+    return replace(recovered, notes=tuple(notes), passed_over=tuple(passed_over))
+
+
+def _check_end(
+    queue: MappedFileQueue, recovered: RecoveredLog, last_exit: LastExit, notes: list[str], *, is_skipped: bool
+) -> None:
+    """Refuse a log that lost its end, for what was acknowledged is then missing and would be overwritten.
+
+    The seal of our checkpoint says up to where records were durable. RocketMQ's only has the time of the last of them,
+    which is certain after an exit in order; after any other one a log that ends earlier is noted.
+
+    Raises:
+        store.errors.CorruptData: records that were durable are missing, and `is_skipped` is False.
+    """
+    end_offset, timestamp = recovered.end_offset, recovered.last_store_timestamp
+    if end_offset < last_exit.log_end:
+        expected = f"records up to offset {last_exit.log_end}, which the checkpoint says were durable"
+        found = f"the end of the log at offset {end_offset}"
+    elif max(timestamp, 0) < last_exit.synced_timestamp:
+        expected = f"a record of {last_exit.synced_timestamp}, which the checkpoint says was durable"
+        found = f"the end of the log at offset {end_offset}, after a record of {timestamp}"
+    else:
+        return
+    path, position = _place_of_end(queue, end_offset)
+    if not is_skipped and (last_exit.is_clean or last_exit.log_end > end_offset):
+        raise CorruptData(path, position, expected, found, _ADVICE)
+    notes.append(f"{path}: at byte {position}: expected {expected}, found {found}")
+
+
+def _place_of_end(queue: MappedFileQueue, end_offset: int) -> tuple[str, int]:
+    """Return (file, position) of the log's end; the directory if the file that should follow is missing."""
+    file = queue.find(end_offset)
+    return (queue.directory, end_offset) if file is None else (file.path, end_offset - file.begin_offset)
+
+
+def _choose_start(files: Sequence[MappedFile], last_exit: LastExit, *, is_property_crc_checked: bool) -> _Cursor:
+    """Return the head of the file to scan from."""
+    rule = next(case.rule for case in START_CASES if case.fits(last_exit))
+    newest = 0 if rule is StartRule.FIRST else len(files) - 1
+    for number in range(newest, 0, -1):
+        file = files[number]
+        try:
+            record = decode(file.view(), 0)
+        except BadRecord:
+            continue
+        is_good = (
+            record.check(physical_offset=file.begin_offset, is_property_crc_checked=is_property_crc_checked) is None
+        )
+        is_synced = record.store_timestamp < last_exit.synced_timestamp - _MARGIN_MS
+        if is_good and (is_synced or rule is StartRule.NEWEST):
+            return _Cursor(number, 0, NO_TIMESTAMP)
+    return _Cursor(0, 0, NO_TIMESTAMP)
+
+
+def _scan(files: Sequence[MappedFile], at: _Cursor, checks: _Checks) -> _Cursor:
+    """Check all records from `at` on; return where they stop being good, or behind the last file."""
+    number, position, store_timestamp = at
+    while number < len(files):
+        file = files[number]
+        view, file_size = file.view(), file.file.size
+        is_going_on = True
+        while is_going_on:
+            found = walk(view, position, file_size - END_SIZE_MIN)
+            good, store_timestamps = count_good(
+                view,
+                found.starts,
+                found.sizes,
+                base_offset=file.begin_offset,
+                is_body_checked=True,
+                is_property_crc_checked=checks.is_property_crc_checked,
+            )
+            good = _count_whole(view, found.starts, store_timestamps[:good], checks.synced_timestamp)
+            if good:
+                position = found.starts[good - 1] + found.sizes[good - 1]
+                store_timestamp = int(store_timestamps[good - 1])
+            is_going_on = 0 < good == len(found.starts)
+        if position > file_size - BLANK_SIZE_MIN:
+            break
+        if HEAD.unpack_from(view, position) != (file_size - position, BLANK_MAGIC):
+            break
+        number, position = number + 1, 0
+    return _Cursor(number, position, store_timestamp)
+
+
+def _count_whole(view: memoryview, starts: Sequence[int], store_timestamps: Int64s, synced_timestamp: int) -> int:
+    """Return how many of these records are whole up to the first that is not; what was synced is."""
+    for row in np.flatnonzero(store_timestamps >= synced_timestamp).tolist():
+        if find_lost_end(decode(view, starts[row])) is not None:
+            return row
+    return len(store_timestamps)
+
+
+def _behind_accepted(file: MappedFile, at: _Cursor, accepted: AcceptedDamage, notes: list[str]) -> _Cursor | None:
+    """Return the place behind accepted damage, which may be the head of the next file; None: it is not accepted."""
+    known = accepted.find(file.begin_offset + at.position, file.view()[at.position :])
+    if known is None:
+        return None
+    notes.append(f"{file.path}: accepted damage passed over at byte {at.position}: {known.size} bytes, {known.found}")
+    position = at.position + known.size
+    is_last = position >= file.file.size
+    return _Cursor(at.number + 1, 0, at.last_store_timestamp) if is_last else at._replace(position=position)
+
+
+def _places_until(place: BadPlace, good: GoodRecord) -> Iterator[AcceptedPlace]:
+    """Yield the bytes from a bad place to the next good record, file by file."""
+    fault = describe(place)
+    for number, file in enumerate(place.files[: good.number + 1]):
+        begin = place.position if number == 0 else 0
+        end = good.position if number == good.number else file.file.size
+        if begin < end:
+            content = file.view()[begin:end]
+            yield accept(file.begin_offset + begin, content, fault.expected, fault.found, now_ms=0)
+
+
+def _note(place: BadPlace, what: str) -> str:
+    fault = describe(place)
+    return f"{place.file.path}: {what} at byte {place.position}: expected {fault.expected}, found {fault.found}"

@@ -1,0 +1,130 @@
+"""A store directory of one machine, plain as RocketMQ's: its log, and the message store on it, opened together.
+
+Order of opening: the lock, how the last process left things, the note that the store is open, the log, then queues and
+index, then the checkpoint of all that. Source: RocketMQ `DefaultMessageStore.load`, `start`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from commitlog.plain.accepted_damage import accept_more, load_accepted
+from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
+from store.access.message_store import MessageStore
+from store.dispatch.catch_up import Progress
+from store.fs.ports import Files
+from store.fs.retention_rules import ClockReading, read_clocks
+from store.maintenance.directory import StoreRoot
+from store.maintenance.lifecycle import StoreKeeper
+from store.model.config import MessageStoreConfig
+
+LOG_DIRECTORY = "commitlog"
+_MS_PER_S = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PlainStoreConfig:
+    """Settings of a plain store.
+
+    Attributes:
+        log: of its log.
+        store: of everything else.
+        is_corruption_skipped: open the store although records that were durable are bad, read on behind them, and
+            accept this damage: later starts pass over the same bytes (`commitlog.plain.accepted_damage`).
+    """
+
+    log: CommitLogConfig = field(default_factory=CommitLogConfig)
+    store: MessageStoreConfig = field(default_factory=MessageStoreConfig)
+    is_corruption_skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlainStore:
+    """An open store.
+
+    Attributes:
+        messages: to put, read and find.
+        log: its log.
+        keeper: to flush, expire and close.
+        root: its directory.
+        notes: what opening repaired or found, one sentence each.
+    """
+
+    messages: MessageStore
+    log: PlainCommitLog
+    keeper: StoreKeeper
+    root: StoreRoot
+    notes: tuple[str, ...]
+
+    def dispatch(self) -> None:
+        """See `MessageStore.dispatch`."""
+        self.messages.dispatch()
+
+    def flush(self) -> None:
+        """See `StoreKeeper.flush`."""
+        self.keeper.flush()
+
+    def close(self) -> None:
+        """See `StoreKeeper.close`."""
+        self.keeper.close()
+
+
+def open_plain_store(
+    files: Files,
+    path: str,
+    config: PlainStoreConfig,
+    *,
+    process_id: int = 0,
+    clocks: Callable[[], ClockReading] = read_clocks,
+    on_progress: Progress | None = None,
+) -> PlainStore:
+    """Open the store in `path`, which is created if need be, and bring it into order.
+
+    Args:
+        files: the file system.
+        path: the store's directory.
+        config: see there.
+        process_id: noted in `abort`; 0: this process's.
+        clocks: the machine's, unless a test brings others; the wall clock stamps records.
+        on_progress: hears how much of what must be dispatched is.
+
+    Raises:
+        store.errors.DirectoryLocked: another process has it open.
+        store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see their messages; nothing was lost.
+        store.errors.DiskFull: no room to bring it into order; nothing was lost.
+        store.errors.StorageFailed: a file cannot be opened, written or synced.
+    """
+
+    def now_ms() -> int:
+        return int(clocks().wall_s * _MS_PER_S)
+
+    with ExitStack() as on_failure:
+        root = StoreRoot.open(files, path, process_id or os.getpid())
+        on_failure.callback(root.close, is_in_order=False)
+        last_exit = last_exit_of(files, root)
+        log = PlainCommitLog.open(
+            files,
+            f"{path}/{LOG_DIRECTORY}",
+            config.log,
+            last_exit,
+            now_ms,
+            is_corruption_skipped=config.is_corruption_skipped,
+        )
+        on_failure.callback(log.abandon, "the store was not opened")
+        accept_more(files, path, last_exit.accepted, log.passed_over, log.begin_offset, now_ms())
+        messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
+        on_failure.callback(messages.close)
+        keeper = StoreKeeper(messages, log, root, files, config.store, f"{path}/{LOG_DIRECTORY}", clocks)
+        keeper.save_checkpoint()
+        on_failure.pop_all()
+    notes = (*log.recovery_notes, *messages.derived.notes)
+    return PlainStore(messages, log, keeper, root, notes)
+
+
+def last_exit_of(files: Files, root: StoreRoot) -> LastExit:
+    """Return what a store's directory tells of its log: how it was left, what was durable, what damage is accepted."""
+    accepted = load_accepted(files, root.path)
+    return LastExit(root.last.is_clean, root.synced_timestamp, root.log_end, accepted)

@@ -1,0 +1,290 @@
+"""What the place is at which a recovering log stops being good: its end, a torn tail, or corruption.
+
+Zeros from there on are simply the end. Otherwise something is bad, and the question is whether it was ever durable, for
+then somebody may have relied on it. That is told by the store timestamps, which never go back along the log: what is
+older than the *synced timestamp* (`physicMsgTimestamp` of the checkpoint) was synced. A record of that very
+millisecond may have come after the sync.
+
+The facts of the place:
+
+* `holds_data`: some byte from there on is not zero.
+* `is_foreign`: no good record stands in the whole log, and what stands at its beginning is no beginning of a record.
+* `was_synced`: the bad record, if only its checksum is wrong, or a good one behind it, is older than the synced
+  timestamp.
+* `has_good_behind`: a good record stands behind it.
+* `is_lost_write`: between it and the next good record a whole sector is zero, or just the blank is not whole that
+  should lead to a later file. A disk takes the sectors of what was not synced in any order; one that was not written
+  still holds the zeros that stood behind the log's end. Damage looks different: wrong bytes, or zeros that end inside
+  a sector.
+
+"Good" is not fooled by what Java leaves behind when it cuts a log (it does not overwrite it), nor by a body that holds
+the image of a record: a record counts only if it stands where it says, its checksum is right, and it is not older than
+the last good one before the place.
+
+What cannot be told: a changed bit in the very last record, since the last checkpoint, looks like a torn write and is
+cut; so does one whose record holds a whole sector of zeros.
+
+Source: RocketMQ `CommitLog.recoverAbnormally`, which cuts at the first bad record whatever it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from commitlog.record.record import (
+    BLANK_MAGIC,
+    BLANK_SIZE_MIN,
+    HEAD,
+    MAGICS,
+    BadRecord,
+    Fault,
+    Record,
+    decode,
+    find_fault,
+)
+from commitlog.record.resync import resync
+from store.fs.mapped_file import MappedFile
+
+SECTOR_SIZE_BYTES: Final = 512
+# Of a record that begins so close to a sector's end, what stands in that sector is zero anyway: its size is small.
+_TELLING_SIZE: Final = 3
+_SIZE_SIZE: Final = 4
+_MAGIC_SIZE: Final = 4
+_PROPERTIES_LENGTH_SIZE: Final = 2
+# How many zeros a record can end with: the length of its properties; its topic is not empty.
+_RECORD_ZEROS_MAX: Final = _PROPERTIES_LENGTH_SIZE
+
+
+class Verdict(Enum):
+    """What the place is, and what recovery does about it."""
+
+    END = "the end"
+    TORN_TAIL = "a torn tail: cut, with a note"
+    CORRUPTION = "corruption: CorruptData, nothing is changed"
+
+
+class PlaceFacts(NamedTuple):
+    """See the module's text."""
+
+    holds_data: bool
+    is_foreign: bool
+    was_synced: bool
+    has_good_behind: bool
+    is_lost_write: bool
+
+
+class Case(NamedTuple):
+    """A row of the table: the facts that it asks for (None: either), and what the place then is."""
+
+    holds_data: bool | None
+    is_foreign: bool | None
+    was_synced: bool | None
+    has_good_behind: bool | None
+    is_lost_write: bool | None
+    verdict: Verdict
+
+    def fits(self, facts: PlaceFacts) -> bool:
+        """Return whether the facts are those of this row."""
+        return all(asked in (None, found) for asked, found in zip(self[:5], facts, strict=True))
+
+
+# Exactly one row fits any facts.
+CASES: Final = (
+    #    data   foreign synced good   lost
+    Case(False, None, None, None, None, Verdict.END),
+    Case(True, True, None, None, None, Verdict.CORRUPTION),
+    Case(True, False, True, None, None, Verdict.CORRUPTION),
+    Case(True, False, False, False, None, Verdict.TORN_TAIL),
+    Case(True, False, False, True, True, Verdict.TORN_TAIL),
+    Case(True, False, False, True, False, Verdict.CORRUPTION),
+)
+
+
+class GoodRecord(NamedTuple):
+    """A good record behind a bad place.
+
+    Attributes:
+        number: of its file, as in `BadPlace.files`.
+        position: in that file.
+        store_timestamp: its own.
+    """
+
+    number: int
+    position: int
+    store_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class BadPlace:
+    """Where the scan of a log stopped.
+
+    Attributes:
+        files: the file that holds it, and all later ones.
+        position: in the first of them.
+        last_store_timestamp: of the last good record before it; -1 when there is none in the whole log.
+        is_property_crc_checked: whether a wrong property CRC makes a record a bad one.
+    """
+
+    files: tuple[MappedFile, ...]
+    position: int
+    last_store_timestamp: int
+    is_property_crc_checked: bool
+
+    @property
+    def file(self) -> MappedFile:
+        """The file that holds it."""
+        return self.files[0]
+
+    @property
+    def offset(self) -> int:
+        """Where it is in the log."""
+        return self.file.begin_offset + self.position
+
+
+def judge(facts: PlaceFacts) -> Verdict:
+    """Look the facts up in the table."""
+    return next(case.verdict for case in CASES if case.fits(facts))
+
+
+def find_facts(place: BadPlace, synced_timestamp: int) -> tuple[PlaceFacts, GoodRecord | None]:
+    """Find out what stands at the place and behind it; also the next good record.
+
+    Args:
+        place: where the scan stopped.
+        synced_timestamp: every older record was synced; 0: nothing is known.
+    """
+    if not _holds_data(place):
+        return PlaceFacts(False, False, False, False, False), None
+    good = find_good_behind(place)
+    timestamps = [] if good is None else [good.store_timestamp]
+    own_timestamp = _timestamp_of_damaged(place)
+    if own_timestamp is not None and own_timestamp >= place.last_store_timestamp:
+        timestamps.append(own_timestamp)
+    facts = PlaceFacts(
+        holds_data=True,
+        is_foreign=place.last_store_timestamp < 0 and good is None and not _begins_like_a_record(place),
+        was_synced=any(timestamp < synced_timestamp for timestamp in timestamps),
+        has_good_behind=good is not None,
+        is_lost_write=good is not None and (_is_torn_blank(place, good) or _has_zero_sector(place, good)),
+    )
+    return facts, good
+
+
+def find_good_behind(place: BadPlace) -> GoodRecord | None:
+    """Return the next good record behind the bad place, if there is one."""
+    for number, file in enumerate(place.files):
+        view, begin_offset = file.view(), file.begin_offset
+        at = place.position if number == 0 else 0
+        # Behind the last byte of data there may still be zeros that belong to a record.
+        end = min(file.find_data_end(begin_offset + at) - begin_offset + _RECORD_ZEROS_MAX, len(view))
+        if number == 0 or find_fault(view, 0, end, physical_offset=begin_offset):
+            at = resync(view, at, end, base_offset=begin_offset)
+        while at < end:
+            store_timestamp = decode(view, at).store_timestamp
+            if store_timestamp >= place.last_store_timestamp:
+                return GoodRecord(number, at, store_timestamp)
+            at = resync(view, at, end, base_offset=begin_offset)
+    return None
+
+
+def find_lost_end(record: Record) -> Fault | None:
+    """Return what is wrong with a record of which topic or properties did not reach the disk; None if nothing is.
+
+    No checksum covers them, and zeros in their place leave all lengths right. Text of which all that lies in one sector
+    is zero, or which ends with a zero, was not written so.
+    """
+    raw = record.properties_raw
+    end = record.position + record.size
+    topic = record.topic_view.tobytes()
+    for name, text, begin in (
+        ("topic", topic, end - len(raw) - _PROPERTIES_LENGTH_SIZE - len(topic)),
+        ("properties", raw, end - len(raw)),
+    ):
+        if b"\0" in text and (text.endswith(b"\0") or _has_zero_piece(text, begin)):
+            return Fault(begin, f"{name} of {len(text)} bytes", "zeros in the place of some, which were not written")
+    return None
+
+
+def _has_zero_piece(text: bytes, begin: int) -> bool:
+    """Return whether all bytes of the text that lie in one sector are zero."""
+    borders = [0, *range(-begin % SECTOR_SIZE_BYTES, len(text), SECTOR_SIZE_BYTES), len(text)]
+    return any(piece and not piece.strip(b"\0") for piece in (text[at:upto] for at, upto in pairwise(borders)))
+
+
+def describe(place: BadPlace) -> Fault:
+    """Say what is wrong at the place."""
+    view = place.file.view()
+    if place.position + HEAD.size <= len(view):
+        size, magic = HEAD.unpack_from(view, place.position)
+        if magic == BLANK_MAGIC:
+            return Fault(place.position, f"a blank of {len(view) - place.position} bytes", f"one of {size}")
+    fault = find_fault(
+        view,
+        place.position,
+        len(view),
+        physical_offset=place.offset,
+        is_property_crc_checked=place.is_property_crc_checked,
+    )
+    fault = fault or find_lost_end(decode(view, place.position))
+    assert fault is not None, place
+    return fault
+
+
+def _holds_data(place: BadPlace) -> bool:
+    return any(file.find_data(max(place.offset, file.begin_offset)) < file.end_offset for file in place.files)
+
+
+def _timestamp_of_damaged(place: BadPlace) -> int | None:
+    """Return the store timestamp of the bad record, if nothing but a checksum of it is wrong."""
+    view = place.file.view()
+    try:
+        record = decode(view, place.position)
+    except BadRecord:
+        return None
+    return record.store_timestamp if record.physical_offset == place.offset else None
+
+
+def _begins_like_a_record(place: BadPlace) -> bool:
+    """Return whether the bytes at the place can be what a torn write leaves of a record's beginning."""
+    view = place.file.view()
+    if place.position + HEAD.size > len(view):
+        return False
+    magic = HEAD.unpack_from(view, place.position)[1]
+    return magic == 0 or magic in (*MAGICS, BLANK_MAGIC) or _is_torn_magic(place)
+
+
+def _is_torn_magic(place: BadPlace) -> bool:
+    """Return whether the data end within a magic."""
+    behind_magic = place.offset + HEAD.size
+    if place.file.find_data_end(place.offset) > behind_magic:
+        return False
+    found = bytes(place.file.view()[place.position + _SIZE_SIZE : place.position + HEAD.size]).rstrip(b"\0")
+    return any(magic.to_bytes(_MAGIC_SIZE, "big", signed=True).startswith(found) for magic in (*MAGICS, BLANK_MAGIC))
+
+
+def _is_torn_blank(place: BadPlace, good: GoodRecord) -> bool:
+    """Return whether the file ends with a part of the blank that should lead to the good record in a later file."""
+    return good.number > 0 and place.file.find_data_end(place.offset) <= place.offset + BLANK_SIZE_MIN
+
+
+def _has_zero_sector(place: BadPlace, good: GoodRecord) -> bool:
+    """Return whether a sector between the place and the next good record is zero; the first one behind the place."""
+    for number, file in enumerate(place.files[: good.number + 1]):
+        view = file.view()
+        begin = place.position if number == 0 else 0
+        end = len(view)
+        if number == good.number:
+            # A sector that the good record shares was written with it; but a record begins with zeros, so that it is
+            # good, too, when they are all that a lost sector had of it.
+            end = good.position - good.position % SECTOR_SIZE_BYTES
+            if not bytes(view[end : end + SECTOR_SIZE_BYTES]).strip(b"\0"):
+                end = good.position
+        while begin < end:
+            sector_end = min(begin - begin % SECTOR_SIZE_BYTES + SECTOR_SIZE_BYTES, end)
+            if sector_end - begin >= _TELLING_SIZE and not bytes(view[begin:sector_end]).strip(b"\0"):
+                return True
+            begin = sector_end
+    return False

@@ -1,0 +1,116 @@
+"""The properties of many records at once: where names and values stand, without a loop over messages.
+
+They stand joined in one buffer and are cut at each 0x02; names are found by comparing the eight bytes behind a cut.
+What counts is what `commitlog.record.properties.decode_properties` would read.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from commitlog.record.properties import NAME_VALUE_SEPARATOR
+from commitlog.record.rows import Bytes, gather
+from store.model.dispatch_batch import Int64s
+from store.model.java_hashes import TEXTS_SIZE_MAX
+from store.model.message import KEYS, UNIQUE_KEY
+
+# Behind the joined properties, so that a name can be compared with eight bytes anywhere.
+PADDING: Final = bytes(16)
+SEPARATOR: Final = b"\x02"
+_NAME_SIZE: Final = 8
+_SPACE: Final = ord(" ")
+
+
+class PropertyParts:
+    """The properties of many records, cut into parts of name, 0x01, value.
+
+    Args:
+        data: all the bytes, and at least `PADDING` behind them.
+        row_begins: where the properties of each record begin.
+        part_begins: where each part begins, ascending.
+        part_ends: where it ends.
+    """
+
+    __slots__ = ("_heads", "data", "part_begins", "part_ends", "row_begins")
+
+    def __init__(self, data: Bytes, row_begins: Int64s, part_begins: Int64s, part_ends: Int64s) -> None:
+        self.data = data
+        self.row_begins = row_begins
+        self.part_begins, self.part_ends = part_begins, part_ends
+        self._heads = gather(self.data, self.part_begins, "<u8")
+
+    @classmethod
+    def of(cls, view: memoryview, begins: Int64s, ends: Int64s) -> PropertyParts:
+        """Bring the properties together that stand in `view` at these places; a byte stands before each."""
+        size_max = int((ends - begins).max()) if len(begins) else 0
+        width = size_max + 2
+        room = width * len(begins)
+        is_even = room <= 2 * int((ends - begins).sum() + len(begins)) and room + len(PADDING) <= TEXTS_SIZE_MAX
+        if len(begins) and is_even and begins[-1] - 1 + width <= len(view):
+            return cls._in_rows(np.frombuffer(view, np.uint8), begins, ends, width)
+        return cls._joined(view, begins, ends)
+
+    @classmethod
+    def _in_rows(cls, source: Bytes, begins: Int64s, ends: Int64s, width: int) -> PropertyParts:
+        """Copy equally wide pieces, which is done in one step; what does not belong to the properties becomes zero."""
+        count = len(begins)
+        rows = gather(source, begins - 1, f"V{width}").view(np.uint8).reshape(count, width)
+        lengths = (ends - begins).astype(np.int32)
+        rows *= np.arange(width, dtype=np.int32) <= lengths[:, None]
+        rows[:, 0] = SEPARATOR[0]
+        rows[np.arange(count), lengths + 1] = SEPARATOR[0]
+        data: Bytes = np.concatenate((rows.reshape(-1), np.frombuffer(PADDING, np.uint8)))
+        separators = np.flatnonzero(data == SEPARATOR[0])
+        return cls(data, 1 + width * np.arange(count), separators[:-1] + 1, separators[1:])
+
+    @classmethod
+    def _joined(cls, view: memoryview, begins: Int64s, ends: Int64s) -> PropertyParts:
+        """Join the properties, cut out one by one."""
+        pieces = [view[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+        joined = b"".join((SEPARATOR, SEPARATOR.join(pieces), SEPARATOR, PADDING))
+        data: Bytes = np.frombuffer(joined, np.uint8)
+        row_begins = np.concatenate(([1], 1 + np.cumsum(ends - begins + 1)[:-1]))
+        separators = np.flatnonzero(data == SEPARATOR[0])
+        return cls(data, row_begins, separators[:-1] + 1, separators[1:])
+
+    def find(self, name: str) -> tuple[Int64s, Int64s, Int64s]:
+        """Return, for each row that has a property `name` that is not empty, row, begin and end of its value.
+
+        Of several in one row the last one counts.
+        """
+        wanted = f"{name}{NAME_VALUE_SEPARATOR}".encode()
+        head = wanted[:_NAME_SIZE]
+        mask = (1 << 8 * len(head)) - 1
+        is_found = self._heads & np.uint64(mask) == np.uint64(int.from_bytes(head, "little"))
+        found = np.flatnonzero(is_found)
+        for behind in range(_NAME_SIZE, len(wanted)):
+            found = found[self.data[self.part_begins[found] + behind] == wanted[behind]]
+        begins, ends = self.part_begins[found] + len(wanted), self.part_ends[found]
+        # The padding cannot be part of a value, but an empty value is none.
+        begins, ends = begins[begins < ends], ends[begins < ends]
+        rows = np.searchsorted(self.row_begins, begins, "right") - 1
+        is_last = np.ones(len(rows), np.bool_)
+        is_last[:-1] = rows[:-1] != rows[1:]
+        return rows[is_last], begins[is_last], ends[is_last]
+
+    def keys(self) -> tuple[Int64s, Int64s, Int64s]:
+        """Return rows, begins and ends of all keys: UNIQ_KEY as it is, then KEYS, split at each space."""
+        unique_rows, unique_begins, unique_ends = self.find(UNIQUE_KEY)
+        rows, begins, ends = self.find(KEYS)
+        if len(rows):
+            spaces = np.flatnonzero(self.data == _SPACE)
+            places = np.searchsorted(begins, spaces, "right") - 1
+            spaces = spaces[(places >= 0) & (spaces < ends[places])]
+            if len(spaces):
+                # The n-th begin and the n-th end belong together, for the values do not overlap.
+                values, value_rows = begins, rows
+                begins = np.sort(np.concatenate((begins, spaces + 1)))
+                ends = np.sort(np.concatenate((ends, spaces)))
+                begins, ends = begins[begins < ends], ends[begins < ends]
+                rows = value_rows[np.searchsorted(values, begins, "right") - 1]
+        rows = np.concatenate((unique_rows, rows))
+        order = np.argsort(rows, kind="stable")
+        begins, ends = np.concatenate((unique_begins, begins)), np.concatenate((unique_ends, ends))
+        return rows[order], begins[order], ends[order]

@@ -1,0 +1,400 @@
+"""The bytes of one message record: layout, lazy decoding, and what makes a record a good one.
+
+Not here: encoding (`commitlog.record.encoder`), going from record to record (`commitlog.record.scan`).
+
+All integers are big-endian and signed. b and s are 8, or 20 where the host is IPv6 (`store.model.sys_flag`); the
+offsets of the second column hold for b = s = 8:
+
+| field | offset | size | type | meaning |
+| ----- | -----: | ---: | ---- | ------- |
+| size | 0 | 4 | i32 | of the whole record |
+| magic | 4 | 4 | i32 | 0xDAA320A7: V1; 0xDAA320AB: V2 |
+| body_crc | 8 | 4 | i32 | CRC-32 of the stored body without its highest bit; of an empty body never checked |
+| queue_id | 12 | 4 | i32 | |
+| flag | 16 | 4 | i32 | the client's own |
+| queue_offset | 20 | 8 | i64 | place in the queue; 0 for prepared and rolled-back messages |
+| physical_offset | 28 | 8 | i64 | where this record begins in the log |
+| sys_flag | 36 | 4 | i32 | |
+| born_timestamp | 40 | 8 | i64 | ms since 1970, by the client's clock |
+| born_host | 48 | b | | 4 or 16 address bytes, port as i32 |
+| store_timestamp | 56 | 8 | i64 | ms since 1970, when it was appended |
+| store_host | 64 | s | | like born_host |
+| reconsume_times | 72 | 4 | i32 | |
+| prepared_transaction_offset | 76 | 8 | i64 | of the half message that this one commits |
+| body length | 84 | 4 | i32 | |
+| body | 88 | n | | |
+| topic length | 88 + n | 1 or 2 | i8 or i16 | V1 or V2; bytes |
+| topic | | t | | UTF-8 |
+| properties length | | 2 | i16 | |
+| properties | | p | | `commitlog.record.properties` |
+
+At the end of a file of the plain log stands a blank: the bytes left (i32) and `BLANK_MAGIC`.
+
+Source: RocketMQ `MessageExtEncoder`, `MessageDecoder.decode`, `CommitLog.checkMessageAndReturnSize`, `MessageVersion`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from isal.isal_zlib import crc32
+
+from commitlog.record.properties import CRC_SIZE, RawProperties, find_property_crc
+from store.errors import CorruptData
+from store.model.message import Host, Message
+from store.model.message_id import encode_message_id
+from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
+
+MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)
+MAGIC_V2: Final = 0xDAA320AB - (1 << 32)
+MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+BLANK_MAGIC: Final = 0xCBD43194 - (1 << 32)
+# size, magic: of a record and of a blank
+HEAD: Final = struct.Struct(">ii")
+BLANK_SIZE_MIN: Final = 8
+# What a blank must have room for behind a record: Java's rule for whether a record fits into a file.
+END_SIZE_MIN: Final = BLANK_SIZE_MIN
+
+QUEUE_OFFSET_POSITION: Final = 20
+PHYSICAL_OFFSET_POSITION: Final = 28
+SYS_FLAG_POSITION: Final = 36
+STORE_TIMESTAMP_POSITION: Final = 56  # with an IPv4 born host
+CRC_MASK: Final = 0x7FFF_FFFF
+# V1 holds the topic's length in one signed byte, V2 in a short.
+TOPIC_LENGTH_MAX_V1: Final = 127
+TOPIC_LENGTH_MAX_V2: Final = 32_767
+
+MAX_MESSAGE_SIZE: Final = 4 << 20
+# Room for all that is not the body: what Java adds to the limit of the body.
+RECORD_SIZE_SLACK: Final = 64 << 10
+RECORD_SIZE_MAX: Final = MAX_MESSAGE_SIZE + RECORD_SIZE_SLACK
+
+# The fields up to and with the body length; by the two bits of sys_flag that say IPv6.
+FIELDS: Final = {
+    bits: struct.Struct(f">iiiiiqqiq{20 if bits & BORN_HOST_IPV6 else 8}sq{20 if bits & STORE_HOST_IPV6 else 8}siqi")
+    for bits in (0, BORN_HOST_IPV6, STORE_HOST_IPV6, HOST_MASK)
+}
+_IPV4_FIELDS: Final = FIELDS[0]
+FIELDS_SIZE: Final = 88
+FIELDS_SIZE_MAX: Final = 112
+assert FIELDS[0].size == FIELDS_SIZE
+assert FIELDS[HOST_MASK].size == FIELDS_SIZE_MAX
+# The shortest record: no body, no topic, no properties.
+RECORD_SIZE_MIN: Final = FIELDS_SIZE + 1 + 2
+_SHORT: Final = struct.Struct(">h")
+_INT: Final = struct.Struct(">i")
+
+# As the table above has them: size, magic, body_crc, … store_host, reconsume_times, prepared offset, body length.
+_Fields = tuple[int, int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, int]
+
+
+class Fault(NamedTuple):
+    """What is wrong with a record.
+
+    Attributes:
+        position: of the wrong field, in the buffer.
+        expected: what should stand there.
+        found: what stands there.
+    """
+
+    position: int
+    expected: str
+    found: str
+
+
+class BadRecord(Exception):
+    """No good record stands where one was asked for."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(f"byte {fault.position}: expected {fault.expected}, found {fault.found}")
+        self.fault = fault
+
+    def in_file(self, path: str) -> CorruptData:
+        """Return the error to raise where the file is known."""
+        return CorruptData(path, *self.fault)
+
+
+class Record:
+    """A view of one record, made by `decode`: decoded when asked, valid as long as the buffer is; a `StoredMessage`.
+
+    Attributes:
+        view: holds the record.
+        position: of its first byte in `view`.
+    """
+
+    __slots__ = ("_body_position", "_fields", "_properties_position", "_topic_size", "position", "view")
+
+    def __init__(
+        self,
+        view: memoryview,
+        position: int,
+        fields: _Fields,
+        body_position: int,
+        topic_size: int,
+        properties_position: int,
+    ) -> None:
+        self.view = view
+        self.position = position
+        self._fields = fields
+        self._body_position = body_position
+        self._topic_size = topic_size
+        self._properties_position = properties_position
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole record."""
+        return self._fields[0]
+
+    @property
+    def magic(self) -> int:
+        """`MAGIC_V1` or `MAGIC_V2`."""
+        return self._fields[1]
+
+    @property
+    def body_crc(self) -> int:
+        """The stored checksum of the body."""
+        return self._fields[2]
+
+    @property
+    def queue_id(self) -> int:
+        """Number of the queue."""
+        return self._fields[3]
+
+    @property
+    def flag(self) -> int:
+        """The client's own."""
+        return self._fields[4]
+
+    @property
+    def queue_offset(self) -> int:
+        """Place in the queue; 0 for prepared and rolled-back messages, which stand in none."""
+        return self._fields[5]
+
+    @property
+    def physical_offset(self) -> int:
+        """Where the record begins, as it says itself."""
+        return self._fields[6]
+
+    @property
+    def sys_flag(self) -> int:
+        """The bits of `store.model.sys_flag`, as stored."""
+        return self._fields[7]
+
+    @property
+    def born_timestamp(self) -> int:
+        """Milliseconds since 1970 by the client's clock."""
+        return self._fields[8]
+
+    @property
+    def born_host(self) -> Host:
+        """The client."""
+        return _host(self._fields[9])
+
+    @property
+    def store_timestamp(self) -> int:
+        """When it was appended: milliseconds since 1970."""
+        return self._fields[10]
+
+    @property
+    def store_host(self) -> Host:
+        """The node that appended it."""
+        return _host(self._fields[11])
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was given back."""
+        return self._fields[12]
+
+    @property
+    def prepared_transaction_offset(self) -> int:
+        """Physical offset of the half message that this one commits, or 0."""
+        return self._fields[13]
+
+    @property
+    def body_size(self) -> int:
+        """Bytes of the body."""
+        return self._fields[14]
+
+    @property
+    def body_view(self) -> memoryview:
+        """The body, not copied."""
+        position = self._body_position
+        return self.view[position : position + self._fields[14]]
+
+    @property
+    def body(self) -> bytes:
+        """A copy of the body."""
+        position = self._body_position
+        return self.view[position : position + self._fields[14]].tobytes()
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return str(self.topic_view, "utf-8", "replace")
+
+    @property
+    def topic_view(self) -> memoryview:
+        """The bytes of the topic's name, not copied."""
+        end = self._properties_position - 2
+        return self.view[end - self._topic_size : end]
+
+    def stands_at(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+        """See `StoredMessage.stands_at`."""
+        return self._fields[5] == queue_offset and self._fields[3] == queue_id and self.topic_view.tobytes() == topic
+
+    @property
+    def properties_raw(self) -> bytes:
+        """A copy of the stored properties."""
+        return self.view[self._properties_position : self.position + self._fields[0]].tobytes()
+
+    @property
+    def properties(self) -> RawProperties:
+        """Names and values as RocketMQ's decoder gives them; the stored bytes in `raw`."""
+        return RawProperties(self.view[self._properties_position : self.position + self._fields[0]].tobytes())
+
+    @property
+    def message_id(self) -> str:
+        """The offset message id."""
+        return encode_message_id(self.store_host, self._fields[6])
+
+    @property
+    def message(self) -> Message:
+        """What was put; to put it again gives the same bytes, but for offsets, store timestamp and store host."""
+        _, _, _, queue_id, flag, _, _, sys_flag, born_timestamp, *_ = fields = self._fields
+        return Message(
+            topic=self.topic,
+            body=self.body,
+            queue_id=queue_id,
+            properties=self.properties,
+            flag=flag,
+            sys_flag=sys_flag,
+            born_timestamp=born_timestamp,
+            born_host=self.born_host,
+            reconsume_times=fields[12],
+            prepared_transaction_offset=fields[13],
+        )
+
+    def check(
+        self,
+        *,
+        physical_offset: int | None = None,
+        is_body_checked: bool = True,
+        is_property_crc_checked: bool = False,
+    ) -> Fault | None:
+        """Return what is wrong with the record; None when it is good.
+
+        Args:
+            physical_offset: where it begins in the log; None: not known.
+            is_body_checked: compare the body with its CRC.
+            is_property_crc_checked: check the property CRC, too, where there is one. Only a store with
+                `enabledAppendPropCRC` writes it; elsewhere a client may have put anything under that name.
+        """
+        if physical_offset is not None and self._fields[6] != physical_offset:
+            position = self.position + PHYSICAL_OFFSET_POSITION
+            return Fault(position, f"physical offset {physical_offset}", f"{self._fields[6]}")
+        if is_body_checked and self._fields[14]:
+            found = crc32(self.view[self._body_position : self._body_position + self._fields[14]]) & CRC_MASK
+            if found != self._fields[2]:
+                return Fault(self._body_position, f"a body with CRC-32 {self._fields[2]:#010x}", f"{found:#010x}")
+        return self._check_property_crc() if is_property_crc_checked else None
+
+    def _check_property_crc(self) -> Fault | None:
+        expected = find_property_crc(self.view[self._properties_position : self.position + self.size])
+        if expected is None:
+            return None
+        end = self.position + self.size - CRC_SIZE
+        found = crc32(self.view[self.position : end]) & CRC_MASK
+        if found == expected:
+            return None
+        return Fault(end, f"property CRC {found}, which the record has", f"{expected}")
+
+
+def decode(view: memoryview, position: int, end: int | None = None) -> Record:
+    """Return the record that begins at `position`; its lengths are checked, its checksums are not (`Record.check`).
+
+    Args:
+        view: holds the record; the record is valid as long as it is.
+        position: in `view`.
+        end: where the record must have ended; None: with the view.
+
+    Raises:
+        BadRecord: there is none.
+    """
+    if end is None:
+        end = len(view)
+    if position < 0 or end - position < RECORD_SIZE_MIN:
+        raise BadRecord(Fault(position, f"a record of at least {RECORD_SIZE_MIN} bytes", f"{end - position} bytes"))
+    fields: _Fields = _IPV4_FIELDS.unpack_from(view, position)
+    body_position = position + FIELDS_SIZE
+    host_bits = fields[7] & HOST_MASK
+    if host_bits:
+        layout = FIELDS[host_bits]
+        body_position = position + layout.size
+        if body_position > end:
+            raise BadRecord(Fault(position, f"a record of at least {layout.size} bytes", f"{end - position} bytes"))
+        fields = layout.unpack_from(view, position)
+    record_end = position + fields[0]
+    topic_position = body_position + fields[14]
+    magic = fields[1]
+    if record_end <= end and body_position <= topic_position < record_end:
+        topic_size, width = -1, 1
+        if magic == MAGIC_V1:
+            # The byte is signed: above 127 it is a negative length.
+            topic_size = view[topic_position] if view[topic_position] <= TOPIC_LENGTH_MAX_V1 else -1
+        elif magic == MAGIC_V2 and topic_position + 2 <= record_end:
+            topic_size, width = _SHORT.unpack_from(view, topic_position)[0], 2
+        properties_position = topic_position + width + topic_size + 2
+        if (
+            topic_size >= 0
+            and properties_position <= record_end
+            and properties_position + _SHORT.unpack_from(view, properties_position - 2)[0] == record_end
+        ):
+            return Record(view, position, fields, body_position, topic_size, properties_position)
+    raise BadRecord(_structural_fault(view, position, end, fields, body_position))
+
+
+def find_fault(
+    view: memoryview, position: int, end: int, *, physical_offset: int | None, is_property_crc_checked: bool = False
+) -> Fault | None:
+    """Return what keeps the bytes at `position` from being a good record; None when they are one.
+
+    The arguments are those of `decode` and `Record.check`.
+    """
+    try:
+        record = decode(view, position, end)
+    except BadRecord as error:
+        return error.fault
+    return record.check(physical_offset=physical_offset, is_property_crc_checked=is_property_crc_checked)
+
+
+def checksum(data: bytes | memoryview) -> int:
+    """Return the CRC-32 of `data` without its highest bit. Source: RocketMQ `UtilAll.crc32`."""
+    return crc32(data) & CRC_MASK
+
+
+def _host(data: bytes) -> Host:
+    return Host(data[:-4], _INT.unpack_from(data, len(data) - 4)[0])
+
+
+def _structural_fault(view: memoryview, position: int, end: int, fields: _Fields, body_position: int) -> Fault:
+    """Say why `decode` did not take a record, in the order in which the fields stand."""
+    size, magic, body_size = fields[0], fields[1], fields[14]
+    if magic not in MAGICS:
+        return Fault(position + 4, "magic 0xdaa320a7 or 0xdaa320ab", f"{magic & 0xFFFF_FFFF:#010x}")
+    if not RECORD_SIZE_MIN <= size <= end - position:
+        return Fault(position, f"a size from {RECORD_SIZE_MIN} to {end - position}", f"{size}")
+    record_end = position + size
+    room = record_end - body_position
+    if not 0 <= body_size <= room - 3:
+        return Fault(body_position - 4, f"a body length from 0 to {room - 3}", f"{body_size}")
+    topic_position = body_position + body_size
+    width = 1 if magic == MAGIC_V1 else 2
+    topic_size = int.from_bytes(view[topic_position : topic_position + width], "big", signed=True)
+    room = record_end - topic_position - width - 2
+    if not 0 <= topic_size <= room:
+        return Fault(topic_position, f"a topic length from 0 to {room}", f"{topic_size}")
+    length_position = topic_position + width + topic_size
+    found = int(_SHORT.unpack_from(view, length_position)[0])
+    expected = record_end - length_position - 2
+    return Fault(length_position, f"a properties length of {expected}, for a size of {size}", f"{found}")

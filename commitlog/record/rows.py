@@ -1,0 +1,229 @@
+"""The fields of many records at once, and where their variable parts stand: numpy columns, no loop over messages.
+
+What a record must be is said in `commitlog.record.record`; here is the same for thousands of them. What their columns
+mean for queues and index is in `commitlog.record.columns`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from isal.isal_zlib import crc32
+from numpy.typing import NDArray
+
+from commitlog.record.properties import CRC_NAME, CRC_SIZE
+from commitlog.record.record import CRC_MASK, FIELDS, FIELDS_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, decode
+from dledger.entries.format.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
+from store.fs.struct_type import numpy_type
+from store.model.dispatch_batch import Bools, Int64s
+from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
+
+Bytes = NDArray[np.uint8]
+
+_FIELD_NAMES: Final = (
+    *("size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag"),
+    *("born_timestamp", "born_host", "store_timestamp", "store_host"),
+    *("reconsume_times", "prepared_transaction_offset", "body_size"),
+)
+# The fields of a record up to its body length, by the two bits of sys_flag that say IPv6; see
+# `commitlog.record.record`.
+FIELD_TYPES: Final = {bits: numpy_type(layout, _FIELD_NAMES) for bits, layout in FIELDS.items()}
+_FIELDS: Final = FIELD_TYPES[0]
+# The header of an entry; see `dledger.entries.format.entry`. Other names than those of the record's fields.
+HEADER_TYPE: Final = numpy_type(
+    HEADER,
+    (
+        *("entry_magic", "entry_size", "index", "term", "position", "channel"),
+        *("chain_crc", "entry_crc", "entry_body_size"),
+    ),
+)
+_ENTRY_FIELDS: Final = np.dtype([*HEADER_TYPE.descr, *_FIELDS.descr])
+_IPV6_EXTRA: Final = 12
+_PROPERTIES_LENGTH_SIZE: Final = 2
+# Behind which hosts a field stands.
+_BEHIND_BORN_HOST: Final = frozenset({"store_timestamp", "store_host"})
+_BEHIND_BOTH_HOSTS: Final = frozenset({"reconsume_times", "prepared_transaction_offset", "body_size"})
+
+
+@dataclass(slots=True)
+class RecordRows:
+    """Fields of good records, and where their variable parts are in the buffer.
+
+    Attributes:
+        fields: as `commitlog.record.record` has them for IPv4; see `column`. Where the entries' headers were looked at,
+            also theirs: `index`, `term`, `entry_crc` (0: not given), ...
+        begins: of each record, in the buffer.
+        body_begins, body_ends, topic_begins, topic_ends, ends: of its parts; properties end with the record.
+        born_extras, extras: bytes that an IPv6 born host, and both hosts, take beyond 8 each; None: no row has any.
+    """
+
+    fields: NDArray[Any]
+    begins: Int64s
+    body_begins: Int64s
+    body_ends: Int64s
+    topic_begins: Int64s
+    topic_ends: Int64s
+    ends: Int64s
+    born_extras: Int64s | None = None
+    extras: Int64s | None = None
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    @property
+    def properties_begins(self) -> Int64s:
+        """Where the properties begin."""
+        return self.topic_ends + _PROPERTIES_LENGTH_SIZE
+
+    def select(self, rows: slice | Bools | Int64s) -> RecordRows:
+        """Return some of the rows; of a mask those where it is true."""
+        if isinstance(rows, np.ndarray) and rows.dtype == np.bool_ and rows.all():
+            # Most often all of a batch are wanted: then nothing is copied.
+            return self
+        born_extras, extras = self.born_extras, self.extras
+        return RecordRows(
+            self.fields[rows],
+            self.begins[rows],
+            self.body_begins[rows],
+            self.body_ends[rows],
+            self.topic_begins[rows],
+            self.topic_ends[rows],
+            self.ends[rows],
+            None if born_extras is None else born_extras[rows],
+            None if extras is None else extras[rows],
+        )
+
+    def column(self, data: Bytes, name: str) -> NDArray[Any]:
+        """Return one field of all rows in the machine's byte order; of hosts their 8 bytes, of IPv6 the first 8.
+
+        Args:
+            data: the buffer that holds the records.
+            name: as in the table of `commitlog.record.record`; `body_size` is the body length.
+        """
+        found = self.fields[name]
+        extras = self.born_extras if name in _BEHIND_BORN_HOST else self.extras if name in _BEHIND_BOTH_HOSTS else None
+        assert _FIELDS.fields is not None
+        dtype, position = _FIELDS.fields[name][:2]
+        if extras is not None:
+            found = gather(data, self.begins + (position + extras), dtype.str)
+        return found.astype(dtype.newbyteorder("="))
+
+    def host_positions(self, name: str) -> Int64s:
+        """Return where the `born_host` or `store_host` of each row begins in the buffer."""
+        assert _FIELDS.fields is not None
+        positions: Int64s = self.begins + _FIELDS.fields[name][1]
+        return positions + self.born_extras if name == "store_host" and self.born_extras is not None else positions
+
+
+def gather(data: Bytes, positions: Int64s, dtype: str) -> NDArray[Any]:
+    """Return what stands at each of `positions`, aligned or not: one copy of a few bytes each."""
+    item_size = np.dtype(dtype).itemsize
+    windows = np.ndarray((len(data) - item_size + 1,), f"V{item_size}", data, strides=(1,))
+    # Indexing copies just these; `take` would first make a copy of all windows.
+    gathered: NDArray[Any] = windows[positions].view(dtype)
+    return gathered
+
+
+def good_rows(
+    data: Bytes, begins: Int64s, ends: Int64s, base_offset: int | Int64s, *, has_headers: bool = False
+) -> RecordRows:
+    """Return the rows up to the first that is no good record.
+
+    Checked of each record are its magic, its lengths, and that its physical offset is its place; of an entry's header
+    its kind, its size and its position.
+
+    Args:
+        data: the buffer that holds the records.
+        begins: where each begins, ascending.
+        ends: behind each; within the buffer.
+        base_offset: of the buffer's first byte in the log; of records that were gathered: of each, how much
+            its physical offset is more than its place.
+        has_headers: each is the body of an entry, whose header stands before it in the buffer and is to be looked at.
+    """
+    while True:
+        rows, is_good = _try_rows(data, begins, ends, base_offset, has_headers=has_headers)
+        if is_good.all():
+            assert rows is not None
+            return rows
+        # What is found for a bad record may point anywhere, so all is done again without it.
+        good = int(np.argmin(is_good))
+        begins, ends = begins[:good], ends[:good]
+        base_offset = base_offset if isinstance(base_offset, int) else base_offset[:good]
+
+
+def _try_rows(
+    data: Bytes, begins: Int64s, ends: Int64s, base_offset: int | Int64s, *, has_headers: bool
+) -> tuple[RecordRows | None, Bools]:
+    """Return rows, if all are good, and which are good, as far as was looked; arguments as of `good_rows`."""
+    if not len(begins):
+        dtype = _ENTRY_FIELDS if has_headers else _FIELDS
+        return RecordRows(np.empty(0, dtype), *([begins] * 6)), np.ones(0, np.bool_)
+    is_good: Bools = ends - begins >= RECORD_SIZE_MIN
+    if not is_good.all():
+        return None, is_good
+    if has_headers:
+        fields = gather(data, begins - HEADER_SIZE, f"V{_ENTRY_FIELDS.itemsize}").view(_ENTRY_FIELDS)
+    else:
+        fields = gather(data, begins, f"V{FIELDS_SIZE}").view(_FIELDS)
+    sys_flags, is_v2 = fields["sys_flag"], fields["magic"] == MAGIC_V2
+    has_ipv6, has_v2 = bool((sys_flags & HOST_MASK).any()), bool(is_v2.any())
+    born_extras = np.where(sys_flags & BORN_HOST_IPV6, _IPV6_EXTRA, 0) if has_ipv6 else 0
+    extras = born_extras + np.where(sys_flags & STORE_HOST_IPV6, _IPV6_EXTRA, 0) if has_ipv6 else 0
+    is_good = (is_v2 | (fields["magic"] == MAGIC_V1)) & (fields["physical_offset"] == begins + base_offset)
+    if has_headers:
+        is_good &= _has_header(fields)
+    is_good &= (fields["size"] == ends - begins) & (ends - begins >= RECORD_SIZE_MIN + extras + is_v2)
+    if not is_good.all():
+        return None, is_good
+    body_begins = begins + (FIELDS_SIZE + extras)
+    body_sizes = gather(data, body_begins - 4, ">i4") if has_ipv6 else fields["body_size"]
+    body_ends = body_begins + body_sizes
+    is_good = (body_sizes >= 0) & (body_ends <= ends - 3 - is_v2)
+    if not is_good.all():
+        return None, is_good
+    topic_sizes = data.view(np.int8)[body_ends].astype(np.int64)
+    if has_v2:
+        topic_sizes = np.where(is_v2, gather(data, body_ends, ">i2"), topic_sizes)
+    topic_begins = body_ends + 1 + is_v2
+    topic_ends = topic_begins + topic_sizes
+    is_good = (topic_sizes >= 0) & (topic_ends <= ends - _PROPERTIES_LENGTH_SIZE)
+    if not is_good.all():
+        return None, is_good
+    is_good = gather(data, topic_ends, ">i2") == ends - topic_ends - _PROPERTIES_LENGTH_SIZE
+    more = (born_extras, extras) if has_ipv6 else (None, None)
+    return RecordRows(fields, begins, body_begins, body_ends, topic_begins, topic_ends, ends, *more), is_good
+
+
+def _has_header(fields: NDArray[Any]) -> Bools:
+    """Return which records have a client's entry around them that begins where it says."""
+    is_client = (fields["entry_magic"] == ENTRY_NORMAL) & (fields["channel"] == 0)
+    is_there = fields["position"] == fields["physical_offset"] - HEADER_SIZE
+    is_whole = (fields["entry_body_size"] == fields["size"]) & (fields["entry_size"] == fields["size"] + HEADER_SIZE)
+    good: Bools = is_client & is_there & is_whole
+    return good
+
+
+def bad_bodies(view: memoryview, rows: RecordRows) -> Bools:
+    """Return which records have a body that is not what its CRC-32 says; an empty one has none."""
+    places = zip(rows.body_begins.tolist(), rows.body_ends.tolist(), strict=True)
+    checksums = np.array([crc32(view[begin:end]) for begin, end in places], np.int64) & CRC_MASK
+    is_bad: Bools = (checksums != rows.fields["body_crc"]) & (rows.body_begins < rows.body_ends)
+    return is_bad
+
+
+def bad_property_crcs(view: memoryview, rows: RecordRows) -> Int64s:
+    """Return the numbers of the records whose property CRC is wrong; most have none."""
+    # Never before the record, for the fields before its properties are longer.
+    heads = gather(np.frombuffer(view, np.uint8), rows.ends - CRC_SIZE, "<u8")
+    likely = np.flatnonzero(heads == np.uint64(int.from_bytes(CRC_NAME.encode(), "little")))
+    is_wrong = [
+        decode(view, int(rows.begins[row]), int(rows.ends[row])).check(
+            is_body_checked=False, is_property_crc_checked=True
+        )
+        is not None
+        for row in likely.tolist()
+    ]
+    wrong: Int64s = likely[np.array(is_wrong, np.bool_)]
+    return wrong

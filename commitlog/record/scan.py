@@ -1,0 +1,312 @@
+"""Going from record to record through a file.
+
+`walk` goes by sizes alone, `columns` (`commitlog.record.columns`) checks what it found, `scan` does both and steps over
+what is bad (`commitlog.record.resync`). In the replicated log each record is the body of an entry
+(`dledger.entries.format.entry`): a walk over entries passes those that are a leader's own
+(`commitlog.record.system_records`) by their magic, channel and size.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from commitlog.record.columns import columns
+from commitlog.record.record import (
+    BLANK_MAGIC,
+    HEAD,
+    MAGICS,
+    RECORD_SIZE_MIN,
+    BadRecord,
+    Fault,
+    decode,
+    find_fault,
+)
+from commitlog.record.resync import is_entry_kind, resync
+from dledger.entries.format.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
+from dledger.entries.format.entry import CHANNEL_OFFSET, ENTRY_MAGICS, ENTRY_NORMAL, HEADER_SIZE
+from store.model.dispatch_batch import DispatchBatch, Skipped
+from store.model.topics import DELAY_LEVELS_MS
+
+# Records in one walk: bounds the memory that their columns take (about 200 bytes each).
+WALK_COUNT_MAX: Final = 1 << 16
+WALK_SIZE_MAX: Final = 1 << 62
+# magic, size, channel of an entry; size, magic of the record in it
+_HEADS: Final = struct.Struct(">ii24xi12xii")
+# magic, size, channel of an entry
+_KIND: Final = struct.Struct(">ii24xi")
+
+
+class Stop(StrEnum):
+    """Why a walk ended.
+
+    END: the end, or the number of records, was reached; or somebody finished a record there after the walk had come to
+    it: walk on. BLANK: the rest of the file is filler. ZEROS: nothing was ever written there. BAD: what stands there is
+    no record.
+    """
+
+    END = "end"
+    BLANK = "blank"
+    ZEROS = "zeros"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How far a walk came.
+
+    Attributes:
+        starts: where each record begins, in the view (in the replicated log: behind the entry's header).
+        sizes: of each record.
+        position: where it ended, in the view: behind the last record, at a blank or at what is bad.
+        stop: why.
+        fault: what is wrong there, if it is BAD.
+    """
+
+    starts: list[int]
+    sizes: list[int]
+    position: int
+    stop: Stop
+    fault: Fault | None = None
+
+
+def walk(
+    view: memoryview,
+    position: int,
+    end: int,
+    *,
+    header_size: int = 0,
+    size_bytes_max: int = WALK_SIZE_MAX,
+    count_max: int = WALK_COUNT_MAX,
+) -> Walk:
+    """Go from record to record by their sizes, as long as each has a magic and ends within the stretch.
+
+    What `commitlog.record.columns` checks is not checked here.
+
+    Args:
+        view: of one file.
+        position: where the first record (or its entry) begins.
+        end: where the stretch ends, at most the view's; a record does not reach beyond it.
+        header_size: 48 in the replicated log, where each record stands behind an entry's header; else 0.
+        size_bytes_max: stop behind so many bytes; at least one record is taken.
+        count_max: stop after so many records.
+    """
+    starts, sizes = list[int](), list[int]()
+    limit, left = min(position + size_bytes_max, end), count_max
+    if header_size:
+        position = _walk_entries(view, position, end, limit, count_max, (starts, sizes))
+    else:
+        add_start, add_size, unpack = starts.append, sizes.append, HEAD.unpack_from
+        last = min(limit - 1, end - RECORD_SIZE_MIN)
+        while position <= last and left:
+            size, magic = unpack(view, position)
+            if magic not in MAGICS or not RECORD_SIZE_MIN <= size <= end - position:
+                break
+            add_start(position)
+            add_size(size)
+            position += size
+            left -= 1
+    if position >= limit or len(starts) == count_max:
+        return Walk(starts, sizes, position, Stop.END)
+    return Walk(starts, sizes, position, *_why_stopped(view, position, end, header_size))
+
+
+def scan(
+    view: memoryview,
+    position: int,
+    end: int,
+    *,
+    base_offset: int,
+    path: str,
+    header_size: int = 0,
+    size_bytes_max: int = 4 << 20,
+    is_body_checked: bool = False,
+    is_property_crc_checked: bool = False,
+    levels_ms: Sequence[int] = DELAY_LEVELS_MS,
+) -> tuple[DispatchBatch, Stop]:
+    """Return what the records from `position` on mean, and why they end there.
+
+    At a bad record it stops looking for meaning: the batch then tells in `skipped` what is left out, and its
+    `next_offset` is where the next good record begins, or `end` when there is none. `Stop.BAD` is returned only then.
+    A record that somebody finishes while this looks is not called bad: the batch ends before it, with `Stop.END`.
+
+    Args:
+        view: of one file.
+        position: where a record (or its entry) begins.
+        end: of what was written.
+        base_offset: of the view's first byte in the log.
+        path: of the file, for what is told of skipped bytes.
+        header_size: 48 in the replicated log, else 0.
+        size_bytes_max: about so many bytes are taken, at least one record.
+        is_body_checked: whether bodies are compared with their CRC.
+        is_property_crc_checked: the same for property CRCs.
+        levels_ms: how long a message of each delay level waits.
+    """
+    walked = walk(view, position, end, header_size=header_size, size_bytes_max=size_bytes_max)
+    meaning_of = partial(
+        columns,
+        view,
+        base_offset=base_offset,
+        is_body_checked=is_body_checked,
+        is_property_crc_checked=is_property_crc_checked,
+        levels_ms=levels_ms,
+    )
+    batch = meaning_of(walked.starts, walked.sizes)
+    begin_offset, next_offset = base_offset + position, base_offset + walked.position
+    if len(batch) == len(walked.starts) and walked.stop != Stop.BAD:
+        return replace(batch, begin_offset=begin_offset, next_offset=next_offset), walked.stop
+    skipped = skipped_at(
+        view,
+        walked,
+        len(batch),
+        end,
+        base_offset=base_offset,
+        path=path,
+        header_size=header_size,
+        is_property_crc_checked=is_property_crc_checked,
+    )
+    if skipped is None:
+        start, size = walked.starts[len(batch)], walked.sizes[len(batch)]
+        assert len(meaning_of([start], [size])), (path, start)
+        return replace(batch, begin_offset=begin_offset, next_offset=base_offset + start - header_size), Stop.END
+    next_offset = skipped.offset + skipped.size
+    return replace(batch, begin_offset=begin_offset, next_offset=next_offset, skipped=(skipped,)), Stop.BAD
+
+
+def skipped_at(
+    view: memoryview,
+    walked: Walk,
+    good: int,
+    end: int,
+    *,
+    base_offset: int,
+    path: str,
+    header_size: int = 0,
+    is_property_crc_checked: bool = False,
+) -> Skipped | None:
+    """Return what is wrong with the first record of a walk that is not good, and where reading goes on behind it.
+
+    None: nothing any more, for somebody has finished it since; read it again.
+
+    Args:
+        view: of one file.
+        walked: the walk; it found a bad record, or ended at bad bytes.
+        good: how many of its records are good.
+        end: of what was written.
+        base_offset: of the view's first byte in the log.
+        path: of the file.
+        header_size: 48 in the replicated log, else 0.
+        is_property_crc_checked: whether property CRCs were compared.
+    """
+    bad, fault = walked.position, walked.fault
+    if good < len(walked.starts):
+        start, size = walked.starts[good], walked.sizes[good]
+        bad = start - header_size
+        fault = find_fault(
+            view,
+            start,
+            start + size,
+            physical_offset=base_offset + start,
+            is_property_crc_checked=is_property_crc_checked,
+        )
+    if fault is None:
+        return None
+    behind = resync(view, bad, end, base_offset=base_offset, header_size=header_size)
+    return Skipped(path, bad, base_offset + bad, behind - bad, fault.expected, fault.found)
+
+
+def blank_size(view: memoryview, position: int, header_size: int) -> int:
+    """Return how many bytes the blank at `position` says that it has: in the plain log (size, magic), else the reverse.
+
+    A blank fills the rest of its file; only in the replicated log a shorter one may stand at a file's head.
+    """
+    first, second = HEAD.unpack_from(view, position)
+    size: int = second if header_size else first
+    return size
+
+
+def _why_stopped(view: memoryview, position: int, end: int, header_size: int) -> tuple[Stop, Fault | None]:
+    room = end - position
+    if room < HEAD.size:
+        if any(view[position:end]):
+            return Stop.BAD, Fault(position, f"zeros, for {room} bytes hold nothing", view[position:end].hex())
+        return Stop.ZEROS, None
+    first, second = HEAD.unpack_from(view, position)
+    if first == 0 and second == 0:
+        return Stop.ZEROS, None
+    # A blank of the plain log is (size, magic), one of the replicated log (magic, size).
+    size, magic = (second, first) if header_size else (first, second)
+    if magic == (ENTRY_BLANK_MAGIC if header_size else BLANK_MAGIC) and size >= HEAD.size:
+        return Stop.BLANK, None
+    if not header_size:
+        fault = _record_fault(view, position, end)
+    elif _system_entry_size(view, position, end, end):
+        fault = None  # finished since
+    else:
+        fault = _entry_fault(view, position, end)
+    return (Stop.END, None) if fault is None else (Stop.BAD, fault)
+
+
+def _record_fault(view: memoryview, position: int, end: int) -> Fault | None:
+    """Return what is wrong at `position`; None: nothing any more, the record was finished since it was looked at."""
+    try:
+        decode(view, position, end)
+    except BadRecord as error:
+        return error.fault
+    return None
+
+
+def _walk_entries(
+    view: memoryview, position: int, end: int, limit: int, count_max: int, found: tuple[list[int], list[int]]
+) -> int:
+    starts, sizes = found
+    add_start, add_size, unpack = starts.append, sizes.append, _HEADS.unpack_from
+    last, left = min(limit - 1, end - HEADER_SIZE - RECORD_SIZE_MIN), count_max
+    while left:
+        while position <= last and left:
+            magic, size, channel, record_size, record_magic = unpack(view, position)
+            if magic != ENTRY_NORMAL or channel or record_size != size - HEADER_SIZE or record_magic not in MAGICS:
+                break
+            if not RECORD_SIZE_MIN <= record_size <= end - position - HEADER_SIZE:
+                break
+            add_start(position + HEADER_SIZE)
+            add_size(record_size)
+            position += size
+            left -= 1
+        size = _system_entry_size(view, position, end, limit)
+        if not size:
+            break
+        position += size
+    return position
+
+
+def _system_entry_size(view: memoryview, position: int, end: int, limit: int) -> int:
+    """Return the size of the leader's own entry at `position`; 0: none begins there, in the stretch."""
+    if position > min(limit - 1, end - HEADER_SIZE):
+        return 0
+    magic, size, channel = _KIND.unpack_from(view, position)
+    if (magic == ENTRY_NORMAL and not channel) or not is_entry_kind(magic, channel):
+        return 0
+    return size if HEADER_SIZE <= size <= end - position else 0
+
+
+def _entry_fault(view: memoryview, position: int, end: int) -> Fault | None:
+    """Return what is wrong at `position`; None: nothing any more, the entry was finished since it was looked at."""
+    magic, size, channel = _KIND.unpack_from(view[position:end].tobytes().ljust(_KIND.size, b"\0"))
+    if magic not in ENTRY_MAGICS:
+        return Fault(position, "an entry of magic 1, 2 or 3", f"magic {magic}")
+    if not is_entry_kind(magic, channel):
+        return Fault(position + CHANNEL_OFFSET, "channel 0", f"channel {channel}")
+    if not HEADER_SIZE <= size <= end - position:
+        return Fault(position + 4, f"an entry of {HEADER_SIZE} to {end - position} bytes", f"one of {size}")
+    try:
+        record = decode(view, position + HEADER_SIZE, position + size)
+    except BadRecord as error:
+        return error.fault
+    if size == HEADER_SIZE + record.size:
+        return None
+    return Fault(position + 4, f"an entry of {HEADER_SIZE + record.size} bytes, as its record says", f"{size}")

@@ -1,0 +1,132 @@
+"""A leader's own entries in a log of messages: records of a system topic, told from clients' by the entry's channel.
+
+Java's DLedger 0.3 takes entries of magic 1 only, and RocketMQ takes every body for a message record. So these entries
+are of magic 1, and their bodies are records; what they are stands in the `channel` field of the entry's header, which
+Java writes as 0 and never reads:
+
+| channel | entry | body of its record |
+| ------: | ----- | ------------------ |
+|       0 | of a client | the message's |
+|       2 | no-op of a new leader | empty |
+|       3 | membership | a JSON object (`dledger.storage.membership_codec`) |
+|       4 | broker state | a command of the broker |
+
+Their records have the topic `rmq_sys_dledger`, queue 0, and the transaction type *prepared*: so they stand in no queue
+and take no queue offset, here and in Java, and Java indexes nothing of them, for they have no keys. Like all others
+they carry the physical offset entry position + 48.
+
+The channel is under no checksum. An entry counts as a leader's own only if its channel *and* its record say so;
+anything else is corruption, also a record of the system topic whose entry has channel 0. A no-op of DLedger 0.4 (magic
+2, empty body) is taken, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from commitlog.record.encoder import RecordEncoder
+from commitlog.record.record import PHYSICAL_OFFSET_POSITION, SYS_FLAG_POSITION, BadRecord, Record, decode
+from dledger.entries.format.codec import SystemEntry, decode_membership
+from dledger.entries.format.entry import ENTRY_NOOP, ENTRY_NORMAL, HEADER_SIZE
+from dledger.storage.membership_codec import MembershipUnreadable, membership_to_object, to_json
+from dledger.types import Membership
+from store.model.message import LOOPBACK, Host, Message
+from store.model.sys_flag import TRANSACTION_PREPARED_TYPE, transaction_type
+from store.model.topics import DLEDGER_TOPIC
+
+NO_OP_CHANNEL: Final = 2
+MEMBERSHIP_CHANNEL: Final = 3
+STATE_CHANNEL: Final = 4
+SYSTEM_CHANNELS: Final = frozenset({NO_OP_CHANNEL, MEMBERSHIP_CHANNEL, STATE_CHANNEL})
+# Where a store writes the physical offset into a record.
+STAMP_AT: Final = PHYSICAL_OFFSET_POSITION
+_LOST_CHANNEL: Final = f"one of topic {DLEDGER_TOPIC}"
+
+
+class MessageEntryCodec:
+    """`dledger.entries.format.codec.EntryCodec` of a log of messages.
+
+    Args:
+        clock: milliseconds since 1970; stamps the records.
+        store_host: this node, as records name it.
+    """
+
+    kinds: frozenset[tuple[int, int]] = frozenset(
+        {(ENTRY_NOOP, 0), *((ENTRY_NORMAL, channel) for channel in SYSTEM_CHANNELS)}
+    )
+    applied_channel = STATE_CHANNEL
+    # The low byte of the sysFlag, which holds the transaction type.
+    tell_tale_at = SYS_FLAG_POSITION + 3
+
+    def __init__(self, clock: Callable[[], int], store_host: Host = LOOPBACK) -> None:
+        self._clock = clock
+        self._encoder = RecordEncoder(store_host, check_topic=lambda _: None)
+        self._last_timestamp = 0
+
+    def no_op(self) -> SystemEntry:
+        """See `EntryCodec.no_op`."""
+        return SystemEntry(ENTRY_NORMAL, NO_OP_CHANNEL, self.record(b""), STAMP_AT)
+
+    def membership(self, membership: Membership) -> SystemEntry:
+        """See `EntryCodec.membership`."""
+        body = to_json(membership_to_object(membership)).encode()
+        return SystemEntry(ENTRY_NORMAL, MEMBERSHIP_CHANNEL, self.record(body), STAMP_AT)
+
+    def record(self, body: bytes) -> bytes:
+        """Return the record around what a leader has to say; it is to be stamped at `STAMP_AT`.
+
+        Raises:
+            store.errors.IllegalMessage: it is too long.
+        """
+        # Times never go back along the log, as far as this node can see.
+        now = self._last_timestamp = max(self._clock(), self._last_timestamp)
+        message = Message(DLEDGER_TOPIC, body, sys_flag=TRANSACTION_PREPARED_TYPE, born_timestamp=now)
+        return self._encoder.prepare([message]).encode_each([0], now)[0]
+
+    def decode(self, magic: int, channel: int, body: bytes) -> Membership | None:
+        """See `EntryCodec.decode`; a membership whose channel was lost is unreadable, and not none."""
+        if magic != ENTRY_NORMAL or channel not in (0, MEMBERSHIP_CHANNEL):
+            return None
+        try:
+            record = decode(memoryview(body), 0)
+        except BadRecord as error:
+            if channel:
+                raise MembershipUnreadable("an entry of channel 3", error.fault.expected, error.fault.found) from error
+            return None
+        if channel:
+            return decode_membership(record.body, "an entry of channel 3")
+        if record.topic == DLEDGER_TOPIC:
+            raise MembershipUnreadable("an entry of channel 0", "a client's message", _LOST_CHANNEL)
+        return None
+
+    def find_fault(self, magic: int, channel: int, position: int, body: memoryview) -> tuple[str, str] | None:
+        """See `EntryCodec.find_fault`."""
+        if magic != ENTRY_NORMAL:
+            return ("an empty body", f"one of {len(body)} bytes") if len(body) else None
+        try:
+            record = decode(body, 0)
+        except BadRecord as error:
+            return (error.fault.expected, error.fault.found) if channel else None
+        if not channel:
+            return ("a client's message in channel 0", _LOST_CHANNEL) if record.topic == DLEDGER_TOPIC else None
+        fault = record.check(physical_offset=position + HEADER_SIZE)
+        if fault is not None:
+            return fault.expected, fault.found
+        if is_system_record(record):
+            return None
+        return f"a record of topic {DLEDGER_TOPIC} for channel {channel}", f"one of topic {record.topic!r}"
+
+
+def is_system_record(record: Record) -> bool:
+    """Return whether a record is what a leader writes, and no client can."""
+    return record.topic == DLEDGER_TOPIC and transaction_type(record.sys_flag) == TRANSACTION_PREPARED_TYPE
+
+
+def system_body(body: bytes) -> bytes:
+    """Return what a leader had to say, of the body of its entry.
+
+    Raises:
+        commitlog.record.record.BadRecord: it is no record.
+    """
+    return decode(memoryview(body), 0).body

@@ -1,0 +1,308 @@
+"""The replicated log as the message store sees it: a `store.model.commit_log` over a node's entries and old files.
+
+Each record is the body of one entry; its physical offset is the entry's position + 48. Below the divide stand the files
+of a plain log, if the replicated one went on from it (`commitlog.conversion.divide`). Only what is committed is read or
+dispatched; leaders' own entries (`commitlog.record.system_records`) are passed over.
+
+Place on the way of a put: below `store.access.message_store`, which gives the queue offsets; above `dledger.node.node`,
+which appends. It knows nothing of networks. Source: RocketMQ `DLedgerCommitLog`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from commitlog.conversion.old_log import OldLog
+from commitlog.plain.reader import raw_of
+from commitlog.record.encoder import RecordEncoder
+from commitlog.record.record import MAX_MESSAGE_SIZE, Record
+from commitlog.record.system_records import STAMP_AT
+from commitlog.replicated.entry_records import NO_TIMESTAMP, EntryRecords, LastTimestamp
+from commitlog.replicated.put_outcomes import put_outcome
+from dledger.entries.format.entry import HEADER_SIZE
+from dledger.entries.store import EntryStore
+from dledger.errors import ResponseCode
+from dledger.pending.appends import AppendResult
+from dledger.types import NO_INDEX
+from store.errors import CorruptData, IllegalMessage
+from store.model.commit_log import Certainty, Outcome, PendingAppend, Place, RawLog
+from store.model.dispatch_batch import DispatchBatch, Int64s
+from store.model.message import LOOPBACK, Host, Message
+
+
+class ReplicatedLog(Protocol):
+    """What the log needs of a running node; `dledger.node.node.Node` is one."""
+
+    @property
+    def commit_index(self) -> int:
+        """Last index known to be committed."""
+        ...
+
+    def append(self, bodies: Sequence[bytes], stamp_at: int | None = None) -> asyncio.Future[AppendResult]:
+        """Append bodies as consecutive entries; see `Node.append`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DLedgerCommitLogConfig:
+    """What shapes the records.
+
+    Attributes:
+        max_message_size: bytes of a body at most; a record must also fit into an entry.
+        store_host: this node, as records name it.
+    """
+
+    max_message_size: int = MAX_MESSAGE_SIZE
+    store_host: Host = LOOPBACK
+
+
+class DLedgerCommitLog:
+    """`store.model.commit_log.CommitLog`, replicated; everything belongs to the node's thread.
+
+    Args:
+        node: appends, and knows what is committed.
+        entries: the node's log.
+        divide: where the first entry of all stands, or will stand.
+        old: what is below; None: nothing.
+        config: see there.
+        clock: milliseconds since 1970; stamps the records.
+
+    Attributes:
+        divided_commitlog_offset: the divide, in RocketMQ's words.
+    """
+
+    def __init__(
+        self,
+        node: ReplicatedLog,
+        entries: EntryStore,
+        divide: int,
+        old: OldLog | None,
+        config: DLedgerCommitLogConfig,
+        clock: Callable[[], int],
+    ) -> None:
+        self.divided_commitlog_offset = divide
+        self._node = node
+        self._entries = entries
+        self._old = old
+        self._clock = clock
+        self._encoder = RecordEncoder(config.store_host, max_message_size=config.max_message_size)
+        self._records = EntryRecords(entries)
+        before = NO_TIMESTAMP if old is None else old.last_store_timestamp
+        self._committed_timestamp = LastTimestamp(self._records, entries, before)
+        self._durable_timestamp = LastTimestamp(self._records, entries, before)
+        self._appended_timestamp = NO_TIMESTAMP
+        # What was committed when the node stopped is committed; the node learns it anew only from a leader.
+        self._saved_commit_index = entries.recovered_checkpoint.committed_index
+        # (commit index, position behind it), of the last answer.
+        self._end = (NO_INDEX, entries.begin_position)
+
+    # ---------------------------------------------------------------------------------------------- what it holds
+
+    @property
+    def commit_index(self) -> int:
+        """The last entry that may be read: known to be committed, and here; below `begin_index`: none."""
+        return min(max(self._node.commit_index, self._saved_commit_index), self._entries.last_index)
+
+    @property
+    def begin_offset(self) -> int:
+        """Where the oldest record that is kept may begin: in old files as long as there are any."""
+        return self._entries.begin_position if self._is_without_old else self._old_log.begin_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last committed entry. Source: RocketMQ `DLedgerCommitLog.getMaxOffset`."""
+        index = self.commit_index
+        if self._end[0] != index or index < self._entries.begin_index:
+            self._end = (index, self.end_offset_of(index))
+        return self._end[1]
+
+    def end_offset_of(self, index: int) -> int:
+        """Return the offset behind a committed entry; of one that is here no more, where the entries begin."""
+        if index < self._entries.begin_index:
+            return self._entries.begin_position
+        return self._entries.end_position_of(index)
+
+    @property
+    def last_store_timestamp(self) -> int:
+        """Of the last record below `end_offset`; -1 when there is none."""
+        return self._committed_timestamp.up_to(self.commit_index)
+
+    @property
+    def flushed_store_timestamp(self) -> int:
+        """Of the last committed record that this node's own disk has; -1 when there is none."""
+        return self._durable_timestamp.up_to(min(self.commit_index, self._entries.durable_index))
+
+    def roll_next_file(self, offset: int) -> int:
+        """Return where the file behind that of `offset` begins. Source: RocketMQ `CommitLog.rollNextFile`."""
+        size = self._entries.data_file_size
+        return offset - offset % size + size
+
+    @property
+    def has_old_files(self) -> bool:
+        """Whether there are files below the divide."""
+        return not self._is_without_old
+
+    @property
+    def _is_without_old(self) -> bool:
+        return self._old is None or self._old.is_gone
+
+    @property
+    def _old_log(self) -> OldLog:
+        assert self._old is not None
+        return self._old
+
+    # ------------------------------------------------------------------------------------------------- appending
+
+    def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingAppend:
+        """See `store.model.commit_log.CommitLog.append`; at least one message. It ends when a quorum has them, or not.
+
+        Raises:
+            store.errors.IllegalMessage: nothing was appended; the message says which one, and why.
+        """
+        prepared = self._encoder.prepare(messages)
+        largest = max(prepared.sizes)
+        if largest > self._entries.max_body_bytes:
+            raise IllegalMessage("record", f"at most {self._entries.max_body_bytes} bytes", f"{largest}")
+        # Times never go back along the log, whoever led before and whatever its clock said.
+        timestamp = max(self._clock(), self._appended_timestamp, self.last_store_timestamp)
+        self._appended_timestamp = timestamp
+        future = self._node.append(prepared.encode_each(queue_offsets, timestamp), STAMP_AT)
+        pending = PendingAppend()
+
+        def ended(done: asyncio.Future[AppendResult]) -> None:
+            pending.end(_outcome(done, prepared.sizes, queue_offsets, timestamp))
+
+        if future.done():
+            ended(future)
+        else:
+            future.add_done_callback(ended)
+        return pending
+
+    # --------------------------------------------------------------------------------------------------- reading
+
+    def read(self, physical_offset: int, size: int) -> Record | None:
+        """See `store.model.commit_log.CommitLog.read`; None also for a leader's own entry."""
+        if self._is_old(physical_offset):
+            return self._old_log.read(physical_offset, size)
+        return self._records.read(physical_offset, size, self.end_offset)
+
+    def find(self, physical_offset: int) -> Record | None:
+        """See `store.model.commit_log.CommitLog.find`; None also for a leader's own entry."""
+        if self._is_old(physical_offset):
+            return self._old_log.find(physical_offset)
+        return self._records.find(physical_offset, self.end_offset)
+
+    def scan(self, offset: int, size_bytes_max: int, *, is_body_checked: bool = False) -> DispatchBatch | None:
+        """See `store.model.commit_log.CommitLog.scan`; a batch of leaders' own entries holds no record, and goes on.
+
+        Args:
+            offset: see there; an entry's begin, or its record's.
+            size_bytes_max: see there.
+            is_body_checked: compare bodies with their checksums.
+        """
+        if self._is_old(offset):
+            batch = self._old_log.scan(offset, size_bytes_max, is_body_checked=is_body_checked)
+            if batch is not None:
+                return batch
+            offset = self.divided_commitlog_offset
+        return self._records.scan(offset, size_bytes_max, self.end_offset, is_body_checked=is_body_checked)
+
+    def raw(self, offset: int, end: int, size_bytes_max: int) -> RawLog | None:
+        """See `store.model.commit_log.CommitLog.raw`: of entries with their headers, of old files without."""
+        if self._is_old(offset):
+            return self._old_log.raw(offset, end, size_bytes_max)
+        file = self._entries.data_file(offset)
+        return raw_of(file, offset, min(end, self.end_offset), size_bytes_max, header_size=HEADER_SIZE)
+
+    def begins_within(self, begin: int, end: int) -> Int64s | None:
+        """See `store.model.commit_log.CommitLog.begins_within`: of entries, as their index tells; not of old files."""
+        if self._is_old(begin):
+            return None
+        try:
+            return self._entries.positions_within(begin, end)
+        except CorruptData:
+            # What is read can do without; the index is made anew when the node starts.
+            return None
+
+    def store_timestamp_of(self, physical_offset: int, size: int) -> int | None:
+        """See `store.model.commit_log.CommitLog.store_timestamp_of`."""
+        if self._is_old(physical_offset):
+            return self._old_log.store_timestamp_of(physical_offset, size)
+        return self._records.store_timestamp_of(physical_offset, size, self.end_offset)
+
+    def offset_at_timestamp(self, store_timestamp: int) -> int:
+        """See `store.model.commit_log.CommitLog.offset_at_timestamp`; of a replicated record its entry's begin."""
+        if not self._is_without_old:
+            offset = self._old_log.offset_at_timestamp(store_timestamp)
+            if offset < self._old_log.end_offset:
+                return offset
+        return self._records.offset_at_timestamp(store_timestamp, self.end_offset)
+
+    def _is_old(self, offset: int) -> bool:
+        return offset < self.divided_commitlog_offset and not self._is_without_old
+
+    # --------------------------------------------------------------------------------------------------- retention
+
+    def old_files(self, count_max: int) -> list[tuple[str, int]]:
+        """Return (path, end offset) of the oldest files below the divide: they expire before any entry does."""
+        return [] if self._is_without_old else self._old_log.old_files(count_max)
+
+    def newest_path(self) -> str | None:
+        """Return the path of the file that holds the log's end; None when it holds nothing."""
+        path = self._entries.newest_path()
+        if path is not None or self._is_without_old:
+            return path
+        return self._old_log.files()[-1].path
+
+    def delete_before(self, offset: int) -> None:
+        """Delete, durably, the old files that end at or before `offset`; entries are the node's to delete.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        if not self._is_without_old:
+            self._old_log.delete_before(offset)
+
+    def drop_stranded_files(self) -> None:
+        """Delete, durably, the old files if the log goes on behind a gap, as after it was begun anew.
+
+        Raises:
+            store.errors.StorageFailed: the node must stop.
+        """
+        if not self._is_without_old and self._old_log.end_offset < self._entries.begin_position:
+            self._old_log.delete_before(self._old_log.end_offset)
+
+    def retention_floor(self, dispatched_offset: int) -> int:
+        """Return the first entry that must be kept: the first of all while there are old files, or the undispatched.
+
+        Args:
+            dispatched_offset: queues and index hold, durably, everything below.
+        """
+        if not self._is_without_old:
+            return self._entries.begin_index
+        return self._entries.index_before(dispatched_offset) + 1
+
+    def close(self) -> None:
+        """Close the old files; the entries are the node's."""
+        if self._old is not None:
+            self._old.close()
+
+
+def _outcome(
+    done: asyncio.Future[AppendResult], sizes: Sequence[int], queue_offsets: Sequence[int], timestamp: int
+) -> Outcome:
+    """Say what became of an append; a future that somebody cancelled says nothing."""
+    result = (
+        AppendResult(ResponseCode.INTERNAL_ERROR, "the append was cancelled") if done.cancelled() else done.result()
+    )
+    status, certainty = put_outcome(result.code)
+    if certainty is not Certainty.APPENDED:
+        return Outcome(status, certainty, (), result.message)
+    places = [
+        Place(position + HEADER_SIZE, size, queue_offset, timestamp)
+        for position, size, queue_offset in zip(result.positions, sizes, queue_offsets, strict=True)
+    ]
+    return Outcome(status, certainty, places)

@@ -1,0 +1,216 @@
+"""Reads message records out of a log of entries: one record, a stretch as columns, the place that a time belongs to.
+
+A record is the body of an entry (magic 1, channel 0); its physical offset is the entry's position + 48. Everything is
+bounded by an end that the caller gives: behind it nothing is committed. Leaders' own entries are no records.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from commitlog.plain.file_scan import scan_file
+from commitlog.record.record import BadRecord, Fault, Record, decode
+from dledger.entries.errors import EntryNotFound
+from dledger.entries.format.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
+from dledger.entries.reader import EntryReader
+from store.errors import CorruptData
+from store.fs.mapped_file import MappedFile
+from store.model.dispatch_batch import DispatchBatch
+from store.model.topics import DLEDGER_TOPIC
+
+NO_TIMESTAMP: Final = -1
+
+
+class EntryRecords:
+    """The records of one log of entries.
+
+    Args:
+        entries: the log.
+    """
+
+    def __init__(self, entries: EntryReader) -> None:
+        self._entries = entries
+
+    def read(self, physical_offset: int, size: int, end: int) -> Record | None:
+        """See `store.model.commit_log.CommitLog.read`; `end` is where what may be read ends."""
+        found = self._file_of(physical_offset, size, end)
+        if found is None:
+            return None
+        record = self._decode(*found, size)
+        return record if record is None or record.size == size else _raise_size(found[0], record, size)
+
+    def find(self, physical_offset: int, end: int) -> Record | None:
+        """See `store.model.commit_log.CommitLog.find`; an offset that anybody may have made up."""
+        found = self._file_of(physical_offset, 1, end)
+        if found is None:
+            return None
+        file, position = found
+        try:
+            index = self._entries.index_at_position(physical_offset - HEADER_SIZE)
+        except EntryNotFound as error:
+            expected = f"a record; one begins {HEADER_SIZE} bytes behind each entry"
+            raise CorruptData(file.path, position, expected, str(error)) from error
+        return self._decode(file, position, self._entries.unit(index).size - HEADER_SIZE)
+
+    def _file_of(self, physical_offset: int, size: int, end: int) -> tuple[MappedFile, int] | None:
+        """Return the file that holds these bytes, and where; None when they are not to be read."""
+        if not self._entries.begin_position + HEADER_SIZE <= physical_offset <= end - size:
+            return None
+        file = self._entries.data_file(physical_offset)
+        return None if file is None else (file, physical_offset - file.begin_offset)
+
+    def _decode(self, file: MappedFile, position: int, size: int) -> Record | None:
+        """Return the record at `position` of a file, checked; None for a leader's own."""
+        entry, view = position - HEADER_SIZE, file.view()
+        if entry < 0 or position + size > file.file.size:
+            raise CorruptData(file.path, position, "a record behind an entry's header", "the end of the file")
+        magic, entry_size, _, _, _, channel, *_ = HEADER.unpack_from(view, entry)
+        if (magic, entry_size) != (ENTRY_NORMAL, HEADER_SIZE + size):
+            expected = f"an entry of magic 1 and {HEADER_SIZE + size} bytes"
+            raise CorruptData(file.path, entry, expected, f"magic {magic} and {entry_size} bytes")
+        try:
+            record = decode(view, position, position + size)
+        except BadRecord as error:
+            raise error.in_file(file.path) from error
+        fault = record.check(physical_offset=file.begin_offset + position)
+        if fault is not None:
+            raise BadRecord(fault).in_file(file.path)
+        return None if channel or record.topic == DLEDGER_TOPIC else record
+
+    # ------------------------------------------------------------------------------------------------- stretches
+
+    def scan(
+        self, offset: int, size_bytes_max: int, end: int, *, is_body_checked: bool = False
+    ) -> DispatchBatch | None:
+        """See `store.model.commit_log.CommitLog.scan`; a batch holds records of one file, or none but goes on.
+
+        Args:
+            offset: where an entry or its record begins; what was deleted since is left out.
+            size_bytes_max: at least one entry is taken.
+            end: where what may be read ends.
+            is_body_checked: compare bodies with their checksums; the node has done so when it took the entries.
+        """
+        offset = max(offset, self._entries.begin_position)
+        while offset < end:
+            file = self._entries.data_file(offset)
+            if file is None:
+                return None
+            begin = file.begin_offset + self._entry_at(file, offset)
+            batch = self._scan_file(file, begin, min(end, file.end_offset), size_bytes_max, is_body_checked)
+            if batch.next_offset > offset:
+                return batch
+            offset = file.end_offset
+        return None
+
+    def _entry_at(self, file: MappedFile, offset: int) -> int:
+        """Return the position in `file` of the entry that begins at `offset`, or whose record does."""
+        position = offset - file.begin_offset
+        before = position - HEADER_SIZE
+        view = file.view()
+        if before >= 0 and (position + HEADER_SIZE > len(view) or HEADER.unpack_from(view, position)[4] != offset):
+            is_record = HEADER.unpack_from(view, before)[4] == offset - HEADER_SIZE
+            return before if is_record else position
+        return position
+
+    def _scan_file(
+        self, file: MappedFile, offset: int, end_offset: int, size_bytes_max: int, is_body_checked: bool
+    ) -> DispatchBatch:
+        batch = scan_file(
+            file, offset, end_offset, size_bytes_max, header_size=HEADER_SIZE, is_body_checked=is_body_checked
+        )
+        if any(key.topic == DLEDGER_TOPIC for key in batch.queues):
+            expected, found = "a channel of a leader's own entry", f"channel 0 and topic {DLEDGER_TOPIC}"
+            raise CorruptData(file.path, offset - file.begin_offset, expected, found)
+        return batch
+
+    # ----------------------------------------------------------------------------------------------------- times
+
+    def store_timestamp_of(self, physical_offset: int, size: int, end: int) -> int | None:
+        """See `store.model.commit_log.CommitLog.store_timestamp_of`."""
+        found = self._file_of(physical_offset, size, end)
+        if found is None:
+            return None
+        file, position = found
+        try:
+            record = decode(file.view(), position)
+        except BadRecord:
+            return None
+        return record.store_timestamp if record.physical_offset == physical_offset else None
+
+    def offset_at_timestamp(self, store_timestamp: int, end: int) -> int:
+        """Return where the first entry of a record begins that was stored at that time or later; `end` if none was.
+
+        Found by bisecting the entries: some twenty are read, however large a file is. In what we write times never go
+        back, whoever leads; where a clock of Java's did, it is one of the places at which that time was passed.
+        """
+        entries, found = self._entries, end
+        low, high = entries.begin_index, entries.index_before(end) + 1
+        # What is below `low` was stored before; behind `high` the first record, if any, is the one at `found`.
+        while low < high:
+            middle = (low + high) // 2
+            index, time = self._time_behind(middle, high)
+            if time == NO_TIMESTAMP or time >= store_timestamp:
+                found = found if time == NO_TIMESTAMP else entries.position_of(index)
+                high = middle
+            else:
+                low = index + 1
+        return found
+
+    def _time_behind(self, first: int, end: int) -> tuple[int, int]:
+        """Return (index, time) of the first record among these entries that can be read; -1 as time when none can."""
+        for index in range(first, end):
+            try:
+                # With its checksums: a changed byte must not lead the search astray.
+                entry = self._entries.get(index)
+                if entry.magic == ENTRY_NORMAL and not entry.channel:
+                    return index, decode(memoryview(entry.body), 0).store_timestamp
+            except (BadRecord, CorruptData):
+                continue
+        return end, NO_TIMESTAMP
+
+    def record_at(self, index: int) -> Record | None:
+        """Return the record of entry `index`, not checked; None for a leader's own."""
+        unit = self._entries.unit(index)
+        file = self._entries.data_file(unit.position)
+        assert file is not None, unit
+        position = unit.position - file.begin_offset
+        magic, size, _, _, _, channel, *_ = HEADER.unpack_from(file.view(), position)
+        if magic != ENTRY_NORMAL or channel:
+            return None
+        try:
+            return decode(file.view(), position + HEADER_SIZE, position + size)
+        except BadRecord as error:
+            raise error.in_file(file.path) from error
+
+
+class LastTimestamp:
+    """When the last record up to some entry was stored, asked for again and again as the log grows.
+
+    Args:
+        records: of the log.
+        entries: the log.
+        before: of what stands before the first entry; -1: nothing does.
+    """
+
+    def __init__(self, records: EntryRecords, entries: EntryReader, before: int) -> None:
+        self._records = records
+        self._entries = entries
+        self._index = NO_TIMESTAMP
+        self._timestamp = before
+
+    def up_to(self, index: int) -> int:
+        """Return it for entry `index`, which is in the log and not below the one asked for before; -1: none."""
+        at = index
+        while at > self._index and at >= self._entries.begin_index:
+            record = self._records.record_at(at)
+            if record is not None:
+                self._timestamp = record.store_timestamp
+                break
+            at -= 1
+        self._index = max(self._index, index)
+        return self._timestamp
+
+
+def _raise_size(file: MappedFile, record: Record, size: int) -> Record:
+    fault = Fault(record.position, f"a record of {size} bytes", f"one of {record.size}")
+    raise BadRecord(fault).in_file(file.path)
