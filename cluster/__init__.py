@@ -10,13 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cluster.client.consumer import Consumer
+    from cluster.client.consumer.consumer import Consumer
+    from cluster.client.consumer.received import ReceivedMessage
     from cluster.client.outcomes import Appended, AppendUnknown, NotAppended, SendsFailed
-    from cluster.client.outgoing import OutgoingMessage
-    from cluster.client.producer import Producer
-    from cluster.client.received import ReceivedMessage
-    from cluster.errors import RequestFailed
-    from cluster.skipped_messages import SkippedMessages
+    from cluster.client.producer.outgoing import OutgoingMessage
+    from cluster.client.producer.producer import Producer
+    from cluster.protocol.errors import RequestFailed
+    from cluster.protocol.skipped_messages import SkippedMessages
 
 __all__ = [
     "AppendUnknown",
@@ -32,12 +32,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Consumer": "cluster.client.consumer",
-    "OutgoingMessage": "cluster.client.outgoing",
-    "Producer": "cluster.client.producer",
-    "ReceivedMessage": "cluster.client.received",
-    "RequestFailed": "cluster.errors",
-    "SkippedMessages": "cluster.skipped_messages",
+    "Consumer": "cluster.client.consumer.consumer",
+    "OutgoingMessage": "cluster.client.producer.outgoing",
+    "Producer": "cluster.client.producer.producer",
+    "ReceivedMessage": "cluster.client.consumer.received",
+    "RequestFailed": "cluster.protocol.errors",
+    "SkippedMessages": "cluster.protocol.skipped_messages",
 }
 
 

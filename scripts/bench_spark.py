@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from cluster.cli_bench_output import empty_table, show_figures
+from cluster.cli.bench.output import empty_table, show_figures
 from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.spark.session import SparkChoice, spark_session
 from store.errors import StoreError

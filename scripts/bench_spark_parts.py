@@ -14,8 +14,8 @@ from pathlib import Path
 from broker_topics import create_topics
 from pyspark.sql import DataFrame, SparkSession
 
-from cluster.local_node import choose_ports
-from cluster.local_process import LocalProcess
+from cluster.local.node import choose_ports
+from cluster.local.process import LocalProcess
 from commitlog.offline.directory import LogFile, StoreDirectory, StoreMode
 from pipeline.archive.archive import Archive
 from pipeline.audit.replica import open_replicas

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cluster.broker_calls import BrokerCalls
-from cluster.topic_config import PERMISSION_READ, PERMISSION_WRITE
+from cluster.client.broker_calls import BrokerCalls
+from cluster.protocol.topic_config import PERMISSION_READ, PERMISSION_WRITE
 from cluster.v1 import broker_pb2 as pb
 
 _TIMEOUT_S = 30.0

@@ -33,8 +33,8 @@ from demo_writer import BATCH_LINES_MAX, DemoError, Writer, batches, expected_en
 from rich.console import Console
 from rich.table import Table
 
-from cluster.local_cluster import LocalCluster
-from cluster.local_node import ClusterError
+from cluster.local.cluster import LocalCluster
+from cluster.local.node import ClusterError
 from dledger import LogClient
 from dledger.errors import DLedgerError
 

@@ -23,11 +23,11 @@ from rich.console import Console
 from rich.table import Table
 
 from cluster import Appended, OutgoingMessage, Producer
-from cluster.client.producer import BlockingProducer
-from cluster.local_brokers import LocalBrokers
-from cluster.local_cluster import LocalCluster
-from cluster.local_node import choose_ports
-from cluster.local_process import LocalProcess
+from cluster.client.producer.producer import BlockingProducer
+from cluster.local.brokers import LocalBrokers
+from cluster.local.cluster import LocalCluster
+from cluster.local.node import choose_ports
+from cluster.local.process import LocalProcess
 
 TOPIC = "lines"
 _MESSAGES_MAX = 20_000
@@ -67,7 +67,7 @@ def second_act(corpus: Corpus, folder: Path, console: Console) -> bool:
     """Show it; return whether every message is where it must be, on every node.
 
     Raises:
-        DemoError, cluster.local_node.ClusterError, dledger.errors.DLedgerError: it cannot go on.
+        DemoError, cluster.local.node.ClusterError, dledger.errors.DLedgerError: it cannot go on.
     """
     lines = list(islice(corpus.lines(), _MESSAGES_MAX))
     # A single line is told twice: there must be an old message, and a new one.

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from cluster import OutgoingMessage, Producer
-from cluster.local_brokers import LocalBrokers
-from cluster.local_cluster import LocalCluster
+from cluster.local.brokers import LocalBrokers
+from cluster.local.cluster import LocalCluster
 from pipeline.common.errors import PipelineError
 from pipeline.common.java_home import NoJava, find_java_home
 
@@ -67,7 +67,7 @@ def third_act(folder: Path, console: Console) -> bool:
     """Show it; return whether every line is in the lake exactly once.
 
     Raises:
-        DemoError, cluster.local_node.ClusterError, dledger.errors.DLedgerError: it cannot go on.
+        DemoError, cluster.local.node.ClusterError, dledger.errors.DLedgerError: it cannot go on.
     """
     from pipeline.spark.session import SparkChoice, spark_session  # noqa: PLC0415  # only where it is installed
 

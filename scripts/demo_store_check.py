@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from demo_writer import DemoError
 
 from cluster import Appended, RequestFailed
-from cluster.broker_calls import BrokerCalls
-from cluster.errors import Reason
+from cluster.client.broker_calls import BrokerCalls
+from cluster.protocol.errors import Reason
 from cluster.v1 import broker_pb2 as pb
 from dledger.v1.log_pb2 import READ_MODE_LOCAL
 

@@ -9,7 +9,7 @@
     python scripts/local_cluster.py stop       data and logs stay
 
 The nodes of a broker are a cluster in a folder of their own: `--folder run/broker-a`. Only processes that this folder's
-cluster started are ever ended. The work is done by `cluster.local_cluster` and `cluster.local_brokers`.
+cluster started are ever ended. The work is done by `cluster.local.cluster` and `cluster.local.brokers`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cluster.local_brokers import STATE_FILE as BROKERS_FILE
-from cluster.local_brokers import LocalBrokers
-from cluster.local_cluster import STATE_FILE, LocalCluster
-from cluster.local_node import ClusterError
+from cluster.local.brokers import STATE_FILE as BROKERS_FILE
+from cluster.local.brokers import LocalBrokers
+from cluster.local.cluster import STATE_FILE, LocalCluster
+from cluster.local.node import ClusterError
 from dledger import LogClient
 from dledger.client import AdminFailed
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import grpc
 
-from cluster.local_cluster import LocalCluster
+from cluster.local.cluster import LocalCluster
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from tests.waiting import PATIENCE_S, wait_until

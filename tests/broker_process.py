@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cluster.local_node import choose_ports
+from cluster.local.node import choose_ports
 from tests.waiting import PATIENCE_S
 
 

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 import grpc.aio
 
-from cluster.broker import Broker
-from cluster.broker_core import BrokerOptions
-from cluster.client.loop_thread import LoopThread
-from cluster.local_node import choose_ports
-from cluster.standalone import StandaloneConfig, StandaloneReplica
+from cluster.api.shared import BrokerOptions
+from cluster.local.node import choose_ports
+from cluster.process.loop_thread import LoopThread
+from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
+from cluster.server.broker import Broker
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc
 from commitlog.plain.commit_log import CommitLogConfig

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import Consumer
-from cluster.client import group_member
+from cluster.client.consumer import group_member
 from tests.waiting import PATIENCE_S
 
 

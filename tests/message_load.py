@@ -10,10 +10,10 @@ import random
 from contextlib import asynccontextmanager
 
 from cluster import Consumer, OutgoingMessage, Producer
-from cluster.client.broker_nodes import BrokerNodes
 from cluster.client.outcomes import AppendUnknown, NotAppended
-from cluster.errors import RequestFailed
-from cluster.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
+from cluster.client.routing.broker_nodes import BrokerNodes
+from cluster.protocol.errors import RequestFailed
+from cluster.protocol.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
 from cluster.v1 import broker_pb2 as pb
 from commitlog.record.record import decode
 from dledger.v1.log_pb2 import ReadMode

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
-from cluster.old_files_start import places_of, settle_old_files
+from cluster.replica.bootstrap import places_of, settle_old_files
 from commitlog.conversion.origin import load_origin
 from commitlog.record.system_records import MessageEntryCodec
 from dledger.peer.inquiry import InquiryServer

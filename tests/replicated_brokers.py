@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from cluster.errors import RequestFailed, failure_of, reason_of_put
-from cluster.local_node import choose_ports
-from cluster.old_files_start import settle_alone
-from cluster.replicated import ReplicatedConfig, ReplicatedReplica
+from cluster.local.node import choose_ports
+from cluster.protocol.errors import RequestFailed, failure_of, reason_of_put
+from cluster.replica.bootstrap import settle_alone
+from cluster.replica.replicated import ReplicatedConfig, ReplicatedReplica
 from commitlog.record.system_records import MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
@@ -247,7 +247,7 @@ async def put(replica, *messages):
     """Put messages; return where they stand.
 
     Raises:
-        cluster.errors.RequestFailed: the node refuses them; nothing was put.
+        cluster.protocol.errors.RequestFailed: the node refuses them; nothing was put.
     """
     outcome = await replica.begin_put(messages)
     if outcome.certainty is Certainty.NOT_APPENDED:

@@ -2,7 +2,7 @@
 
 from typer.testing import CliRunner
 
-from cluster.cli import app
+from cluster.cli.app import app
 
 
 def run(*words):

@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc.aio
 
-from cluster.registration_witnesses import life_digest
-from cluster.route_table import BrokerNode
+from cluster.nameserver.witnesses import life_digest
+from cluster.protocol.route_table import BrokerNode
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceServicer, add_BrokerServiceServicer_to_server
 from dledger.v1.log_pb2 import LeaderHint

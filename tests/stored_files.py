@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.broker_state import BrokerState
-from cluster.entry_check import EntryCheck
-from cluster.inspection import Fault, entries_of
-from cluster.replicated_state import ReplicatedState
+from cluster.cli.store.entry_check import EntryCheck
+from cluster.cli.store.inspection import Fault, entries_of
+from cluster.replica.replicated_state import ReplicatedState
+from cluster.state.broker_state import BrokerState
 from commitlog.offline.directory import find_store
 from commitlog.offline.message_filter import MessageFilter
 from commitlog.offline.reader import StoreReader

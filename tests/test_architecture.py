@@ -17,9 +17,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from cluster import broker_metrics
-from cluster.config_broker_options import ServerOptions
-from cluster.errors import CAUSES
+from cluster.broker import metrics as broker_metrics
+from cluster.config.broker_options import ServerOptions
+from cluster.protocol.errors import CAUSES
 from dledger import metrics
 from dledger.errors import ResponseCode
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cluster.errors import Reason, RequestFailed
+from cluster.protocol.errors import Reason, RequestFailed
 from dledger.errors import DLedgerError
 from store.model.commit_log import Certainty
 from store.model.message import Host

@@ -171,7 +171,7 @@ def begin_of(files: Files, directory: str, manifest: Manifest) -> int:
 
 
 def load_origin(files: Files, places: LogPlaces) -> OldFilesOrigin:
-    """Return the origin of a node whose old files are settled (`cluster.old_files_start`).
+    """Return the origin of a node whose old files are settled (`cluster.replica.bootstrap`).
 
     Raises:
         OldFilesNotSettled: they are not; the log must not be opened.

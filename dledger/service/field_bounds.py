@@ -1,8 +1,9 @@
 """How large each field of a request may be, and the check of it: lengths are looked at before anything else is done.
 
 A table names every field of every message that a request of a service is made of, with its bound
-(`dledger.service.request_bounds`, `cluster.request_bounds`); a server with a field that is missing in the table does
-not start. What a bound excludes is refused before the request is read further: no text is parsed, no name is looked up.
+(`dledger.service.request_bounds`, `cluster.protocol.request_bounds`); a server with a field that is missing in the
+table does not start. What a bound excludes is refused before the request is read further: no text is parsed, no name is
+looked up.
 
 Bounds are about size, not about meaning: whether a topic exists, or an offset lies in a queue, is decided where it is
 used. A number has `ANY_NUMBER` where every value of its type is either compared or stored, never counted up to.

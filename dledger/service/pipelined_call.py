@@ -1,6 +1,6 @@
 """One call of a method that takes a stream and gives a stream: many requests in flight, each answered once decided.
 
-Not here: what a request begins, and how its answer reads (`dledger.service.log`, `cluster.put_calls`).
+Not here: what a request begins, and how its answer reads (`dledger.service.log`, `cluster.api.put_calls`).
 """
 
 from __future__ import annotations

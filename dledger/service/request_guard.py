@@ -11,7 +11,7 @@ A refusal is worded by the service that is guarded; on a stream of requests it e
 unless the service checks the requests of its streams itself (`Guard.is_stream_checked`), to answer each of them.
 
 One place for all services of a process: a method that is not guarded cannot be called. Not here: how large fields may
-be (`dledger.service.request_bounds`, `cluster.request_bounds`).
+be (`dledger.service.request_bounds`, `cluster.protocol.request_bounds`).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from cluster.local_node import choose_ports
+from cluster.local.node import choose_ports
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 from dledger.entries.format.entry import Entry

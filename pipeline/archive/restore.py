@@ -29,7 +29,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cluster.client.outcomes import Appended
-from cluster.client.send_item import Encoded
+from cluster.client.producer.batch import Encoded
 from commitlog.record.properties import RawProperties
 from pipeline.archive.offset_table import OffsetTable
 from pipeline.columns.record_builder import BORN_MS, NotLossless

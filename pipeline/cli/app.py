@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typer
 
-from cluster.cli_common import help_of
+from cluster.cli.common import help_of
 from pipeline.cli.archive import archive
 from pipeline.cli.audit import audit
 from pipeline.cli.rebuild import rebuild

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cluster.cli_common import notes, output
+from cluster.cli.common import notes, output
 from pipeline.cli.common import (
     ConfOption,
     MasterOption,

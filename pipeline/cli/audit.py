@@ -12,8 +12,8 @@ import typer
 from rich import box
 from rich.table import Table
 
-from cluster.cli_common import EXIT_FAILED, notes, output
-from cluster.cli_rows import show_table
+from cluster.cli.common import EXIT_FAILED, notes, output
+from cluster.cli.rows import show_table
 from pipeline.cli.common import ConfOption, MasterOption, check_output, command_session, told_errors
 from pipeline.spark.session import LOCAL_MASTER
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cluster.cli_common import EXIT_USAGE, fail, notes
+from cluster.cli.common import EXIT_USAGE, fail, notes
 from pipeline.common.errors import BadOption
 from pipeline.common.option_values import parse_time_ms
 from pipeline.common.spark_missing import check_libraries

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster.cli_common import fail, notes, output
+from cluster.cli.common import fail, notes, output
 from pipeline.cli.common import (
     ConfOption,
     MasterOption,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster.cli_common import notes, output
+from cluster.cli.common import notes, output
 from pipeline.cli.common import (
     ConfOption,
     MasterOption,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from cluster.cli_common import EXIT_USAGE, fail, notes, output
+from cluster.cli.common import EXIT_USAGE, fail, notes, output
 from pipeline.cli.common import (
     SinceOption,
     StoreArgument,

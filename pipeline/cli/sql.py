@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from cluster.cli_common import EXIT_USAGE, fail, notes, output
+from cluster.cli.common import EXIT_USAGE, fail, notes, output
 from pipeline.cli.common import (
     ConfOption,
     MasterOption,

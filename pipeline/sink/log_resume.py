@@ -18,10 +18,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, Self
 
-from cluster.client.broker_nodes import BrokerNodes
-from cluster.client.connection import BrokerConnection, Endpoints
-from cluster.client.queue_choice import BrokerQueue
-from cluster.errors import Reason, RequestFailed
+from cluster.client.routing.broker_nodes import BrokerNodes
+from cluster.client.routing.connection import BrokerConnection, Endpoints
+from cluster.client.routing.queue_choice import BrokerQueue
+from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1.broker_pb2 import (
     MESSAGE_FORM_COLUMNS,
     BrokerStatusRequest,
@@ -41,7 +41,7 @@ class StoredRows:
     """Asks the brokers of a writer what they hold; for use by the writer's event loop, `async with`.
 
     Args:
-        endpoints, name_servers: see `cluster.client.producer.Producer`.
+        endpoints, name_servers: see `cluster.client.producer.producer.Producer`.
     """
 
     def __init__(self, endpoints: Endpoints, name_servers: Endpoints) -> None:

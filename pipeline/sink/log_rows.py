@@ -25,8 +25,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cluster.client.outgoing import BODY_SIZE_MAX
-from cluster.client.send_item import Encoded
+from cluster.client.producer.batch import Encoded
+from cluster.client.producer.outgoing import BODY_SIZE_MAX
 from commitlog.record.properties import encode_properties
 from pipeline.common.errors import PipelineError
 from store.errors import IllegalMessage

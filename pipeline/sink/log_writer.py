@@ -30,14 +30,14 @@ from typing import Final, NamedTuple, Protocol, Self
 
 import pyarrow as pa
 
-from cluster.client.async_producer import AsyncProducer
-from cluster.client.body_compression import COMPRESS_ABOVE_BYTES, CompressionKind, compressed_body
-from cluster.client.loop_thread import LoopThread
 from cluster.client.outcomes import Appended
-from cluster.client.producer_options import ProducerOptions
-from cluster.client.queue_choice import BrokerQueue, queue_of_key
-from cluster.client.send_item import Encoded
-from cluster.errors import RequestFailed
+from cluster.client.producer.async_producer import AsyncProducer
+from cluster.client.producer.batch import Encoded
+from cluster.client.producer.body_compression import COMPRESS_ABOVE_BYTES, CompressionKind, compressed_body
+from cluster.client.producer.options import ProducerOptions
+from cluster.client.routing.queue_choice import BrokerQueue, queue_of_key
+from cluster.process.loop_thread import LoopThread
+from cluster.protocol.errors import RequestFailed
 from pipeline.common.errors import PipelineError
 from pipeline.sink.log_resume import StoredRows
 from pipeline.sink.log_rows import OutgoingRow, RowEncoder, UnfitFrame, unique_key_head

@@ -25,8 +25,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from cluster.client.body_compression import CompressionKind
-from cluster.client.connection import BrokerConnection
+from cluster.client.producer.body_compression import CompressionKind
+from cluster.client.routing.connection import BrokerConnection
 from pipeline.common import option_values as values
 from pipeline.common.errors import BadOption
 from pipeline.lake.files import COMPRESSIONS, FileWriter

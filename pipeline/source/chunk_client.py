@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import grpc
 
-from cluster.errors import Reason, RequestFailed, check_answer
+from cluster.protocol.errors import Reason, RequestFailed, check_answer
 from cluster.v1 import broker_pb2 as pb
 from dledger.v1.log_pb2 import ReadMode
 from pipeline.common.errors import DataLost, LostRange

@@ -1,6 +1,6 @@
 """Three real node processes, writers that keep a history, and the judgement of that history against the nodes' logs.
 
-Every test here is `slow`; what it starts it ends, by process id and start time (`cluster.local_cluster`).
+Every test here is `slow`; what it starts it ends, by process id and start time (`cluster.local.cluster`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.local_cluster import LocalCluster
+from cluster.local.cluster import LocalCluster
 from dledger import Appended, AppendUnknown, LogClient, NotAppended
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -227,7 +227,7 @@ def _judge_order(writer: Writer) -> None:
 @pytest.fixture(autouse=True)
 def patient_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """End nobody by force whose disk is slow: what it leaves is held against the files of one that ended in order."""
-    monkeypatch.setattr("cluster.local_process._STOP_GRACE_S", PATIENCE_S)
+    monkeypatch.setattr("cluster.local.process._STOP_GRACE_S", PATIENCE_S)
 
 
 @pytest.fixture

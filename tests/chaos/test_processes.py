@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from cluster.local_cluster import LocalCluster
+from cluster.local.cluster import LocalCluster
 from dledger import LogClient, ReadFailed
 from dledger.client.reading import ReadMode
 from dledger.errors import ResponseCode

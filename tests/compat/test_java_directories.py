@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from typer.testing import CliRunner
 
-from cluster.cli import app
+from cluster.cli.app import app
 from dledger.config import Address, NodeConfig, Peer
 from dledger.entries.log_head import LogHeadFile
 from dledger.entries.store import EntryStore, EntryStoreConfig

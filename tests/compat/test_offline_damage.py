@@ -7,7 +7,7 @@ import struct
 import pytest
 from typer.testing import CliRunner
 
-from cluster.cli import app
+from cluster.cli.app import app
 from commitlog.offline.directory import find_store
 from commitlog.offline.verify import StoreParts, Verification
 from commitlog.record.record import decode

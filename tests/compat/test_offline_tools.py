@@ -11,7 +11,7 @@ import pytest
 import zstandard
 from typer.testing import CliRunner
 
-from cluster.cli import app
+from cluster.cli.app import app
 
 CLEAN = ("plain-clean", "plain-propcrc", "dledger", "mixed")
 UNFINISHED = ("plain-killed", "plain-livecopy", "plain-torn", "dledger-killed")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cluster.cli import app
+from cluster.cli.app import app
 from tests.message_stores import open_small
 
 SIZES = ("--queue-file-size", "1000", "--index-slots", "100", "--index-items", "400")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cluster.cli import app
+from cluster.cli.app import app
 from tests.compat.conftest import FIXTURES
 from tests.message_stores import Clock, numbered, open_small
 from tests.replicated_brokers import configs_in, running_group

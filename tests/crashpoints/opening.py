@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from cluster.broker_commands import SetTopic, encode_command
-from cluster.old_files_start import settle_alone
-from cluster.replicated import ReplicatedConfig
-from cluster.replicated_parts import open_parts
-from cluster.topic_config import TopicConfig
+from cluster.protocol.topic_config import TopicConfig
+from cluster.replica.bootstrap import settle_alone
+from cluster.replica.replicated import ReplicatedConfig
+from cluster.replica.replicated_parts import open_parts
+from cluster.state.commands import SetTopic, encode_command
 from commitlog.plain.commit_log import CommitLogConfig
 from commitlog.plain.store import PlainStoreConfig, open_plain_store
 from commitlog.record.system_records import STAMP_AT, STATE_CHANNEL, MessageEntryCodec

@@ -13,9 +13,10 @@ from random import Random
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cluster import old_files_peers, old_files_start
-from cluster.broker_state import BrokerState
-from cluster.old_files_start import places_of, settle_alone, settle_old_files
+from cluster.replica import bootstrap as old_files_start
+from cluster.replica import bootstrap_peers as old_files_peers
+from cluster.replica.bootstrap import places_of, settle_alone, settle_old_files
+from cluster.state.broker_state import BrokerState
 from commitlog.conversion import old_config, old_files
 from commitlog.conversion.origin import load_origin
 from commitlog.record.system_records import MessageEntryCodec

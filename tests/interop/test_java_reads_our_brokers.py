@@ -12,11 +12,11 @@ from typing import NamedTuple
 import pytest
 
 from cluster import Consumer, Producer
-from cluster.broker_calls import BrokerCalls
-from cluster.broker_core import wall_clock_ms
+from cluster.api.shared import wall_clock_ms
+from cluster.client.broker_calls import BrokerCalls
 from cluster.client.outcomes import Appended
-from cluster.client.outgoing import OutgoingMessage
-from cluster.local_brokers import LocalBrokers
+from cluster.client.producer.outgoing import OutgoingMessage
+from cluster.local.brokers import LocalBrokers
 from cluster.v1 import broker_pb2 as pb
 from dledger import LogClient
 from store.model.topics import DLEDGER_TOPIC

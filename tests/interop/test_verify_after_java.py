@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from cluster.cli import app
+from cluster.cli.app import app
 from commitlog.offline.directory import find_store
 from commitlog.offline.verify import StoreParts, Verification
 from store.fs.read_only_files import ReadOnlyFiles

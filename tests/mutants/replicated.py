@@ -1,17 +1,17 @@
 """Planted bugs of the broker in a group: what RocketMQ gets wrong, and what is easily forgotten."""
 
-import cluster.client.route_finder
-import cluster.old_files_start
-import cluster.registration_witnesses
+import cluster.client.routing.finder
+import cluster.nameserver.witnesses
+import cluster.replica.bootstrap
 import commitlog.replicated.commit_log
 import store.access.dedupe
-from cluster.client.progress import QueueProgress
-from cluster.kept_offsets import KeptOffsets
-from cluster.registered_brokers import RouteTable
-from cluster.registration import Registrar
-from cluster.replicated import ReplicatedReplica
-from cluster.replicated_upkeep import ReplicatedUpkeep
-from cluster.standalone import StandaloneReplica
+from cluster.client.consumer.progress import QueueProgress
+from cluster.nameserver.registered_brokers import RouteTable
+from cluster.nameserver.registration import Registrar
+from cluster.replica.replicated import ReplicatedReplica
+from cluster.replica.replicated_background import ReplicatedUpkeep
+from cluster.replica.standalone import StandaloneReplica
+from cluster.state.offsets import KeptOffsets
 from commitlog.conversion.old_config import find_config
 from commitlog.conversion.old_files import OldFilesFetch
 from commitlog.replicated.commit_log import DLedgerCommitLog
@@ -169,23 +169,23 @@ def fetched_file_counts_before_it_is_durable(patch):
 
 def group_is_founded_without_those_that_are_silent(patch):
     """As if one that is not reachable could have no old store."""
-    rule = cluster.old_files_start.decide
+    rule = cluster.replica.bootstrap.decide
 
     def decide(own, heard, _founders, *, is_joining):
         return rule(own, heard, (), is_joining=is_joining)
 
-    patch.setattr(cluster.old_files_start, "decide", decide)
+    patch.setattr(cluster.replica.bootstrap, "decide", decide)
 
 
 def old_files_that_turn_up_later_are_taken(patch):
-    patch.setattr(cluster.old_files_start._Start, "_check_present", lambda self, manifest: None)
+    patch.setattr(cluster.replica.bootstrap._Start, "_check_present", lambda self, manifest: None)
 
 
 def configuration_that_a_crash_left_half_is_taken_for_the_nodes_own(patch):
     def size(files, root, _node_directory):
         return sum(file.size for file in find_config(files, root))
 
-    patch.setattr(cluster.old_files_start, "own_config_size", size)
+    patch.setattr(cluster.replica.bootstrap, "own_config_size", size)
 
 
 def topic_is_looked_for_before_the_leader(patch):
@@ -194,12 +194,12 @@ def topic_is_looked_for_before_the_leader(patch):
 
 
 def topics_are_unknown_to_name_servers_that_have_just_started(patch):
-    looked_up = cluster.client.route_finder.LookedUp
+    looked_up = cluster.client.routing.finder.LookedUp
 
     def believed(routes, _may_lack_topics):
         return looked_up(routes, may_lack_topics=False)
 
-    patch.setattr(cluster.client.route_finder, "LookedUp", believed)
+    patch.setattr(cluster.client.routing.finder, "LookedUp", believed)
 
 
 def creation_of_a_topic_is_answered_before_name_servers_know(patch):
@@ -213,7 +213,7 @@ def name_server_believes_a_leader_that_does_not_know_its_life(patch):
     def confirms(_known, claim, answer):
         return (answer.status.term, answer.status.leader.id) == (claim.term, claim.leader_id)
 
-    patch.setattr(cluster.registration_witnesses, "_confirms", confirms)
+    patch.setattr(cluster.nameserver.witnesses, "_confirms", confirms)
 
 
 def name_server_takes_heartbeats_without_the_life(patch):

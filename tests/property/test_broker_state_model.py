@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.broker_commands import (
+from cluster.protocol.topic_config import GroupConfig, TopicConfig
+from cluster.state.broker_state import BrokerState, CommitOutcome
+from cluster.state.commands import (
     Command,
     CommitOffsets,
     DeleteGroup,
@@ -18,8 +20,6 @@ from cluster.broker_commands import (
     decode_command,
     encode_command,
 )
-from cluster.broker_state import BrokerState, CommitOutcome
-from cluster.topic_config import GroupConfig, TopicConfig
 from dledger.entries.format.entry import Entry
 
 # Few names, so that commands meet.

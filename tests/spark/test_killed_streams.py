@@ -8,8 +8,8 @@ import pytest
 
 from cluster import OutgoingMessage, Producer
 from cluster.client.outcomes import AppendUnknown, NotAppended
-from cluster.errors import RequestFailed
-from cluster.local_brokers import LocalBrokers
+from cluster.local.brokers import LocalBrokers
+from cluster.protocol.errors import RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from pipeline.lake.lake import Lake
 from pipeline.lake.upkeep import verify

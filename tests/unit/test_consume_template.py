@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.cli_template import template_printer
+from cluster.cli.messages.template import template_printer
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.record import decode
 from store.model.message import Host, Message

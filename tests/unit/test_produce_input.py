@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from cluster.produce_input import (
+from cluster.cli.messages.produce_input import (
     BATCH_SIZE_MAX,
     BODY_SIZE_MAX,
     Defaults,

@@ -8,7 +8,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from cluster.request_bounds import BROKER_BOUNDS, NAME_SERVER_BOUNDS
+from cluster.protocol.request_bounds import BROKER_BOUNDS, NAME_SERVER_BOUNDS
 from cluster.v1 import broker_pb2 as pb
 from dledger.service.field_bounds import ANY_NUMBER, Many, RequestShape, Text, UnboundedField
 from dledger.service.request_bounds import LOG_BOUNDS, STANDARD_BOUNDS

@@ -11,10 +11,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from cluster.broker import Broker
-from cluster.broker_core import BrokerOptions
-from cluster.local_node import choose_ports
-from cluster.standalone import StandaloneConfig, StandaloneReplica
+from cluster.api.shared import BrokerOptions
+from cluster.local.node import choose_ports
+from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
+from cluster.server.broker import Broker
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc
 from commitlog.plain.commit_log import CommitLogConfig

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster import Consumer, Producer
-from cluster.cli import app
-from cluster.errors import RequestFailed
-from cluster.local_node import choose_ports
+from cluster.cli.app import app
+from cluster.local.node import choose_ports
+from cluster.protocol.errors import RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from tests.waiting import PATIENCE_S, wait_until

@@ -7,7 +7,7 @@ machine that stalls makes it fail. The requests are made from the descriptors: a
 import grpc
 import pytest
 
-from cluster.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX, SUBSCRIBE_QUEUES_MAX
+from cluster.protocol.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX, SUBSCRIBE_QUEUES_MAX
 from cluster.v1 import broker_pb2 as pb
 from tests.hostile_requests import try_all
 from tests.integration.broker.conftest import TOPIC, run

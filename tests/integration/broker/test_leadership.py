@@ -2,8 +2,8 @@
 
 import asyncio
 
-from cluster.replica import Standing
-from cluster.standalone import StandaloneReplica
+from cluster.replica.port import Standing
+from cluster.replica.standalone import StandaloneReplica
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.nameserver_pb2 import RouteRequest
 from dledger.v1.log_pb2 import READ_MODE_LOCAL
@@ -117,7 +117,7 @@ def test_locks_end_with_the_reign_and_with_the_consumers_stay(shop):
 
 def test_a_new_leader_waits_for_the_consumers_of_a_group_before_it_shares_anything_out(shop, monkeypatch):
     now_ms = 1_000_000
-    monkeypatch.setattr("cluster.group_calls.monotonic_ms", lambda: now_ms)
+    monkeypatch.setattr("cluster.api.group_calls.monotonic_ms", lambda: now_ms)
 
     async def story():
         nonlocal now_ms

@@ -203,7 +203,7 @@ def test_another_node_is_asked_while_one_is_down(broker):
 
 
 def test_too_many_streams_are_refused(broker, monkeypatch, clock):
-    monkeypatch.setattr("cluster.log_calls.STREAMS_MAX", 0)
+    monkeypatch.setattr("cluster.api.log_calls.STREAMS_MAX", 0)
 
     with pytest.raises(BrokerUnreachable, match="read with fewer tasks"):
         list(BrokerLog(broker.endpoints, PATIENCE_S).read(Stretch("", 0, 1000)))

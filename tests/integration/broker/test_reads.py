@@ -5,8 +5,8 @@ import asyncio
 import grpc
 import pytest
 
-from cluster import read_calls
-from cluster.query_calls import QueryCalls
+from cluster.api import read_calls
+from cluster.api.query_calls import QueryCalls
 from cluster.v1 import broker_pb2 as pb
 from tests.integration.broker.conftest import run
 from tests.waiting import counting_turns, until
@@ -242,7 +242,7 @@ def test_messages_are_found_by_key_and_by_time(shop):
 
 
 def test_others_have_their_turn_while_many_queues_are_looked_at(shop, monkeypatch):
-    monkeypatch.setattr("cluster.turns.TURN_S", 0.0)
+    monkeypatch.setattr("cluster.process.cooperative.TURN_S", 0.0)
 
     async def story():
         async with shop.open():

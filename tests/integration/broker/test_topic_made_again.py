@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from cluster import Consumer, NotAppended, Producer, read_calls
-from cluster.client.loop_thread import LoopThread
-from cluster.errors import Reason, RequestFailed
+from cluster import Consumer, NotAppended, Producer
+from cluster.api import read_calls
+from cluster.process.loop_thread import LoopThread
+from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from tests.broker_thread import running_broker
 from tests.waiting import PATIENCE_S

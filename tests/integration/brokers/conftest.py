@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cluster.broker_calls import BrokerCalls
-from cluster.errors import RequestFailed
-from cluster.local_brokers import LocalBrokers
-from cluster.local_cluster import LocalCluster
+from cluster.client.broker_calls import BrokerCalls
+from cluster.local.brokers import LocalBrokers
+from cluster.local.cluster import LocalCluster
+from cluster.protocol.errors import RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from store.model.commit_log import Certainty
 from tests.waiting import PATIENCE_S, wait_until

@@ -14,8 +14,8 @@ import grpc
 import pytest
 
 from cluster import Consumer, NotAppended, OutgoingMessage, Producer
-from cluster.broker_calls import BrokerCalls
-from cluster.local_brokers import LocalBrokers
+from cluster.client.broker_calls import BrokerCalls
+from cluster.local.brokers import LocalBrokers
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.nameserver_pb2 import RouteRequest
 from cluster.v1.nameserver_pb2_grpc import NameServerStub

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster import Consumer, Producer, SkippedMessages
-from cluster.broker_calls import BrokerCalls
+from cluster.client.broker_calls import BrokerCalls
 from cluster.v1 import broker_pb2 as pb
 from dledger.client import AdminClient
 from tests.integration.brokers.conftest import SMALL, reign_of, running_brokers, set_topic
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cluster.local_brokers import LocalBrokers
-    from cluster.local_cluster import LocalCluster
+    from cluster.local.brokers import LocalBrokers
+    from cluster.local.cluster import LocalCluster
 
 # Whose disk is damaged leads on, also where the machine is busy.
 STEADY = {"min_election_timeout_ms": 2_000, "max_election_timeout_ms": 3_000}

@@ -14,11 +14,12 @@ from typing import Any
 import grpc
 import pytest
 
-from cluster import Consumer, Producer, broker
-from cluster.broker_calls import BrokerCalls
-from cluster.errors import Reason, RequestFailed
-from cluster.local_brokers import LocalBrokers
-from cluster.local_cluster import LocalCluster
+from cluster import Consumer, Producer
+from cluster.client.broker_calls import BrokerCalls
+from cluster.local.brokers import LocalBrokers
+from cluster.local.cluster import LocalCluster
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.server import broker
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.nameserver_pb2 import ListBrokersRequest, RouteRequest
 from cluster.v1.nameserver_pb2_grpc import NameServerStub

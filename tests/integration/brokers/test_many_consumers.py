@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from cluster import Consumer, OutgoingMessage, Producer
-from cluster.broker_calls import BrokerCalls
-from cluster.client.consumer import BlockingConsumer
-from cluster.local_brokers import LocalBrokers
-from cluster.local_node import choose_ports
-from cluster.local_process import LocalProcess
+from cluster.client.broker_calls import BrokerCalls
+from cluster.client.consumer.consumer import BlockingConsumer
+from cluster.local.brokers import LocalBrokers
+from cluster.local.node import choose_ports
+from cluster.local.process import LocalProcess
 from cluster.v1 import broker_pb2 as pb
 from tests.integration.brokers.conftest import reign_of, set_topic
 from tests.waiting import PATIENCE_S

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 import grpc.aio
 import pytest
 
-import cluster.local_process
-from cluster.broker_calls import BrokerCalls
-from cluster.client.producer import Producer
+import cluster.local.process
+from cluster.client.broker_calls import BrokerCalls
+from cluster.client.producer.producer import Producer
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc
 from tests.integration.brokers.conftest import running_brokers, set_topic
@@ -27,7 +27,7 @@ from tests.waiting import PATIENCE_S
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cluster.local_cluster import LocalCluster
+    from cluster.local.cluster import LocalCluster
 
 DESCRIPTORS: Final = 1024
 TOPICS, QUEUES = 10, 1_000
@@ -83,7 +83,7 @@ async def check(nodes: LocalCluster, each: int) -> None:
 def test_ten_thousand_queues_fit_the_usual_limit_of_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster.local_process.subprocess, "Popen", limited)
+    monkeypatch.setattr(cluster.local.process.subprocess, "Popen", limited)
     with running_brokers(tmp_path / "run") as brokers:
         (nodes,) = brokers.clusters.values()
         with BrokerCalls(nodes.endpoint_of(nodes.wait_for_leader(PATIENCE_S)), PATIENCE_S) as calls:

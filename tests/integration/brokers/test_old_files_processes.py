@@ -7,8 +7,8 @@ import signal
 import time
 from pathlib import Path
 
-from cluster.broker_calls import BrokerCalls
-from cluster.local_cluster import LocalCluster
+from cluster.client.broker_calls import BrokerCalls
+from cluster.local.cluster import LocalCluster
 from cluster.v1 import broker_pb2 as pb
 from commitlog.conversion.old_files import INCOMING_NAME
 from commitlog.plain.commit_log import CommitLogConfig

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from cluster.broker_calls import BrokerCalls
-from cluster.broker_core import wall_clock_ms
-from cluster.local_cluster import LocalCluster
+from cluster.api.shared import wall_clock_ms
+from cluster.client.broker_calls import BrokerCalls
+from cluster.local.cluster import LocalCluster
 from cluster.v1 import broker_pb2 as pb
 from store.fs.linux.files import OsFiles
 from tests.message_stores import SMALL, Clock, numbered, open_small, with_log

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from cluster.local_cluster import LocalCluster
+from cluster.local.cluster import LocalCluster
 from dledger import LogClient
 from dledger.client import AdminClient, AdminFailed
 from tests.waiting import PATIENCE_S, wait_until

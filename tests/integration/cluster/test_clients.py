@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cluster.local_cluster import LocalCluster
+from cluster.local.cluster import LocalCluster
 from dledger import Appended, AppendUnknown, AsyncLogClient, LogClient, NotAppended, ReadFailed
 from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL, MAX_BODY_BYTES
 from tests.integration.cluster.conftest import client_of, hand_leadership_on

@@ -11,8 +11,8 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from cluster.local_cluster import LocalCluster
-from cluster.local_node import choose_ports
+from cluster.local.cluster import LocalCluster
+from cluster.local.node import choose_ports
 from dledger.entries.format.entry import ENTRY_NOOP
 from tests.integration.cluster.conftest import OPTIONS, client_of, hand_leadership_on
 from tests.waiting import PATIENCE_S, STORY_S, wait_until

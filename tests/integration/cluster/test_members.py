@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cluster.cli import app
-from cluster.local_cluster import LocalCluster
+from cluster.cli.app import app
+from cluster.local.cluster import LocalCluster
 from dledger.client import AdminClient, AdminFailed, AppendUnknown, AsyncAdminClient, AsyncLogClient, NotAppended
 from dledger.errors import ResponseCode
 from tests.integration.cluster.conftest import OPTIONS, client_of

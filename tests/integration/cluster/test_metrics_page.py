@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from cluster.local_node import choose_ports
-from cluster.metrics_page import CONNECTIONS_MAX, metrics_page
+from cluster.local.node import choose_ports
+from cluster.process.metrics_page import CONNECTIONS_MAX, metrics_page
 from dledger.config import Address
 from tests.waiting import PATIENCE_S, wait_until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cluster.cli import app
+from cluster.cli.app import app
 
 PUT_WITHOUT_END = """
 import sys

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cluster.broker_calls import BrokerCalls, records_in
-from cluster.errors import Reason, RequestFailed
+from cluster.client.broker_calls import BrokerCalls, records_in
+from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from tests.waiting import PATIENCE_S
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cluster import OutgoingMessage, Producer, RequestFailed, SkippedMessages
-from cluster.client.broker_nodes import BrokerNodes
-from cluster.errors import Reason
+from cluster.client.routing.broker_nodes import BrokerNodes
+from cluster.protocol.errors import Reason
 from tests.integration.messages.helpers import bodies, consumer_of, numbers, offset_of, take
 from tests.waiting import PATIENCE_S, run, until
 
@@ -139,8 +139,8 @@ def test_what_the_leaders_disk_has_damaged_comes_from_another_node_in_its_place(
 def test_node_that_stays_silent_is_waited_for_once_and_not_for_each_damaged_message(
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("cluster.client.read_elsewhere._PATIENCE_S", 0.3)
-    caplog.set_level(logging.INFO, "cluster.client.read_elsewhere")
+    monkeypatch.setattr("cluster.client.consumer.replica_fallback._PATIENCE_S", 0.3)
+    caplog.set_level(logging.INFO, "cluster.client.consumer.replica_fallback")
     leader = make_broker({"orders": 1})
     sound, silent = make_broker(beside=leader), make_broker(beside=leader)
     silent.stop()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cluster import Consumer, RequestFailed
-from cluster.client import route_cache
-from cluster.client.queue_choice import BrokerQueue
+from cluster.client.routing import cache as route_cache
+from cluster.client.routing.queue_choice import BrokerQueue
 from tests.integration.messages.helpers import bodies, consumer_of, numbers, take
 from tests.waiting import PATIENCE_S, run, until
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from cluster import Consumer
-from cluster.client.loop_thread import LoopThread
-from cluster.errors import Reason, RequestFailed
+from cluster.process.loop_thread import LoopThread
+from cluster.protocol.errors import Reason, RequestFailed
 from tests.integration.messages.helpers import consumer_of, offset_of, take
 from tests.waiting import PATIENCE_S, run, until, wait_until
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cluster import Consumer, RequestFailed
-from cluster.client import group_offsets, queue_reader
-from cluster.errors import Reason
+from cluster.client.consumer import group_offsets, queue_reader
+from cluster.protocol.errors import Reason
 from tests.integration.messages.helpers import consumer_of, take
 from tests.integration.messages.scripted_name_server import ScriptedNameServer
 from tests.waiting import PATIENCE_S, run, until

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from cluster import Appended, AppendUnknown, NotAppended, Producer, RequestFailed
-from cluster.client import fault_avoidance, route_cache
-from cluster.client.fault_avoidance import FAILED_LATENCY_MS
-from cluster.errors import Reason
+from cluster.client.producer import fault_avoidance
+from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS
+from cluster.client.routing import cache as route_cache
+from cluster.protocol.errors import Reason
 from commitlog.record.compression import uncompressed_body
 from store.model.commit_log import Certainty
 from tests.growing_deadlines import growing_deadlines

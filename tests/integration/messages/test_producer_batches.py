@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cluster import Appended, NotAppended, OutgoingMessage, Producer, RequestFailed, SendsFailed
-from cluster.errors import Reason
+from cluster.protocol.errors import Reason
 from tests.integration.messages.helpers import bodies_of, kinds
 from tests.waiting import PATIENCE_S, STORY_S, run
 

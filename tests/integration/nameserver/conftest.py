@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from cluster.local_node import choose_ports
+from cluster.local.node import choose_ports
 
 
 class NameServerProcess:

@@ -7,9 +7,9 @@ import json
 import grpc
 from typer.testing import CliRunner
 
-from cluster.cli import app
-from cluster.route_messages import register_request
-from cluster.route_table import BrokerNode, Registration, TopicQueues
+from cluster.cli.app import app
+from cluster.protocol.route_messages import register_request
+from cluster.protocol.route_table import BrokerNode, Registration, TopicQueues
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from tests.waiting import PATIENCE_S
 

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
-from cluster.cli import app
+from cluster.cli.app import app
 from cluster.v1.nameserver_pb2 import BrokerNode, RegisterRequest
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from tests.broker_process import BrokerProcess

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 import grpc.aio
 
-from cluster import registration_witnesses
-from cluster.client.loop_thread import LoopThread
-from cluster.local_node import choose_ports
-from cluster.name_server import NameServer
-from cluster.registration import Registrar
-from cluster.registration_witnesses import NODES_ASKED_MAX
-from cluster.route_messages import register_request
-from cluster.route_table import SILENCE_MS_MAX, BrokerNode, Extent, Registration, TopicQueues
+from cluster.api.name_server import NameServer
+from cluster.local.node import choose_ports
+from cluster.nameserver import witnesses as registration_witnesses
+from cluster.nameserver.registration import Registrar
+from cluster.nameserver.witnesses import NODES_ASKED_MAX
+from cluster.process.loop_thread import LoopThread
+from cluster.protocol.route_messages import register_request
+from cluster.protocol.route_table import SILENCE_MS_MAX, BrokerNode, Extent, Registration, TopicQueues
 from cluster.v1 import nameserver_pb2 as pb
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.config import Address

@@ -11,12 +11,12 @@ import grpc.aio
 import pytest
 
 from cluster import Consumer, Producer
-from cluster.errors import RequestFailed
-from cluster.local_node import choose_ports
-from cluster.name_server import TOPICS_PER_PAGE, NameServer
-from cluster.registration import Registrar
-from cluster.request_bounds import NAME_SERVER_BOUNDS
-from cluster.route_table import BrokerNode, Registration, TopicQueues
+from cluster.api.name_server import TOPICS_PER_PAGE, NameServer
+from cluster.local.node import choose_ports
+from cluster.nameserver.registration import Registrar
+from cluster.protocol.errors import RequestFailed
+from cluster.protocol.request_bounds import NAME_SERVER_BOUNDS
+from cluster.protocol.route_table import BrokerNode, Registration, TopicQueues
 from cluster.v1 import nameserver_pb2 as pb
 from cluster.v1 import nameserver_pb2_grpc
 from dledger.config import Address

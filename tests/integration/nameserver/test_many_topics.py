@@ -6,14 +6,14 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from cluster.broker import Broker
-from cluster.broker_commands import DeleteTopic, SetTopic
-from cluster.broker_core import BrokerOptions
-from cluster.broker_state import CHANGED_TOPICS_MAX, TOPICS_MAX
-from cluster.local_node import choose_ports
-from cluster.name_server import NameServer
-from cluster.standalone import StandaloneConfig, StandaloneReplica
-from cluster.topic_config import TopicConfig
+from cluster.api.name_server import NameServer
+from cluster.api.shared import BrokerOptions
+from cluster.local.node import choose_ports
+from cluster.protocol.topic_config import TopicConfig
+from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
+from cluster.server.broker import Broker
+from cluster.state.broker_state import CHANGED_TOPICS_MAX, TOPICS_MAX
+from cluster.state.commands import DeleteTopic, SetTopic
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc
 from commitlog.plain.commit_log import CommitLogConfig

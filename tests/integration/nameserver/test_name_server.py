@@ -16,13 +16,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from cluster import registration
-from cluster.client import route_finder
-from cluster.client.route_finder import RouteFinder
-from cluster.errors import Reason, RequestFailed
-from cluster.name_server import YOUNG_MS, NameServer
-from cluster.registration import Registrar
-from cluster.route_table import SILENCE_MS_MAX, BrokerNode, Registration, TopicQueues
+from cluster.api.name_server import YOUNG_MS, NameServer
+from cluster.client.routing import finder as route_finder
+from cluster.client.routing.finder import RouteFinder
+from cluster.nameserver import registration
+from cluster.nameserver.registration import Registrar
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.route_table import SILENCE_MS_MAX, BrokerNode, Registration, TopicQueues
 from cluster.v1 import nameserver_pb2 as pb
 from cluster.v1.nameserver_pb2_grpc import NameServerStub, add_NameServerServicer_to_server
 from tests import waiting

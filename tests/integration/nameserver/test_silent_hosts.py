@@ -8,14 +8,15 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from cluster import broker_calls, name_server_calls
-from cluster.broker_calls import BrokerCalls
-from cluster.cli_targets import Targets
-from cluster.client import broker_nodes, broker_routes, route_finder
-from cluster.client.broker_nodes import BrokerNodes
-from cluster.client.broker_routes import BrokerRouteFinder
-from cluster.client.route_finder import RouteFinder
-from cluster.route_table import BrokerNode, BrokerRoute, Registration
+from cluster.cli.targets import Targets
+from cluster.client import broker_calls, name_server_calls
+from cluster.client.broker_calls import BrokerCalls
+from cluster.client.routing import broker_nodes, broker_routes
+from cluster.client.routing import finder as route_finder
+from cluster.client.routing.broker_nodes import BrokerNodes
+from cluster.client.routing.broker_routes import BrokerRouteFinder
+from cluster.client.routing.finder import RouteFinder
+from cluster.protocol.route_table import BrokerNode, BrokerRoute, Registration
 from cluster.v1 import nameserver_pb2 as pb
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.client import reaching

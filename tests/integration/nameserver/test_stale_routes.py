@@ -11,13 +11,15 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from cluster.client import broker_routes, route_cache, route_finder
-from cluster.client.broker_routes import BrokerRouteFinder
-from cluster.client.route_finder import RouteFinder
-from cluster.local_node import choose_ports
-from cluster.name_server import NameServer
-from cluster.route_messages import register_request, route_response
-from cluster.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
+from cluster.api.name_server import NameServer
+from cluster.client.routing import broker_routes
+from cluster.client.routing import cache as route_cache
+from cluster.client.routing import finder as route_finder
+from cluster.client.routing.broker_routes import BrokerRouteFinder
+from cluster.client.routing.finder import RouteFinder
+from cluster.local.node import choose_ports
+from cluster.protocol.route_messages import register_request, route_response
+from cluster.protocol.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
 from cluster.v1 import nameserver_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceServicer, add_BrokerServiceServicer_to_server
 from cluster.v1.nameserver_pb2_grpc import NameServerStub, add_NameServerServicer_to_server

@@ -12,7 +12,7 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import dledger.service.grpc_server
-from cluster.local_node import choose_ports
+from cluster.local.node import choose_ports
 from dledger.config import Address
 from dledger.service.grpc_server import start_grpc_server
 from tests.waiting import PATIENCE_S

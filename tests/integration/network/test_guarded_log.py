@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from cluster.local_node import choose_ports
+from cluster.local.node import choose_ports
 from dledger.config import Address
 from dledger.errors import ResponseCode
 from dledger.service.grpc_server import start_grpc_server

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 import grpc.aio
 import pytest
 
-from cluster.local_node import choose_ports
+from cluster.local.node import choose_ports
 from dledger.config import Address
 from dledger.service.grpc_server import start_grpc_server
 from tests.waiting import PATIENCE_S

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from cluster.broker_commands import SetTopic
-from cluster.topic_config import TopicConfig
+from cluster.protocol.topic_config import TopicConfig
+from cluster.state.commands import SetTopic
 from store.model.message import QueueKey
 from tests.replicated_brokers import FILE_SIZE, configs_in, numbered, put, read_queue, running_group
 from tests.waiting import run, until

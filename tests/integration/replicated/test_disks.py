@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from cluster.broker_commands import SetTopic
-from cluster.errors import Reason, RequestFailed
-from cluster.topic_config import TopicConfig
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.topic_config import TopicConfig
+from cluster.state.commands import SetTopic
 from store.errors import StorageFailed
 from store.fs.linux.files import OsFiles
 from store.model.commit_log import Certainty

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from cluster import old_files_peers, old_files_start
-from cluster.broker_commands import QueueOffset, ResetOffsets, SetGroup, SetTopic
-from cluster.local_state import LocalState
-from cluster.old_files_start import places_of
-from cluster.rocketmq_config import _FILES
-from cluster.topic_config import GroupConfig, TopicConfig
+from cluster.protocol.topic_config import GroupConfig, TopicConfig
+from cluster.replica import bootstrap as old_files_start
+from cluster.replica import bootstrap_peers as old_files_peers
+from cluster.replica.bootstrap import places_of
+from cluster.replica.local_state import LocalState
+from cluster.state.commands import QueueOffset, ResetOffsets, SetGroup, SetTopic
+from cluster.state.rocketmq_config import _FILES
 from commitlog.conversion.old_config import config_from_json, find_config, own_config_size, read_config, save_config
 from commitlog.conversion.old_files import ChunkRequest
 from commitlog.conversion.origin import OldFilesOrigin, load_origin

@@ -5,8 +5,8 @@ import shutil
 import pytest
 from prometheus_client import CollectorRegistry
 
-from cluster import old_files_start
-from cluster.old_files_start import places_of
+from cluster.replica import bootstrap as old_files_start
+from cluster.replica.bootstrap import places_of
 from commitlog.conversion.old_files import OldFilesDamaged, make_manifest
 from commitlog.conversion.origin import OldFilesOrigin, load_origin
 from commitlog.conversion.settled_files import OldFilesNotSettled, load_manifest

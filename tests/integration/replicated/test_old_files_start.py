@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.old_files_start import places_of
+from cluster.replica.bootstrap import places_of
 from commitlog.conversion.old_files import OldFilesDiffer
 from commitlog.conversion.origin import load_origin
 from commitlog.conversion.settled_files import OldFilesNotSettled, load_manifest

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from cluster.broker_commands import DeleteTopic, QueueOffset, ResetOffsets, SetGroup, SetTopic
-from cluster.errors import Reason, RequestFailed
-from cluster.local_state import LocalState
-from cluster.rocketmq_config import UnreadableConfig
-from cluster.topic_config import GroupConfig, TopicConfig
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.topic_config import GroupConfig, TopicConfig
+from cluster.replica.local_state import LocalState
+from cluster.state.commands import DeleteTopic, QueueOffset, ResetOffsets, SetGroup, SetTopic
+from cluster.state.rocketmq_config import UnreadableConfig
 from dledger.storage.snapshot_store import SnapshotDamaged
 from store.fs.linux.files import OsFiles
 from tests.replicated_brokers import configs_in, numbered, running_group

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.errors import RequestFailed
+from cluster.protocol.errors import RequestFailed
 from store.model.commit_log import Certainty
 from store.model.message import Message
 from tests.replicated_brokers import STORE, configs_in, read_queue, running_group

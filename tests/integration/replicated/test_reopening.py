@@ -8,8 +8,8 @@ from itertools import count, islice
 
 import pytest
 
-from cluster.broker_commands import SetTopic
-from cluster.topic_config import TopicConfig
+from cluster.protocol.topic_config import TopicConfig
+from cluster.state.commands import SetTopic
 from dledger.errors import ResponseCode
 from store.model.commit_log import Certainty, PutStatus
 from tests.message_stores import derived_files

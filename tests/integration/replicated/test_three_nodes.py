@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from cluster.broker_commands import SetTopic
-from cluster.broker_core import BrokerCore, BrokerOptions
-from cluster.broker_metrics import BrokerMetrics
-from cluster.broker_state import Verdict
-from cluster.errors import Reason, RequestFailed
-from cluster.put_calls import PutCalls
-from cluster.topic_config import TopicConfig
+from cluster.api.put_calls import PutCalls
+from cluster.api.shared import BrokerCore, BrokerOptions
+from cluster.broker.metrics import BrokerMetrics
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.topic_config import TopicConfig
+from cluster.state.broker_state import Verdict
+from cluster.state.commands import SetTopic
 from cluster.v1.broker_pb2 import PutRequest
 from dledger.v1.log_pb2 import ReadMode
 from store.maintenance import background as store_upkeep

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cluster import broker_state
-from cluster.broker_commands import (
+from cluster.protocol.topic_config import GroupConfig, TopicConfig
+from cluster.state import broker_state
+from cluster.state.broker_state import Applied, BrokerState, CommitOutcome, Verdict
+from cluster.state.commands import (
     CommitOffsets,
     DeleteGroup,
     DeleteTopic,
@@ -16,9 +18,7 @@ from cluster.broker_commands import (
     SetTopic,
     encode_command,
 )
-from cluster.broker_state import Applied, BrokerState, CommitOutcome, Verdict
-from cluster.compact_bytes import Reader, Unreadable, Writer
-from cluster.topic_config import GroupConfig, TopicConfig
+from cluster.state.compact_bytes import Reader, Unreadable, Writer
 from cluster.v1 import broker_pb2
 from commitlog.record.system_records import STATE_CHANNEL, MessageEntryCodec, system_body
 from dledger.entries.format.entry import Entry

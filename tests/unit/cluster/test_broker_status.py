@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from cluster.cli_broker_status import broker_table
+from cluster.cli.nodes.broker_status import broker_table
 from cluster.v1.broker_pb2 import BrokerStatusResponse
 from dledger.v1.log_pb2 import LeaderHint
 

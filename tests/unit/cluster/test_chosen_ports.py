@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from cluster import local_node
-from cluster.local_node import ClusterError, choose_ports
+from cluster.local import node as local_node
+from cluster.local.node import ClusterError, choose_ports
 
 CHOOSE_FROM_ONE = """
 import sys
-from cluster import local_node
+from cluster.local import node as local_node
 port = int(sys.argv[1])
 local_node._PORTS = range(port, port + 1)
 print(local_node.choose_ports(1, None))

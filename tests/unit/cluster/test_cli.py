@@ -14,11 +14,11 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from cluster.bench import Run, Summary
-from cluster.bench_workloads import Load
-from cluster.cli import app
-from cluster.local_cluster import LocalCluster
-from cluster.local_node import ClusterError
+from cluster.bench.cluster import Run, Summary
+from cluster.bench.workloads import Load
+from cluster.cli.app import app
+from cluster.local.cluster import LocalCluster
+from cluster.local.node import ClusterError
 from dledger.client.blocking import nodes as sync_nodes
 from tests.waiting import PATIENCE_S
 
@@ -228,14 +228,23 @@ def peers_of(cluster: LocalCluster) -> set[str]:
 
 def test_a_command_is_there_without_the_others() -> None:
     program = (
-        "import sys; from typer.testing import CliRunner; from cluster.cli import app\n"
+        "import sys; from typer.testing import CliRunner; from cluster.cli.app import app\n"
         "assert CliRunner().invoke(app, ['status', '--help']).exit_code == 0; print(*sorted(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
 
-    assert "cluster.cli_status" in loaded
-    assert not {"cluster.cli_bench", "cluster.cli_verify", "cluster.broker", "dledger.node.node", "pipeline"} & loaded
+    assert "cluster.cli.nodes.status" in loaded
+    assert (
+        not {
+            "cluster.cli.bench.cluster",
+            "cluster.cli.store.verify",
+            "cluster.server.broker",
+            "dledger.node.node",
+            "pipeline",
+        }
+        & loaded
+    )
 
 
 NODE = "self_id=n0 peers=n0-127.0.0.1:1;n1-127.0.0.1:2;n2-127.0.0.1:3 store_base_dir=data client_address=127.0.0.1:4"
@@ -256,7 +265,7 @@ NODE = "self_id=n0 peers=n0-127.0.0.1:1;n1-127.0.0.1:2;n2-127.0.0.1:3 store_base
 def test_a_serving_command_says_what_it_starts_before_it_loads_what_is_slow(arguments: list[str], line: str) -> None:
     """Its process ends with that line, and lists what it has loaded until then."""
     program = (
-        "import sys, cluster.cli, cluster.cli_common as common\n"
+        "import sys, cluster.cli, cluster.cli.common as common\n"
         "notes = common.notes.print\n"
         "def end(*said, **how): notes(*said, **how); print(*sorted(sys.modules)); sys.exit()\n"
         "common.notes.print = end\n"
@@ -266,6 +275,6 @@ def test_a_serving_command_says_what_it_starts_before_it_loads_what_is_slow(argu
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
 
     assert f"dledger: starting {line}; Ctrl-C stops it\n" == done.stderr
-    assert not {"grpc", "numpy", "cluster.broker", "dledger.node.node", "store.fs.linux.files"} & set(
+    assert not {"grpc", "numpy", "cluster.server.broker", "dledger.node.node", "store.fs.linux.files"} & set(
         done.stdout.split()
     )

@@ -6,10 +6,10 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from typer.testing import CliRunner
 
-import cluster.bench_broker
-import cluster.bench_group_queues
-from cluster.bench_broker import TARGETS, BrokerBench
-from cluster.cli import app
+import cluster.bench.broker
+import cluster.bench.group_queues
+from cluster.bench.broker import TARGETS, BrokerBench
+from cluster.cli.app import app
 
 
 @pytest.mark.slow
@@ -48,8 +48,8 @@ def test_every_part_is_measured_and_nothing_is_left(tmp_path, monkeypatch):
                 yield cluster_of_last_part
 
         monkeypatch.setattr(BrokerBench, "_own_broker", shared_broker)
-        monkeypatch.setattr(cluster.bench_broker, "_WARM_UP_S", 0.2)
-        monkeypatch.setattr(cluster.bench_group_queues, "MEASURED_S_MIN", 0.2)
+        monkeypatch.setattr(cluster.bench.broker, "_WARM_UP_S", 0.2)
+        monkeypatch.setattr(cluster.bench.group_queues, "MEASURED_S_MIN", 0.2)
         result = CliRunner().invoke(app, ["bench-broker", *options])
 
     assert result.exit_code == 0, result.output

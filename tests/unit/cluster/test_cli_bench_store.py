@@ -5,14 +5,14 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from cluster.bench_store import TARGETS, Figure, Target
-from cluster.cli import app
+from cluster.bench.store import TARGETS, Figure, Target
+from cluster.cli.app import app
 
 
 @pytest.mark.slow
 def test_every_part_is_measured_and_nothing_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr("cluster.bench_store._PUT_MANY_S", 0.1)
-    monkeypatch.setattr("cluster.bench_queues._WRITTEN_S", 0.1)
+    monkeypatch.setattr("cluster.bench.store._PUT_MANY_S", 0.1)
+    monkeypatch.setattr("cluster.bench.queues._WRITTEN_S", 0.1)
     options = ["--runs", "1", "--size", "2", "--index-items", "20000", "--folder", str(tmp_path), "--json", "-"]
 
     result = CliRunner().invoke(app, ["bench-store", *options, "--queues", "50"])

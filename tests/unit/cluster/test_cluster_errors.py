@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from cluster.errors import (
+from cluster.protocol.errors import (
     CAUSES,
     Reason,
     RequestFailed,
@@ -16,7 +16,7 @@ from cluster.errors import (
     failure_of_code,
     reason_of_put,
 )
-from cluster.route_table import (
+from cluster.protocol.route_table import (
     IllegalRegistration,
     StaleRegistration,
     TooManyBrokers,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.config import ConfigError, ServerConfig, load_config
-from cluster.config_broker_options import ServerOptions
-from cluster.config_help import config_template
+from cluster.config.broker_options import ServerOptions
+from cluster.config.help import config_template
+from cluster.config.load import ConfigError, ServerConfig, load_config
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cluster import cli_log, cli_where, contexts
-from cluster.cli import app
-from cluster.cli_where import LogNodes
-from cluster.contexts import Context, ContextError, changed_contexts, load_contexts
+from cluster.cli import contexts
+from cluster.cli import where as cli_where
+from cluster.cli.app import app
+from cluster.cli.contexts import Context, ContextError, changed_contexts, load_contexts
+from cluster.cli.nodes import log as cli_log
+from cluster.cli.where import LogNodes
 
 A, B, C = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli_brokers import _DEFAULT as NAME_SERVER
-from cluster.cli_common import DEFAULT_ENDPOINTS
-from cluster.cli_message_common import DEFAULT_BROKER
-from cluster.config_options import NodeOptions
+from cluster.cli.common import DEFAULT_ENDPOINTS
+from cluster.cli.message_common import DEFAULT_BROKER
+from cluster.cli.messages.brokers import _DEFAULT as NAME_SERVER
+from cluster.config.options import NodeOptions
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = ["README.md", *sorted(f"docs/{each.name}" for each in (ROOT / "docs").glob("*.md"))]

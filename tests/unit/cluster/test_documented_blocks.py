@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from cluster.cli import app
+from cluster.cli.app import app
 
 ROOT = Path(__file__).parents[3]
 PAGES = ["README.md", *sorted(f"docs/{each.name}" for each in (ROOT / "docs").glob("*.md"))]

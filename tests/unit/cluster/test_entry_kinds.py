@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.entry_kinds import AnyLogChecks, kind_of, leaders_own
+from cluster.cli.entry_kinds import AnyLogChecks, kind_of, leaders_own
 from commitlog.record.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL, STATE_CHANNEL, MessageEntryCodec
 from dledger.client.reading import DamagedBytesError, decode_chunk
 from dledger.entries.format.codec import RAW_ENTRY_CODEC

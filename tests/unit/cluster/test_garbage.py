@@ -3,7 +3,7 @@
 import gc
 from contextlib import contextmanager
 
-from cluster.process import calm_garbage_collector
+from cluster.process.serving import calm_garbage_collector
 
 # A search through 25,000 objects takes some 10 ms, on a busy machine 25 ms; a turn may take 50 ms.
 OBJECTS_MAX = 25_000

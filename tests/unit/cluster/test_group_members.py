@@ -2,8 +2,8 @@
 
 import pytest
 
-from cluster.errors import Reason, RequestFailed
-from cluster.group_members import SILENCE_MS_MAX, GroupMembers, Member
+from cluster.broker.group_members import SILENCE_MS_MAX, GroupMembers, Member
+from cluster.protocol.errors import Reason, RequestFailed
 
 
 def member(client_id="a", instance=1, heard_ms=0, told=None):
@@ -47,7 +47,7 @@ def test_a_client_id_is_a_name(client_id):
 
 
 def test_members_are_bounded(monkeypatch):
-    monkeypatch.setattr("cluster.group_members.MEMBERS_MAX", 1)
+    monkeypatch.setattr("cluster.broker.group_members.MEMBERS_MAX", 1)
     members = GroupMembers()
     members.join("g", member("a"))
     with pytest.raises(RequestFailed, match="no more"):

@@ -5,12 +5,12 @@ import sys
 
 # What commands that only talk to brokers load; the last two when they run.
 MODULES = (
-    "cluster.cli_consume",
-    "cluster.cli_produce",
-    "cluster.cli_query",
-    "cluster.cli_topics",
-    "cluster.client.consumer",
-    "cluster.client.producer",
+    "cluster.cli.messages.consume",
+    "cluster.cli.messages.produce",
+    "cluster.cli.messages.query",
+    "cluster.cli.messages.topics",
+    "cluster.client.consumer.consumer",
+    "cluster.client.producer.producer",
 )
 
 

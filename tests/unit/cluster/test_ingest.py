@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster.ingest import Ingest, Source, batches, open_sources
+from cluster.cli.nodes.ingest import Ingest, Source, batches, open_sources
 from dledger.client import Appended, AppendUnknown, NotAppended
 from dledger.client.limits import BATCH_ENTRIES_MAX, BATCH_SIZE_BYTES_MAX
 from dledger.entries.format.entry import MAX_BODY_BYTES

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cluster.cli import app
+from cluster.cli.app import app
 from dledger.entries.format.entry import ENTRY_NOOP, HEADER_SIZE
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.storage.hard_state import HardStateFile

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.broker_commands import Command, CommitOffsets, DeleteGroup, DeleteTopic, QueueOffset, SetGroup, SetTopic
-from cluster.broker_state import SWEPT_PER_COMMAND, BrokerState, Verdict
-from cluster.kept_offsets import FrozenOffsets, KeptOffsets
-from cluster.topic_config import GroupConfig, TopicConfig
+from cluster.protocol.topic_config import GroupConfig, TopicConfig
+from cluster.state.broker_state import SWEPT_PER_COMMAND, BrokerState, Verdict
+from cluster.state.commands import Command, CommitOffsets, DeleteGroup, DeleteTopic, QueueOffset, SetGroup, SetTopic
+from cluster.state.offsets import FrozenOffsets, KeptOffsets
 
 MANY = 100_000
 NAMES = st.sampled_from(["a", "b", "c"])

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cluster.loaded_queues import LoadedQueues
+from cluster.replica.loaded_queues import LoadedQueues
 from store.model.message import QueueKey
 from store.model.queue_ends import QueueEnds
 from tests.message_stores import numbered, open_small

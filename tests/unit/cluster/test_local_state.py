@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from cluster.broker_commands import SetTopic
-from cluster.broker_state import Verdict
-from cluster.errors import Reason, RequestFailed
-from cluster.local_state import LocalState, load_state
-from cluster.topic_config import TopicConfig
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.topic_config import TopicConfig
+from cluster.replica.local_state import LocalState, load_state
+from cluster.state.broker_state import Verdict
+from cluster.state.commands import SetTopic
 from store.fs.linux.files import OsFiles
 from store.model.commit_log import Certainty
 from tests.faulty_disk import FaultyDisk

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from cluster.process import LineFormatter
+from cluster.process.serving import LineFormatter
 
 
 def formatted(*arguments: object, exc_info: object = None) -> str:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from cluster.merged import merged
+from cluster.cli.messages.merged_iterators import merged
 from tests.waiting import wait_until
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cluster.cli import app
+from cluster.cli.app import app
 from commitlog.conversion.old_files import Manifest
 from commitlog.conversion.settled_files import save_manifest
 from commitlog.record.encoder import RecordEncoder

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.processes import ProcessRef, anonymous_memory_bytes_of, cpu_seconds_of, identity_of
+from cluster.process.procfs import ProcessRef, anonymous_memory_bytes_of, cpu_seconds_of, identity_of
 
 LOOP = "import time\nwhile True: time.sleep(60)"
 STUBBORN = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n{LOOP}"

@@ -1,6 +1,6 @@
 """Locks of queues end by themselves, and are given to one consumer of a group at a time."""
 
-from cluster.queue_locks import LOCK_MS, QueueLocks
+from cluster.broker.queue_locks import LOCK_MS, QueueLocks
 from store.model.message import QueueKey
 
 QUEUES = [QueueKey("orders", number) for number in range(3)]
@@ -31,7 +31,7 @@ def test_only_the_holder_gives_a_lock_back_and_a_new_reign_has_none():
 
 
 def test_ended_locks_make_room_for_new_ones(monkeypatch):
-    monkeypatch.setattr("cluster.queue_locks.LOCKS_MAX", 2)
+    monkeypatch.setattr("cluster.broker.queue_locks.LOCKS_MAX", 2)
     locks = QueueLocks()
     assert locks.lock("g", "a", QUEUES, 0) == QUEUES[:2]
     assert locks.lock("g", "b", QUEUES[2:], 1) == []

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from cluster.queue_watch import QueueWatch
+from cluster.broker.queue_watch import QueueWatch
 from store.errors import StoreStopped
 from tests.message_stores import SMALL, numbered, open_small
 from tests.waiting import PATIENCE_S

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.broker_commands import SetTopic, encode_command
-from cluster.broker_state import BrokerState
-from cluster.compact_bytes import Unreadable
-from cluster.replicated_state import ReplicatedState
-from cluster.topic_config import TopicConfig
+from cluster.protocol.topic_config import TopicConfig
+from cluster.replica.replicated_state import ReplicatedState
+from cluster.state.broker_state import BrokerState
+from cluster.state.commands import SetTopic, encode_command
+from cluster.state.compact_bytes import Unreadable
 from dledger.entries.format.entry import Entry
 from dledger.types import SnapshotInfo
 from store.model.message import QueueKey

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.broker_commands import QueueOffset, encode_command
-from cluster.broker_state import BrokerState
-from cluster.fastjson import NotJson, parse_fastjson
-from cluster.rocketmq_config import UnreadableConfig, import_config
-from cluster.topic_config import GroupConfig, TopicConfig
+from cluster.protocol.topic_config import GroupConfig, TopicConfig
+from cluster.state.broker_state import BrokerState
+from cluster.state.commands import QueueOffset, encode_command
+from cluster.state.fastjson import NotJson, parse_fastjson
+from cluster.state.rocketmq_config import UnreadableConfig, import_config
 
 TOPICS = """{
 \t"dataVersion":{"counter":12,"stateVersion":0,"timestamp":1700000000000},

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cluster.client.route_cache import HEARSAY_INTERVAL_MS, OLD_QUEUES_MS, REFRESH_INTERVAL_MS, RouteCache
-from cluster.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
+from cluster.client.routing.cache import HEARSAY_INTERVAL_MS, OLD_QUEUES_MS, REFRESH_INTERVAL_MS, RouteCache
+from cluster.protocol.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
 
 NODES = (BrokerNode("n0", "127.0.0.1:1"), BrokerNode("n1", "127.0.0.1:2"))
 QUEUES = TopicQueues("orders", 8, 8, 6)

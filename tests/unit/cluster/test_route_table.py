@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cluster import registered_brokers
-from cluster.registered_brokers import HeartbeatAnswer, RouteTable, Taken
-from cluster.route_table import (
+from cluster.nameserver import registered_brokers
+from cluster.nameserver.registered_brokers import HeartbeatAnswer, RouteTable, Taken
+from cluster.protocol.route_table import (
     SILENCE_MS_MAX,
     BrokerNode,
     Extent,

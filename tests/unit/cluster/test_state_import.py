@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from cluster import state_import
-from cluster.broker_commands import CommitOffsets, FinishImport, QueueOffset, ResetOffsets, SetGroup, SetTopic
-from cluster.broker_state import BrokerState
-from cluster.errors import Reason, RequestFailed
-from cluster.state_import import OldState, StateImport
-from cluster.topic_config import GroupConfig, TopicConfig
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.topic_config import GroupConfig, TopicConfig
+from cluster.replica import state_import
+from cluster.replica.state_import import OldState, StateImport
+from cluster.state.broker_state import BrokerState
+from cluster.state.commands import CommitOffsets, FinishImport, QueueOffset, ResetOffsets, SetGroup, SetTopic
 from tests.waiting import PATIENCE_S
 
 GROUP = SetGroup(GroupConfig("g"), is_new=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from cluster.cli_members import _row, state_of
-from cluster.cli_members import _table as _members_table
-from cluster.cli_status import _leader_of, _table, _why_nobody_leads
+from cluster.cli.nodes.members import _row, state_of
+from cluster.cli.nodes.members import _table as _members_table
+from cluster.cli.nodes.status import _leader_of, _table, _why_nobody_leads
 from dledger.v1.admin_pb2 import ListMembersResponse
 from dledger.v1.log_pb2 import LeaderHint, PeerStatus, StatusResponse
 from dledger.v1.member_pb2 import Member

@@ -9,16 +9,14 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from cluster import (
-    cli_broker_status,
-    cli_brokers,
-    cli_common,
-    cli_members,
-    cli_rows,
-    cli_status,
-    cli_store_files,
-    cli_verify,
-)
+from cluster.cli import common as cli_common
+from cluster.cli import rows as cli_rows
+from cluster.cli.messages import brokers as cli_brokers
+from cluster.cli.nodes import broker_status as cli_broker_status
+from cluster.cli.nodes import members as cli_members
+from cluster.cli.nodes import status as cli_status
+from cluster.cli.store import files as cli_store_files
+from cluster.cli.store import verify as cli_verify
 from cluster.v1.broker_pb2 import BrokerStatusResponse
 from cluster.v1.nameserver_pb2 import RegisteredBroker
 from commitlog.offline.directory import StoreMode

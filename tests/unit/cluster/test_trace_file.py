@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cluster.trace_file import TraceFile
+from cluster.process.trace_file import TraceFile
 
 
 def test_lines_stand_behind_those_of_an_earlier_run(tmp_path: Path) -> None:

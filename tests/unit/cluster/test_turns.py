@@ -4,8 +4,8 @@ import asyncio
 import math
 import time
 
-from cluster import turns as turns_of_the_loop
-from cluster.turns import TURN_S, in_turns
+from cluster.process import cooperative as turns_of_the_loop
+from cluster.process.cooperative import TURN_S, in_turns
 from tests.waiting import counting_turns
 
 

@@ -1,6 +1,6 @@
 """Leaders' own entries of a log of messages, seen by those who look at the files without opening the store."""
 
-from cluster.inspection import Fault, entries_of
+from cluster.cli.store.inspection import Fault, entries_of
 from commitlog.record.system_records import MEMBERSHIP_CHANNEL, NO_OP_CHANNEL
 from tests.unit.dledger_log.conftest import MEMBERS, message
 

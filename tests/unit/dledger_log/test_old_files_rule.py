@@ -140,7 +140,7 @@ class FoundingNode:
         return self.statement.claim is Claim.SETTLED
 
     def step(self, heard, founders, *, is_fetch_done):
-        """Decide, as `cluster.old_files_start` does; its fetch may be cut short."""
+        """Decide, as `cluster.replica.bootstrap` does; its fetch may be cut short."""
         try:
             decision = decide(self.statement, heard, founders, is_joining=False)
         except OldFilesDiffer:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.client.allocation import ALLOCATIONS, AllocationName, allocate_average, allocate_by_circle
-from cluster.client.queue_choice import BrokerQueue
+from cluster.client.consumer.allocation import ALLOCATIONS, AllocationName, allocate_average, allocate_by_circle
+from cluster.client.routing.queue_choice import BrokerQueue
 
 ALL = [BrokerQueue("b0", "orders", number) for number in range(7)]
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cluster.client.body_compression import CompressionKind, compressed_body
+from cluster.client.producer.body_compression import CompressionKind, compressed_body
 from commitlog.record.compression import uncompressed_body
 
 TEXT = b"the same words again and again, " * 400

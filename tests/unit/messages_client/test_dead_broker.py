@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from cluster.client.broker_nodes import BrokerNodes
-from cluster.client.consumer_options import ConsumerOptions
-from cluster.client.group_offsets import QueueLocks
-from cluster.client.queue_choice import BrokerQueue
-from cluster.client.rebalance import Rebalancer
-from cluster.errors import Reason, RequestFailed
-from cluster.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
+from cluster.client.consumer.group_offsets import QueueLocks
+from cluster.client.consumer.options import ConsumerOptions
+from cluster.client.consumer.rebalance import Rebalancer
+from cluster.client.routing.broker_nodes import BrokerNodes
+from cluster.client.routing.queue_choice import BrokerQueue
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
 from cluster.v1 import broker_pb2 as pb
 from tests.waiting import run, until
 

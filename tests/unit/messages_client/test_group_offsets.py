@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cluster.client.group_offsets import GroupOffsets
-from cluster.errors import Reason, RequestFailed
+from cluster.client.consumer.group_offsets import GroupOffsets
+from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from tests import waiting
 

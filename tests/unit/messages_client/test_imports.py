@@ -24,11 +24,11 @@ def test_importing_the_package_loads_neither_grpc_nor_a_client() -> None:
 def test_clients_load_no_server() -> None:
     loaded = loaded_by("from cluster import Consumer, Producer")
 
-    assert {"cluster.client.consumer", "cluster.client.producer"} <= loaded
+    assert {"cluster.client.consumer.consumer", "cluster.client.producer.producer"} <= loaded
     servers = {
-        "cluster.broker",
-        "cluster.broker_service",
-        "cluster.name_server",
+        "cluster.server.broker",
+        "cluster.api.broker_service",
+        "cluster.api.name_server",
         "dledger.node.node",
         "store.access.message_store",
     }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.client.progress import QueueProgress
+from cluster.client.consumer.progress import QueueProgress
 
 
 def test_what_is_done_out_of_order_counts_when_nothing_before_is_undone() -> None:

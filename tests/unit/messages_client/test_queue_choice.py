@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from cluster.client.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance, avoidance_ms
-from cluster.client.queue_choice import BrokerQueue, RoundRobin, queue_of_key, readable_queues, writable_queues
-from cluster.route_table import BrokerRoute, Registration, TopicQueues
+from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance, avoidance_ms
+from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_of_key, readable_queues, writable_queues
+from cluster.protocol.route_table import BrokerRoute, Registration, TopicQueues
 from store.model.java_hash import java_hash
 
 QUEUES = tuple(BrokerQueue(broker, "orders", queue) for broker in ("b0", "b1") for queue in range(4))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cluster.client.group_offsets import GroupOffsets
-from cluster.client.repeated_warnings import RepeatedWarnings
-from cluster.errors import Reason, RequestFailed
+from cluster.client.consumer.group_offsets import GroupOffsets
+from cluster.client.consumer.repeated_warnings import RepeatedWarnings
+from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from tests import waiting
 

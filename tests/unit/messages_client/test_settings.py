@@ -6,8 +6,8 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from cluster.client.consumer_options import ConsumerOptions, ConsumerSettings
-from cluster.client.producer_options import ProducerOptions, ProducerSettings
+from cluster.client.consumer.options import ConsumerOptions, ConsumerSettings
+from cluster.client.producer.options import ProducerOptions, ProducerSettings
 
 
 @pytest.mark.parametrize(

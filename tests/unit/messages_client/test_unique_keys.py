@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cluster.client.unique_keys import UniqueKeys
+from cluster.client.producer.unique_keys import UniqueKeys
 
 NOVEMBER = int(datetime(2026, 11, 1, tzinfo=UTC).timestamp()) * 1000
 DECEMBER = int(datetime(2026, 12, 1, tzinfo=UTC).timestamp()) * 1000

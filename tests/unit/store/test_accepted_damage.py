@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from typer.testing import CliRunner
 
-from cluster.cli import app
+from cluster.cli.app import app
 from commitlog.conversion.divide import LogPlaces, fill_old_files
 from commitlog.plain import accepted_damage
 from commitlog.plain.accepted_damage import FILE_NAME, PLACES_MAX, AcceptedDamage, TooMuchDamage, accept, load_accepted

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from cluster.standalone import StandaloneConfig, StandaloneReplica
+from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
 from commitlog.plain.store import PlainStoreConfig
 from dledger.v1.log_pb2 import ReadMode
 from store.errors import StoreStopped

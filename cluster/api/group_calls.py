@@ -1,0 +1,380 @@
+"""How far groups have consumed, who is in them, and which queues their consumers hold for themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final, cast
+
+from cluster.api.message_columns import check_lengths
+from cluster.api.shared import DONE, BrokerCore
+from cluster.broker.group_members import SILENCE_MS_MAX, GroupMembers, Member
+from cluster.broker.queue_locks import LOCK_MS, QueueLocks
+from cluster.process.cooperative import in_turns
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX
+from cluster.protocol.topic_config import TopicConfig
+from cluster.replica.port import Standing
+from cluster.state.broker_state import CommitOutcome
+from cluster.state.commands import CommitOffsets, QueueOffset, ResetOffsets
+from cluster.v1 import broker_pb2 as pb
+from dledger.errors import DLedgerError
+from dledger.service.request_guard import BoundsCheck
+from store.errors import IllegalRequest, StoreError
+from store.maintenance.background import monotonic_ms
+from store.model.message import QueueKey
+from store.queues.merge_by_offset import Steps
+
+NO_OFFSET: Final = -1
+# Offsets of one command, which is checked, written and applied in one turn of the loop: 10 microseconds each.
+_OFFSETS_PER_TURN: Final = 1_024
+# How long the consumers of a group have to find a new leader, before it says who is in the group and gives out locks.
+GATHER_MS: Final = 3_000
+_MS_PER_S: Final = 1000
+
+
+class GroupCalls:
+    """The calls of consumers about their groups."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self.members = GroupMembers()
+        method = pb.DESCRIPTOR.services_by_name["BrokerService"].methods_by_name["JoinGroup"]
+        self._check_bounds = BoundsCheck(method, BROKER_BOUNDS)
+        self._locks = QueueLocks()
+        self._stays: set[_Stay] = set()
+        self._reign = _Reign(core.replica.standing())
+        core.replica.when_standing_changes(self._standing_changed)
+
+    def _standing_changed(self) -> None:
+        """Give up what another leader has to say now: who is in which group, and who holds which queues."""
+        standing = self._core.replica.standing()
+        if self._reign.is_of(standing):
+            return
+        self._reign = _Reign(standing)
+        # Those of an earlier reign may have been given away elsewhere.
+        self._locks.clear()
+        for stay in self._stays:
+            stay.news.set()
+
+    def gathering_ms(self, group: str) -> int:
+        """Return how long this leader still waits for consumers of a group, because it had some in an earlier reign.
+
+        Else the first one that comes would take the others' queues, which they are reading still.
+        """
+        left_ms = self._reign.began_ms + GATHER_MS - monotonic_ms()
+        has_consumed = any(True for _ in self._core.replica.state.offsets(group))
+        return left_ms if left_ms > 0 and has_consumed else 0
+
+    # ---------------------------------------------------------------------------------------------------- offsets
+
+    async def commit(self, request: pb.CommitOffsetRequest) -> pb.CommitOffsetResponse:
+        """Keep how far a group has consumed.
+
+        Raises:
+            StoreError, DLedgerError: nothing was kept, unless the error leaves that open.
+        """
+        check_lengths("queue_ids and offsets", request.queue_ids, request.offsets)
+        offsets = await in_turns(_offsets_of(request.topic, request.queue_ids, request.offsets, request.reset_counts))
+        await self._core.check_current()
+        topic = self._core.known_topic(request.topic)
+        if await in_turns(self._beyond_end(topic, offsets)) is not None:
+            # What was acknowledged a moment ago may have to be dispatched yet.
+            await self._core.confirm()
+            beyond = await in_turns(self._beyond_end(topic, offsets))
+            if beyond is not None:
+                raise RequestFailed(Reason.OFFSET_BEYOND_END, beyond)
+        await self._core.known_group(request.group)
+        outcomes: dict[int, CommitOutcome] = {}
+        for begin in range(0, len(offsets), _OFFSETS_PER_TURN):
+            piece = offsets[begin : begin + _OFFSETS_PER_TURN]
+            outcomes |= await self._change(CommitOffsets(request.group, tuple(piece)))
+        numbers = cast("list[pb.CommitOutcome.ValueType]", [outcomes[each.queue_id] for each in offsets])
+        return pb.CommitOffsetResponse(answer=DONE, outcomes=numbers)
+
+    def _beyond_end(self, topic: TopicConfig, offsets: Sequence[QueueOffset]) -> Steps[str | None]:
+        """Return which offset is beyond the end of its queue, in words; None: none of them.
+
+        Raises:
+            RequestFailed: UNKNOWN_QUEUE.
+        """
+        store, count = self._core.replica.store, max(topic.read_queues, topic.write_queues)
+        for _, queue_id, offset, _ in offsets:
+            yield
+            self._core.check_queue(topic, queue_id, count)
+            end = store.max_offset(topic.name, queue_id)
+            if offset > end:
+                return f"queue {queue_id} of topic {topic.name!r} ends at {end}, found {offset}. Nothing was kept"
+        return None
+
+    async def reset(self, request: pb.ResetOffsetRequest) -> pb.ChangeResponse:
+        """Set offsets of a group, forwards or back.
+
+        Raises:
+            StoreError, DLedgerError: nothing was set, unless the error leaves that open.
+        """
+        await self._core.check_current()
+        await self._core.known_group(request.group)
+        topic = self._core.known_topic(request.topic)
+        check_lengths("queue_ids and offsets", request.queue_ids, request.offsets)
+        asked = await in_turns(_offsets_of(request.topic, request.queue_ids, request.offsets, ()))
+        offsets = await in_turns(self._counted(request.group, topic, asked))
+        is_changed = False
+        for begin in range(0, len(offsets), _OFFSETS_PER_TURN):
+            piece = offsets[begin : begin + _OFFSETS_PER_TURN]
+            outcomes = await self._change(ResetOffsets(request.group, tuple(piece)))
+            is_changed = is_changed or CommitOutcome.COMMITTED in outcomes.values()
+        return pb.ChangeResponse(answer=DONE, is_changed=is_changed)
+
+    def _counted(self, group: str, topic: TopicConfig, offsets: Sequence[QueueOffset]) -> Steps[list[QueueOffset]]:
+        """Return offsets with how often those were reset that the group has now.
+
+        Raises:
+            RequestFailed: UNKNOWN_QUEUE.
+        """
+        state, count, found = self._core.replica.state, max(topic.read_queues, topic.write_queues), []
+        for each in offsets:
+            yield
+            self._core.check_queue(topic, each.queue_id, count)
+            kept = state.offset(group, each.topic, each.queue_id)
+            found.append(each._replace(reset_count=0 if kept is None else kept.reset_count))
+        return found
+
+    async def _change(self, command: CommitOffsets | ResetOffsets) -> dict[int, CommitOutcome]:
+        """Change offsets of one topic; return what became of each, by queue."""
+        applied = await self._core.change(command)
+        # The outcomes are in order of the command's bytes.
+        queue_ids = sorted(each.queue_id for each in command.offsets)
+        return dict(zip(queue_ids, applied.outcomes, strict=True))
+
+    async def fetch(self, request: pb.FetchOffsetRequest) -> pb.FetchOffsetResponse:
+        """Return how far a group has consumed.
+
+        Raises:
+            RequestFailed: this node does not lead, or there is no such topic.
+        """
+        self._core.check_leading()
+        # A new leader may have to learn yet what was committed at the one before.
+        await self._core.confirm()
+        found = await in_turns(self._kept(request))
+        return pb.FetchOffsetResponse(
+            topics=[] if request.topic else [each.topic for each in found],
+            queue_ids=[each.queue_id for each in found],
+            offsets=[each.offset for each in found],
+            reset_counts=[each.reset_count for each in found],
+        )
+
+    def _kept(self, request: pb.FetchOffsetRequest) -> Steps[list[QueueOffset]]:
+        """Return the offsets that a request asks for.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC.
+        """
+        state, found = self._core.replica.state, []
+        if request.queue_ids:
+            self._core.known_topic(request.topic)
+            for each in request.queue_ids:
+                yield
+                kept = state.offset(request.group, request.topic, each)
+                found.append(kept or QueueOffset(request.topic, each, NO_OFFSET))
+            return found
+        for kept in tuple(state.offsets(request.group)):
+            yield
+            if request.topic in ("", kept.topic):
+                found.append(kept)
+        return sorted(found)
+
+    # ------------------------------------------------------------------------------------------------------ locks
+
+    async def lock(self, request: pb.LockQueuesRequest) -> pb.LockQueuesResponse:
+        """Give queues to one consumer of the group alone; what it holds ends with its stay.
+
+        Raises:
+            IllegalRequest, RequestFailed: nothing was given.
+        """
+        queues = await self._queues_of(request)
+        gathering_ms = self.gathering_ms(request.group)
+        if gathering_ms:
+            message = f"the group's consumers have {gathering_ms} ms yet to come to this new leader; ask again"
+            raise RequestFailed(Reason.LEADER_NOT_READY, message)
+        if request.client_id not in self.members.members(request.group):
+            # Else one that is out already could keep the others from its queues.
+            message = f"consumer {request.client_id!r} is not in group {request.group!r}: join it first"
+            raise RequestFailed(Reason.NOT_IN_GROUP, message)
+        locked = self._locks.lock(request.group, request.client_id, queues, monotonic_ms())
+        named = [pb.QueueId(topic=each.topic, queue_id=each.queue_id) for each in locked]
+        return pb.LockQueuesResponse(answer=DONE, locked=named, lock_ms=LOCK_MS)
+
+    async def unlock(self, request: pb.LockQueuesRequest) -> pb.ChangeResponse:
+        """Take queues back from a consumer.
+
+        Raises:
+            IllegalRequest, RequestFailed: nothing was taken.
+        """
+        await self._check_locks(request)
+        # Not checked: the topic may have been deleted, or have fewer queues than when they were locked.
+        queues = [QueueKey(each.topic, each.queue_id) for each in request.queues]
+        is_changed = self._locks.unlock(request.group, request.client_id, queues)
+        return pb.ChangeResponse(answer=DONE, is_changed=is_changed)
+
+    async def _queues_of(self, request: pb.LockQueuesRequest) -> list[QueueKey]:
+        await self._check_locks(request)
+        for each in request.queues:
+            topic = self._core.known_topic(each.topic)
+            self._core.check_queue(topic, each.queue_id, topic.read_queues)
+        return [QueueKey(each.topic, each.queue_id) for each in request.queues]
+
+    async def _check_locks(self, request: pb.LockQueuesRequest) -> None:
+        await self._core.check_current()
+        await self._core.known_group(request.group)
+        if not request.client_id:
+            raise IllegalRequest("client_id", "the id of the consumer", "none")
+        if not 1 <= len(request.queues) <= LOCK_QUEUES_MAX:
+            raise IllegalRequest("queues", f"1 to {LOCK_QUEUES_MAX}", str(len(request.queues)))
+
+    # ---------------------------------------------------------------------------------------------------- members
+
+    async def join(self, requests: AsyncIterator[pb.JoinGroupRequest]) -> AsyncIterator[pb.JoinGroupResponse]:
+        """Keep a consumer in its group as long as it sends; say who is in it at each change.
+
+        When the stream ends, so do the consumer's locks: a consumer whose stream was lost hands nothing out before it
+        has its locks anew.
+        """
+        stay = _Stay(self._core, self.members, self.gathering_ms, self._check_bounds)
+        self._stays.add(stay)
+        listening = asyncio.create_task(stay.listen(requests))
+        try:
+            async for response in stay.tell():
+                yield response
+        finally:
+            self._stays.discard(stay)
+            listening.cancel()
+            if stay.leave():
+                self._locks.unlock_all(stay.group, stay.client_id)
+
+
+def _offsets_of(
+    topic: str, queue_ids: Sequence[int], offsets: Sequence[int], reset_counts: Sequence[int]
+) -> Steps[list[QueueOffset]]:
+    """Return the rows of a request.
+
+    Raises:
+        IllegalRequest: there are other numbers of counts than of queues, or a queue is named twice.
+    """
+    if reset_counts:
+        check_lengths("queue_ids and reset_counts", queue_ids, reset_counts)
+    found: dict[int, QueueOffset] = {}
+    for row, (queue_id, offset) in enumerate(zip(queue_ids, offsets, strict=True)):
+        yield
+        found[queue_id] = QueueOffset(topic, queue_id, offset, reset_counts[row] if reset_counts else 0)
+    if len(found) < len(queue_ids):
+        raise IllegalRequest("queue_ids", "each queue once", "a queue twice")
+    return list(found.values())
+
+
+class _Reign:
+    """The time in which this node leads, or does not, without a break."""
+
+    def __init__(self, standing: Standing) -> None:
+        self._term, self._is_leading = standing.term, standing.is_leading
+        self.began_ms = monotonic_ms()
+
+    def is_of(self, standing: Standing) -> bool:
+        """Return whether it goes on."""
+        return (self._term, self._is_leading) == (standing.term, standing.is_leading)
+
+
+class _Stay:
+    """One consumer's stay in its group.
+
+    Attributes:
+        group: which one; empty before the consumer has said it.
+        news: set when there is something to tell, or to look at.
+    """
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        members: GroupMembers,
+        gathering_ms: Callable[[str], int],
+        check_bounds: Callable[[pb.JoinGroupRequest], None],
+    ) -> None:
+        self.group = ""
+        self.news = asyncio.Event()
+        self._core = core
+        self._members = members
+        self._gathering_ms = gathering_ms
+        self._check_bounds = check_bounds
+        self._member: Member | None = None
+        self._error: StoreError | DLedgerError | None = None
+        self._is_over = False
+
+    async def listen(self, requests: AsyncIterator[pb.JoinGroupRequest]) -> None:
+        """Take what the consumer sends, until it sends no more."""
+        iterator = aiter(requests)
+        try:
+            while True:
+                async with asyncio.timeout(SILENCE_MS_MAX / _MS_PER_S):
+                    await self._heard(await anext(iterator))
+        except (StoreError, DLedgerError) as error:
+            self._error = error
+        except TimeoutError:
+            silence = f"nothing was heard for {SILENCE_MS_MAX // _MS_PER_S} s; join again"
+            self._error = RequestFailed(Reason.TOO_MANY_WAITERS, silence)
+        except StopAsyncIteration:
+            pass
+        finally:
+            self._is_over = True
+            self.news.set()
+
+    async def _heard(self, request: pb.JoinGroupRequest) -> None:
+        self._check_bounds(request)
+        await self._core.check_current()
+        await self._core.known_group(request.group)
+        self._core.check_consumer(request.group)
+        subscriptions = {each.topic: each.tags for each in request.subscriptions}
+        if self._member is None:
+            member = Member(request.client_id, request.instance, subscriptions, monotonic_ms(), self.news.set)
+            self._members.join(request.group, member)
+            self.group, self._member = request.group, member
+            return
+        if (request.group, request.client_id) != (self.group, self._member.client_id):
+            raise IllegalRequest("group and client_id", f"{self.group} and {self._member.client_id}", request.group)
+        self._member.heard_ms = monotonic_ms()
+        self._member.subscriptions = subscriptions
+
+    @property
+    def client_id(self) -> str:
+        """Who stays; empty before the consumer has said it."""
+        return "" if self._member is None else self._member.client_id
+
+    async def tell(self) -> AsyncIterator[pb.JoinGroupResponse]:
+        """Yield who is in the group, at each change; the last one says why the stay ends, if it has to."""
+        while True:
+            await self.news.wait()
+            self.news.clear()
+            if self._is_over:
+                break
+            try:
+                self._core.check_leading()
+            except RequestFailed as refusal:
+                self._error = refusal
+                break
+            if self._member is None:
+                continue
+            gathering_ms = self._gathering_ms(self.group)
+            if gathering_ms:
+                asyncio.get_running_loop().call_later(gathering_ms / _MS_PER_S, self.news.set)
+                continue
+            if self._members.members(self.group).get(self._member.client_id) is not self._member:
+                self._error = RequestFailed(Reason.CLIENT_ID_IN_USE, "a new life of this consumer has joined since")
+                break
+            yield pb.JoinGroupResponse(
+                client_ids=self._members.client_ids(self.group), version=self._members.version(self.group)
+            )
+        if self._error is not None:
+            yield pb.JoinGroupResponse(answer=self._core.refusal(self._error))
+
+    def leave(self) -> bool:
+        """Be in the group no longer; return whether this life of the consumer was the last that was in it."""
+        return self._member is not None and self._members.leave(self.group, self._member)

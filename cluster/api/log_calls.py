@@ -1,0 +1,308 @@
+"""DescribeLog, PlanLog and ReadLog: the log in great pieces, for readers of many queues at once.
+
+What bad input gets (`cluster.protocol.errors` has the code of each; a read changes nothing):
+
+| request                                              | answer                                        |
+| ---------------------------------------------------- | --------------------------------------------- |
+| a topic that is not here, or may not be read         | DescribeLog leaves it out; else as for Get    |
+| lists of different lengths, negative numbers         | ILLEGAL_REQUEST                               |
+| more than 65,536 queues, a queue that is named twice | ILLEGAL_REQUEST                               |
+| a stretch of the log, or of a queue, that is gone    | PlanLog cuts it; ReadLog: NO_MESSAGE          |
+| a stretch that this node does not have yet           | SERVICE_NOT_AVAILABLE                         |
+| a queue's messages go while they are looked at       | SERVICE_NOT_AVAILABLE                         |
+| too many streams                                     | TOO_MANY_WAITERS                              |
+
+A stream holds one chunk at a time, and other calls get their turn between two chunks. What looks at many queues gives
+way every few milliseconds, so that a node that leads goes on to lead; what retention deletes meanwhile ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from typing import Final
+
+from cluster.api.message_columns import check_lengths
+from cluster.api.shared import BrokerCore
+from cluster.process.cooperative import in_turns
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.v1 import broker_pb2 as pb
+from dledger.errors import DLedgerError
+from store.errors import CorruptData, IllegalRequest, StoreError
+from store.model.dispatch_batch import Int32s, Int64s
+from store.model.message import QueueKey
+from store.model.topics import is_system_topic
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.merge_by_offset import QueueRange, Steps, Units, clamp, first_in_log, split_points, window_of
+from store.queues.unit import BLANK_SIZE
+
+QUEUES_MAX: Final = 1 << 16
+STREAMS_MAX: Final = 64
+CHUNK_BYTES_MIN: Final = 64 << 10
+CHUNK_BYTES_MAX: Final = 1 << 20
+_CHUNK_BYTES_DEFAULT: Final = 512 << 10
+_UNITS_MAX: Final = 4096
+
+
+class LogCalls:
+    """The calls that read the log in great pieces."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._streams = 0
+
+    # -------------------------------------------------------------------------------------------------- planning
+
+    async def describe(self, request: pb.DescribeLogRequest) -> pb.DescribeLogResponse:
+        """Return what there is to read.
+
+        Raises:
+            StoreError, DLedgerError: see the module's table.
+        """
+        await self._core.confirm(request.mode)
+        log = self._core.replica.store.log
+        readable = await in_turns(self._readable())
+        asked = set(request.topics)
+        wanted = [name for name in readable if name in asked] if asked else readable
+        spans = await in_turns(self._spans(key for name in wanted for key in self._queues_of(name)))
+        by_time = await in_turns(self._by_time(spans, request.timestamp_ms)) if request.timestamp_ms else ()
+        return pb.DescribeLogResponse(
+            spans=await in_turns(_to_wire(spans)),
+            by_time=await in_turns(_to_wire(by_time)),
+            topics=readable,
+            begin_offset=log.begin_offset,
+            end_offset=log.end_offset,
+        )
+
+    async def plan(self, request: pb.PlanLogRequest) -> pb.PlanLogResponse:
+        """Return what is taken next, and where it stands.
+
+        Raises:
+            StoreError, DLedgerError: see the module's table.
+        """
+        if min(request.max_messages, request.max_bytes, request.split_bytes) < 0:
+            raise IllegalRequest("max_messages, max_bytes, split_bytes", "at least 0", "less")
+        wanted = await in_turns(_from_wire(request.spans))
+        await self._core.confirm(request.mode)
+        for topic in {key.topic for key in wanted}:
+            self._core.readable_topic(topic)
+        ranges, filled = await in_turns(self._ranges(wanted))
+        ends = await in_turns(first_in_log(filled, request.max_messages or None, request.max_bytes or None))
+        taken = clamp(filled, ends)
+        window = await in_turns(window_of(taken))
+        splits = []
+        for offset in split_points(taken, window, request.split_bytes) if request.split_bytes else ():
+            splits.append(self._front_of(offset))
+            # A long log has many: others get their turn.
+            await asyncio.sleep(0)
+        return pb.PlanLogResponse(
+            spans=await in_turns(_to_wire((each.key, (each.begin, ends.get(each.key, each.begin))) for each in ranges)),
+            begin_offset=self._front_of(window.begin) if taken else 0,
+            end_offset=window.end,
+            split_offsets=splits,
+            messages=window.messages,
+            size_bytes=window.size_bytes,
+        )
+
+    def _readable(self) -> Steps[list[str]]:
+        """Return the topics that may be read, in order; those that come meanwhile may be missing."""
+        topics, found = self._core.replica.state.topics, []
+        for name in list(topics):
+            yield
+            topic = topics.get(name)
+            if topic is not None and topic.is_readable and not is_system_topic(name):
+                found.append(name)
+        return sorted(found)
+
+    def _queues_of(self, name: str) -> Iterator[QueueKey]:
+        """Yield the queues of a topic; none when it was deleted meanwhile."""
+        topic = self._core.replica.state.topics.get(name)
+        for number in range(0 if topic is None else max(topic.read_queues, topic.write_queues)):
+            yield QueueKey(name, number)
+
+    def _spans(self, keys: Iterable[QueueKey]) -> Steps[list[tuple[QueueKey, tuple[int, int]]]]:
+        store, found = self._core.replica.store, []
+        for key in keys:
+            yield
+            found.append((key, (store.min_offset(*key), store.max_offset(*key))))
+        return found
+
+    def _ranges(self, wanted: Mapping[QueueKey, tuple[int, int]]) -> Steps[tuple[list[QueueRange], list[QueueRange]]]:
+        """Return what is wanted of queues, less what is not there; and those of them that hold messages."""
+        store, found, filled = self._core.replica.store, [], []
+        for key, (begin, end) in wanted.items():
+            yield
+            least, most = store.min_offset(*key), store.max_offset(*key)
+            each = QueueRange(key, max(begin, least), max(min(end, most), begin, least), self._units(key))
+            found.append(each)
+            if each.end > each.begin:
+                filled.append(each)
+        return found, filled
+
+    def _by_time(
+        self, spans: Iterable[tuple[QueueKey, tuple[int, int]]], timestamp_ms: int
+    ) -> Steps[list[tuple[QueueKey, tuple[int, int]]]]:
+        """Return the spans from a time on."""
+        store, found = self._core.replica.store, []
+        for key, (begin, end) in spans:
+            yield
+            found.append((key, (begin if timestamp_ms < 0 else store.offset_by_time(*key, timestamp_ms), end)))
+        return found
+
+    def _front_of(self, offset: int) -> int:
+        """Return where that begins which the log has of a message: it, or its entry's header."""
+        found = self._core.replica.store.log.raw(offset, offset + 1, 1)
+        return offset if found is None else offset - found.header_size
+
+    def _units(self, key: QueueKey) -> Units:
+        def units(begin: int, end: int) -> tuple[Int64s, Int32s]:
+            found = self._queue(key).units(begin, end - begin)
+            if len(found.sizes) < end - begin:
+                text = f"messages of {key.topic}/{key.queue_id} were deleted while they were looked at; ask again"
+                raise RequestFailed(Reason.SERVICE_NOT_AVAILABLE, text)
+            return found.physical_offsets, found.sizes
+
+        return units
+
+    def _queue(self, key: QueueKey) -> ConsumeQueue:
+        queue = self._core.replica.store.derived.queues.get(key)
+        if queue is None:
+            raise _not_yet(f"queue {key.queue_id} of topic {key.topic!r}", 0)
+        return queue
+
+    # --------------------------------------------------------------------------------------------------- reading
+
+    async def read(self, request: pb.ReadLogRequest) -> AsyncIterator[pb.ReadLogResponse]:
+        """Return a stretch of the log in chunks; the last response says why if it ends before."""
+        core = self._core
+        if self._streams >= STREAMS_MAX:
+            message = f"{self._streams} streams of the log are open, and no more may be; read with fewer tasks"
+            error = RequestFailed(Reason.TOO_MANY_WAITERS, message)
+            yield pb.ReadLogResponse(answer=core.refusal(error, is_read=True))
+            return
+        self._streams += 1
+        try:
+            _check_read(request)
+            size = min(max(request.chunk_bytes or _CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
+            for response in self._of_queue(request, size) if request.topic else self._of_log(request, size):
+                yield response
+                await asyncio.sleep(0)
+        except (StoreError, DLedgerError) as error:
+            yield pb.ReadLogResponse(answer=core.refusal(error, is_read=True))
+        finally:
+            self._streams -= 1
+
+    def _of_log(self, request: pb.ReadLogRequest, size: int) -> Iterator[pb.ReadLogResponse]:
+        offset, end = request.begin_offset, request.end_offset
+        while offset < end:
+            log = self._core.replica.store.log
+            self._check_here(offset, end)
+            found = log.raw(offset, end, size)
+            if found is None:
+                raise RequestFailed(Reason.NO_MESSAGE, f"offset {offset} of the log: no file holds it")
+            behind = offset + len(found.data)
+            begins = log.begins_within(offset, behind)
+            yield pb.ReadLogResponse(
+                data=bytes(found.data),
+                header_size=found.header_size,
+                offset=offset,
+                next_offset=behind,
+                begins=b"" if begins is None else (begins - offset).astype("<i4").tobytes(),
+            )
+            offset = behind
+
+    def _of_queue(self, request: pb.ReadLogRequest, size: int) -> Iterator[pb.ReadLogResponse]:
+        self._core.readable_topic(request.topic)
+        key = QueueKey(request.topic, request.queue_id)
+        begin = request.begin
+        while begin < request.end:
+            queue = self._queue(key)
+            if begin < queue.min_offset:
+                found = f"the first that is kept is {queue.min_offset}"
+                raise RequestFailed(Reason.NO_MESSAGE, f"message {begin} of {key.topic}/{key.queue_id}: {found}")
+            if request.end > queue.max_offset:
+                raise _not_yet(f"message {request.end - 1} of {key.topic}/{key.queue_id}", queue.max_offset)
+            units = queue.units(begin, min(request.end - begin, _UNITS_MAX))
+            response = self._chunk(units.physical_offsets, units.sizes, size)
+            response.offset = begin
+            begin = response.next_offset = begin + response.next_offset
+            yield response
+
+    def _chunk(self, offsets: Int64s, sizes: Int32s, size_max: int) -> pb.ReadLogResponse:
+        """Return messages back to back; `next_offset` is how many units they are."""
+        log = self._core.replica.store.log
+        parts: list[memoryview] = []
+        places: list[tuple[int, int]] = []
+        size, header_size, count = 0, -1, 0
+        for offset, length in zip(offsets.tolist(), sizes.tolist(), strict=True):
+            if length != BLANK_SIZE:
+                self._check_here(offset, offset + length)
+                found = log.raw(offset, offset + length, length)
+                if found is None or len(found.data) != length:
+                    raise CorruptData("consume queue", offset, f"a unit for a message of {length} bytes", "another")
+                if parts and (size >= size_max or found.header_size != header_size):
+                    break
+                header_size = found.header_size
+                if header_size:
+                    whole = log.raw(offset - header_size, offset + length, header_size + length)
+                    assert whole is not None
+                    found = whole
+                parts.append(found.data)
+                places.append((offset, length))
+                size += len(found.data)
+            count += 1
+        return pb.ReadLogResponse(
+            data=b"".join(parts),
+            header_size=max(header_size, 0),
+            next_offset=count,
+            physical_offsets=[offset for offset, _ in places],
+            sizes=[length for _, length in places],
+        )
+
+    def _check_here(self, offset: int, end: int) -> None:
+        log = self._core.replica.store.log
+        if offset < log.begin_offset:
+            raise RequestFailed(
+                Reason.NO_MESSAGE, f"offset {offset} of the log: expected {log.begin_offset} or more; it was deleted"
+            )
+        if end > log.end_offset:
+            raise _not_yet(f"offset {end} of the log", log.end_offset)
+
+
+def _not_yet(what: str, found: int) -> RequestFailed:
+    return RequestFailed(Reason.SERVICE_NOT_AVAILABLE, f"{what} is not here yet, it ends at {found}; ask another node")
+
+
+def _check_read(request: pb.ReadLogRequest) -> None:
+    if request.topic and not 0 <= request.begin <= request.end:
+        raise IllegalRequest("begin, end", "a range of queue offsets", f"{request.begin} to {request.end}")
+    if not request.topic and not 0 <= request.begin_offset <= request.end_offset:
+        expected = "a range of physical offsets"
+        raise IllegalRequest("begin_offset, end_offset", expected, f"{request.begin_offset} to {request.end_offset}")
+
+
+def _from_wire(spans: Iterable[pb.QueueSpans]) -> Steps[dict[QueueKey, tuple[int, int]]]:
+    wanted: dict[QueueKey, tuple[int, int]] = {}
+    for each in spans:
+        check_lengths("queue_ids and begins", each.queue_ids, each.begins)
+        check_lengths("queue_ids and ends", each.queue_ids, each.ends)
+        for queue_id, begin, end in zip(each.queue_ids, each.begins, each.ends, strict=True):
+            key = QueueKey(each.topic, queue_id)
+            yield
+            if key in wanted or len(wanted) >= QUEUES_MAX:
+                raise IllegalRequest("spans", f"at most {QUEUES_MAX} queues, each once", f"{key.topic}/{queue_id}")
+            if not 0 <= begin <= end or queue_id < 0:
+                raise IllegalRequest("spans", "queue offsets from begin to end", f"{begin} to {end} of {queue_id}")
+            wanted[key] = begin, end
+    return wanted
+
+
+def _to_wire(spans: Iterable[tuple[QueueKey, tuple[int, int]]]) -> Steps[list[pb.QueueSpans]]:
+    found: dict[str, pb.QueueSpans] = {}
+    for key, (begin, end) in spans:
+        yield
+        topic = found.setdefault(key.topic, pb.QueueSpans(topic=key.topic))
+        topic.queue_ids.append(key.queue_id)
+        topic.begins.append(begin)
+        topic.ends.append(end)
+    return list(found.values())

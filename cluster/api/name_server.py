@@ -1,0 +1,260 @@
+"""The gRPC service `cluster.v1.NameServer`: brokers register, clients look routes up. All of it is in memory.
+
+A name server that was started anew knows nothing; every broker's next heartbeat, 30 s later at most, is answered with
+"register again". Clients keep the routes that they have meanwhile, and are told that others may be missing.
+
+Not here: what is kept (`cluster.nameserver.registered_brokers`), who sends registrations
+(`cluster.nameserver.registration`).
+"""
+
+# ruff: noqa: ARG002, N802  (gRPC prescribes names and arguments of the methods)
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Any, Protocol
+
+import grpc.aio
+from google.protobuf.message import Message
+
+from cluster.nameserver.registered_brokers import HeartbeatAnswer, RouteTable, Taken
+from cluster.nameserver.registration import HEARTBEAT_INTERVAL_S
+from cluster.nameserver.witnesses import Witnesses
+from cluster.process.cooperative import in_turns
+from cluster.process.serving import GRACE_S, run_process, say_ready, wait_end
+from cluster.protocol.errors import answer_of
+from cluster.protocol.request_bounds import NAME_SERVER_BOUNDS
+from cluster.protocol.route_messages import extent_of, registered_broker, registration_of, route_response
+from cluster.protocol.route_table import (
+    SCAN_INTERVAL_MS,
+    BrokerRoute,
+    Registration,
+    StaleRegistration,
+    UnconfirmedRegistration,
+)
+from cluster.v1 import answer_pb2, nameserver_pb2, nameserver_pb2_grpc
+from dledger.config import Address
+from dledger.errors import DLedgerError
+from dledger.service.grpc_server import Served, start_grpc_server
+from dledger.service.request_guard import Guard
+from store.errors import IllegalRequest, StoreError
+from store.queues.merge_by_offset import Steps
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+# Within it every broker has registered with a name server that was started anew: a heartbeat, and one more try.
+YOUNG_MS = int(HEARTBEAT_INTERVAL_S * 1000) + 5_000
+_CALLS_MAX = 1_024
+# Of one answer of ListTopics: at most 2.5 MiB.
+TOPICS_PER_PAGE = 10_000
+_NAMES_PER_STEP = 10_000
+# Nodes that the routes of one answer name, all together, unless one topic alone has more: some 3 MiB.
+_ROUTE_NODES_MAX = 30_000
+
+logger = logging.getLogger(__name__)
+
+
+class _Response(Protocol):
+    @property
+    def answer(self) -> answer_pb2.Answer: ...
+
+
+class NameServer(nameserver_pb2_grpc.NameServerServicer):
+    """The servicer; gRPC prescribes the names of its methods.
+
+    Args:
+        clock_ms: a monotonic clock.
+    """
+
+    def __init__(self, clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
+        self._table = RouteTable()
+        self._witnesses = Witnesses()
+        self._clock_ms = clock_ms
+        self._begin_ms = clock_ms()
+
+    def served(self) -> Served:
+        """Return what a server needs to serve this."""
+        descriptor = nameserver_pb2.DESCRIPTOR.services_by_name["NameServer"]
+        guard = Guard(NAME_SERVER_BOUNDS, _refuse)
+        return Served(nameserver_pb2_grpc.add_NameServerServicer_to_server, self, descriptor, guard)
+
+    @property
+    def topics_count(self) -> int:
+        """How many topics are kept, of all brokers, also of registrations whose last piece is to come."""
+        return self._table.topics_count
+
+    def scan(self) -> None:
+        """Drop brokers that were silent for too long."""
+        for name in self._table.scan(self._clock_ms()):
+            logger.warning("broker_dropped broker=%r: it was silent for too long", name)
+
+    # ------------------------------------------------------------------------------------------------ from brokers
+
+    async def Register(
+        self, request: nameserver_pb2.RegisterRequest, context: Context
+    ) -> nameserver_pb2.RegisterResponse:
+        """Take what a leader says of its broker."""
+        response = nameserver_pb2.RegisterResponse()
+        with _answered(response):
+            registration = registration_of(request)
+            await self._confirm(registration, is_difference=request.HasField("since_sequence"))
+            taken = self._table.register(registration, self._clock_ms(), extent_of(request))
+            response.wants_all = taken is Taken.WANTS_ALL
+            if taken is Taken.CHANGED:
+                logger.info(
+                    "registered broker=%r term=%d sequence=%d leader=%r topics=%d deleted=%d is_difference=%s",
+                    registration.broker,
+                    registration.term,
+                    registration.sequence,
+                    registration.leader_address,
+                    len(registration.topics),
+                    len(request.deleted_topics),
+                    request.HasField("since_sequence"),
+                )
+        return response
+
+    async def _confirm(self, registration: Registration, *, is_difference: bool) -> None:
+        """Return when a registration may be taken, in the same turn of the loop.
+
+        Raises:
+            StaleRegistration, IllegalRegistration, store.errors.IllegalMessage: as `RouteTable.register`.
+            UnconfirmedRegistration: no node of the known registration confirms it.
+        """
+        if is_difference:
+            # Taken only from the process that registered what it adds to.
+            return
+        replace(registration, topics=()).check()
+        known = self._table.doubted(registration, self._clock_ms())
+        if known is None:
+            return
+        await self._witnesses.confirm(known, registration)
+        if self._table.doubted(registration, self._clock_ms()) not in (known, None):
+            raise UnconfirmedRegistration(known.broker, "another registration was accepted while nodes were asked")
+
+    async def Heartbeat(
+        self, request: nameserver_pb2.HeartbeatRequest, context: Context
+    ) -> nameserver_pb2.HeartbeatResponse:
+        """Take note that a leader lives."""
+        response = nameserver_pb2.HeartbeatResponse()
+        with _answered(response):
+            now_ms = self._clock_ms()
+            found = self._table.heartbeat(request.broker, request.term, request.sequence, now_ms, request.life)
+            response.is_registered = found is HeartbeatAnswer.KNOWN
+        return response
+
+    async def Unregister(
+        self, request: nameserver_pb2.UnregisterRequest, context: Context
+    ) -> nameserver_pb2.UnregisterResponse:
+        """Drop a broker that ends."""
+        response = nameserver_pb2.UnregisterResponse()
+        with _answered(response):
+            self._table.unregister(request.broker, request.term, self._clock_ms(), request.life)
+            logger.info("unregistered broker=%r term=%d", request.broker, request.term)
+        return response
+
+    # ------------------------------------------------------------------------------------------------- for clients
+
+    async def Route(self, request: nameserver_pb2.RouteRequest, context: Context) -> nameserver_pb2.RouteResponse:
+        """Say which brokers have the topics."""
+        routes = await in_turns(self._routes(request.topics))
+        response = route_response(routes)
+        is_young = self._clock_ms() - self._begin_ms < YOUNG_MS
+        response.may_lack_topics = is_young or self._table.is_empty or len(routes) < len(set(request.topics))
+        return response
+
+    def _routes(self, topics: Iterable[str]) -> Steps[dict[str, list[BrokerRoute]]]:
+        """Return the routes of topics, in order, as many of them as one answer holds; of one topic all."""
+        found: dict[str, list[BrokerRoute]] = {}
+        nodes_count = 0
+        for topic in topics:
+            yield
+            routes = self._table.routes(topic)
+            nodes_count += sum(len(each.registration.nodes) for each in routes)
+            if found and nodes_count > _ROUTE_NODES_MAX:
+                break
+            found[topic] = routes
+        return found
+
+    async def ListTopics(
+        self, request: nameserver_pb2.ListRegisteredTopicsRequest, context: Context
+    ) -> nameserver_pb2.ListRegisteredTopicsResponse:
+        """Name all topics."""
+        names = await in_turns(self._page(request.after))
+        has_more = len(names) > TOPICS_PER_PAGE
+        return nameserver_pb2.ListRegisteredTopicsResponse(topics=names[:TOPICS_PER_PAGE], has_more=has_more)
+
+    def _page(self, after: str) -> Steps[list[str]]:
+        """Return the names behind `after` in order: those of one page, and one more."""
+        page: list[str] = []
+        names = (name for name in self._table.topics() if name > after)
+        while chunk := set(islice(names, _NAMES_PER_STEP)):
+            yield
+            # Equal to all names in order, cut off behind the page, without ever having all of them in order.
+            page = sorted(chunk.union(page))[: TOPICS_PER_PAGE + 1]
+        return page
+
+    async def ListBrokers(
+        self, request: nameserver_pb2.ListBrokersRequest, context: Context
+    ) -> nameserver_pb2.ListBrokersResponse:
+        """Name all brokers."""
+        brokers = map(registered_broker, self._table.brokers(self._clock_ms()))
+        return nameserver_pb2.ListBrokersResponse(brokers=brokers)
+
+    async def SetWritable(
+        self, request: nameserver_pb2.SetWritableRequest, context: Context
+    ) -> nameserver_pb2.SetWritableResponse:
+        """Take the permission to write away from a broker, or give it back."""
+        response = nameserver_pb2.SetWritableResponse()
+        with _answered(response):
+            count = self._table.set_writable(request.broker, is_writable=request.is_writable)
+            logger.info("set_writable broker=%r is_writable=%s", request.broker, request.is_writable)
+            response.topics_count = count
+        return response
+
+
+def _refuse(error: IllegalRequest, response: Any, _request: Any) -> Message:
+    """Return the response to a request that breaks a bound: see `dledger.service.request_guard.Refuse`."""
+    response.answer.CopyFrom(answer_of(error))
+    filled: Message = response
+    return filled
+
+
+@contextmanager
+def _answered(response: _Response) -> Iterator[None]:
+    """Word what goes wrong as the response's answer."""
+    try:
+        yield
+    except (DLedgerError, StoreError) as error:
+        if isinstance(error, StaleRegistration | UnconfirmedRegistration):
+            logger.info("refused: %s", error)
+        response.answer.CopyFrom(answer_of(error))
+
+
+def run_name_server(address: Address) -> int:
+    """Run a name server until it is told to stop; return the exit code of the process."""
+    return run_process("nameserver", partial(_serve, address))
+
+
+async def _serve(address: Address, stopped: asyncio.Future[signal.Signals]) -> None:
+    """Serve, and look for silent brokers, until the end.
+
+    Raises:
+        ServerNotStarted: the address is taken or wrong.
+    """
+    service = NameServer()
+    server = await start_grpc_server(address, [service.served()], calls_max=_CALLS_MAX)
+    say_ready(nameserver=address)
+    try:
+        while not stopped.done():
+            await asyncio.wait([stopped], timeout=SCAN_INTERVAL_MS / 1000)
+            service.scan()
+        await wait_end(stopped)
+    finally:
+        await server.stop(GRACE_S)

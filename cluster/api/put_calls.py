@@ -1,0 +1,194 @@
+"""Put and PutStream: from a client's columns to the store, and back to where the messages stand.
+
+What bad input gets (`cluster.protocol.errors` has code and certainty of each):
+
+| request                                                  | reason               | found in       |
+| -------------------------------------------------------- | -------------------- | -------------- |
+| no bodies, too many, too large; lists that do not fit    | ILLEGAL_MESSAGE      | message_columns |
+| a body, properties or a field beyond what a record holds | ILLEGAL_MESSAGE      | record encoder |
+| a topic that is no name                                  | ILLEGAL_MESSAGE      | store.model.topics   |
+| DELAY, TIMER_…, TRAN_MSG; sys_flag of a prepared message | UNSUPPORTED          | delivery_wishes |
+| node does not lead, or not yet (asked before the topic)  | NOT_LEADER, LEADER_NOT_READY | replica |
+| unknown topic                                            | UNKNOWN_TOPIC        | broker_core    |
+| a topic without permission to write, or of the system    | TOPIC_NOT_WRITABLE   | broker_core    |
+| a queue that the topic has not                           | UNKNOWN_QUEUE        | broker_core    |
+| too many puts wait for the disk                          | LEADER_PENDING_FULL  | store service  |
+| disk full                                                | DISK_FULL, of a group SERVICE_NOT_AVAILABLE | store, node |
+| not durable in time                                      | FLUSH_DISK_TIMEOUT   | store service  |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from cluster.api.message_columns import encode_host, messages_of
+from cluster.api.shared import DONE, BrokerCore, wall_clock_ms
+from cluster.broker.delivery_wishes import check_delivery
+from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
+from cluster.protocol.request_bounds import BROKER_BOUNDS
+from cluster.protocol.topic_config import TopicConfig
+from cluster.v1 import broker_pb2 as pb
+from dledger.errors import DLedgerError
+from dledger.service.pipelined_call import PipelinedCall
+from dledger.service.request_guard import BadRequest, BoundsCheck
+from store.errors import IllegalMessage, IllegalRequest, StoreError
+from store.model.commit_log import Certainty, Outcome, PutStatus
+from store.model.message import Host
+
+_STATUS_TO_WIRE: Final = {status: pb.PutStatus.Value(f"PUT_STATUS_{status.name}") for status in PutStatus}
+_OK: Final = _STATUS_TO_WIRE[PutStatus.PUT_OK]
+
+
+class _Put(NamedTuple):
+    """What became of one request: an outcome, or an error."""
+
+    outcome: Outcome | None
+    error: StoreError | DLedgerError | None = None
+
+
+class PutCalls:
+    """The calls that put messages."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self._creating: dict[str, asyncio.Task[None]] = {}
+        method = pb.DESCRIPTOR.services_by_name["BrokerService"].methods_by_name["PutStream"]
+        self._check_bounds = BoundsCheck(method, BROKER_BOUNDS)
+
+    async def put(self, request: pb.PutRequest, born_host: Host) -> pb.PutResponse:
+        """Put all messages of the request; answer when that is decided."""
+        return self._response(request.request_id, await self._begin(born_host, request))
+
+    async def put_stream(
+        self, requests: AsyncIterator[pb.PutRequest], born_host: Host
+    ) -> AsyncIterator[pb.PutResponse]:
+        """Put the messages of each request; answer each when it is decided."""
+        begin: Callable[[pb.PutRequest], asyncio.Future[_Put]] = partial(self._begin, born_host)
+        async for response in PipelinedCall(begin, self._response).run(requests):
+            yield response
+
+    def refused(self, error: IllegalRequest, request: pb.PutRequest | None) -> pb.PutResponse:
+        """Return the answer to a request that breaks a bound; None: it was too large to be read."""
+        return self._response(0 if request is None else request.request_id, _Put(None, _illegal(error)))
+
+    def _begin(self, born_host: Host, request: pb.PutRequest) -> asyncio.Future[_Put]:
+        """Begin one put, in this very turn of the loop unless its topic must be created first."""
+        core = self._core
+        ended: asyncio.Future[_Put] = asyncio.get_running_loop().create_future()
+        begin_s = time.monotonic()
+        try:
+            self._check_bounds(request)
+            # Before the topic: one that is new, or was changed, may not be known here yet.
+            core.replica.check_serving_puts()
+            topic = core.replica.state.topics.get(request.topic)
+            new_topic = core.topic_to_create(request.topic) if topic is None else None
+            if new_topic is not None:
+                return asyncio.ensure_future(self._create_and_put(new_topic, born_host, request))
+            self._check(topic or core.known_topic(request.topic), request)
+            check_delivery(request.properties, request.sys_flags)
+            messages = messages_of(request, born_host, wall_clock_ms())
+            pending = core.replica.begin_put(messages)
+        except BadRequest as error:
+            ended.set_result(_Put(None, _illegal(error)))
+            return ended
+        except (StoreError, DLedgerError) as error:
+            ended.set_result(_Put(None, error))
+            return ended
+
+        def end(done: asyncio.Future[Outcome]) -> None:
+            outcome = done.result()
+            core.metrics.count_put(outcome.status, len(messages), time.monotonic() - begin_s)
+            if outcome.certainty is Certainty.APPENDED:
+                counts = core.metrics.counts
+                counts.put_messages += len(messages)
+                counts.put_bytes += sum(len(message.body) for message in messages)
+                counts.put_repeated += outcome.repeated_count
+            if not ended.done():
+                ended.set_result(_Put(outcome))
+
+        if pending.done():
+            end(pending)
+        else:
+            pending.add_done_callback(end)
+        return ended
+
+    async def _create_and_put(self, topic: TopicConfig, born_host: Host, request: pb.PutRequest) -> _Put:
+        """Create the topic, once for all who wait for it, and put then."""
+        name = topic.name
+        try:
+            if name not in self._creating:
+                self._creating[name] = asyncio.create_task(self._core.create_topic(topic))
+                self._creating[name].add_done_callback(lambda _: self._creating.pop(name))
+            await asyncio.shield(self._creating[name])
+            # Deleted again meanwhile: the next try creates it anew.
+            self._core.known_topic(name)
+        except (StoreError, DLedgerError) as error:
+            failure = failure_of(error)
+            # Whether the topic is there may not be known; that none of the messages is, is certain.
+            return _Put(
+                None,
+                RequestFailed(
+                    failure.reason or failure.name,
+                    failure.message,
+                    certainty=Certainty.NOT_APPENDED,
+                    code=failure.code,
+                    leader=failure.leader,
+                ),
+            )
+        return await self._begin(born_host, request)
+
+    def _check(self, topic: TopicConfig, request: pb.PutRequest) -> None:
+        self._core.check_writable(topic)
+        queue_ids = request.queue_ids
+        if queue_ids:
+            self._core.check_queue(topic, min(queue_ids), topic.write_queues)
+            self._core.check_queue(topic, max(queue_ids), topic.write_queues)
+        else:
+            self._core.check_queue(topic, 0, topic.write_queues)
+
+    def _response(self, request_id: int, put: _Put) -> pb.PutResponse:
+        outcome, error = put
+        if outcome is not None and outcome.certainty is Certainty.APPENDED:
+            places = outcome.places
+            stamps = [place.store_timestamp for place in places]
+            own_host = encode_host(self._core.replica.store_host)
+            return pb.PutResponse(
+                request_id=request_id,
+                answer=DONE,
+                status=_OK,
+                physical_offsets=[place.physical_offset for place in places],
+                queue_offsets=[place.queue_offset for place in places],
+                store_timestamps=stamps[:1] if stamps[0] == stamps[-1] == max(stamps) == min(stamps) else stamps,
+                store_host=own_host,
+                repeated_count=outcome.repeated_count,
+                queue_ids=outcome.queue_ids,
+                store_hosts=[own_host if host is None else encode_host(host) for host in outcome.store_hosts],
+            )
+        if outcome is not None:
+            reason = reason_of_put(outcome.status)
+            error = RequestFailed(reason, outcome.detail, certainty=outcome.certainty)
+            status = outcome.status
+        else:
+            status = _status_of(error)
+        assert error is not None
+        answer = self._core.refusal(error)
+        return pb.PutResponse(request_id=request_id, answer=answer, status=_STATUS_TO_WIRE[status])
+
+
+def _illegal(error: IllegalRequest) -> IllegalMessage:
+    return IllegalMessage(error.field, error.expected, error.found)
+
+
+def _status_of(error: StoreError | DLedgerError | None) -> PutStatus:
+    """Return RocketMQ's name for a put that raised."""
+    if isinstance(error, IllegalMessage):
+        return PutStatus.PROPERTIES_SIZE_EXCEEDED if error.field == "properties size" else PutStatus.MESSAGE_ILLEGAL
+    if isinstance(error, RequestFailed):
+        if error.reason is Reason.UNSUPPORTED:
+            return PutStatus.MESSAGE_ILLEGAL
+        return PutStatus.SERVICE_NOT_AVAILABLE
+    return PutStatus.UNKNOWN_ERROR

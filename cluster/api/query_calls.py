@@ -1,0 +1,192 @@
+"""QueryByKey, QueryById, QueryByTime and Offsets: finding messages, and places in queues."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from cluster.api.message_columns import columns_of, records_of
+from cluster.api.shared import BrokerCore
+from cluster.process.cooperative import in_turns
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.topic_config import TopicConfig
+from cluster.v1 import broker_pb2 as pb
+from store.access.get_message import GetStatus
+from store.access.message_query import FOREVER_MS
+from store.access.message_store import MessageStore
+from store.errors import CorruptData, IllegalRequest
+from store.model.message import StoredMessage
+from store.model.topics import is_system_topic
+from store.queues.merge_by_offset import Steps
+from store.queues.times import Boundary
+
+KEY_COUNT_MAX: Final = 64
+TIME_COUNT_MAX: Final = 1_000
+_COUNT_DEFAULT: Final = 32
+_SIZE_BYTES_MAX: Final = 4 << 20
+# Queue and offset at which a query by time goes on.
+_CURSOR: Final = struct.Struct(">iq")
+# Reads of one query by time that find nothing, before it answers with what it has.
+_READS_MAX: Final = 64
+
+
+class QueryCalls:
+    """The calls that find messages."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+
+    @property
+    def _store(self) -> MessageStore:
+        return self._core.replica.store
+
+    async def by_key(self, request: pb.QueryByKeyRequest) -> pb.QueryResponse:
+        """Return the newest messages that have a key.
+
+        Raises:
+            IllegalRequest, RequestFailed: the request cannot be answered.
+        """
+        await self._core.confirm()
+        self._core.readable_topic(request.topic)
+        if not request.key:
+            raise IllegalRequest("key", "one word of KEYS, or a UNIQ_KEY", "none")
+        count = _count(request.max_messages, KEY_COUNT_MAX)
+        end_ms = request.end_ms or FOREVER_MS
+        result = self._store.query_by_key(request.topic, request.key, count, request.begin_ms, end_ms)
+        response = _query_response(tuple(reversed(result.messages)), request.form)
+        response.is_truncated = not result.is_complete
+        response.skipped.extend(self._core.told_damaged(request.topic, result.damaged))
+        return response
+
+    async def by_id(self, request: pb.QueryByIdRequest) -> pb.QueryResponse:
+        """Return the message of an id.
+
+        Raises:
+            IllegalRequest, RequestFailed, store.errors.CorruptData: the request cannot be answered.
+        """
+        await self._core.confirm()
+        if request.WhichOneof("id") == "unique_key":
+            self._core.readable_topic(request.topic)
+            result = self._store.query_by_unique_key(request.topic, request.unique_key, KEY_COUNT_MAX)
+            messages: Sequence[StoredMessage] = tuple(reversed(result.messages))
+            what = f"topic {request.topic!r} has no message with the UNIQ_KEY {request.unique_key!r}"
+            if result.damaged and not messages:
+                self._core.told_damaged(request.topic, result.damaged)
+                first = result.damaged[0]
+                raise CorruptData(first.path, first.position, first.expected, first.found)
+        else:
+            found = self._store.message_by_id(request.message_id)
+            # Records of the broker's own are nobody else's business.
+            messages = (found,) if found is not None and not is_system_topic(found.topic) else ()
+            what = f"message {request.message_id} is not here: deleted by age, or of another broker"
+        if not messages:
+            raise RequestFailed(Reason.NO_MESSAGE, what)
+        return _query_response(messages, request.form)
+
+    async def by_time(self, request: pb.QueryByTimeRequest) -> pb.QueryByTimeResponse:
+        """Return messages that were stored in a span of time, queue by queue.
+
+        Raises:
+            IllegalRequest, RequestFailed: the request cannot be answered.
+        """
+        await self._core.confirm()
+        queue_ids = self._queue_ids(self._core.readable_topic(request.topic), request.queue_ids)
+        count = _count(request.max_messages, TIME_COUNT_MAX)
+        end_ms = request.end_ms or FOREVER_MS
+        if request.begin_ms < 0 or end_ms < request.begin_ms:
+            raise IllegalRequest("begin_ms, end_ms", "a span of time", f"{request.begin_ms} to {request.end_ms}")
+        if not queue_ids:
+            return pb.QueryByTimeResponse()
+        queue_id, offset = _read_cursor(request.cursor, queue_ids)
+        response = pb.QueryByTimeResponse()
+        found: list[StoredMessage] = []
+        size_bytes, reads = 0, 0
+        for number in range(queue_ids.index(queue_id), len(queue_ids)):
+            queue_id = queue_ids[number]
+            if offset < 0:
+                offset = self._store.offset_by_time(request.topic, queue_id, request.begin_ms)
+            while True:
+                if len(found) >= count or size_bytes >= _SIZE_BYTES_MAX or reads >= _READS_MAX:
+                    return _time_response(response, found, request.form, _CURSOR.pack(queue_id, offset))
+                room = _SIZE_BYTES_MAX - size_bytes
+                result = self._store.get(request.topic, queue_id, offset, count - len(found), room)
+                reads += 1
+                meant = [each for each in result.messages if request.begin_ms <= each.store_timestamp < end_ms]
+                found += meant
+                size_bytes += sum(each.size for each in meant)
+                # Their times are not known: they may be in the span.
+                response.skipped.extend(self._core.told_skipped(request.topic, queue_id, result.skipped))
+                is_at_end = result.next_begin_offset <= offset and result.status is not GetStatus.OFFSET_TOO_SMALL
+                offset = result.next_begin_offset
+                if is_at_end or any(each.store_timestamp >= end_ms for each in result.messages):
+                    break
+            offset = -1
+        return _time_response(response, found, request.form, b"")
+
+    async def offsets(self, request: pb.OffsetsRequest) -> pb.OffsetsResponse:
+        """Return where queues begin and end.
+
+        Raises:
+            IllegalRequest, RequestFailed: the request cannot be answered.
+        """
+        await self._core.confirm()
+        queue_ids = self._queue_ids(self._core.known_topic(request.topic), request.queue_ids)
+        topic, store = request.topic, self._store
+        boundary = Boundary.UPPER if request.boundary == pb.TIME_BOUNDARY_UPPER else Boundary.LOWER
+        response = pb.OffsetsResponse(queue_ids=queue_ids)
+
+        def look() -> Steps[None]:
+            for each in queue_ids:
+                yield
+                if request.timestamp_ms:
+                    by_time = store.offset_by_time(topic, each, request.timestamp_ms, boundary)
+                    response.offsets_by_time.append(by_time)
+                response.min_offsets.append(store.min_offset(topic, each))
+                response.max_offsets.append(store.max_offset(topic, each))
+                response.earliest_timestamps.append(store.earliest_message_time(topic, each))
+
+        # A topic may have thousands, each of which is looked through.
+        await in_turns(look())
+        return response
+
+    def _queue_ids(self, topic: TopicConfig, asked: Sequence[int]) -> list[int]:
+        """Return the queues that a request means: those that it names, or all."""
+        count = max(topic.read_queues, topic.write_queues)
+        for queue_id in asked:
+            self._core.check_queue(topic, queue_id, count)
+        return list(asked) or list(range(count))
+
+
+def _count(asked: int, maximum: int) -> int:
+    if asked < 0:
+        raise IllegalRequest("max_messages", "at least 0", str(asked))
+    return min(asked or _COUNT_DEFAULT, maximum)
+
+
+def _read_cursor(cursor: bytes, queue_ids: Sequence[int]) -> tuple[int, int]:
+    """Return the queue to begin with, and the offset in it; -1: where the time says."""
+    if not cursor:
+        return queue_ids[0], -1
+    if len(cursor) == _CURSOR.size:
+        queue_id, offset = _CURSOR.unpack(cursor)
+        if queue_id in queue_ids and offset >= 0:
+            return queue_id, offset
+    raise IllegalRequest("cursor", "what the last response said, with the same queues", cursor.hex()[:80])
+
+
+def _query_response(messages: Sequence[StoredMessage], form: int) -> pb.QueryResponse:
+    if form == pb.MESSAGE_FORM_RECORDS:
+        return pb.QueryResponse(records=records_of(messages))
+    return pb.QueryResponse(columns=columns_of(messages))
+
+
+def _time_response(
+    response: pb.QueryByTimeResponse, messages: Sequence[StoredMessage], form: int, cursor: bytes
+) -> pb.QueryByTimeResponse:
+    if form == pb.MESSAGE_FORM_RECORDS:
+        response.records = records_of(messages)
+    else:
+        response.columns.CopyFrom(columns_of(messages))
+    response.cursor = cursor
+    return response

@@ -1,0 +1,277 @@
+"""Get and Subscribe: queues from an offset on, once or without end.
+
+What bad input gets (`cluster.protocol.errors` has the code of each; a read changes nothing):
+
+| request                                              | answer                                        |
+| ---------------------------------------------------- | --------------------------------------------- |
+| a negative offset, count or size                     | ILLEGAL_REQUEST                               |
+| a tags expression that means nothing                 | ILLEGAL_REQUEST                               |
+| an unknown topic, or one that may not be read        | UNKNOWN_TOPIC, TOPIC_NOT_READABLE             |
+| a queue that the topic has not                       | UNKNOWN_QUEUE                                 |
+| a group that may not consume                         | GROUP_NOT_ENABLED                             |
+| an offset before the first message                   | status OFFSET_TOO_SMALL; `next_offset` is it  |
+| an offset beyond the end by more than one            | status OFFSET_OVERFLOW_BADLY, at once         |
+| a count, size or waiting time above the most         | it counts as the most                         |
+| too many readers that wait, or streams               | TOO_MANY_WAITERS                              |
+| Subscribe, not LOCAL, at a node that follows         | NOT_LEADER                                    |
+
+Nothing is ever read at another offset than the one asked for: the status says where messages are, the reader decides.
+What is passed over on the way, because it is damaged or gone, is told in the same answer (`skipped`), and at once.
+
+A stream holds one response at a time. It is made when the one before has gone into the connection's buffers; so a
+reader that does not read costs a few hundred kilobytes, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable
+from typing import Final, NamedTuple
+
+from cluster.api.message_columns import check_lengths, columns_of, records_of
+from cluster.api.shared import BrokerCore
+from cluster.broker.queue_watch import QueueWatch
+from cluster.process.cooperative import Pace
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.v1 import broker_pb2 as pb
+from dledger.errors import DLedgerError
+from dledger.v1.log_pb2 import ReadMode
+from store.access.get_message import GetResult, GetStatus
+from store.errors import IllegalRequest, StoreError
+from store.model.tag_filter import TagFilter
+
+# One response is read and worded in one turn of the loop: that takes 8 microseconds a message.
+COUNT_MAX: Final = 4_096
+SIZE_BYTES_MAX: Final = 4 << 20
+WAIT_MS_MAX: Final = 30_000
+STREAMS_MAX: Final = 1_024
+_COUNT_DEFAULT: Final = 32
+_STREAM_SIZE_BYTES_DEFAULT: Final = 1 << 20
+_MS_PER_S: Final = 1000
+# How often a stream looks whether it may still be served, while nothing comes.
+_STREAM_WAIT_S: Final = 30.0
+
+_STATUS_TO_WIRE: Final = {status: pb.GetStatus.Value(f"GET_STATUS_{status.name}") for status in GetStatus}
+# A message may come there.
+_MAY_COME: Final = frozenset(
+    {GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE}
+)
+# Nothing was found, but reading goes on behind.
+_GOES_ON: Final = frozenset({GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING})
+
+
+class _Want(NamedTuple):
+    """What one reader wants of a queue each time."""
+
+    topic: str
+    tags: str
+    count_max: int
+    size_bytes_max: int
+
+
+class ReadCalls:
+    """The calls that read queues."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+
+    # ------------------------------------------------------------------------------------------------------- Get
+
+    async def get(self, request: pb.GetRequest) -> pb.GetResponse:
+        """Read a queue; wait for a message when there is none.
+
+        Raises:
+            StoreError, DLedgerError: see the module's table.
+        """
+        core = self._core
+        await core.confirm(request.mode)
+        topic = core.readable_topic(request.topic)
+        core.check_queue(topic, request.queue_id, topic.read_queues)
+        core.check_consumer(request.group)
+        want = _Want(
+            request.topic,
+            request.tags,
+            _bounded("max_messages", request.max_messages, _COUNT_DEFAULT, COUNT_MAX),
+            _bounded("max_bytes", request.max_bytes, SIZE_BYTES_MAX, SIZE_BYTES_MAX),
+        )
+        wait_ms = _bounded("wait_ms", request.wait_ms, 0, WAIT_MS_MAX)
+        result = await self._get_waiting(want, request.queue_id, request.offset, wait_ms)
+        core.metrics.count_get(result.status)
+        response = pb.GetResponse(
+            status=_STATUS_TO_WIRE[result.status],
+            next_offset=result.next_begin_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+            skipped=self._skipped(want.topic, request.queue_id, result),
+        )
+        self._fill(response, result, request.form)
+        return response
+
+    async def _get_waiting(self, want: _Want, queue_id: int, offset: int, wait_ms: int) -> GetResult:
+        """Read until something is found that the reader must know, or the time is over.
+
+        Raises:
+            RequestFailed: NOT_LEADER: this node has led, and leads no longer: messages come elsewhere.
+        """
+        was_leading = self._core.replica.standing().is_leading
+        deadline_s = time.monotonic() + wait_ms / _MS_PER_S
+        while True:
+            result = self._read(want, queue_id, offset)
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 or result.skipped:
+                return result
+            if result.status in _GOES_ON:
+                # Long stretches without the wanted tag are passed a bounded part at a time.
+                offset = result.next_begin_offset
+                await asyncio.sleep(0)
+            elif result.status not in _MAY_COME:
+                return result
+            elif not await self._core.replica.wait(want.topic, queue_id, offset, left_s, want.tags):
+                return self._read(want, queue_id, offset)
+            if was_leading:
+                self._core.check_leading()
+
+    def _read(self, want: _Want, queue_id: int, offset: int) -> GetResult:
+        """Read once; an empty queue is one that begins and ends at 0."""
+        result = self._core.replica.store.get(
+            want.topic, queue_id, offset, want.count_max, want.size_bytes_max, want.tags
+        )
+        if offset > 0 and result.status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
+            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, 0)
+        return result
+
+    def _skipped(self, topic: str, queue_id: int, result: GetResult) -> Iterable[pb.SkippedMessages]:
+        """Return what the reader must hear that it does not get."""
+        return self._core.told_skipped(topic, queue_id, result.skipped) if result.skipped else ()
+
+    def _fill(self, response: pb.GetResponse | pb.SubscribeResponse, result: GetResult, form: int) -> None:
+        messages = result.messages
+        if not messages:
+            return
+        counts = self._core.metrics.counts
+        counts.get_messages += len(messages)
+        counts.get_bytes += sum(message.size for message in messages)
+        if form == pb.MESSAGE_FORM_RECORDS:
+            response.records = records_of(messages)
+        else:
+            response.columns.CopyFrom(columns_of(messages))
+
+    # ------------------------------------------------------------------------------------------------- Subscribe
+
+    async def subscribe(self, request: pb.SubscribeRequest) -> AsyncIterator[pb.SubscribeResponse]:
+        """Read queues without end; the last response says why if the stream ends."""
+        core, counts = self._core, self._core.metrics.counts
+        if counts.subscribe_streams >= STREAMS_MAX:
+            message = f"{counts.subscribe_streams} streams are open, and no more may be; close some, or use Get"
+            yield pb.SubscribeResponse(
+                answer=core.refusal(RequestFailed(Reason.TOO_MANY_WAITERS, message), is_read=True)
+            )
+            return
+        counts.subscribe_streams += 1
+        try:
+            async for response in self._subscribe(request):
+                yield response
+        except (StoreError, DLedgerError) as error:
+            yield pb.SubscribeResponse(answer=core.refusal(error, is_read=True))
+        finally:
+            counts.subscribe_streams -= 1
+
+    async def _subscribe(self, request: pb.SubscribeRequest) -> AsyncIterator[pb.SubscribeResponse]:
+        await self._core.confirm(request.mode)
+        self._check_serving(request.mode)
+        want, offsets = self._wanted(request)
+        # An answer all the same: the reader learns that the subscription was accepted.
+        yield pb.SubscribeResponse(queue_id=request.queue_ids[0], next_offset=request.offsets[0])
+        # Queues of which messages were passed over since the reader heard of them last.
+        silent: dict[int, GetResult] = {}
+        watch = QueueWatch(self._core.replica.store, want.topic, want.tags, offsets)
+        pace = Pace()
+        try:
+            while offsets:
+                for queue_id in watch.take_ready():
+                    # Most of a thousand queues may have nothing.
+                    await pace.give_way()
+                    result = self._read(want, queue_id, offsets[queue_id])
+                    if result.status in _MAY_COME:
+                        if queue_id in silent:
+                            yield self._subscribe_response(want.topic, queue_id, silent.pop(queue_id), request.form)
+                        watch.wait_for(queue_id, offsets[queue_id])
+                        continue
+                    offsets[queue_id] = result.next_begin_offset
+                    if result.status in _GOES_ON and not result.skipped:
+                        silent[queue_id] = result
+                        watch.put_ready(queue_id)
+                    else:
+                        silent.pop(queue_id, None)
+                        yield self._subscribe_response(want.topic, queue_id, result, request.form)
+                        if not result.messages and result.status not in _GOES_ON:
+                            del offsets[queue_id]
+                        elif result.next_begin_offset == result.max_offset:
+                            watch.wait_for(queue_id, result.next_begin_offset)
+                        else:
+                            watch.put_ready(queue_id)
+                    # Other calls get their turn, also when this reader is never held back.
+                    await asyncio.sleep(0)
+                if offsets:
+                    await watch.wait(_STREAM_WAIT_S)
+                # The topic may have been deleted: a reader must not wait for its messages for ever.
+                self._core.known_topic(request.topic)
+                self._core.check_consumer(request.group)
+                self._check_serving(request.mode)
+        finally:
+            watch.end()
+
+    def _check_serving(self, mode: int) -> None:
+        """Raise NOT_LEADER on a node that follows: it may be late, and who reads without end would never know."""
+        if mode != ReadMode.READ_MODE_LOCAL:
+            self._core.check_leading()
+
+    def _wanted(self, request: pb.SubscribeRequest) -> tuple[_Want, dict[int, int]]:
+        """Check a subscription; return what it wants, and from which offset on in each queue.
+
+        Raises:
+            IllegalRequest, RequestFailed: see the module's table.
+        """
+        self._check(request)
+        size_bytes_max = _bounded("max_bytes", request.max_bytes, _STREAM_SIZE_BYTES_DEFAULT, SIZE_BYTES_MAX)
+        want = _Want(request.topic, request.tags, COUNT_MAX, size_bytes_max)
+        offsets = dict(zip(request.queue_ids, request.offsets, strict=True))
+        # What means nothing is refused before anything is promised.
+        TagFilter.parse(request.tags)
+        if min(request.offsets) < 0:
+            raise IllegalRequest("offsets", "at least 0", str(min(request.offsets)))
+        return want, offsets
+
+    def _check(self, request: pb.SubscribeRequest) -> None:
+        core = self._core
+        check_lengths("queue_ids and offsets", request.queue_ids, request.offsets)
+        if len(set(request.queue_ids)) < len(request.queue_ids):
+            raise IllegalRequest("queue_ids", "each once", "a queue twice")
+        topic = core.readable_topic(request.topic)
+        core.check_consumer(request.group)
+        for queue_id in request.queue_ids:
+            core.check_queue(topic, queue_id, topic.read_queues)
+
+    def _subscribe_response(self, topic: str, queue_id: int, result: GetResult, form: int) -> pb.SubscribeResponse:
+        response = pb.SubscribeResponse(
+            queue_id=queue_id,
+            status=_STATUS_TO_WIRE[result.status],
+            next_offset=result.next_begin_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+            skipped=self._skipped(topic, queue_id, result),
+        )
+        self._fill(response, result, form)
+        return response
+
+
+def _bounded(name: str, value: int, default: int, maximum: int) -> int:
+    """Return a number of a request; 0 stands for the default, more than the most for that.
+
+    Raises:
+        IllegalRequest: it is negative.
+    """
+    if value < 0:
+        raise IllegalRequest(name, "at least 0", str(value))
+    return min(value or default, maximum)

@@ -1,0 +1,290 @@
+"""What all calls of `BrokerService` share: the rules for topics and groups, changes of state, and how failures read.
+
+Not here: what a call does (`put_calls`, `read_calls`, `query_calls`, `group_calls`, `topic_calls`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from cluster.broker.metrics import BrokerMetrics
+from cluster.protocol.errors import Reason, RequestFailed, answer_of, failure_of
+from cluster.protocol.skipped_messages import damaged_to_wire, skipped_to_wire
+from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, GroupConfig, TopicConfig
+from cluster.replica.port import Replica
+from cluster.state.broker_state import Applied
+from cluster.state.commands import Command, DeleteTopic, SetGroup, SetTopic, check_command
+from cluster.v1 import answer_pb2
+from cluster.v1 import broker_pb2 as pb
+from dledger.errors import DLedgerError
+from dledger.v1.log_pb2 import LeaderHint, ReadMode
+from store.access.skipped_messages import Skip, SkipCause
+from store.errors import IllegalMessage, StoreError
+from store.model.dispatch_batch import Skipped
+from store.model.topics import TOPIC_LENGTH_MAX, check_group, check_stored_topic, is_system_topic, is_topic_name
+
+logger = logging.getLogger(__name__)
+
+DONE: Final = answer_pb2.Answer(certainty=answer_pb2.CERTAINTY_DONE)
+_MS_PER_S: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """Settings of a broker's services.
+
+    Attributes:
+        broker: its name; that of the Raft group, if there is one.
+        cluster: brokers of one installation share it.
+        self_id: of this node.
+        auto_create_topic_enable: a put to an unknown topic creates it.
+        default_topic_queue_nums: queues of a topic that is created so.
+        auto_create_subscription_group: a group that consumes is created when it is not known.
+    """
+
+    broker: str
+    cluster: str = "DefaultCluster"
+    self_id: str = "n0"
+    auto_create_topic_enable: bool = False
+    default_topic_queue_nums: int = DEFAULT_TOPIC_QUEUES
+    auto_create_subscription_group: bool = True
+
+
+class _Answering(Protocol):
+    def __init__(self, *, answer: answer_pb2.Answer) -> None: ...
+
+
+Response = TypeVar("Response", bound=_Answering)
+
+
+class BrokerCore:
+    """One broker's replica, options and metrics, and the rules that hold for all calls.
+
+    Attributes:
+        on_topics_changed: is called when a topic was created, changed or deleted here.
+        announced: returns when name servers know of that, as far as they can be reached.
+        life_digests: by which name servers recognize what this process registers.
+    """
+
+    def __init__(self, replica: Replica, options: BrokerOptions, metrics: BrokerMetrics) -> None:
+        self.replica = replica
+        self.options = options
+        self.metrics = metrics
+        self.on_topics_changed: Callable[[], None] = lambda: None
+        self.announced: Callable[[], Awaitable[None]] = _at_once
+        self.life_digests: tuple[bytes, ...] = ()
+
+    # ---------------------------------------------------------------------------------------------------- answers
+
+    async def answered(
+        self, kind: Callable[..., Response], work: Awaitable[Response], *, is_read: bool = False
+    ) -> Response:
+        """Return the response that `work` gives, or one that says why it failed."""
+        try:
+            return await work
+        except (StoreError, DLedgerError) as error:
+            return kind(answer=self.refusal(error, is_read=is_read))
+
+    def refusal(self, error: StoreError | DLedgerError, *, is_read: bool = False) -> answer_pb2.Answer:
+        """Return the answer to a request that failed, and count it."""
+        self.metrics.count_refusal(failure_of(error).name)
+        return answer_of(error, self.leader_hint(), is_read=is_read)
+
+    def leader_hint(self) -> LeaderHint:
+        """Return whom to ask instead of this node."""
+        standing = self.replica.standing()
+        return LeaderHint(id=standing.leader_id, address=standing.leader_address)
+
+    def told_skipped(self, topic: str, queue_id: int, skips: Sequence[Skip]) -> list[pb.SkippedMessages]:
+        """Return what a reader is told of messages of a queue that it does not get; count them, log what is damaged."""
+        for each in skips:
+            self.metrics.count_skipped(each.cause, each.end - each.begin)
+            if each.record is not None:
+                _log_damaged(topic, queue_id, each.record)
+        return list(skipped_to_wire(queue_id, skips))
+
+    def told_damaged(self, topic: str, records: Sequence[Skipped]) -> list[pb.SkippedMessages]:
+        """Return what is told of damaged records that may be what was looked for; count and log them."""
+        for each in records:
+            self.metrics.count_skipped(SkipCause.DAMAGED, 1)
+            _log_damaged(topic, -1, each)
+        return list(damaged_to_wire(records))
+
+    # ---------------------------------------------------------------------------------------------------- changes
+
+    def check_leading(self) -> None:
+        """Raise unless this node leads.
+
+        Raises:
+            RequestFailed: NOT_LEADER.
+        """
+        standing = self.replica.standing()
+        if not standing.is_leading:
+            who = f"{standing.leader_id} does" if standing.leader_id else "nobody is known to"
+            raise RequestFailed(Reason.NOT_LEADER, f"node {self.options.self_id} does not lead; {who}")
+
+    async def check_current(self) -> None:
+        """Return when this node leads and knows all that was acknowledged before, also by an earlier leader.
+
+        Raises:
+            RequestFailed: NOT_LEADER.
+            StoreError, DLedgerError: see `Replica.confirm`.
+        """
+        self.check_leading()
+        if not self.replica.standing().is_serving_puts:
+            await self.confirm()
+
+    async def confirm(self, mode: int = ReadMode.READ_MODE_LINEARIZABLE) -> None:
+        """See `Replica.confirm`."""
+        await self.replica.confirm(mode)
+
+    async def change(self, command: Command) -> Applied:
+        """Change the state; return what became of the command, if it was done.
+
+        Raises:
+            RequestFailed: it was refused; or see `Replica.change`.
+        """
+        self.check_leading()
+        try:
+            check_command(command)
+        except IllegalMessage as error:
+            raise RequestFailed(Reason.ILLEGAL_REQUEST, str(error)) from error
+        applied = await self.replica.change(command)
+        if not applied.is_done:
+            raise RequestFailed(Reason[applied.verdict.name], applied.detail)
+        if isinstance(command, SetTopic | DeleteTopic):
+            self.on_topics_changed()
+        return applied
+
+    # ------------------------------------------------------------------------------------------- topics and groups
+
+    def known_topic(self, name: str) -> TopicConfig:
+        """Return a topic's settings.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC.
+            store.errors.IllegalMessage: it is no name of a topic.
+        """
+        topic = self.replica.state.topics.get(name)
+        if topic is not None:
+            return topic
+        check_stored_topic(name)
+        create = f"`dledger topic create {name}` creates it"
+        if not is_topic_name(name):
+            create = f"its name is too long to be put to; `dledger topic create {name} --permission r` lets it be read"
+        raise RequestFailed(Reason.UNKNOWN_TOPIC, f"broker {self.options.broker} has no topic {name!r}; {create}")
+
+    def check_writable(self, topic: TopicConfig) -> None:
+        """Raise unless messages may be put to a topic.
+
+        Raises:
+            RequestFailed: TOPIC_NOT_WRITABLE.
+        """
+        if not topic.is_writable or is_system_topic(topic.name):
+            raise RequestFailed(
+                Reason.TOPIC_NOT_WRITABLE, f"topic {topic.name!r} takes no messages; {_how_to_permit(topic.name, 'rw')}"
+            )
+
+    def topic_to_create(self, name: str) -> TopicConfig | None:
+        """Return the topic that a put creates when `name` is not known; None: it creates none."""
+        if not self.options.auto_create_topic_enable or is_system_topic(name) or not is_topic_name(name):
+            return None
+        count = self.options.default_topic_queue_nums
+        return TopicConfig(name, count, count)
+
+    async def create_topic(self, topic: TopicConfig) -> None:
+        """Create a topic because a message is put to it.
+
+        Raises:
+            as `change`.
+        """
+        try:
+            await self.change(SetTopic(topic, is_new=True))
+        except RequestFailed as failure:
+            # Somebody else was quicker.
+            if failure.reason is not Reason.TOPIC_EXISTS:
+                raise
+
+    def readable_topic(self, name: str) -> TopicConfig:
+        """Return the settings of a topic that may be read.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_READABLE.
+        """
+        topic = self.known_topic(name)
+        if not topic.is_readable or is_system_topic(name):
+            raise RequestFailed(
+                Reason.TOPIC_NOT_READABLE, f"topic {name!r} may not be read; {_how_to_permit(name, 'rw')}"
+            )
+        return topic
+
+    def check_queue(self, topic: TopicConfig, queue_id: int, count: int) -> None:
+        """Raise unless the topic has that queue.
+
+        Raises:
+            RequestFailed: UNKNOWN_QUEUE.
+        """
+        if not 0 <= queue_id < count:
+            expected = f"queues 0 to {count - 1}" if count else "no queue"
+            raise RequestFailed(Reason.UNKNOWN_QUEUE, f"topic {topic.name!r} has {expected}, found {queue_id}")
+
+    def check_consumer(self, name: str) -> None:
+        """Raise when the group may not read; one that is not known, or none, may.
+
+        Raises:
+            RequestFailed: GROUP_NOT_ENABLED.
+        """
+        group = self.replica.state.groups.get(name)
+        if group is not None and not group.is_consume_enabled:
+            message = f"group {name!r} may not consume just now; `dledger group enable {name}` permits it"
+            raise RequestFailed(Reason.GROUP_NOT_ENABLED, message)
+
+    async def known_group(self, name: str) -> GroupConfig:
+        """Return a group's settings; it is created if it need be and may be.
+
+        Raises:
+            RequestFailed: UNKNOWN_GROUP; or see `change`.
+            store.errors.IllegalMessage: it is no name of a group.
+        """
+        check_group(name)
+        group = self.replica.state.groups.get(name)
+        if group is None and self.options.auto_create_subscription_group:
+            group = GroupConfig(name)
+            await self.change(SetGroup(group))
+        if group is None:
+            create = f"`dledger group create {name}` creates it"
+            raise RequestFailed(Reason.UNKNOWN_GROUP, f"broker {self.options.broker} has no group {name!r}; {create}")
+        return group
+
+
+def _how_to_permit(topic: str, permission: str) -> str:
+    if is_system_topic(topic):
+        return "it is the broker's own: take another one"
+    if "w" in permission and not is_topic_name(topic):
+        return f"its name has more than {TOPIC_LENGTH_MAX} characters, so it is only read: take a shorter one"
+    return f"`dledger topic alter {topic} --permission {permission}` permits it"
+
+
+def _log_damaged(topic: str, queue_id: int, record: Skipped) -> None:
+    logger.error(
+        "damaged_message_skipped topic=%s queue_id=%d file=%s position=%d expected=%r found=%r",
+        topic,
+        queue_id,
+        record.path,
+        record.position,
+        record.expected,
+        record.found,
+    )
+
+
+async def _at_once() -> None:
+    """There are no name servers."""
+
+
+def wall_clock_ms() -> int:
+    """Return the time of day, in milliseconds since 1970."""
+    return int(time.time() * _MS_PER_S)  # noqa: TID251  (it stamps messages)

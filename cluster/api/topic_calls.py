@@ -1,0 +1,288 @@
+"""Administration of topics and groups, the route to this broker, and its status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from cluster.api.shared import DONE, BrokerCore
+from cluster.broker.group_members import GroupMembers
+from cluster.nameserver.registration import TopicChange
+from cluster.process.cooperative import in_turns
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.route_messages import route_response
+from cluster.protocol.route_table import TOPICS_PER_REGISTRATION_MAX, BrokerRoute, Registration, TopicQueues
+from cluster.protocol.topic_config import (
+    PERMISSION_INHERIT,
+    PERMISSION_READ,
+    PERMISSION_WRITE,
+    GroupConfig,
+    TopicConfig,
+)
+from cluster.state.broker_state import Verdict
+from cluster.state.commands import DeleteGroup, DeleteTopic, SetGroup, SetTopic
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1 import nameserver_pb2
+from store.errors import IllegalRequest
+from store.model.topics import AUTO_CREATE_TOPIC, is_system_topic
+from store.queues.merge_by_offset import Steps
+
+
+class TopicCalls:
+    """The calls of administrators."""
+
+    def __init__(self, core: BrokerCore, members: GroupMembers) -> None:
+        self._core = core
+        self._members = members
+
+    # ----------------------------------------------------------------------------------------------------- topics
+
+    async def set_topic(self, request: pb.SetTopicRequest) -> pb.ChangeResponse:
+        """Create or change a topic; name servers that can be reached know of it when this returns.
+
+        Raises:
+            StoreError, DLedgerError: nothing was changed, unless the error leaves that open.
+        """
+        topic = topic_config(request.topic)
+        if is_system_topic(topic.name):
+            raise RequestFailed(Reason.ILLEGAL_REQUEST, f"topic {topic.name!r} is the broker's own; take another name")
+        if topic.read_queues < 1 and topic.write_queues < 1:
+            raise IllegalRequest("read_queues, write_queues", "at least one queue", "0 and 0")
+        applied = await self._core.change(SetTopic(topic, request.is_new))
+        await self._core.announced()
+        return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is Verdict.CHANGED)
+
+    async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.ChangeResponse:
+        """Delete a topic, and what groups have consumed of it; its messages go by age.
+
+        Raises:
+            StoreError, DLedgerError: as `set_topic`.
+        """
+        await self._core.check_current()
+        self._core.known_topic(request.topic)
+        await self._core.change(DeleteTopic(request.topic))
+        await self._core.announced()
+        return pb.ChangeResponse(answer=DONE, is_changed=True)
+
+    async def list_topics(self, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
+        """Return topics, in order of their names."""
+        await self._core.confirm()
+        if request.topic:
+            return pb.ListTopicsResponse(topics=[topic_message(self._core.known_topic(request.topic))])
+        return await in_turns(self._all_topics(is_system_included=request.is_system_included))
+
+    def _all_topics(self, *, is_system_included: bool) -> Steps[pb.ListTopicsResponse]:
+        topics, response = self._core.replica.state.topics, pb.ListTopicsResponse()
+        for name in sorted(topics):
+            yield
+            topic = topics.get(name)
+            if topic is not None and (is_system_included or not is_system_topic(name)):
+                response.topics.append(topic_message(topic))
+        return response
+
+    # ----------------------------------------------------------------------------------------------------- groups
+
+    async def set_group(self, request: pb.SetGroupRequest) -> pb.ChangeResponse:
+        """Create or change a group.
+
+        Raises:
+            StoreError, DLedgerError: as `set_topic`.
+        """
+        applied = await self._core.change(SetGroup(group_config(request.group), request.is_new))
+        return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is Verdict.CHANGED)
+
+    async def delete_group(self, request: pb.DeleteGroupRequest) -> pb.ChangeResponse:
+        """Delete a group, and what it has consumed.
+
+        Raises:
+            StoreError, DLedgerError: as `set_topic`.
+        """
+        self._core.check_leading()
+        client_ids = self._members.client_ids(request.group)
+        if client_ids:
+            who = ", ".join(client_ids[:5])
+            raise RequestFailed(
+                Reason.GROUP_IN_USE, f"group {request.group!r} has {len(client_ids)} consumers ({who}); stop them first"
+            )
+        await self._core.change(DeleteGroup(request.group))
+        return pb.ChangeResponse(answer=DONE, is_changed=True)
+
+    async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
+        """Return groups, in order of their names. The leader answers: it alone knows who is in them.
+
+        Raises:
+            RequestFailed: NOT_LEADER, UNKNOWN_GROUP.
+            StoreError, DLedgerError: see `Replica.confirm`.
+        """
+        self._core.check_leading()
+        await self._core.confirm()
+        state = self._core.replica.state
+        if request.group and request.group not in state.groups:
+            raise RequestFailed(Reason.UNKNOWN_GROUP, f"there is no group {request.group!r}")
+        names = [request.group] if request.group else sorted(state.groups)
+        return pb.ListGroupsResponse(groups=await in_turns(self._group_states(names)))
+
+    def _group_states(self, names: Sequence[str]) -> Steps[list[pb.GroupState]]:
+        """Return these groups, but those that are deleted meanwhile."""
+        state, found = self._core.replica.state, []
+        for name in names:
+            topics = set()
+            for kept in tuple(state.offsets(name)):
+                yield
+                topics.add(kept.topic)
+            yield
+            group = state.groups.get(name)
+            if group is not None:
+                client_ids = self._members.client_ids(name)
+                found.append(pb.GroupState(group=group_message(group), client_ids=client_ids, topics=sorted(topics)))
+        return found
+
+    # ----------------------------------------------------------------------------------------- what the broker says
+
+    def changed_since(self, sequence: int) -> TopicChange | None:
+        """See `cluster.nameserver.registration.TopicSource`."""
+        state = self._core.replica.state
+        names = state.topics_changed_since(sequence)
+        if names is None:
+            return None
+        shown = [state.topics[name] for name in names if name in state.topics and not is_system_topic(name)]
+        return TopicChange([topic_queues(each) for each in shown], tuple(names - state.topics.keys()))
+
+    def pieces(self) -> Iterator[Sequence[TopicQueues]]:
+        """See `cluster.nameserver.registration.TopicSource`.
+
+        Among all topics is `AUTO_CREATE_TOPIC` where a put creates topics: routes of unknown ones are made of it.
+        """
+        options, state = self._core.options, self._core.replica.state
+        if options.auto_create_topic_enable:
+            count = options.default_topic_queue_nums
+            permission = PERMISSION_READ | PERMISSION_WRITE | PERMISSION_INHERIT
+            yield [TopicQueues(AUTO_CREATE_TOPIC, count, count, permission)]
+        names = iter(list(state.topics))
+        while some := list(islice(names, TOPICS_PER_REGISTRATION_MAX)):
+            # Of those that are deleted or changed meanwhile the next difference tells.
+            topics = filter(None, map(state.topics.get, some))
+            yield [topic_queues(each) for each in topics if not is_system_topic(each.name)]
+
+    def registration(self, topics: tuple[TopicQueues, ...] = ()) -> Registration:
+        """Return what a name server is told of this broker by its leader, with these topics."""
+        options, standing = self._core.options, self._core.replica.standing()
+        return Registration(
+            broker=options.broker,
+            cluster=options.cluster,
+            term=standing.term,
+            sequence=self._core.replica.state.topics_version,
+            leader_id=standing.leader_id,
+            nodes=self._core.replica.nodes(),
+            topics=topics,
+        )
+
+    async def route(self, request: nameserver_pb2.RouteRequest) -> nameserver_pb2.RouteResponse:
+        """Return the way to topics of this broker, also to such as the first put to them creates."""
+        topics = self._core.replica.state.topics
+        routes = {}
+        for name in request.topics:
+            topic = topics.get(name) or self._core.topic_to_create(name)
+            if topic is not None and not is_system_topic(name):
+                queues = topic_queues(topic)
+                routes[name] = [BrokerRoute(self.registration((queues,)), queues)]
+        response = route_response(routes)
+        standing = self._core.replica.standing()
+        response.broker, response.term = self._core.options.broker, standing.term
+        response.may_lack_topics = not standing.is_serving_puts
+        return response
+
+    async def status(self, _request: pb.BrokerStatusRequest) -> pb.BrokerStatusResponse:
+        """Return what this node knows of its messages."""
+        replica, options = self._core.replica, self._core.options
+        standing, store, state = replica.standing(), replica.store, replica.state
+        return pb.BrokerStatusResponse(
+            broker=options.broker,
+            cluster=options.cluster,
+            self_id=options.self_id,
+            role=standing.role,
+            term=standing.term,
+            leader=self._core.leader_hint(),
+            is_serving_puts=standing.is_serving_puts,
+            min_physical_offset=store.log.begin_offset,
+            max_physical_offset=store.log.end_offset,
+            dispatched_physical_offset=store.derived.dispatcher.offset,
+            divided_offset=replica.divided_offset,
+            topics_count=len(state.topics),
+            groups_count=len(state.groups),
+            queues_count=len(store.derived.queues),
+            waiters_count=store.waiters_count,
+            not_serving_reason=standing.reason,
+            behind_bytes=standing.behind_bytes,
+            dedupe_window_count=store.config.dedupe_window_count,
+            dedupe_window_ms=store.config.dedupe_window_ms,
+            is_index_enabled=store.config.message_index_enable,
+            life_digests=self._core.life_digests,
+            delivered_messages=self._core.metrics.counts.get_messages,
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------ wording
+
+
+def topic_config(topic: pb.Topic) -> TopicConfig:
+    """Return the topic that a request speaks of; not checked yet."""
+    return TopicConfig(
+        topic.name,
+        topic.read_queues,
+        topic.write_queues,
+        topic.permission,
+        topic.is_ordered,
+        topic.sys_flag,
+        tuple(sorted(topic.attributes.items())),
+    )
+
+
+def topic_message(topic: TopicConfig) -> pb.Topic:
+    """Return a topic as answers word it."""
+    return pb.Topic(
+        name=topic.name,
+        read_queues=topic.read_queues,
+        write_queues=topic.write_queues,
+        permission=topic.permission,
+        is_ordered=topic.is_ordered,
+        sys_flag=topic.sys_flag,
+        attributes=dict(topic.attributes),
+    )
+
+
+def topic_queues(topic: TopicConfig) -> TopicQueues:
+    """Return a topic as routes word it."""
+    return TopicQueues(topic.name, topic.read_queues, topic.write_queues, topic.permission, topic.is_ordered)
+
+
+def group_config(group: pb.Group) -> GroupConfig:
+    """Return the group that a request speaks of; not checked yet."""
+    return GroupConfig(
+        group.name,
+        is_consume_enabled=group.is_consume_enabled,
+        is_broadcast_enabled=group.is_broadcast_enabled,
+        is_from_min_enabled=group.is_from_min_enabled,
+        is_orderly=group.is_orderly,
+        retry_queues=group.retry_queues,
+        retry_max_times=group.retry_max_times,
+        consume_timeout_minutes=group.consume_timeout_minutes,
+        sys_flag=group.sys_flag,
+        attributes=tuple(sorted(group.attributes.items())),
+    )
+
+
+def group_message(group: GroupConfig) -> pb.Group:
+    """Return a group as answers word it."""
+    return pb.Group(
+        name=group.name,
+        is_consume_enabled=group.is_consume_enabled,
+        is_broadcast_enabled=group.is_broadcast_enabled,
+        is_from_min_enabled=group.is_from_min_enabled,
+        is_orderly=group.is_orderly,
+        retry_queues=group.retry_queues,
+        retry_max_times=group.retry_max_times,
+        consume_timeout_minutes=group.consume_timeout_minutes,
+        sys_flag=group.sys_flag,
+        attributes=dict(group.attributes),
+    )

@@ -1,0 +1,226 @@
+"""Measures a broker of three nodes of its own: puts by a `Producer`, reads by a `Consumer`, and a killed leader.
+
+Every run begins with empty stores. Clients run in this process, on the machine of the nodes; warm-up is not measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from cluster.bench.group_queues import WRITE_INTERVAL_MS, p99_ratio
+from cluster.bench.store import Figure, Target
+from cluster.client.consumer.consumer import Consumer
+from cluster.client.outcomes import AppendUnknown, NotAppended
+from cluster.client.producer.async_producer import AsyncProducer
+from cluster.client.producer.options import ProducerOptions
+from cluster.client.producer.outgoing import OutgoingMessage
+from cluster.client.producer.producer import Producer
+from cluster.local.brokers import LocalBrokers
+from cluster.local.cluster import LocalCluster
+from dledger.event_loop import new_event_loop
+
+TOPIC = "bench"
+TARGETS = {
+    "send1": Target("messages/s", 600),
+    "send64": Target("messages/s", 15_000),
+    "batch100": Target("messages/s", 25_000),
+    "batch100x16": Target("messages/s", 50_000),
+    "tail": Target("ms, p50", 10, is_less_better=True),
+    "catch-up": Target("messages/s", 60_000),
+    "put-many": Target("p99 of 8 queues = 1", 2, is_less_better=True),
+    "failover": Target("s", 1.5, is_less_better=True),
+}
+_NODE_OPTIONS: dict[str, str | int] = {
+    "mapped_file_size_for_entry_data": 256 << 20,
+    "mapped_file_size_for_entry_index": 32 << 20,
+    "auto_create_topic_enable": True,
+}
+_CALLERS = {"send1": (1, 1), "send64": (64, 1), "batch100": (1, 100), "batch100x16": (16, 100)}
+_FILL_CALLERS, _FILL_BATCH = 8, 200
+_WARM_UP_S = 1.0
+_TAIL_EVERY_S = 0.001
+_POLL_MESSAGES = 5_000
+_TIME_SIZE = 8
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerBench:
+    """How to measure.
+
+    Attributes:
+        folder: data of the nodes goes into a folder of its own in here, removed afterwards: choose the disk by it.
+        seconds: of one run, behind its warm-up.
+        body_size_bytes: of every message.
+        flush: "sync" or "async".
+        size_bytes: of bodies in the log, before a consumer catches up or the leader is killed.
+        queues: of put-many.
+    """
+
+    folder: Path
+    seconds: float
+    body_size_bytes: int
+    flush: str
+    size_bytes: int
+    queues: int
+
+    @property
+    def title(self) -> str:
+        """What the table shows."""
+        durable = "fsync" if self.flush == "sync" else "no fsync"
+        return f"a broker of three nodes, {self.body_size_bytes}-byte messages, {durable} before acknowledgement"
+
+    def measure(self, parts: Sequence[str], runs: int, tell: Callable[[str], None]) -> list[Figure]:
+        """Run each part `runs` times.
+
+        Raises:
+            ClusterError: nodes did not start.
+            RequestFailed: a broker refused what prepares a part.
+            NotAppended, AppendUnknown: a message was not sent.
+        """
+        figures = [Figure(part, TARGETS[part], 0) for part in parts]
+        for figure in figures:
+            for number in range(1, runs + 1):
+                tell(f"{figure.name}: run {number} of {runs}")
+                figure.runs.append(self._run(figure.name, tell))
+        return figures
+
+    def _run(self, part: str, tell: Callable[[str], None]) -> float:
+        if part == "put-many":
+            with self._own_broker(flush_consume_queue_thorough_interval_ms=WRITE_INTERVAL_MS) as cluster:
+                return p99_ratio(cluster, self.queues, self.body_size_bytes, self.seconds, tell)
+        with self._own_broker() as cluster, asyncio.Runner(loop_factory=new_event_loop) as runner:
+            if part in _CALLERS:
+                return runner.run(self._send(cluster.endpoints, *_CALLERS[part]))
+            if part == "tail":
+                return runner.run(self._tail(cluster.endpoints))
+            count = runner.run(self._fill(cluster.endpoints))
+            if part == "catch-up":
+                return runner.run(_catch_up(cluster.endpoints, count))
+            return runner.run(self._fail_over(cluster))
+
+    @contextmanager
+    def _own_broker(self, **more: int) -> Iterator[LocalCluster]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="broker-", dir=self.folder))
+        options = {**_NODE_OPTIONS, **more, "flush": self.flush}
+        try:
+            with LocalBrokers.create(folder / "run", name_servers=0, options=options) as brokers:
+                (cluster,) = brokers.clusters.values()
+                cluster.wait_for_leader()
+                yield cluster
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    # ---------------------------------------------------------------------------------------------------- parts
+
+    def _messages(self, count: int) -> list[OutgoingMessage]:
+        return [OutgoingMessage(TOPIC, bytes(self.body_size_bytes))] * count
+
+    async def _send(self, endpoints: str, callers: int, batch: int) -> float:
+        """Return acknowledged messages a second; a single caller sends each message by itself."""
+        messages = self._messages(batch)
+        batch_max = 1 if callers == batch == 1 else ProducerOptions().batch_messages_max
+        async with Producer(endpoints, compression=None, batch_messages_max=batch_max) as producer:
+
+            async def send() -> None:
+                if batch == 1:
+                    await producer.send(TOPIC, messages[0].body)
+                else:
+                    await producer.send_many(messages)
+
+            await _calls_until(time.perf_counter() + _WARM_UP_S, callers, send)
+            began = time.perf_counter()
+            calls = await _calls_until(began + self.seconds, callers, send)
+            return calls * batch / (time.perf_counter() - began)
+
+    async def _fill(self, endpoints: str) -> int:
+        """Put as many messages as wanted; return how many they are."""
+        messages, left = self._messages(_FILL_BATCH), -(-self.size_bytes // (self.body_size_bytes * _FILL_BATCH))
+        count = left * _FILL_BATCH
+        async with Producer(endpoints, compression=None) as producer:
+
+            async def fill() -> None:
+                nonlocal left
+                while left > 0:
+                    left -= 1
+                    await producer.send_many(messages)
+
+            await asyncio.gather(*(fill() for _ in range(_FILL_CALLERS)))
+        return count
+
+    async def _tail(self, endpoints: str) -> float:
+        """Return the median of the time from the call that sends a message until a consumer has it, in ms."""
+        padding = bytes(max(self.body_size_bytes - _TIME_SIZE, 0))
+        waits_ms: list[float] = []
+        async with Producer(endpoints, compression=None) as producer:
+            await producer.send(TOPIC, padding)
+            async with Consumer(endpoints, group="bench", topics=TOPIC, start="first") as consumer:
+                while not await consumer.poll():
+                    continue
+                measured_from = time.perf_counter() + _WARM_UP_S
+                sending = asyncio.create_task(_send_times(producer, padding, measured_from + self.seconds))
+                while not sending.done():
+                    for message in await consumer.poll(timeout_s=0.1):
+                        sent_ns = int.from_bytes(message.body[:_TIME_SIZE], "big")
+                        if sent_ns >= measured_from * 1e9:
+                            waits_ms.append((time.perf_counter_ns() - sent_ns) / 1e6)
+                await sending
+        return median(waits_ms)
+
+    async def _fail_over(self, cluster: LocalCluster) -> float:
+        """Kill the leader; return the seconds until the next message is acknowledged."""
+        async with Producer(cluster.endpoints, compression=None) as producer:
+            for message in self._messages(50):
+                await producer.send(TOPIC, message.body)
+            leader = await asyncio.to_thread(cluster.wait_for_leader)
+            began = time.perf_counter()
+            cluster.kill(leader)
+            while True:
+                try:
+                    await producer.send(TOPIC, bytes(self.body_size_bytes))
+                    return time.perf_counter() - began
+                except (NotAppended, AppendUnknown):
+                    continue
+
+
+async def _calls_until(end: float, callers: int, call: Callable[[], Awaitable[None]]) -> int:
+    """Call from so many callers, each one call after another, until `end`; return the number of calls."""
+
+    async def one() -> int:
+        count = 0
+        while time.perf_counter() < end:
+            await call()
+            count += 1
+        return count
+
+    return sum(await asyncio.gather(*(one() for _ in range(callers))))
+
+
+async def _send_times(producer: AsyncProducer, padding: bytes, end: float) -> None:
+    """Send messages that say when they were sent, 1,000 a second, whatever becomes of those before."""
+    due = time.perf_counter()
+    while due < end:
+        await asyncio.sleep(max(due - time.perf_counter(), 0))
+        body = time.perf_counter_ns().to_bytes(_TIME_SIZE, "big") + padding
+        producer.submit(OutgoingMessage(TOPIC, body))
+        due += _TAIL_EVERY_S
+    await producer.flush()
+
+
+async def _catch_up(endpoints: str, count: int) -> float:
+    """Return the messages a second at which a new consumer reads all there are."""
+    async with Consumer(endpoints, group="bench", topics=TOPIC, start="first") as consumer:
+        first = await consumer.poll(_POLL_MESSAGES, timeout_s=10)
+        began, found = time.perf_counter(), 0
+        while len(first) + found < count:
+            found += len(await consumer.poll(_POLL_MESSAGES))
+        return found / (time.perf_counter() - began)

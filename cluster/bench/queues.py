@@ -1,0 +1,169 @@
+"""What `cluster.bench.store` measures on a store with thousands of queues: opening it, and turns of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cluster.bench.store_parts import BATCH, timed
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
+from dledger.event_loop import new_event_loop
+from store.fs.linux.files import OsFiles
+from store.fs.retention_rules import ClockReading
+from store.maintenance.service import StoreService
+from store.model.config import MessageStoreConfig
+from store.model.message import Message
+
+FEW_QUEUES = 8
+_QUEUES_A_TOPIC = 8
+_ROUNDS = 4
+# Messages are a second apart, so that a start after a kill finds nearly all of them older than what it doubts.
+_MS_PER_S = 1000
+_PUTS_A_SECOND = 500
+_BODY = bytes(100)
+_FLUSH_INTERVAL_MS = 2000
+_WRITTEN_S = 6.0
+
+
+class _Clock:
+    """A wall clock that each look moves by a second."""
+
+    def __init__(self) -> None:
+        self._wall_s = 1_700_000_000.0
+
+    def __call__(self) -> ClockReading:
+        self._wall_s += 1
+        return ClockReading(self._wall_s, self._wall_s, 12)
+
+
+def _message(number: int, queues: int) -> Message:
+    topic, queue_id = divmod(number % queues, _QUEUES_A_TOPIC)
+    return Message(f"bench-{topic}", _BODY, queue_id)
+
+
+def _batches(count: int, queues: int) -> Iterator[list[Message]]:
+    for first in range(0, count, BATCH):
+        yield [_message(number, queues) for number in range(first, min(first + BATCH, count))]
+
+
+def _open(folder: Path, clocks: Callable[[], ClockReading]) -> PlainStore:
+    config = PlainStoreConfig(log=CommitLogConfig(is_flush_sync=False))
+    return open_plain_store(OsFiles(), str(folder), config, clocks=clocks)
+
+
+def opening_s(folder: Path, queues: int, *, is_killed: bool) -> float:
+    """Return the seconds that opening a store with so many queues takes.
+
+    Args:
+        folder: for the store.
+        queues: each has four messages.
+        is_killed: the last process was killed when one queue in ten had a message that was in its memory only;
+            False: it ended in order.
+    """
+    clock = _Clock()
+    store = _open(folder, clock)
+    for batch in _batches(_ROUNDS * queues, queues):
+        store.messages.put_many(batch)
+    store.flush()
+    if is_killed:
+        for batch in _batches(queues // 10, queues):
+            store.messages.put_many(batch)
+        store.keeper.flush_log()
+        store.messages.dispatch()
+        store.keeper.abandon()
+    else:
+        store.close()
+    opened: list[PlainStore] = []
+    seconds = timed(lambda: opened.append(_open(folder, clock)))
+    opened[0].close()
+    return seconds
+
+
+class _Turns:
+    """Measures how long the turns of the running loop are."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._last_s = time.perf_counter()
+        self._is_running = True
+        self._turn()
+
+    def _turn(self) -> None:
+        now = time.perf_counter()
+        self.longest_s = max(self.longest_s, now - self._last_s)
+        self._last_s = now
+        if self._is_running:
+            self._loop.call_soon(self._turn)
+
+    def stop(self) -> None:
+        """Measure no more."""
+        self._is_running = False
+
+
+@contextmanager
+def _service(folder: Path, *, is_flush_sync: bool) -> Iterator[StoreService]:
+    # Units are written every two seconds, so that a short run has some of what a minute brings.
+    store_config = MessageStoreConfig(flush_consume_queue_thorough_interval_ms=_FLUSH_INTERVAL_MS)
+    config = PlainStoreConfig(CommitLogConfig(is_flush_sync=is_flush_sync), store_config)
+    store = open_plain_store(OsFiles(), str(folder), config)
+    service = StoreService(store.messages, store.log, store.keeper, store_config, is_flush_sync=is_flush_sync)
+    service.start()
+    yield service
+
+
+def _run(work: Callable[[], Awaitable[float]]) -> float:
+    async def story() -> float:
+        return await work()
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(story())
+
+
+def longest_turn_ms(folder: Path, queues: int) -> float:
+    """Return the longest turn of the event loop while each of so many queues gets its first message, and is written."""
+
+    async def work() -> float:
+        with _service(folder, is_flush_sync=False) as service:
+            turns = _Turns()
+            for batch in _batches(queues, queues):
+                await service.put_many(batch)
+                await asyncio.sleep(0)
+            await service.dispatched_to(service.store.log.end_offset)
+            # All of it is written within the time that `_service` sets, and a margin.
+            await asyncio.sleep(_WRITTEN_S)
+            turns.stop()
+            await service.stop()
+            return turns.longest_s * _MS_PER_S
+
+    return _run(work)
+
+
+def put_p99_ms(folder: Path, queues: int, seconds: float) -> float:
+    """Return the time below which 99 % of durable puts end: 500 a second, each to the next of so many queues."""
+
+    async def work() -> float:
+        waits: list[float] = []
+
+        async def put(service: StoreService, number: int) -> None:
+            began = time.perf_counter()
+            await service.put(_message(number, queues))
+            waits.append(time.perf_counter() - began)
+
+        with _service(folder, is_flush_sync=True) as service:
+            for batch in _batches(queues, queues):
+                await service.put_many(batch)
+            due = time.perf_counter()
+            async with asyncio.TaskGroup() as group:
+                for number in range(int(seconds * _PUTS_A_SECOND)):
+                    await asyncio.sleep(max(due - time.perf_counter(), 0))
+                    group.create_task(put(service, number))
+                    due += 1 / _PUTS_A_SECOND
+            await service.stop()
+        return sorted(waits)[len(waits) * 99 // 100] * _MS_PER_S
+
+    return _run(work)

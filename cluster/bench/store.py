@@ -1,0 +1,227 @@
+"""Measures the message store in one process: puts, dispatch, gets, verify, rebuild, queries by key, memory.
+
+Every run begins with a store of its own; its parts are measured one after the other on the same messages. Making the
+messages is not measured, nor is opening the store.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+
+from cluster.bench.queues import FEW_QUEUES, longest_turn_ms, opening_s, put_p99_ms
+from cluster.bench.store_parts import (
+    Work,
+    get_all,
+    memory_of_reading_mib,
+    open_store,
+    put_all,
+    query_p99_ms,
+    rebuild_s,
+    record_size,
+    timed,
+    verify_s,
+)
+
+_MB = 1_000_000
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a figure means.
+
+    Attributes:
+        unit: of the figure.
+        value: the least, or the most, that it should be.
+        is_less_better: the most.
+    """
+
+    unit: str
+    value: float
+    is_less_better: bool = False
+
+
+TARGETS = {
+    "put": Target("messages/s", 150_000),
+    "dispatch": Target("messages/s", 250_000),
+    "get": Target("messages/s", 200_000),
+    "memory": Target("MiB beside maps", 200, is_less_better=True),
+    "verify": Target("MB/s", 300),
+    # For a log of 1 GiB; shorter for a smaller one.
+    "rebuild": Target("s", 6, is_less_better=True),
+    "query": Target("ms, p99", 1, is_less_better=True),
+    "open": Target("s, many queues", 2, is_less_better=True),
+    "open-killed": Target("s, many queues", 2, is_less_better=True),
+    "turn": Target("ms, many queues", 50, is_less_better=True),
+    "put-many": Target("p99 of 8 queues = 1", 2, is_less_better=True),
+}
+# They have stores of their own.
+_ALONE = frozenset({"query", "open", "open-killed", "turn", "put-many"})
+_PUT_MANY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """All runs of one part.
+
+    Attributes:
+        name: of the part.
+        target: what it should be.
+        messages: of one run; for queries, items of the index file; where there are many queues, their number; 0: as
+            many as the time allowed.
+        runs: what was measured, in order.
+    """
+
+    name: str
+    target: Target
+    messages: int
+    runs: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """The middle of the runs."""
+        return median(self.runs)
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the median reaches the target."""
+        return self.median <= self.target.value if self.target.is_less_better else self.median >= self.target.value
+
+    def as_object(self) -> dict[str, object]:
+        """Return it for JSON."""
+        return {
+            "figure": self.name,
+            "unit": self.target.unit,
+            "target": round(self.target.value, 3),
+            "median": round(self.median, 4),
+            "lowest": round(min(self.runs), 4),
+            "highest": round(max(self.runs), 4),
+            "runs": len(self.runs),
+            "messages": self.messages,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Teller:
+    """Says what is done, and in which run."""
+
+    tell: Callable[[str], None]
+    prefix: str
+
+    def __call__(self, what: str) -> None:
+        self.tell(f"{self.prefix}: {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBench:
+    """How to measure.
+
+    Attributes:
+        folder: stores go into a folder of their own in here, removed afterwards: choose the disk by it.
+        log_size: bytes of messages that are put.
+        body_size: bytes of each body.
+        index_items: items of the index file that is queried.
+        queues: of the parts that have many.
+    """
+
+    folder: Path
+    log_size: int
+    body_size: int
+    index_items: int
+    queues: int
+
+    @property
+    def work(self) -> Work:
+        """What is put: as many whole batches as the size holds."""
+        return Work.of_size(self.log_size, self.body_size)
+
+    @property
+    def title(self) -> str:
+        """What was measured, in a line."""
+        sizes = f"bodies of {self.body_size} bytes, {record_size(self.body_size)} in all"
+        return f"{self.work.messages:,} messages ({sizes}), one process, async flush"
+
+    def measure(self, parts: Sequence[str], runs: int, tell: Callable[[str], None]) -> list[Figure]:
+        """Measure the parts, named as in `TARGETS`, so often; `tell` hears what is done.
+
+        Raises:
+            store.errors.StoreError: a store failed; usually the disk is full.
+        """
+        figures = {name: Figure(name, self._target_of(name), self._messages_of(name)) for name in parts}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for number in range(1, runs + 1):
+            folder = Path(tempfile.mkdtemp(prefix="store-", dir=self.folder))
+            try:
+                for name, value in self._run(folder, parts, _Teller(tell, f"run {number} of {runs}")):
+                    figures[name].runs.append(value)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+        return list(figures.values())
+
+    def _run(self, folder: Path, parts: Sequence[str], tell: Callable[[str], None]) -> Iterator[tuple[str, float]]:
+        """Measure the parts once, in a new store; parts that were not asked for are done only if others need them."""
+        work = self.work
+        for name in parts:
+            if name in _ALONE:
+                tell(name)
+                yield name, self._alone(folder / name, name)
+                shutil.rmtree(folder / name)
+        if not set(parts) - _ALONE:
+            return
+        with open_store(folder / "store") as store:
+            tell("put")
+            seconds = put_all(store, work)
+            if "put" in parts:
+                yield "put", work.messages / seconds
+            tell("dispatch")
+            seconds = timed(store.dispatch)
+            if "dispatch" in parts:
+                yield "dispatch", work.messages / seconds
+            if "get" in parts:
+                tell("get")
+                yield "get", work.messages / get_all(store, work)
+        yield from self._run_closed(folder / "store", parts, tell)
+
+    def _alone(self, folder: Path, name: str) -> float:
+        """Measure a part that has a store of its own, in a new folder."""
+        if name == "query":
+            return query_p99_ms(folder, self.index_items)
+        if name == "turn":
+            return longest_turn_ms(folder, self.queues)
+        if name == "put-many":
+            few = put_p99_ms(folder / "few", FEW_QUEUES, _PUT_MANY_S)
+            return put_p99_ms(folder / "many", self.queues, _PUT_MANY_S) / few
+        return opening_s(folder, self.queues, is_killed=name == "open-killed")
+
+    def _run_closed(
+        self, folder: Path, parts: Sequence[str], tell: Callable[[str], None]
+    ) -> Iterator[tuple[str, float]]:
+        """Measure what is done with a store that is not open."""
+        work = self.work
+        if "memory" in parts:
+            tell("memory")
+            # Begun anew, not forked: it must not have what this process holds.
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                yield "memory", pool.submit(memory_of_reading_mib, folder).result()
+        if "verify" in parts:
+            tell("verify")
+            yield "verify", work.log_size / _MB / verify_s(folder, work)
+        if "rebuild" in parts:
+            tell("rebuild")
+            yield "rebuild", rebuild_s(folder, work)
+
+    def _target_of(self, name: str) -> Target:
+        target = TARGETS[name]
+        return replace(target, value=target.value * self.work.log_size / _GIB) if name == "rebuild" else target
+
+    def _messages_of(self, name: str) -> int:
+        if name == "query":
+            return self.index_items
+        return self.queues if name in _ALONE else self.work.messages

@@ -1,0 +1,113 @@
+"""Which consumers are in which group now. Pure.
+
+A consumer is in as long as its stream lasts; each change has the members told. The list is in order, so that all of
+them share out queues alike.
+
+Times are milliseconds of a monotonic clock. Source: RocketMQ `ConsumerManager`, `ConsumerGroupInfo`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from cluster.protocol.errors import Reason, RequestFailed
+
+SILENCE_MS_MAX: Final = 120_000
+MEMBERS_MAX: Final = 10_000
+_ID_LENGTH_MAX: Final = 255
+_ID_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:@#%|_-")
+
+
+@dataclass(slots=True)
+class Member:
+    """One consumer in a group.
+
+    Attributes:
+        client_id: tells it from others in the group.
+        instance: tells this life of it from another.
+        subscriptions: tags expressions by topic.
+        heard_ms: when it last said something.
+        tell: is called when the group has changed.
+    """
+
+    client_id: str
+    instance: int
+    subscriptions: Mapping[str, str]
+    heard_ms: int
+    tell: Callable[[], None]
+
+
+class GroupMembers:
+    """The members of all groups."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, Member]] = {}
+        # Of the groups that have members. One counter numbers the changes of all groups, so that a group that was empty
+        # meanwhile has a version which none of its members saw before.
+        self._versions: dict[str, int] = {}
+        self._changes = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Return how many consumers there are."""
+        return self._count
+
+    def members(self, group: str) -> Mapping[str, Member]:
+        """Return the members of a group by client id."""
+        return MappingProxyType(self._groups.get(group, {}))
+
+    def client_ids(self, group: str) -> list[str]:
+        """Return the ids of a group's members, in order."""
+        return sorted(self._groups.get(group, ()))
+
+    def version(self, group: str) -> int:
+        """Return a number that grows with each change of the group; 0 for a group without members."""
+        return self._versions.get(group, 0)
+
+    def join(self, group: str, member: Member) -> None:
+        """Take a member in, in place of an earlier life of it that is silent or says that it is the same.
+
+        Raises:
+            RequestFailed: another living client has that id, the id is none, or there are too many.
+        """
+        client_id = member.client_id
+        if not 1 <= len(client_id) <= _ID_LENGTH_MAX or not _ID_CHARACTERS.issuperset(client_id):
+            expected = f"1 to {_ID_LENGTH_MAX} letters, digits and . : @ # % | _ -"
+            raise RequestFailed(Reason.ILLEGAL_REQUEST, f"client_id: expected {expected}, found {client_id[:80]!r}")
+        members = self._groups.get(group, {})
+        known = members.get(client_id)
+        if known is None and self._count >= MEMBERS_MAX:
+            raise RequestFailed(Reason.TOO_MANY_WAITERS, f"{self._count} consumers are here, and no more may be")
+        if known is not None and known.instance != member.instance:
+            silent_ms = member.heard_ms - known.heard_ms
+            if silent_ms < SILENCE_MS_MAX:
+                raise RequestFailed(
+                    Reason.CLIENT_ID_IN_USE,
+                    f"another consumer of group {group!r} has the id {client_id!r}, and was heard {silent_ms} ms ago; "
+                    "give each consumer an id of its own",
+                )
+        self._groups[group] = members
+        members[client_id] = member
+        self._count += known is None
+        self._changed(group)
+
+    def leave(self, group: str, member: Member) -> bool:
+        """Let a member go, unless another life of it has come since; return whether it went."""
+        members = self._groups.get(group, {})
+        if members.get(member.client_id) is not member:
+            return False
+        del members[member.client_id]
+        self._count -= 1
+        self._changed(group)
+        if not members:
+            del self._groups[group], self._versions[group]
+        return True
+
+    def _changed(self, group: str) -> None:
+        self._changes += 1
+        self._versions[group] = self._changes
+        for member in list(self._groups[group].values()):
+            member.tell()

@@ -1,0 +1,70 @@
+"""The command `dledger`. What its commands do is in `cli_*.py`, by subject; `cli.loading` knows where each is."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from cluster.cli.common import help_of
+from cluster.cli.loading import LoadingGroup
+from cluster.cli.where import ContextName, note_context_of_root
+
+app = typer.Typer(
+    name="dledger",
+    cls=LoadingGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"dledger {version('dledger-py')}")
+        raise typer.Exit
+
+
+def log(
+    context: typer.Context,
+    context_name: ContextName = "",
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """A replicated log: an acknowledged entry survives the loss of any one of three nodes.
+
+    Entries are lines, or messages in topics and queues, as in RocketMQ. Exit codes of all commands: 0 success; 1
+    failure, or only partly done, and the message says what to do; 2 wrong usage.
+
+    Examples:
+        dledger server --config n0.toml            run a node
+        dledger context add local --endpoints 127.0.0.1:20921 --use
+        dledger status                             the leader, and each node's log
+        dledger top                                the same, live, with rates
+        dledger append access.log                  append a file, one entry a line
+        dledger tail -n 5 --follow                 print the last entries, then new ones
+        dledger members list                       the members of the group
+        dledger broker --standalone data/store     run a broker on this machine alone
+        dledger nameserver                         run a name server for brokers
+        dledger produce orders < orders.txt        send messages, one a line
+        dledger consume orders --group billing -f  read on from the group's offsets
+        dledger offsets orders --group billing     the group's offsets and lag
+        dledger inspect entries data/dledger-n0    read the files of a node
+        dledger inspect messages /data/store       read a store, RocketMQ's or ours
+        dledger verify /data/store                 check every record and index unit
+        dledger bench                              measure three nodes of its own
+        dledger spark report /data/store           report on a log, with Spark
+    """
+    note_context_of_root(context, context_name)
+
+
+app.callback(help=help_of(log))(log)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

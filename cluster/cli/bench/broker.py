@@ -1,0 +1,75 @@
+"""`dledger bench-broker`: measure a broker of three nodes of its own; a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.cli.bench.output import (
+    DEFAULT_FOLDER,
+    Flush,
+    JsonFile,
+    Runs,
+    check_flush,
+    chosen_parts,
+    show_figures,
+    table_of_targets,
+)
+from cluster.cli.common import fail, notes
+
+_PARTS = ("send1", "send64", "batch100", "batch100x16", "tail", "catch-up", "put-many", "failover")
+
+
+def bench_broker(
+    parts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PART]...", help=f"Which of {', '.join(_PARTS)}; or all.")
+    ] = None,
+    runs: Runs = 3,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long one run is measured.")] = 3.0,
+    body_size: Annotated[int, typer.Option("--body-size", min=1, metavar="BYTES", help="Size of a body.")] = 1024,
+    size_mib: Annotated[
+        int,
+        typer.Option("--size", min=1, metavar="MIB", help="Log that is read by catch-up, and is there at failover."),
+    ] = 1024,
+    flush: Flush = "sync",
+    folder: Annotated[
+        Path, typer.Option("--folder", metavar="DIR", help="Where results, and the nodes' data meanwhile, go.")
+    ] = DEFAULT_FOLDER,
+    json_file: JsonFile = None,
+    *,
+    queues: Annotated[int, typer.Option("--queues", min=8, metavar="N", help="Queues of put-many.")] = 10_000,
+) -> None:
+    """Measure a broker of three nodes through its clients.
+
+    Parts: puts, consumers that are up to date or catching up, and failover after a kill of the leader.
+
+    Starts three nodes on this machine with data on the disk of --folder, new ones for every run, and removes them
+    afterwards: up to some four times --size. Puts go one at a time from 1 and from 64 callers, and in batches of 100
+    by 1 and by 16; tail is the time from sending to a consumer at 1,000 messages a second.
+
+    put-many is the 99th percentile of the time of puts to --queues in turn, 500 a second, as a multiple of that of 8
+    queues on the same nodes. It is measured for 20 seconds at least, after as long a time that is not measured.
+
+    Examples:
+        dledger bench-broker
+        dledger bench-broker send64 tail --runs 5
+        dledger bench-broker put-many --queues 10000 --runs 1
+        dledger bench-broker failover --size 64 --json -
+    """
+    # Only now: clients and the starter of nodes take a while to load.
+    from cluster.bench.broker import BrokerBench  # noqa: PLC0415
+    from cluster.local.node import ClusterError  # noqa: PLC0415
+    from dledger.errors import DLedgerError  # noqa: PLC0415
+
+    chosen = chosen_parts(parts, _PARTS, "part")
+    check_flush(flush)
+    plan = BrokerBench(folder, seconds, body_size, flush, size_mib << 20, queues)
+    try:
+        with notes.status("") as line:
+            figures = plan.measure(chosen, runs, line.update)
+    except (ClusterError, DLedgerError) as error:
+        fail(f"the bench was given up: {error}")
+    objects = [figure.as_object() for figure in figures]
+    show_figures(table_of_targets(figures, plan.title), objects, folder, json_file, "broker-")

@@ -1,0 +1,118 @@
+"""`dledger bench`: measure three nodes of its own, or others; a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from cluster.cli.bench.output import (
+    DEFAULT_FOLDER,
+    Flush,
+    JsonFile,
+    Runs,
+    check_flush,
+    chosen_parts,
+    empty_table,
+    show_figures,
+)
+from cluster.cli.common import DEFAULT_GROUP, EXIT_USAGE, Group, fail, notes
+
+if TYPE_CHECKING:
+    from cluster.bench.cluster import Bench, Summary
+
+_NAMES = ("sync1", "conc64", "batch100", "batch100x16", "batch1000x8", "failover")
+
+
+def bench(
+    workloads: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORKLOAD]...", help=f"Which of {', '.join(_NAMES)}; or all.")
+    ] = None,
+    runs: Runs = 3,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long one run is measured.")] = 3.0,
+    body_size: Annotated[int, typer.Option("--body-size", min=0, metavar="BYTES", help="Size of an entry.")] = 1024,
+    flush: Flush = "sync",
+    folder: Annotated[
+        Path, typer.Option("--folder", metavar="DIR", help="Where results, and the nodes' data meanwhile, go.")
+    ] = DEFAULT_FOLDER,
+    json_file: JsonFile = None,
+    *,
+    endpoints: Annotated[
+        str, typer.Option("--endpoints", "-e", metavar="HOST:PORT,...", help="Measure these nodes, not our own.")
+    ] = "",
+    group: Group = DEFAULT_GROUP,
+) -> None:
+    """Measure throughput, latency, failover and memory.
+
+    Starts three nodes on this machine with data on the disk of --folder, a new set for every run, and removes them
+    afterwards. With --endpoints other nodes are measured: their log GROWS by what is appended, and none is killed.
+
+    Examples:
+        dledger bench
+        dledger bench conc64 batch100x16 --runs 5
+        dledger bench sync1 --json -
+    """
+    # Only now: the clients and the starter of nodes take a while to load.
+    from cluster.bench.cluster import Bench  # noqa: PLC0415
+
+    known = [name for name in _NAMES if not (endpoints and name == "failover")]
+    if endpoints and "failover" in (workloads or ()):
+        fail("failover kills nodes, so it runs on its own nodes only: leave --endpoints out", EXIT_USAGE)
+    chosen = chosen_parts(workloads, known, "workload")
+    check_flush(flush)
+    summaries = _measure(Bench(folder, seconds, body_size, flush, endpoints, group), chosen, runs)
+    objects = [summary.as_object() for summary in summaries]
+    show_figures(_table(summaries), objects, folder, json_file, "")
+
+
+def _measure(plan: Bench, chosen: list[str], runs: int) -> list[Summary]:
+    """Run the chosen workloads; end the command if nodes do not start or an append fails."""
+    from cluster.bench.workloads import WORKLOADS  # noqa: PLC0415
+    from cluster.local.node import ClusterError  # noqa: PLC0415
+    from dledger.errors import DLedgerError  # noqa: PLC0415
+
+    by_name = {workload.name: workload for workload in WORKLOADS}
+    summaries: list[Summary] = []
+    try:
+        with notes.status("") as line:
+            for name in chosen:
+                summary = plan.summary_of(name)
+                figures = plan.run_failovers(runs) if name == "failover" else plan.run(by_name[name], runs)
+                for number in range(1, runs + 1):
+                    line.update(f"{name}: run {number} of {runs}")
+                    summary.runs.append(next(figures))
+                figures.close()
+                summaries.append(summary)
+    except (DLedgerError, ClusterError, ValueError) as error:
+        fail(f"the bench was given up: {error}")
+    return summaries
+
+
+def _table(summaries: list[Summary]) -> Table:
+    flushes = {True: "fsync before acknowledgement", False: "no fsync before acknowledgement", None: "nodes of others"}
+    size = summaries[0].body_size_bytes
+    title = f"{size}-byte entries, {flushes[summaries[0].is_fsync]}; medians, spread of entries/s or of failover times"
+    table = empty_table(title, "workload", ("entries/s", "spread", "MB/s", "p50 ms", "p99 ms", "cpu s", "MiB"))
+    for summary in summaries:
+        table.add_row(*_row(summary))
+    return table
+
+
+def _row(summary: Summary) -> tuple[str, ...]:
+    figures = summary.as_object()
+    return (
+        summary.workload,
+        _number(figures["ops_s"], 0),
+        f"{_number(figures['lowest'], 0)} to {_number(figures['highest'], 0)}",
+        _number(figures["mb_s"], 1),
+        _number(figures["p50_ms"], 2),
+        _number(figures["p99_ms"], 2),
+        _number(figures["cpu_s"], 1),
+        _number(figures["rss_mb"], 0),
+    )
+
+
+def _number(value: object, digits: int) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"

@@ -1,0 +1,66 @@
+"""`dledger bench-store`: measure the message store in one process; a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.cli.bench.output import DEFAULT_FOLDER, JsonFile, Runs, chosen_parts, show_figures, table_of_targets
+from cluster.cli.common import fail, notes
+
+_PARTS = ("put", "dispatch", "get", "memory", "verify", "rebuild", "query", "open", "open-killed", "turn", "put-many")
+
+
+def bench_store(
+    parts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PART]...", help=f"Which of {', '.join(_PARTS)}; or all.")
+    ] = None,
+    runs: Runs = 3,
+    size_mib: Annotated[
+        int, typer.Option("--size", min=1, metavar="MIB", help="Size of the log that is written and read.")
+    ] = 1024,
+    body_size: Annotated[int, typer.Option("--body-size", min=0, metavar="BYTES", help="Size of a body.")] = 1024,
+    index_items: Annotated[
+        int, typer.Option("--index-items", min=1000, metavar="N", help="Items of the full index file of query.")
+    ] = 20_000_000,
+    queues: Annotated[
+        int, typer.Option("--queues", min=8, metavar="N", help="Queues of open, open-killed, turn and put-many.")
+    ] = 16_000,
+    folder: Annotated[
+        Path, typer.Option("--folder", metavar="DIR", help="Where results, and the stores meanwhile, go.")
+    ] = DEFAULT_FOLDER,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure the message store in one process.
+
+    Parts: puts, dispatch, gets, verify, rebuild, queries by key, the memory of reading, and many queues.
+
+    Writes a store of its own on the disk of --folder, a new one for every run, and removes it afterwards: some 2.5
+    times --size at most. Puts go in batches of 100 with TAGS and UNIQ_KEY into four queues, gets in calls of 32, and
+    flushes run beside them in a thread, as with RocketMQ's ASYNC_FLUSH.
+
+    Parts with many queues: open and open-killed are the seconds until a store with --queues opens, after an exit in
+    order, or after a kill; turn is the longest turn of the event loop while each queue gets its first message;
+    put-many is the 99th percentile of the time of durable puts to --queues in turn, as a multiple of that of 8 queues.
+
+    Examples:
+        dledger bench-store
+        dledger bench-store open open-killed turn put-many --queues 10000
+        dledger bench-store put get --size 256
+        dledger bench-store query --runs 5 --json -
+    """
+    # Only now: what it measures takes a while to load.
+    from cluster.bench.store import StoreBench  # noqa: PLC0415
+    from store.errors import StoreError  # noqa: PLC0415
+
+    chosen = chosen_parts(parts, _PARTS, "part")
+    plan = StoreBench(folder, size_mib << 20, body_size, index_items, queues)
+    try:
+        with notes.status("") as line:
+            figures = plan.measure(chosen, runs, line.update)
+    except StoreError as error:
+        fail(f"the bench was given up: {error}")
+    objects = [figure.as_object() for figure in figures]
+    show_figures(table_of_targets(figures, plan.title), objects, folder, json_file, "store-")

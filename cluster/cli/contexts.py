@@ -1,0 +1,327 @@
+"""Named contexts of the command line: a name for the place and the group that commands use, kept in one TOML file.
+
+The file is `DLEDGER_CONFIG`, or `dledger/contexts.toml` under `XDG_CONFIG_HOME` (`~/.config` where that is not set). It
+decides where messages go, so a file that another user owns or may write is refused, as ssh does. Nothing is read but a
+regular file of at most `SIZE_BYTES_MAX`; a change is written to a new file of mode 0600 that takes the old one's place.
+
+Not here: which commands use a context, and what wins over it (`cluster.cli.where`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from store.errors import StoreError
+
+FILE_VARIABLE: Final = "DLEDGER_CONFIG"
+NAME_VARIABLE: Final = "DLEDGER_CONTEXT"
+# A context has some 300 bytes, so this is room for all that a person can keep apart; what is larger is another file.
+SIZE_BYTES_MAX: Final = 256 << 10
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_HEADER: Final = re.compile(r"\s*\[\s*contexts\s*\.\s*[\"']?([A-Za-z0-9_-]+)[\"']?\s*\]")
+_PLACES: Final = ("endpoints", "name_servers")
+_TEXT_MAX: Final = 4096
+_FILE_MODE: Final = 0o600
+_FIRST_LINES: Final = (
+    "# Contexts of the command `dledger`. `dledger context add`, `use` and `remove` write this file again; they keep\n"
+    "# the settings, not the comments.\n"
+)
+
+
+class ContextError(Exception):
+    """A context, or the file of contexts, cannot be used; the message names the file and line and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where commands go.
+
+    Attributes:
+        name: letters, digits, `_` and `-`; at most 64.
+        endpoints: `host:port` of nodes of one group (a log or a broker), comma separated; empty with name servers.
+        name_servers: `host:port` of all name servers, comma separated; empty with endpoints.
+        group: the replication group, or the broker's name; empty: not set.
+        description: for people.
+    """
+
+    name: str
+    endpoints: str = ""
+    name_servers: str = ""
+    group: str = ""
+    description: str = ""
+
+    def settings(self) -> dict[str, str]:
+        """Return what is set, by name, in the order of the file."""
+        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}
+        return {name: value for name, value in found.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """What the file holds.
+
+    Attributes:
+        path: of the file, which need not exist.
+        current: name of the context that commands use unless told otherwise; empty: none.
+        by_name: all contexts, in the order of the file.
+    """
+
+    path: Path
+    current: str
+    by_name: Mapping[str, Context]
+
+    def named(self, name: str) -> Context:
+        """Return a context.
+
+        Raises:
+            ContextError: there is none of that name.
+        """
+        found = self.by_name.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.by_name)) or "none"
+            raise ContextError(f"there is no context {name!r} in {self.path}; it has {known}. `dledger context add`")
+        return found
+
+
+@dataclass(slots=True)
+class Changes:
+    """What the file is to hold; see `Contexts`."""
+
+    path: Path
+    current: str
+    by_name: dict[str, Context]
+
+
+def check_context(context: Context) -> None:
+    """Check a context that is to be written.
+
+    Raises:
+        ContextError: the name or a setting cannot be.
+    """
+    if not _NAME.fullmatch(context.name):
+        raise ContextError(
+            f"context name {context.name!r}: expected at most 64 letters, digits, - and _, the first a letter or digit"
+        )
+    _check_settings(context, lambda _key: "")
+
+
+def contexts_path() -> Path:
+    """Return the path of the file.
+
+    Raises:
+        ContextError: there is no home directory to look for it in.
+    """
+    if named := os.environ.get(FILE_VARIABLE):
+        return Path(named)
+    base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    if not base.is_absolute():  # the XDG specification has relative paths ignored
+        try:
+            base = Path.home() / ".config"
+        except RuntimeError as error:
+            raise ContextError(f"no home directory for contexts: set {FILE_VARIABLE} to a file") from error
+    return base / "dledger" / "contexts.toml"
+
+
+def load_contexts(*, is_new_allowed: bool = False) -> Contexts:
+    """Read the file; without one there are no contexts.
+
+    Args:
+        is_new_allowed: `DLEDGER_CONFIG` may name a file that does not exist yet, for it is about to be written.
+
+    Raises:
+        ContextError: the file cannot be read or trusted, or is no file of contexts; or `DLEDGER_CONFIG` names none.
+    """
+    path = contexts_path()
+    text = _read(path)
+    if text is None:
+        if os.environ.get(FILE_VARIABLE) and not is_new_allowed:
+            raise ContextError(
+                f"{path}: no such file. {FILE_VARIABLE} names it: unset {FILE_VARIABLE}, or make the file with "
+                "`dledger context add`"
+            )
+        return Contexts(path, "", {})
+    return _parse(path, text)
+
+
+@contextmanager
+def changed_contexts() -> Iterator[Changes]:
+    """Change the file: yield what it holds, to be changed; it is written when the block ends without an exception.
+
+    Two commands do not change the file at once: the directory is locked.
+
+    Raises:
+        ContextError: the file cannot be read, trusted or written, or another command changes it.
+    """
+    # A link, as people who keep such files elsewhere have it, stays a link.
+    path = Path(os.path.realpath(contexts_path()))
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ContextError(
+            f"{path.parent}: {error.strerror}; contexts cannot be kept there. Set {FILE_VARIABLE}"
+        ) from error
+    try:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ContextError(f"{path}: another command changes it at this moment; give the command again") from error
+        known = load_contexts(is_new_allowed=True)
+        changes = Changes(path, known.current, dict(known.by_name))
+        yield changes
+        _write(path, Contexts(path, changes.current, changes.by_name))
+    finally:
+        os.close(directory)
+
+
+def _read(path: Path) -> str | None:
+    """Return the text of the file; None without one."""
+    try:
+        # A pipe in its place would keep a plain open waiting for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            found = os.fstat(descriptor)
+            _check_kind(path, found)
+            content = os.read(descriptor, SIZE_BYTES_MAX + 1)
+        finally:
+            os.close(descriptor)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ContextError(f"{path}: {error.strerror}; check its owner and mode (`ls -l`)") from error
+    if len(content) > SIZE_BYTES_MAX:
+        raise ContextError(
+            f"{path}: expected at most {SIZE_BYTES_MAX} bytes, found {found.st_size}: this is no file of contexts. "
+            "Move it away"
+        )
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ContextError(f"{path}, line {line}: expected TOML in UTF-8, found other bytes. Move it away") from error
+
+
+def _check_kind(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise ContextError(f"{path}: expected a regular file of contexts, found another kind; move it away")
+    if found.st_uid not in (0, os.geteuid()):
+        raise ContextError(
+            f"{path}: expected a file of your own (user id {os.geteuid()}), found one of user id {found.st_uid}, "
+            f"which could send your messages elsewhere. Set {FILE_VARIABLE} to a file of yours"
+        )
+    if found.st_mode & stat.S_IWOTH:
+        raise ContextError(f"{path}: every user may write it. Look at what it says, then `chmod 600 {path}`")
+
+
+def _parse(path: Path, text: str) -> Contexts:
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
+        raise ContextError(f"{path}: expected TOML, found: {error}. Mend that line, or move the file away") from error
+    if unknown := sorted(set(document) - {"current", "contexts"}):
+        raise _fault(path, text, "", unknown[0], f"expected `current` and [contexts.NAME], found {unknown[0]!r}")
+    current, tables = document.get("current", ""), document.get("contexts", {})
+    if not isinstance(tables, dict):
+        raise _fault(path, text, "", "contexts", "expected tables [contexts.NAME]")
+    by_name = {name: _context_of(path, text, name, table) for name, table in tables.items()}
+    if not isinstance(current, str) or (current and current not in by_name):
+        known = ", ".join(by_name) or "none"
+        raise _fault(path, text, "", "current", f"expected one of the contexts ({known}), found {current!r}")
+    return Contexts(path, current, by_name)
+
+
+def _context_of(path: Path, text: str, name: str, table: Any) -> Context:
+    known = [field.name for field in fields(Context) if field.name != "name"]
+    if not _NAME.fullmatch(name) or not isinstance(table, dict):
+        raise _fault(path, text, name, "", f"expected a table [contexts.NAME], found {name!r}")
+    for key, value in table.items():
+        if key not in known or not isinstance(value, str):
+            raise _fault(path, text, name, key, f"expected texts {', '.join(known)}; found {key} = {value!r:.60}")
+    context = Context(name, **table)
+    _check_settings(context, lambda key: f"{path}, line {_line_of(text, name, key)}: ")
+    return context
+
+
+def _check_settings(context: Context, place_of: Callable[[str], str]) -> None:
+    set_places = [key for key in _PLACES if getattr(context, key)]
+    if len(set_places) != 1:
+        found = "both" if set_places else "neither"
+        raise ContextError(f"{place_of('')}context {context.name}: expected endpoints or name_servers, found {found}")
+    for key, value in context.settings().items():
+        if len(value) > _TEXT_MAX or not value.isprintable():
+            raise ContextError(f"{place_of(key)}{key}: expected at most {_TEXT_MAX} printable characters")
+    from dledger.client.endpoints import parse_endpoints  # noqa: PLC0415  (gRPC is slow to load)
+
+    try:
+        parse_endpoints(getattr(context, set_places[0]))
+    except ValueError as error:
+        raise ContextError(f"{place_of(set_places[0])}{set_places[0]}: {error}") from error
+
+
+def _fault(path: Path, text: str, context: str, key: str, what: str) -> ContextError:
+    return ContextError(f"{path}, line {_line_of(text, context, key)}: {what}. Mend that line, or move the file away")
+
+
+def _line_of(text: str, context: str, key: str) -> int:
+    """Return the number of the line that sets a key; that of its table, or 1, where no line does so plainly."""
+    found, table = 1, ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.lstrip().startswith("["):
+            header = _HEADER.match(line)
+            table = header[1] if header else line.strip().strip("[]").split(".")[0]
+            if table == (context or key):
+                found = number
+        elif key and table == context and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line):
+            return number
+    return found
+
+
+def _write(path: Path, contexts: Contexts) -> None:
+    lines = [_FIRST_LINES]
+    if contexts.current:
+        lines.append(f"current = {_quoted(contexts.current)}\n")
+    for context in contexts.by_name.values():
+        check_context(context)
+        settings = [f"{key} = {_quoted(value)}\n" for key, value in context.settings().items()]
+        lines += [f"\n[contexts.{context.name}]\n", *settings]
+    content = "".join(lines).encode()
+    if len(content) > SIZE_BYTES_MAX:
+        raise ContextError(f"{path}: at most {SIZE_BYTES_MAX} bytes of contexts are kept; remove some first")
+    # Only now: every command reads contexts, and this takes a tenth of a second to load.
+    from store.fs.linux.files import OsFiles  # noqa: PLC0415
+
+    files = OsFiles()
+    new = f"{path}.{os.getpid()}.new"
+    try:
+        Path(new).unlink(missing_ok=True)  # left by a crashed command with this process's id
+        with _only_for_the_owner():
+            files.create_from(new, [content])
+        files.rename(new, str(path))
+        files.sync_directory(str(path.parent))
+    except (StoreError, OSError) as error:
+        raise ContextError(f"{path}: not written ({error.__cause__ or error}); nothing changed") from error
+
+
+@contextmanager
+def _only_for_the_owner() -> Iterator[None]:
+    """Create files of mode 0600; for a program of one thread, for the mask is the process's."""
+    mask = os.umask(0o777 & ~_FILE_MODE)
+    try:
+        yield
+    finally:
+        os.umask(mask)
+
+
+def _quoted(text: str) -> str:
+    """Return a text without control characters as a basic string of TOML."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,141 @@
+"""What the commands for messages share: where the broker is, how errors are told, how messages are printed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cluster.cli.common import EXIT_USAGE, fail
+from cluster.cli.where import are_typed, winner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cluster.cli.targets import Targets
+    from cluster.protocol.skipped_messages import SkippedMessages
+    from commitlog.record.record import Record
+
+DEFAULT_BROKER = "127.0.0.1:10911"
+_TIMEOUT_S = 10.0
+_MS_PER_S = 1000
+_NEXT_STEPS = {
+    "UNKNOWN_TOPIC": "`dledger topic list` shows the topics.",
+    "UNKNOWN_GROUP": "`dledger group list` shows the groups.",
+    "NOT_REACHED": "Is the broker running? Name it with --broker or DLEDGER_BROKER, or its name servers with "
+    "--name-servers or DLEDGER_NAME_SERVERS, or both by a context (`dledger context`). `dledger broker "
+    "--standalone DIR` starts a broker.",
+}
+
+Broker = Annotated[
+    str,
+    typer.Option(
+        "--broker",
+        "-b",
+        envvar="DLEDGER_BROKER",
+        metavar="HOST:PORT,...",
+        help="Address of the broker, or of one or more of its nodes.",
+        show_default=DEFAULT_BROKER,
+    ),
+]
+BrokerNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--broker-name", metavar="NAME", help="With --name-servers: only this broker; may be given several times."
+    ),
+]
+Cluster = Annotated[
+    str, typer.Option("--cluster", "-c", metavar="NAME", help="With --name-servers: only the brokers of this cluster.")
+]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+
+
+class Format(StrEnum):
+    """How messages are printed."""
+
+    TEXT = "text"
+    JSONL = "jsonl"
+
+
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="text: the bodies, one a line. jsonl: one JSON object a message.")
+]
+
+
+@contextmanager
+def targets_of(context: typer.Context, broker: str, name_servers: str) -> Iterator[Targets]:
+    """Return the brokers that the command asks; what it meets becomes a message that says what to do next.
+
+    `cluster.cli.where` says which of the two counts; a broker before name servers.
+    """
+    from cluster.cli.targets import Targets  # noqa: PLC0415  (gRPC is slow to load)
+
+    if are_typed(context, "broker", "name_servers"):
+        fail("--broker and --name-servers: take one of the two", EXIT_USAGE)
+    if not (broker or name_servers):
+        broker = DEFAULT_BROKER
+    elif winner(context, "broker", "name_servers") == "broker":
+        name_servers = ""
+    else:
+        broker = ""
+    with _told_failures(), Targets(broker, name_servers, _TIMEOUT_S) as targets:
+        yield targets
+
+
+@contextmanager
+def _told_failures() -> Iterator[None]:
+    from cluster.protocol.errors import RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
+    from store.errors import StoreError  # noqa: PLC0415
+
+    try:
+        yield
+    except ValueError as error:
+        fail(str(error), EXIT_USAGE)
+    except RequestFailed as failure:
+        fail(f"{failure.message}. {_NEXT_STEPS.get(failure.name, '')}".strip())
+    except StoreError as error:
+        fail(str(error))
+
+
+def tell_skipped(skipped: SkippedMessages) -> None:
+    """Tell, on standard error, of messages that are not to be had."""
+    sys.stderr.write(f"dledger: {skipped}\n")
+
+
+def fail_if_skipped(count: int) -> None:
+    """End the command with 1 when messages were not to be had; they were told one by one."""
+    if count:
+        what = "1 message is" if count == 1 else f"{count} messages are"
+        fail(f"{what} not to be had here, see above; `dledger verify` shows what is damaged, another node may have it")
+
+
+def print_message(record: Record, style: Format) -> None:
+    """Print one message; of a JSON object the body is `body`, or `bodyBase64` where it is not UTF-8."""
+    from cluster.cli.message_rows import row_of  # noqa: PLC0415
+    from commitlog.record.compression import uncompressed_body  # noqa: PLC0415
+
+    body = uncompressed_body(record.sys_flag, record.body)
+    if style is Format.TEXT:
+        sys.stdout.buffer.write(body + b"\n")
+        return
+    row = row_of(record, tags_code=None, is_indexed=True)
+    for name in ("inConsumeQueue", "indexed", "tagsCode", "body"):
+        del row[name]
+    try:
+        row["body"] = body.decode()
+    except UnicodeDecodeError:
+        row["bodyBase64"] = base64.b64encode(body).decode()
+    sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def moment(timestamp_ms: int) -> str:
+    """Return a time for people, in UTC; "-" when there is none."""
+    if timestamp_ms < 0:
+        return "-"
+    return datetime.fromtimestamp(timestamp_ms / _MS_PER_S, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,206 @@
+"""`dledger consume`: messages of a topic, printed."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cluster.cli.common import EXIT_USAGE, NameServers, fail, notes
+from cluster.cli.message_common import (
+    Broker,
+    Format,
+    FormatOption,
+    Topic,
+    fail_if_skipped,
+    print_message,
+    targets_of,
+    tell_skipped,
+)
+from cluster.cli.messages.template import template_printer
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from cluster.cli.messages.consumption import Consumption
+    from cluster.cli.targets import Target, Targets
+    from commitlog.record.record import Record
+
+_COMMIT_INTERVAL_S = 5.0
+
+_Group = Annotated[
+    str,
+    typer.Option(
+        "--group", "-g", help="Begin at the committed offsets of this consumer group, and commit what was printed."
+    ),
+]
+_Tag = Annotated[
+    str,
+    typer.Option("--tag", "-t", metavar="EXPRESSION", help="Print only messages with this tag: A, or 'A || B'."),
+]
+_Begin = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="begin|end|TIME",
+        help="Where to begin in a queue for which the group has no offset. A time is 2026-11-21T09:00:00 (UTC).",
+    ),
+]
+_Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after this number of messages; 0: no limit.")]
+_Offset = Annotated[
+    int,
+    typer.Option("--offset", "-o", min=-1, help="Begin at this offset; needs --queue.", show_default=False),
+]
+_Template = Annotated[
+    str,
+    typer.Option(
+        "--template", "-T", metavar="TEXT", help="Print each message by this template; the fields are listed above."
+    ),
+]
+
+
+def consume(
+    context: typer.Context,
+    topic: Topic,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    *,
+    group: _Group = "",
+    tag: _Tag = "",
+    begin: _Begin = "begin",
+    limit: _Limit = 0,
+    queue: Annotated[int, typer.Option("--queue", "-q", min=-1, help="Read only this queue; -1: all.")] = -1,
+    offset: _Offset = -1,
+    style: FormatOption = Format.TEXT,
+    template: _Template = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new messages until Ctrl-C.")] = False,
+) -> None:
+    r"""Print the messages of a topic, queue by queue.
+
+    The command reads all queues: if it runs twice with the same group, every message is printed twice. Only the client
+    library divides the queues of a group among its consumers. With --group, offsets are committed every five seconds
+    and when the command ends, also by Ctrl-C or SIGTERM. With name servers, the queues of all brokers that have the
+    topic are read: one broker after the other, or with --follow all at once.
+
+    A template has fields in braces: {topic} {queue} {offset} {time} {tag} {keys} {headers} {header:NAME} {id} {uniqkey}
+    {size} {body}; \n and \t are newline and tab, and each message ends with a newline.
+
+    Messages that are damaged, or deleted while they are read, are reported on standard error and skipped; the exit code
+    is then 1.
+
+    Examples:
+        dledger consume orders
+        dledger consume orders --queue 3 --offset 1200 --limit 5
+        dledger consume orders --template '{queue}/{offset} {time} {keys} {header:trace} {body}'
+        dledger consume orders --follow --tag 'paid || sent' --from end
+        dledger consume orders --group billing --limit 10
+        dledger consume orders --from 2026-11-21T09:00:00 --format jsonl
+        dledger consume orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
+    """
+    if offset >= 0 and (queue < 0 or group):
+        fail("--offset: expected with --queue and without --group", EXIT_USAGE)
+    with targets_of(context, broker, name_servers) as targets:
+        show = template_printer(template) if template else partial(print_message, style=style)
+        consumptions = _consumptions(targets, topic, group, tag, begin, queue, offset)
+        skipped_count = _print_messages(consumptions, limit or sys.maxsize, show, is_following=follow)
+    fail_if_skipped(skipped_count)
+
+
+def _consumptions(
+    targets: Targets, topic: str, group: str, tag: str, begin: str, only_queue: int, offset: int
+) -> list[Consumption]:
+    """Return one reading for each broker that has the topic, at its beginning.
+
+    Args:
+        targets: the brokers.
+        topic: what is read.
+        group: whose offsets count; empty: nobody's.
+        tag: expression that filters.
+        begin: `begin`, `end` or a time.
+        only_queue: the only queue to read; -1: all.
+        offset: where to begin in it; -1: as `begin` says.
+
+    Raises:
+        ValueError: there is no such queue, or several brokers have it and an offset is given.
+    """
+    from cluster.cli.messages.consumption import Consumption  # noqa: PLC0415  (gRPC is slow to load)
+
+    queues: dict[Target, list[int]] = defaultdict(list)
+    found = targets.queues(topic, is_write=False)
+    for target, queue in found:
+        if only_queue in (-1, queue):
+            queues[target].append(queue)
+    if not queues:
+        last = max((queue for _, queue in found), default=-1)
+        raise ValueError(
+            f"--queue {only_queue}: expected one of the queues 0 to {last} of topic {topic}, found none such"
+        )
+    if offset >= 0 and len(queues) > 1:
+        names = ", ".join(target.broker for target in queues)
+        raise ValueError(f"--offset: expected one broker, found {names}; name one with --broker")
+    consumptions = []
+    for target, of_broker in queues.items():
+        consumption = Consumption(target.calls, target.broker, topic, group, tag)
+        consumption.begin(of_broker, begin)
+        if offset >= 0:
+            consumption.seek(only_queue, offset)
+        consumptions.append(consumption)
+    return consumptions
+
+
+def _print_messages(
+    consumptions: list[Consumption], limit: int, show: Callable[[Record], None], *, is_following: bool
+) -> int:
+    """Print what comes, and keep how far that is; return how many messages are not to be had."""
+    from cluster.cli.messages.merged_iterators import merged  # noqa: PLC0415
+
+    # `timeout` and service managers end a program so: offsets are committed then, too.
+    signal.signal(signal.SIGTERM, _stop_once)
+    sources = [each.steps(is_following=is_following) for each in consumptions]
+    left, skipped_count = limit, 0
+    next_commit_s = time.monotonic() + _COMMIT_INTERVAL_S
+    try:
+        for step in merged(sources) if is_following else chain.from_iterable(sources):
+            for skipped in step.skipped:
+                tell_skipped(skipped)
+                skipped_count += skipped.end - skipped.begin
+            if step.record is not None:
+                show(step.record)
+                left -= 1
+            else:
+                # The end of what the broker had: a program that reads from a pipe must not wait for a full buffer.
+                sys.stdout.flush()
+            step.consumption.done(step)
+            if not left:
+                break
+            if time.monotonic() >= next_commit_s:
+                _commit(consumptions)
+                next_commit_s = time.monotonic() + _COMMIT_INTERVAL_S
+    except KeyboardInterrupt:
+        notes.print("stopped", highlight=False)
+    finally:
+        sys.stdout.flush()
+        _commit(consumptions)
+    return skipped_count
+
+
+def _stop_once(number: int, _frame: FrameType | None) -> None:
+    """End as Ctrl-C does. `timeout` sends SIGTERM twice, and the second one must not interrupt the last commit.
+
+    Raises:
+        KeyboardInterrupt: always.
+    """
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _commit(consumptions: list[Consumption]) -> None:
+    for each in consumptions:
+        each.commit()

@@ -1,0 +1,168 @@
+"""What `dledger consume` reads of one broker: where it begins in each queue, what comes, and its committed offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from cluster.client.broker_calls import BrokerCalls, records_in
+from cluster.protocol.skipped_messages import skipped_of
+from cluster.v1 import broker_pb2 as pb
+from commitlog.offline.message_filter import parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cluster.protocol.skipped_messages import SkippedMessages
+    from commitlog.record.record import Record
+
+_GOES_ON = (pb.GET_STATUS_FOUND, pb.GET_STATUS_NO_MATCHED_MESSAGE, pb.GET_STATUS_MESSAGE_WAS_REMOVING)
+
+
+class Step(NamedTuple):
+    """One step in one queue.
+
+    Attributes:
+        consumption: that made it.
+        queue_id: the queue.
+        next_offset: behind what was read.
+        record: the message; None when there was only something to tell.
+        skipped: what is not to be had on the way there.
+    """
+
+    consumption: Consumption
+    queue_id: int
+    next_offset: int
+    record: Record | None = None
+    skipped: Sequence[SkippedMessages] = ()
+
+
+class Consumption:
+    """One reading of a topic of one broker by one consumer.
+
+    Steps may be read in another thread than the one that says which of them are done with.
+
+    Args:
+        calls: to the broker.
+        broker: its name, for people; may be empty.
+        topic: it.
+        group: whose offsets are gone by and kept; empty: nobody's.
+        tags: which messages.
+    """
+
+    def __init__(self, calls: BrokerCalls, broker: str, topic: str, group: str, tags: str) -> None:
+        self._calls = calls
+        self._broker = broker
+        self._topic = topic
+        self._group = group
+        self._tags = tags
+        self._offsets: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._reset_counts: dict[int, int] = {}
+        self._kept: dict[int, int] = {}
+
+    def begin(self, queues: Sequence[int], where: str) -> None:
+        """Find where to begin in each queue.
+
+        Args:
+            queues: of the topic.
+            where: `begin`, `end` or a time; goes for queues that the group has not consumed.
+
+        Raises:
+            ValueError: it is none of them.
+            RequestFailed: the broker refuses.
+        """
+        request = pb.OffsetsRequest(topic=self._topic, queue_ids=queues)
+        if where not in ("begin", "end"):
+            try:
+                request.timestamp_ms = parse_time(where)
+            except ValueError as error:
+                raise ValueError(f"--from {where}: expected begin, end or a time; {error}") from None
+        found = self._calls.ask(lambda stub: stub.Offsets, request)
+        begins = {"begin": found.min_offsets, "end": found.max_offsets}.get(where, found.offsets_by_time)
+        self._offsets = dict(zip(found.queue_ids, begins, strict=True))
+        self._ends = dict(zip(found.queue_ids, found.max_offsets, strict=True))
+        if self._group:
+            asked = pb.FetchOffsetRequest(group=self._group, topic=self._topic, queue_ids=queues)
+            kept = self._calls.ask(lambda stub: stub.FetchOffset, asked)
+            self._reset_counts = dict(zip(kept.queue_ids, kept.reset_counts, strict=True))
+            self._kept = {
+                queue: offset for queue, offset in zip(kept.queue_ids, kept.offsets, strict=True) if offset >= 0
+            }
+            self._offsets |= self._kept
+
+    def seek(self, queue_id: int, offset: int) -> None:
+        """Begin at an offset of a queue, wherever the group is.
+
+        Raises:
+            ValueError: the queue ends before it.
+        """
+        end = self._ends[queue_id]
+        if offset > end:
+            raise ValueError(f"--offset {offset}: expected at most {end}, the end of queue {queue_id} of {self._topic}")
+        self._offsets[queue_id] = offset
+
+    def steps(self, *, is_following: bool) -> Iterator[Step]:
+        """Yield what comes, up to the ends as they were at the beginning; or without end.
+
+        Raises:
+            RequestFailed: the broker refuses, or is gone.
+            ValueError: a queue has nothing where it should be read on.
+        """
+        offsets = {queue: each for queue, each in self._offsets.items() if is_following or each < self._ends[queue]}
+        if not offsets:
+            return
+        queues = sorted(offsets)
+        request = pb.SubscribeRequest(
+            topic=self._topic,
+            queue_ids=queues,
+            offsets=[offsets[queue] for queue in queues],
+            tags=self._tags,
+            form=pb.MESSAGE_FORM_RECORDS,
+            group=self._group,
+        )
+        for response in self._calls.subscribe(request):
+            queue = response.queue_id
+            if queue not in offsets:
+                continue
+            if response.status not in _GOES_ON:
+                raise ValueError(
+                    f"queue {queue}: nothing is at offset {offsets[queue]}; it holds {response.min_offset} to "
+                    f"{response.max_offset}. `dledger group reset` sets where a group goes on"
+                )
+            end = response.next_offset if is_following else min(response.next_offset, self._ends[queue])
+            skipped = [each for each in skipped_of(response.skipped, self._topic, self._broker) if each.begin < end]
+            if skipped:
+                yield Step(self, queue, offsets[queue], skipped=skipped)
+            for record in records_in(response.records):
+                if record.queue_offset < end:
+                    yield Step(self, queue, record.queue_offset + 1, record)
+            if end > offsets[queue]:
+                offsets[queue] = end
+                yield Step(self, queue, end)
+            if not is_following and end >= self._ends[queue]:
+                del offsets[queue]
+                if not offsets:
+                    return
+
+    def done(self, step: Step) -> None:
+        """Note that a step was dealt with."""
+        self._offsets[step.queue_id] = max(self._offsets[step.queue_id], step.next_offset)
+
+    def commit(self) -> None:
+        """Keep how far the group has come, if there is one.
+
+        Raises:
+            RequestFailed: the broker refuses.
+        """
+        ahead = {queue: offset for queue, offset in self._offsets.items() if offset > self._kept.get(queue, -1)}
+        if not self._group or not ahead:
+            return
+        request = pb.CommitOffsetRequest(
+            group=self._group,
+            topic=self._topic,
+            queue_ids=list(ahead),
+            offsets=list(ahead.values()),
+            reset_counts=[self._reset_counts.get(queue, 0) for queue in ahead],
+        )
+        self._calls.ask(lambda stub: stub.CommitOffset, request)
+        self._kept |= ahead

@@ -1,0 +1,253 @@
+"""`dledger group`: the groups of consumers of brokers, and how far they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cluster.cli.common import EXIT_USAGE, NameServers, fail, help_of
+from cluster.cli.each_broker import (
+    Choice,
+    change_chosen,
+    change_each,
+    chosen_brokers,
+    end_if_silent,
+    read_each,
+)
+from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic
+from cluster.cli.rows import AsJson, print_rows
+
+if TYPE_CHECKING:
+    from cluster.client.broker_calls import BrokerCalls
+    from cluster.v1 import broker_pb2 as pb
+
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group of consumers.")]
+
+group_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Create, list, disable, reset and delete groups of consumers. With name servers on all their brokers, or on "
+    "those that are chosen.",
+)
+
+
+def create_group(
+    context: typer.Context,
+    group: GroupName,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+    *,
+    orderly: Annotated[bool, typer.Option("--orderly", help="One message of a queue after the other.")] = False,
+) -> None:
+    """Create a group of consumers, or change its order.
+
+    Other settings of a group that exists stay as they are.
+
+    Examples:
+        dledger group create billing
+        dledger group create billing --orderly
+        dledger group create billing --name-servers 10.0.0.5:9876,10.0.0.6:9876
+    """
+
+    def change(calls: BrokerCalls) -> str:
+        wanted = _known_group(calls, group) or _new_group(group)
+        wanted.is_orderly = orderly
+        return f"group {group} {'set' if _set_group(calls, wanted) else 'was so already'}"
+
+    change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
+
+
+def enable_group(
+    context: typer.Context,
+    group: GroupName,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+) -> None:
+    """Enable a disabled group: its consumers continue where they were.
+
+    Examples:
+        dledger group enable billing
+    """
+    _enable(context, group, Choice(broker, name_servers, broker_names, cluster), is_enabled=True)
+
+
+def disable_group(
+    context: typer.Context,
+    group: GroupName,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+) -> None:
+    """Disable a group: its consumers get no more messages.
+
+    They wait until it is enabled again, and may still commit what they have.
+
+    Examples:
+        dledger group disable billing
+        dledger offsets orders --group billing        how far it is
+        dledger group enable billing
+    """
+    _enable(context, group, Choice(broker, name_servers, broker_names, cluster), is_enabled=False)
+
+
+def _enable(context: typer.Context, group: str, choice: Choice, *, is_enabled: bool) -> None:
+    def change(calls: BrokerCalls) -> str:
+        from cluster.protocol.errors import Reason, RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
+
+        wanted = _known_group(calls, group)
+        if wanted is None:
+            raise RequestFailed(Reason.UNKNOWN_GROUP, f"there is no group {group!r}")
+        wanted.is_consume_enabled = is_enabled
+        state = "enabled" if is_enabled else "disabled"
+        return f"group {group} {state if _set_group(calls, wanted) else f'was {state} already'}"
+
+    change_chosen(context, choice, change)
+
+
+def _known_group(calls: BrokerCalls, name: str) -> pb.Group | None:
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+
+    groups = calls.ask(lambda stub: stub.ListGroups, pb.ListGroupsRequest()).groups
+    return next((each.group for each in groups if each.group.name == name), None)
+
+
+def _new_group(name: str) -> pb.Group:
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+
+    return pb.Group(
+        name=name,
+        is_consume_enabled=True,
+        is_broadcast_enabled=True,
+        is_from_min_enabled=True,
+        retry_queues=1,
+        retry_max_times=16,
+        consume_timeout_minutes=15,
+    )
+
+
+def _set_group(calls: BrokerCalls, wanted: pb.Group) -> bool:
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+
+    return calls.ask(lambda stub: stub.SetGroup, pb.SetGroupRequest(group=wanted)).is_changed
+
+
+def list_groups(
+    context: typer.Context,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List all groups of consumers.
+
+    For each group: its consumers, whether it is enabled, and the topics that it has consumed.
+
+    Examples:
+        dledger group list
+        dledger group list --json | jq -r .group
+        dledger group list --name-servers 10.0.0.5:9876,10.0.0.6:9876
+    """
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+
+    with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=False) as targets:
+        answers, silent = read_each(
+            targets, lambda calls: calls.ask(lambda stub: stub.ListGroups, pb.ListGroupsRequest()).groups
+        )
+        rows = [
+            {
+                "group": each.group.name,
+                "broker": target.broker,
+                "consumers": len(each.client_ids),
+                "client_ids": list(each.client_ids),
+                "is_enabled": each.group.is_consume_enabled,
+                "is_orderly": each.group.is_orderly,
+                "topics": list(each.topics),
+            }
+            for target, groups in answers
+            for each in groups
+        ]
+        are_named = any(target.broker for target in targets)
+    columns = {"group": "group", **({"broker": "broker"} if are_named else {}), "consumers": "consumers"}
+    columns |= {"is_enabled": "enabled", "topics": "topics"}
+    print_rows(columns, sorted(rows, key=lambda row: (str(row["group"]), str(row["broker"]))), as_json=as_json)
+    end_if_silent(silent)
+
+
+def delete_group(
+    context: typer.Context,
+    group: GroupName,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+) -> None:
+    """Delete a group and its offsets.
+
+    Its consumers must have ended.
+
+    Examples:
+        dledger group delete billing
+    """
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+
+    def change(calls: BrokerCalls) -> str:
+        calls.ask(lambda stub: stub.DeleteGroup, pb.DeleteGroupRequest(group=group))
+        return f"group {group} deleted"
+
+    change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
+
+
+def reset_group(
+    context: typer.Context,
+    group: GroupName,
+    topic: Topic,
+    where: Annotated[str, typer.Option("--to", metavar="begin|end|TIME", help="Where the group continues.")],
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+) -> None:
+    """Set the offsets of a group in all queues of a topic.
+
+    Examples:
+        dledger group reset billing orders --to begin
+        dledger group reset billing orders --to 2026-11-21T09:00:00
+    """
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+    from commitlog.offline.message_filter import parse_time  # noqa: PLC0415
+
+    asked = pb.OffsetsRequest(topic=topic)
+
+    def change(calls: BrokerCalls) -> str:
+        found = calls.ask(lambda stub: stub.Offsets, asked)
+        offsets = {"begin": found.min_offsets, "end": found.max_offsets}.get(where, found.offsets_by_time)
+        reset = pb.ResetOffsetRequest(group=group, topic=topic, queue_ids=found.queue_ids, offsets=offsets)
+        calls.ask(lambda stub: stub.ResetOffset, reset)
+        return f"group {group} goes on in {len(offsets)} queues of {topic}"
+
+    with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=True) as targets:
+        if where not in ("begin", "end"):
+            try:
+                asked.timestamp_ms = parse_time(where)
+            except ValueError as error:
+                fail(f"--to {where}: expected begin, end or a time; {error}", EXIT_USAGE)
+        change_each(targets, change)
+
+
+for _name, _command in (
+    ("create", create_group),
+    ("list", list_groups),
+    ("disable", disable_group),
+    ("enable", enable_group),
+    ("reset", reset_group),
+    ("delete", delete_group),
+):
+    group_app.command(_name, help=help_of(_command))(_command)

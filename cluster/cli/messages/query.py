@@ -1,0 +1,152 @@
+"""`dledger query`: find messages of a broker by key, by id, by time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cluster.cli.common import NameServers, fail, help_of, notes
+from cluster.cli.message_common import (
+    Broker,
+    Format,
+    FormatOption,
+    Topic,
+    fail_if_skipped,
+    print_message,
+    targets_of,
+    tell_skipped,
+)
+
+if TYPE_CHECKING:
+    from cluster.protocol.skipped_messages import SkippedMessages
+    from commitlog.record.record import Record
+
+query_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Find messages by key, by id, by time.")
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most this number of messages.")]
+
+
+def by_key(
+    context: typer.Context,
+    topic: Topic,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="One word of KEYS, or a UNIQ_KEY.")],
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    limit: Limit = 32,
+    style: FormatOption = Format.JSONL,
+) -> None:
+    """Print the messages of a topic that have a key.
+
+    The newest come first; each broker returns at most 64.
+
+    Examples:
+        dledger query key orders o-17
+        dledger query key orders o-17 --name-servers 10.0.0.5:9876,10.0.0.6:9876
+    """
+    from cluster.client.broker_calls import records_in  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.protocol.skipped_messages import skipped_of  # noqa: PLC0415
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
+
+    found: list[Record] = []
+    skipped: list[SkippedMessages] = []
+    is_truncated = False
+    with targets_of(context, broker, name_servers) as targets:
+        request = pb.QueryByKeyRequest(topic=topic, key=key, max_messages=limit, form=pb.MESSAGE_FORM_RECORDS)
+        for target in targets.having(topic):
+            answer = target.calls.ask(lambda stub: stub.QueryByKey, request)
+            found += records_in(answer.records)
+            skipped += skipped_of(answer.skipped, topic, target.broker)
+            is_truncated |= answer.is_truncated
+        # Of one broker they are in order; the clocks of two are compared.
+        found.sort(key=lambda record: -record.store_timestamp)
+        for record in found[:limit]:
+            print_message(record, style)
+        for each in skipped:
+            tell_skipped(each)
+    if not found and not skipped:
+        fail(f"topic {topic} has no message with the key {key}")
+    if is_truncated or len(found) > limit:
+        notes.print("there are more, older ones: --limit", highlight=False)
+    fail_if_skipped(len(skipped))
+
+
+def by_id(
+    context: typer.Context,
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="32 or 56 hexadecimal digits; or a UNIQ_KEY.")],
+    topic: Annotated[str, typer.Option("--topic", help="Look for a UNIQ_KEY, in this topic.")] = "",
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    style: FormatOption = Format.JSONL,
+) -> None:
+    """Print the message with an id.
+
+    The id is an offset message id; with --topic it is a UNIQ_KEY.
+
+    Examples:
+        dledger query id 7F00000100002A9F00000000000003E8
+        dledger query id 7F0000010A2F18B4AAC2000000000001 --topic orders
+    """
+    from cluster.cli.targets import first_with  # noqa: PLC0415
+    from cluster.client.broker_calls import records_in  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
+
+    request = pb.QueryByIdRequest(topic=topic, form=pb.MESSAGE_FORM_RECORDS)
+    if topic:
+        request.unique_key = message_id
+    else:
+        request.message_id = message_id
+    with targets_of(context, broker, name_servers) as targets:
+        asked = targets.having(topic) if topic else targets.all()
+        answer = first_with(asked, lambda calls: calls.ask(lambda stub: stub.QueryById, request))
+        for record in records_in(answer.records):
+            print_message(record, style)
+
+
+def by_time(
+    context: typer.Context,
+    topic: Topic,
+    begin: Annotated[str, typer.Argument(metavar="BEGIN", help="A time, such as 2026-11-21T09:00:00 (UTC).")],
+    end: Annotated[str, typer.Argument(metavar="[END]", help="Up to then; without it: up to now.")] = "",
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    limit: Limit = 1000,
+    style: FormatOption = Format.JSONL,
+) -> None:
+    """Print the messages of a topic that were stored in a time range.
+
+    They are printed broker by broker and queue by queue.
+
+    Examples:
+        dledger query time orders 2026-11-21T09:00:00 2026-11-21T09:05:00
+    """
+    from cluster.client.broker_calls import records_in  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.protocol.skipped_messages import skipped_of  # noqa: PLC0415
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
+    from commitlog.offline.message_filter import parse_time  # noqa: PLC0415
+
+    skipped_count = 0
+    with targets_of(context, broker, name_servers) as targets:
+        begin_ms, end_ms = parse_time(begin), parse_time(end) if end else None
+        left = limit
+        for target in targets.having(topic):
+            request = pb.QueryByTimeRequest(topic=topic, begin_ms=begin_ms, form=pb.MESSAGE_FORM_RECORDS)
+            if end_ms is not None:
+                request.end_ms = end_ms
+            while left:
+                request.max_messages = min(left, 1000)
+                found = target.calls.ask(lambda stub: stub.QueryByTime, request)
+                for record in records_in(found.records):
+                    print_message(record, style)
+                    left -= 1
+                for skipped in skipped_of(found.skipped, topic, target.broker):
+                    tell_skipped(skipped)
+                    skipped_count += skipped.end - skipped.begin
+                request.cursor = found.cursor
+                if not found.cursor:
+                    break
+    fail_if_skipped(skipped_count)
+
+
+query_app.command("key", help=help_of(by_key))(by_key)
+query_app.command("id", help=help_of(by_id))(by_id)
+query_app.command("time", help=help_of(by_time))(by_time)

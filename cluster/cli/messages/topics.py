@@ -1,0 +1,176 @@
+"""`dledger topic`: create, change and delete topics; what shows them is in `messages.topic_views`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cluster.cli.common import EXIT_USAGE, NameServers, fail, help_of
+from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_brokers, read_each
+from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic
+from cluster.cli.messages.topic_views import PERMISSIONS, describe_topic, list_topics, route_topic
+
+if TYPE_CHECKING:
+    from cluster.client.broker_calls import BrokerCalls
+    from cluster.v1 import broker_pb2 as pb
+
+_NEW_QUEUES = 8
+_RW = PERMISSIONS["rw"]
+
+Queues = Annotated[
+    int | None,
+    typer.Option(
+        "--queues", "-q", min=1, max=65536, help="How many queues, on each broker.", show_default=str(_NEW_QUEUES)
+    ),
+]
+Permission = Annotated[str, typer.Option("--permission", help="rw, r or w.", show_default="rw")]
+
+topic_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Create, change, list, describe and delete topics."
+)
+
+
+def create_topic(
+    context: typer.Context,
+    topic: Topic,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+    queues: Queues = None,
+    permission: Permission = "",
+    *,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Succeed where the topic exists already, and leave it as it is.")
+    ] = False,
+) -> None:
+    """Create a topic. One that exists already is an error, and nothing is changed; `topic alter` changes it.
+
+    With name servers the topic is created on all their brokers, or on those that are chosen, with that many queues on
+    each. If they know brokers of several clusters, choose one of the clusters.
+
+    Examples:
+        dledger topic create orders --queues 4
+        dledger topic create orders --if-not-exists
+        dledger topic create orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
+        dledger topic create orders --broker-name broker-a --broker-name broker-b
+    """
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+
+    bits = _permission_of(permission)
+    with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=True) as targets:
+        answers, silent = read_each(targets, lambda calls: _known_topic(calls, topic))
+        having = {target.broker for target, known in answers if known is not None}
+        if having and not if_not_exists:
+            where = f" on {', '.join(sorted(having))}" if having != {""} else ""
+            fail(
+                f"topic {topic} exists already{where}; nothing was changed. `dledger topic alter` changes it, "
+                "--if-not-exists creates it only where it does not exist"
+            )
+
+        def change(calls: BrokerCalls) -> str:
+            if _known_topic(calls, topic) is not None:
+                return f"topic {topic} exists already"
+            wanted = pb.Topic(name=topic, read_queues=_NEW_QUEUES, write_queues=_NEW_QUEUES, permission=bits or _RW)
+            _set(wanted, queues, bits)
+            calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted))
+            return f"topic {topic} created"
+
+        change_each(targets, change, silent=silent, remedy="give the command again with --if-not-exists")
+
+
+def alter_topic(
+    context: typer.Context,
+    topic: Topic,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+    queues: Queues = None,
+    permission: Permission = "",
+) -> None:
+    """Change a topic; options that are not given stay as they are.
+
+    Messages of the topic are kept.
+
+    With name servers it changes on all their brokers that have it, or on those that are chosen.
+
+    Examples:
+        dledger topic alter orders --queues 16
+        dledger topic alter orders --permission r        no more messages, for now
+    """
+    from cluster.protocol.errors import Reason, RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
+
+    bits = _permission_of(permission)
+    if queues is None and bits is None:
+        fail("topic alter: expected --queues, --permission or both, found neither", EXIT_USAGE)
+
+    def change(calls: BrokerCalls) -> str:
+        wanted = _known_topic(calls, topic)
+        if wanted is None:
+            raise RequestFailed(Reason.UNKNOWN_TOPIC, f"there is no topic {topic!r}; `dledger topic create` makes it")
+        _set(wanted, queues, bits)
+        answer = calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted))
+        return f"topic {topic} {'changed' if answer.is_changed else 'has these settings already'}"
+
+    change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
+
+
+def _permission_of(text: str) -> int | None:
+    if text and text not in PERMISSIONS:
+        fail(f"--permission {text}: expected rw, r or w", EXIT_USAGE)
+    return PERMISSIONS.get(text)
+
+
+def _set(topic: pb.Topic, queues: int | None, bits: int | None) -> None:
+    if queues is not None:
+        topic.read_queues = topic.write_queues = queues
+    if bits is not None:
+        topic.permission = bits
+
+
+def _known_topic(calls: BrokerCalls, name: str) -> pb.Topic | None:
+    from cluster.protocol.errors import Reason, RequestFailed  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415
+
+    try:
+        return calls.ask(lambda stub: stub.ListTopics, pb.ListTopicsRequest(topic=name)).topics[0]
+    except RequestFailed as failure:
+        if failure.reason is not Reason.UNKNOWN_TOPIC:
+            raise
+    return None
+
+
+def delete_topic(
+    context: typer.Context,
+    topic: Topic,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+) -> None:
+    """Delete a topic, and what groups have consumed of it. Its messages go when they are old.
+
+    With name servers on all their brokers, or on those that are chosen.
+
+    Examples:
+        dledger topic delete orders
+        dledger topic delete orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
+    """
+    from cluster.v1 import broker_pb2 as pb  # noqa: PLC0415  (gRPC is slow to load)
+
+    def change(calls: BrokerCalls) -> str:
+        calls.ask(lambda stub: stub.DeleteTopic, pb.DeleteTopicRequest(topic=topic))
+        return f"topic {topic} deleted"
+
+    change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
+
+
+topic_app.command("create", help=help_of(create_topic))(create_topic)
+topic_app.command("alter", help=help_of(alter_topic))(alter_topic)
+topic_app.command("list", help=help_of(list_topics))(list_topics)
+topic_app.command("describe", help=help_of(describe_topic))(describe_topic)
+topic_app.command("route", help=help_of(route_topic))(route_topic)
+topic_app.command("delete", help=help_of(delete_topic))(delete_topic)

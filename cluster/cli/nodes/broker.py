@@ -1,0 +1,158 @@
+"""`dledger broker`: run a broker of messages."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cluster.cli.common import EXIT_USAGE, fail, print_starting
+from cluster.config.broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER_COUNT
+from cluster.config.values import parse_address, store_host_of
+
+if TYPE_CHECKING:
+    from cluster.server.broker import BrokerConfig
+    from commitlog.plain.store import PlainStoreConfig
+    from dledger.config import Address
+
+_DEFAULTS = {
+    "max_transfer_bytes_on_message_in_memory": TRANSFER_BYTES,
+    "max_transfer_count_on_message_in_memory": TRANSFER_COUNT,
+    "max_transfer_bytes_on_message_in_disk": TRANSFER_BYTES,
+    "max_transfer_count_on_message_in_disk": TRANSFER_COUNT,
+    "dedupe_window_count": DEDUPE_COUNT,
+}
+
+_NameServers = Annotated[
+    str,
+    typer.Option(
+        "--name-servers",
+        "-n",
+        envvar="DLEDGER_NAME_SERVERS",
+        metavar="HOST:PORT,...",
+        help="Name servers to register with.",
+    ),
+]
+_SetOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Set an option of the store; may be given several times."),
+]
+_Standalone = Annotated[
+    Path,
+    typer.Option("--standalone", metavar="DIR", help="Directory of the store: new, ours, or one of RocketMQ's."),
+]
+_Listen = Annotated[
+    str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="The address on which clients are served.")
+]
+_Metrics = Annotated[str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics on this address.")]
+_Flush = Annotated[
+    str,
+    typer.Option("--flush", help="sync: acknowledge a message when it is on disk. async: when it is in memory."),
+]
+_AutoCreateTopics = Annotated[
+    bool, typer.Option("--auto-create-topics", help="Create a topic when a message is put to it.")
+]
+_SkipDamaged = Annotated[
+    bool,
+    typer.Option(
+        "--skip-damaged",
+        help="Accept durable records that are damaged or missing: this start and later ones pass over them.",
+    ),
+]
+
+
+def broker(
+    standalone: _Standalone,
+    listen: _Listen = "127.0.0.1:10911",
+    name: Annotated[str, typer.Option("--name", help="The broker's name, unique in its cluster.")] = "broker-a",
+    name_servers: _NameServers = "",
+    metrics: _Metrics = "",
+    flush: _Flush = "sync",
+    set_options: _SetOptions = None,
+    *,
+    auto_create_topics: _AutoCreateTopics = False,
+    skip_damaged: _SkipDamaged = False,
+) -> None:
+    """Run a broker on one machine, without replication.
+
+    It runs until Ctrl-C or SIGTERM. A message is acknowledged when it is on this machine's disk; if the machine is
+    lost, its messages are lost, too. Options of the store (--set) have RocketMQ's names in snake_case; an unknown name
+    is refused with a list of all names.
+
+    Examples:
+        dledger broker --standalone /tmp/store --auto-create-topics
+        dledger topic create orders
+        echo hello | dledger produce orders
+        dledger consume orders --from begin
+        dledger broker --standalone /var/rocketmq/store --listen 10.0.0.5:10911 --name-servers 10.0.0.9:9876
+    """
+    if flush not in ("sync", "async"):
+        fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)
+    try:
+        address = parse_address(listen)
+        metrics_address = parse_address(metrics) if metrics else None
+    except ValueError as error:
+        fail(f"--listen or --metrics: {error}", EXIT_USAGE)
+    print_starting(f"broker {name} on {address}, store {standalone}")
+    # Only now: gRPC and the store are slow to load.
+    from cluster.api.shared import BrokerOptions  # noqa: PLC0415
+    from cluster.replica.standalone import StandaloneConfig  # noqa: PLC0415
+    from cluster.server.broker import BrokerConfig, run_broker  # noqa: PLC0415
+
+    plain = _plain_config(set_options or [], address, name, is_flush_sync=flush == "sync", is_skipping=skip_damaged)
+    config: BrokerConfig = BrokerConfig(
+        store=StandaloneConfig(str(standalone), name, str(address), plain),
+        options=BrokerOptions(name, self_id=name, auto_create_topic_enable=auto_create_topics),
+        address=address,
+        metrics_address=metrics_address,
+        name_servers=name_servers,
+    )
+    raise typer.Exit(run_broker(config))
+
+
+def _plain_config(
+    texts: list[str], address: Address, name: str, *, is_flush_sync: bool, is_skipping: bool
+) -> PlainStoreConfig:
+    from commitlog.plain.commit_log import CommitLogConfig  # noqa: PLC0415
+    from commitlog.plain.store import PlainStoreConfig  # noqa: PLC0415
+    from store.model.config import MessageStoreConfig  # noqa: PLC0415
+
+    log = CommitLogConfig(is_flush_sync=is_flush_sync, store_host=store_host_of(address))
+    store = MessageStoreConfig(**_DEFAULTS, archive_log=name)  # type: ignore[arg-type]
+    given: dict[str, Any] = {}
+    for text in texts:
+        option, _, value = (part.strip() for part in text.partition("="))
+        if option in _options(log) | _options(store):
+            given[option] = _parse(option, value, getattr(log if option in _options(log) else store, option))
+        else:
+            known = sorted(_options(log) | _options(store))
+            close = difflib.get_close_matches(option, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
+            fail(f"--set {text}: unknown option; {hint}", EXIT_USAGE)
+    return PlainStoreConfig(
+        dataclasses.replace(log, **{name: value for name, value in given.items() if name in _options(log)}),
+        dataclasses.replace(store, **{name: value for name, value in given.items() if name in _options(store)}),
+        is_corruption_skipped=is_skipping,
+    )
+
+
+def _options(config: Any) -> set[str]:
+    """Return the names of options that are numbers or truths, and of the one that is a path."""
+    return {
+        field.name for field in dataclasses.fields(config) if isinstance(getattr(config, field.name), (bool, int))
+    } - {"is_flush_sync"} | ({"archive_mark"} if hasattr(config, "archive_mark") else set())
+
+
+def _parse(name: str, text: str, default: int | bool | str) -> int | bool | str:
+    if isinstance(default, str):
+        return text
+    if isinstance(default, bool):
+        if text not in ("true", "false"):
+            fail(f"--set {name}={text}: expected true or false", EXIT_USAGE)
+        return text == "true"
+    if not text.isdecimal():
+        fail(f"--set {name}={text}: expected a whole number", EXIT_USAGE)
+    return int(text)

@@ -1,0 +1,81 @@
+"""What the nodes of a broker say of their messages, beneath what `dledger status` says of their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import grpc
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from cluster.protocol.errors import RequestFailed, check_answer
+from cluster.replica.port import NO_DIVIDE
+from cluster.v1.broker_pb2 import BrokerStatusRequest, BrokerStatusResponse
+from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from dledger.client.failures import CHANNEL_OPTIONS
+
+if TYPE_CHECKING:
+    from grpc import Future
+
+BrokerStatuses = Mapping[str, BrokerStatusResponse]
+
+
+def broker_statuses(endpoints: Iterable[str], timeout_s: float) -> dict[str, BrokerStatusResponse]:
+    """Return what each node says that keeps messages; others, and those that do not answer, are left out."""
+    channels = {endpoint: grpc.insecure_channel(endpoint, options=CHANNEL_OPTIONS) for endpoint in endpoints}
+    try:
+        asked: dict[str, Future[BrokerStatusResponse]] = {
+            endpoint: BrokerServiceStub(channel).Status.future(BrokerStatusRequest(), timeout=timeout_s)
+            for endpoint, channel in channels.items()
+        }
+        found = {}
+        for endpoint, future in asked.items():
+            try:
+                found[endpoint] = future.result()
+                check_answer(found[endpoint].answer, endpoint)
+            except (grpc.RpcError, RequestFailed):
+                # A log of raw entries has no such service; what a node does not answer is seen in the other table.
+                found.pop(endpoint, None)
+        return found
+    finally:
+        for channel in channels.values():
+            channel.close()
+
+
+def broker_table(statuses: BrokerStatuses) -> Table:
+    """Return the table: one row a node, in order of their ids."""
+    first = next(iter(statuses.values()))
+    table = Table(title=f"broker {first.broker}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("node", no_wrap=True)
+    for name in ("topics", "groups", "queues", "divide", "log end", "undispatched"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("puts", overflow="fold")
+    for status in sorted(statuses.values(), key=lambda each: each.self_id):
+        table.add_row(
+            status.self_id,
+            str(status.topics_count),
+            str(status.groups_count),
+            str(status.queues_count),
+            "-" if status.divided_offset == NO_DIVIDE else str(status.divided_offset),
+            str(status.max_physical_offset),
+            str(undispatched_bytes(status)),
+            puts_of(status),
+        )
+    return table
+
+
+def undispatched_bytes(status: BrokerStatusResponse) -> int:
+    """Return how many bytes of the committed log queues and index do not hold yet."""
+    return max(status.max_physical_offset - status.dispatched_physical_offset, 0)
+
+
+def puts_of(status: BrokerStatusResponse) -> str:
+    """Return whether a node takes puts; of a leader that does not, why, and how much is to be dispatched before."""
+    if status.is_serving_puts:
+        return "[green]taken[/]"
+    if status.role not in ("LEADER", "STANDALONE"):
+        return "at the leader" if status.leader.id else "[yellow]no leader[/]"
+    behind = f" ({status.behind_bytes} bytes to go)" if status.behind_bytes else ""
+    return f"[yellow]{escape(status.not_serving_reason or 'not yet')}{behind}[/]"

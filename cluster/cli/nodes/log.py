@@ -1,0 +1,214 @@
+"""`dledger append`, `get` and `tail`: bytes into the log, bytes out of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import time
+from collections import deque
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from cluster.cli.common import (
+    DEFAULT_DEADLINE_S,
+    DEFAULT_ENDPOINTS,
+    DEFAULT_GROUP,
+    EXIT_USAGE,
+    Deadline,
+    Endpoints,
+    Group,
+    fail,
+    help_if_unreachable,
+    notes,
+    told_errors,
+)
+from cluster.cli.entry_kinds import AnyLogChecks, kind_of, leaders_own
+from cluster.cli.nodes.ingest import Ingest, Source, batches, open_sources
+from cluster.cli.where import log_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dledger.client import LogClient
+    from dledger.entries.format.entry import Entry
+
+# No-ops of leaders stand between the entries that a reader sees; so many more are looked at for the last n.
+_TAIL_SLACK = 64
+
+
+class Format(StrEnum):
+    """How entries are printed."""
+
+    TEXT = "text"
+    JSONL = "jsonl"
+
+
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="text: the bodies, one a line. jsonl: one object an entry.")
+]
+
+
+def append(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files to append; standard input without any.")
+    ] = None,
+    endpoints: Endpoints = DEFAULT_ENDPOINTS,
+    group: Group = DEFAULT_GROUP,
+    deadline: Deadline = DEFAULT_DEADLINE_S,
+    block_size: Annotated[
+        int,
+        typer.Option(
+            "--block-size", min=0, metavar="BYTES", help="Make entries of this size instead of one entry a line."
+        ),
+    ] = 0,
+) -> None:
+    """Append files or standard input, one entry a line.
+
+    Prints how many entries were appended, and where. The exit code is 1 if any was not, or may not have been.
+
+    Examples:
+        dledger append access.log error.log
+        journalctl --since today | dledger append
+        dledger append --block-size 4096 photo.jpg
+    """
+    with told_errors(endpoints):
+        try:
+            sources = open_sources(files or [])
+        except OSError as error:
+            fail(f"{error.filename} cannot be read: {error.strerror}", EXIT_USAGE)
+        with _client(endpoints, group, deadline) as client:
+            ingest = Ingest(client)
+            begin = time.monotonic()
+            _append_all(ingest, sources, block_size)
+            _report(ingest, time.monotonic() - begin, endpoints)
+
+
+def _append_all(ingest: Ingest, sources: list[Source], block_size: int) -> None:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=notes, transient=True) as bar:
+        for source in sources:
+            task = bar.add_task(source.name, total=source.size_bytes)
+            try:
+                for batch in batches(source, block_size):
+                    if not ingest.append(batch):
+                        return
+                    bar.advance(task, batch.size_bytes)
+            except ValueError as error:
+                ingest.faults.append(str(error))
+                return
+            except KeyboardInterrupt:
+                ingest.faults.append("interrupted; the batch that was under way may be appended all the same")
+                return
+
+
+def _report(ingest: Ingest, duration_s: float, endpoints: str) -> None:
+    rate = ingest.appended_entries / max(duration_s, 1e-9)
+    mb_s = ingest.appended_bytes / max(duration_s, 1e-9) / 1e6
+    where = "" if ingest.first_index is None else f" at indexes {ingest.first_index} to {ingest.last_index}"
+    typer.echo(
+        f"appended {ingest.appended_entries} entries{where}, {ingest.appended_bytes} bytes in {duration_s:.2f} s "
+        f"({rate:,.0f} entries/s, {mb_s:.1f} MB/s)"
+    )
+    for fault in ingest.faults:
+        sys.stderr.write(f"dledger: {fault}{help_if_unreachable(fault, endpoints)}\n")
+    if ingest.faults:
+        fail(f"entries not appended: {ingest.refused_entries}; outcome unknown: {ingest.unknown_entries}")
+
+
+def get(
+    index: Annotated[int, typer.Argument(min=0, help="Index of the entry.")],
+    endpoints: Endpoints = DEFAULT_ENDPOINTS,
+    group: Group = DEFAULT_GROUP,
+    deadline: Deadline = DEFAULT_DEADLINE_S,
+    style: FormatOption = Format.TEXT,
+) -> None:
+    """Print one entry.
+
+    Exactly its body is printed; on a terminal a newline follows.
+
+    Examples:
+        dledger get 41
+        dledger get 41 --format jsonl
+    """
+    with told_errors(endpoints), _client(endpoints, group, deadline) as client:
+        entries = list(client.read(index, max_entries=1, include_internal=True))
+        if not entries:
+            fail(f"there is no entry {index} yet: `dledger status` shows how far the log goes")
+        if style is Format.TEXT:
+            entry = entries[0]
+            sys.stdout.buffer.write(entry.body + (b"\n" if sys.stdout.isatty() else b""))
+            sys.stdout.buffer.flush()
+            if kind := leaders_own(entry.magic, entry.channel):
+                empty = "" if entry.body else "; it has no body"
+                notes.print(
+                    f"entry {index} is {kind} that the leader of term {entry.term} wrote, not a client's{empty}",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+        else:
+            _print(entries, style)
+
+
+def tail(
+    endpoints: Endpoints = DEFAULT_ENDPOINTS,
+    group: Group = DEFAULT_GROUP,
+    deadline: Deadline = DEFAULT_DEADLINE_S,
+    count: Annotated[int, typer.Option("-n", "--lines", min=0, help="How many entries from the end.")] = 10,
+    style: FormatOption = Format.TEXT,
+    *,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for new entries, until Ctrl-C.")] = False,
+) -> None:
+    """Print the last entries, and with --follow new ones.
+
+    If the leader fails it continues after the last entry printed.
+
+    Examples:
+        dledger tail -n 100
+        dledger tail -f --format jsonl | jq .index
+    """
+    with told_errors(endpoints), _client(endpoints, group, deadline) as client:
+        log = client.status()
+        begin = max(log.begin_index, log.commit_index + 1 - count - _TAIL_SLACK)
+        last = deque(client.read(begin, max_bytes=0), maxlen=count) if count else deque[Entry]()
+        _print(last, style)
+        if follow:
+            next_index = last[-1].index + 1 if last else max(begin, log.commit_index + 1)
+            try:
+                _print(client.read(next_index, follow=True), style)
+            except KeyboardInterrupt:
+                raise typer.Exit from None
+
+
+def _client(endpoints: str, group: str, deadline_s: float) -> LogClient:
+    from dledger.client import LogClient  # noqa: PLC0415  (gRPC is slow to load)
+
+    nodes = log_nodes(endpoints, group)
+    return LogClient(nodes.endpoints, group=nodes.group, deadline_s=deadline_s, checks=AnyLogChecks())
+
+
+def _print(entries: Iterable[Entry], style: Format) -> None:
+    write = sys.stdout.buffer.write
+    for entry in entries:
+        write(entry.body + b"\n" if style is Format.TEXT else json.dumps(_as_object(entry)).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _as_object(entry: Entry) -> dict[str, str | int]:
+    """Return the entry with its body as text if it is UTF-8, in base64 otherwise."""
+    fields: dict[str, str | int] = {
+        "index": entry.index,
+        "term": entry.term,
+        "pos": entry.position,
+        "size": entry.size,
+        "magic": entry.magic,
+        "kind": kind_of(entry.magic, entry.channel),
+    }
+    try:
+        return {**fields, "body": entry.body.decode()}
+    except UnicodeDecodeError:
+        return {**fields, "bodyBase64": base64.b64encode(entry.body).decode()}

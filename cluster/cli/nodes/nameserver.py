@@ -1,0 +1,36 @@
+"""`dledger nameserver`: run a name server."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cluster.cli.common import EXIT_USAGE, fail, print_starting
+from cluster.config.values import parse_address
+
+
+def nameserver(
+    listen: Annotated[
+        str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Where brokers and clients find it.")
+    ] = "127.0.0.1:9876",
+) -> None:
+    """Run a name server until Ctrl-C or SIGTERM.
+
+    Brokers register with it, clients ask it where topics are. It keeps nothing on disk: after a restart the brokers
+    register again within seconds, half a minute at most. Run two or three, on different machines, and name all of them
+    to brokers and clients; they know nothing of each other.
+
+    Examples:
+        dledger nameserver
+        dledger nameserver --listen 10.0.0.5:9876
+    """
+    try:
+        address = parse_address(listen)
+    except ValueError as error:
+        fail(f"--listen: {error}", EXIT_USAGE)
+    print_starting(f"name server on {address}")
+    # Only now: gRPC is slow to load.
+    from cluster.api.name_server import run_name_server  # noqa: PLC0415
+
+    raise typer.Exit(run_name_server(address))

@@ -1,0 +1,76 @@
+"""`dledger server`: run one node."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.cli.common import EXIT_USAGE, fail, print_starting
+from cluster.config.help import config_template
+from cluster.config.load import ConfigError, load_config
+
+
+def server(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="TOML file with the node's options.")
+    ] = None,
+    set_options: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Override one option; may be given several times."),
+    ] = None,
+    *,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="For one start: accept a directory that does not name its node, because a Java program or an older "
+            "version wrote it.",
+        ),
+    ] = False,
+    help_config: Annotated[
+        bool,
+        typer.Option("--help-config", help="Print a TOML file with every option, its default and its meaning."),
+    ] = False,
+) -> None:
+    """Run one node until Ctrl-C or SIGTERM.
+
+    Options are taken from the file, then the environment (DLEDGER_<OPTION>), then --set. All faults in them are
+    reported at once.
+
+    Examples:
+        dledger server --help-config > n0.toml        a file to start from
+        dledger server --config n0.toml
+        dledger server --config n0.toml --adopt       once, on a directory of Java's or of an older version
+        dledger server --config n0.toml --set self_id=n1 --set client_address=127.0.0.1:20922
+    """
+    if help_config:
+        typer.echo(config_template(), nl=False)
+        return
+    overrides = _parse_overrides(set_options or [])
+    if adopt:
+        overrides["is_adopting"] = "true"
+    try:
+        loaded = load_config(config, os.environ, overrides)
+    except ConfigError as error:
+        fail(str(error), EXIT_USAGE)
+    node = loaded.node
+    print_starting(
+        f"node {node.self_id} of group {node.group}, clients on {node.client_address}, data in {node.store_base_dir}"
+    )
+    # Only now: everything that a node needs takes a while to load.
+    from cluster.server.node import run_server  # noqa: PLC0415
+
+    raise typer.Exit(run_server(loaded))
+
+
+def _parse_overrides(texts: list[str]) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            fail(f"--set {text}: expected NAME=VALUE", EXIT_USAGE)
+        overrides[name.strip()] = value.strip()
+    return overrides

@@ -1,0 +1,118 @@
+"""`dledger rebuild`: consume queues and index of a store, made anew from its log."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.cli.common import EXIT_USAGE, fail, notes, output
+from cluster.cli.store.common import StoreArgument, find, progress_bar, refuse_raw, told_store_errors
+from commitlog.offline.directory import StoreDirectory
+from commitlog.offline.rebuild import OLD_NAME, Layout, Rebuild, finish_begun
+from commitlog.offline.verify import StoreParts
+from store.fs.linux.files import OsFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from store.index.file import IndexLayout
+from store.maintenance.lock import lock_store
+from store.queues.unit import UNIT_SIZE
+
+_NOTES_SHOWN_MAX = 20
+
+
+def rebuild(
+    directory: StoreArgument,
+    *,
+    skip_damaged: Annotated[
+        bool, typer.Option("--skip-damaged", help="Accept messages that cannot be read, now and at later starts.")
+    ] = False,
+    keep_old: Annotated[
+        bool, typer.Option("--keep-old", help=f"Keep the old queues and index in {OLD_NAME}/.")
+    ] = False,
+    queue_file_size: Annotated[
+        int | None,
+        typer.Option(
+            "--queue-file-size", min=UNIT_SIZE, metavar="BYTES", help="Size of a queue's file; default: as it is now."
+        ),
+    ] = None,
+    index_slots: Annotated[
+        int | None,
+        typer.Option("--index-slots", min=1, metavar="COUNT", help="Slots of an index file; default: as it is now."),
+    ] = None,
+    index_items: Annotated[
+        int | None,
+        typer.Option("--index-items", min=2, metavar="COUNT", help="Items of an index file; default: as it is now."),
+    ] = None,
+) -> None:
+    """Rebuild the consume queues and the key index from the log.
+
+    The store must not be in use. The new files are built beside the old ones and replace them when they are complete
+    and on disk: if the command is interrupted, the store has the old files or the new ones, or builds them when it is
+    opened, and the command can be repeated. The log itself is not changed. If the log is damaged, nothing is done.
+
+    Examples:
+        dledger rebuild /data/store
+        dledger verify /data/store && echo all is well
+        dledger rebuild /data/store --skip-damaged --keep-old
+    """
+    if (index_slots is None) != (index_items is None):
+        fail("--index-slots and --index-items go together", EXIT_USAGE)
+    index = None if index_slots is None or index_items is None else IndexLayout(index_slots, index_items)
+    layout = Layout(None if queue_file_size is None else -(-queue_file_size // UNIT_SIZE) * UNIT_SIZE, index)
+    with told_store_errors(), ExitStack() as stack:
+        found = find(directory)
+        _refuse(found, keep_old=keep_old)
+        _lock(stack, found)
+        _rebuild(directory, found.root, layout, skip_damaged=skip_damaged, keep_old=keep_old)
+
+
+def _rebuild(directory: Path, root: str, layout: Layout, *, skip_damaged: bool, keep_old: bool) -> None:
+    files = OsFiles()
+    if finish_begun(files, root, is_old_kept=keep_old):
+        notes.print("dledger: finished what an earlier rebuild was stopped in; rebuilding again", highlight=False)
+    # Not `open_parts`: it would find this command's own lock, and take the store for one in use.
+    parts = StoreParts(ReadOnlyFiles(), find(directory))
+    started = time.monotonic()
+    with progress_bar() as bar:
+        task = bar.add_task("rebuilding", total=parts.directory.size)
+        rebuilt = Rebuild(
+            files,
+            parts,
+            layout,
+            is_skipping=skip_damaged,
+            is_old_kept=keep_old,
+            on_progress=lambda size: bar.advance(task, size),
+        ).run()
+    for note in rebuilt.notes[:_NOTES_SHOWN_MAX]:
+        typer.echo(f"dledger: {note}", err=True)
+    if len(rebuilt.notes) > _NOTES_SHOWN_MAX:
+        typer.echo(f"dledger: and {len(rebuilt.notes) - _NOTES_SHOWN_MAX} notes more", err=True)
+    kept = f" ({rebuilt.kept} of them without messages, taken over)" if rebuilt.kept else ""
+    output.print(
+        f"{rebuilt.messages:,} messages, {rebuilt.queues:,} queues{kept}, {time.monotonic() - started:.1f} s. "
+        f"`dledger verify {directory}` checks the result",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _refuse(found: StoreDirectory, *, keep_old: bool) -> None:
+    refuse_raw(found)
+    if not found.log_files:
+        fail(f"{found.root} has no files of a log: nothing to rebuild from")
+    if Path(found.log_files[0].path).parent == Path(found.root):
+        fail(f"{found.root} is the folder of a log alone: name the store's directory, which holds it", EXIT_USAGE)
+    old = Path(found.root) / OLD_NAME
+    if keep_old and old.exists() and not (Path(found.root) / "rebuild.new").exists():
+        fail(f"{old} is there already, from an earlier --keep-old: move it away", EXIT_USAGE)
+
+
+def _lock(stack: ExitStack, found: StoreDirectory) -> None:
+    files = OsFiles()
+    stack.callback(lock_store(files, found.root).release)
+    for path in found.lock_paths[1:]:
+        if files.exists(path):
+            stack.callback(files.lock(path).release)

@@ -1,0 +1,142 @@
+"""`dledger verify`: is everything in a store as it must be?"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from cluster.cli.common import fail, notes
+from cluster.cli.rows import show_table
+from cluster.cli.store.common import (
+    ForceReadOnly,
+    StoreArgument,
+    open_parts,
+    progress_bar,
+    tell_mode,
+    told_store_errors,
+)
+from cluster.cli.store.entry_check import EntryCheck
+from commitlog.offline.directory import StoreDirectory, StoreMode
+from commitlog.offline.verify import Verification
+from store.model.finding import Area, Finding
+
+_SHOWN_MAX = 100
+_DAMAGE, _UNFINISHED, _ACCEPTED = "damage", "unfinished", "accepted"
+
+
+def verify(
+    directory: StoreArgument,
+    shown_max: Annotated[
+        int, typer.Option("--limit", min=0, metavar="COUNT", help="Print at most this number of findings; 0 = all.")
+    ] = _SHOWN_MAX,
+    *,
+    force_read_only: ForceReadOnly = False,
+) -> None:
+    """Check a store: records, queues, index and checkpoint.
+
+    Every record, checksum, queue unit, index item and chain, and the checkpoint are compared with the log. In the
+    directory of a node, its entries, their index, identity, peers, term and vote, memberships, the begin of the log and
+    snapshots are checked, too.
+
+    Nothing is changed. Each finding names the file, the position, what was expected and found, what it means and what
+    to do. The exit code is 1 if there was any. Damage needs a person; what is unfinished (after a crash, for example)
+    is repaired by the next start of the store. Damage that was accepted with --skip-damaged is reported as accepted.
+
+    In RocketMQ's format the header of a message, unlike its body, has no checksum, unless the store writes property
+    CRCs or the log is one of our replicated ones. Without it, a change of most fields is detected by queue and index,
+    but not a change of flag, born time and host, store host, reconsume times, prepared offset, and properties other
+    than keys and tags.
+
+    Examples:
+        dledger verify /data/store
+        dledger verify /data/store --limit 0 2> findings.txt
+        dledger verify /data/store --force-read-only     while a broker has it open
+    """
+    # Opening looks into every queue: that is a part of the work, and of the time that is told.
+    started = time.monotonic()
+    with told_store_errors():
+        parts = open_parts(directory, is_forced=force_read_only, needs_messages=False)
+        tell_mode(parts.directory)
+        totals: Counter[tuple[Area, str]] = Counter()
+        with progress_bar() as bar:
+            task = bar.add_task("checking", total=parts.directory.size)
+            verification = Verification(parts, lambda size: bar.advance(task, size))
+            entries = EntryCheck(parts.directory, is_live=parts.is_live)
+            told = 0
+            for finding in _all(verification, entries):
+                totals[finding.area, _kind(finding)] += 1
+                told += 1
+                if told <= shown_max or not shown_max:
+                    bar.console.print(f"dledger: {finding}", markup=False, highlight=False, soft_wrap=True)
+    if shown_max and told > shown_max:
+        notes.print(f"dledger: and {told - shown_max} findings more; --limit 0 shows all", highlight=False)
+    elapsed_s = time.monotonic() - started
+    show_table(_table(parts.directory, verification, entries, totals, elapsed_s))
+    by_kind = {kind: sum(totals[area, kind] for area in Area) for kind in (_DAMAGE, _UNFINISHED, _ACCEPTED)}
+    if told > by_kind[_ACCEPTED]:
+        accepted = f", {by_kind[_ACCEPTED]} accepted" if by_kind[_ACCEPTED] else ""
+        fail(f"{_counted(by_kind[_DAMAGE], 'place')} of damage, {by_kind[_UNFINISHED]} unfinished{accepted}")
+
+
+def _kind(finding: Finding) -> str:
+    if finding.is_accepted:
+        return _ACCEPTED
+    return _UNFINISHED if finding.is_unfinished else _DAMAGE
+
+
+def _all(verification: Verification, entries: EntryCheck) -> Iterator[Finding]:
+    yield from verification.findings()
+    yield from entries.findings()
+
+
+def _table(
+    directory: StoreDirectory,
+    verification: Verification,
+    entries: EntryCheck,
+    totals: Counter[tuple[Area, str]],
+    elapsed_s: float,
+) -> Table:
+    counts = verification.counts
+    speed = directory.size / max(elapsed_s, 1e-9) / 1e6
+    title = f"{directory.root}: a {directory.mode} store, {directory.size / 1e6:,.1f} MB of log, {elapsed_s:.1f} s"
+    title += f" ({speed:,.0f} MB/s)"
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("part")
+    table.add_column("checked")
+    table.add_column("damage", justify="right")
+    table.add_column("unfinished", justify="right")
+    has_accepted = any(kind == _ACCEPTED for _, kind in totals)
+    if has_accepted:
+        table.add_column("accepted", justify="right")
+    rows: dict[Area, str] = {Area.FILES: _counted(len(directory.log_files), "log file")}
+    if directory.node_directory is not None:
+        if entries.has_aside:
+            rows[Area.FILES] += ", and an old log in the folder aside, which is not checked"
+        rows[Area.ENTRIES] = f"{_counted(entries.entry_count, 'entry')}, {_counted(entries.unit_count, 'index unit')}"
+    if directory.mode is not StoreMode.RAW:
+        rows[Area.LOG] = f"{_counted(counts.messages, 'message')}, up to offset {counts.log_end}"
+        rows[Area.QUEUES] = f"{_counted(counts.queues, 'queue')}, {_counted(counts.units, 'unit')}"
+        rows[Area.INDEX] = f"{_counted(counts.index_files, 'file')}, {_counted(counts.items, 'item')}"
+        rows[Area.CHECKPOINT] = directory.checkpoint_path.rsplit("/", 1)[-1]
+    for area, text in rows.items():
+        damage, unfinished = totals[area, _DAMAGE], totals[area, _UNFINISHED]
+        table.add_row(
+            area.value,
+            text,
+            f"[red]{damage}[/]" if damage else "0",
+            f"[yellow]{unfinished}[/]" if unfinished else "0",
+            *([str(totals[area, _ACCEPTED])] if has_accepted else ()),
+        )
+    return table
+
+
+def _counted(count: int, noun: str) -> str:
+    plural = noun[:-1] + "ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"

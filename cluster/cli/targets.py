@@ -1,0 +1,231 @@
+"""Whom a command for messages asks: one broker that is named, or the brokers that name servers know.
+
+Each broker is asked by itself (`cluster.client.broker_calls`); what is theirs together, such as the messages of a key,
+is put together by the command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar
+
+from cluster.client.broker_calls import BrokerCalls
+from cluster.client.name_server_calls import ask_each, list_brokers
+from cluster.client.routing.finder import RouteFinder
+from cluster.client.routing.queue_choice import readable_queues, writable_queues
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.route_messages import routes_of
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1.nameserver_pb2 import RouteRequest
+from dledger.client.endpoints import parse_endpoints
+from dledger.client.reaching import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from cluster.client.routing.cache import Routes
+    from cluster.v1.nameserver_pb2 import RegisteredBroker
+
+Answer = TypeVar("Answer")
+
+
+class _Node(Protocol):
+    @property
+    def address(self) -> str: ...
+
+
+class Target(NamedTuple):
+    """One broker.
+
+    Attributes:
+        broker: its name; empty for the one that was named by address.
+        calls: to it.
+    """
+
+    broker: str
+    calls: BrokerCalls
+
+
+class Targets:
+    """The brokers that a command asks; `with` closes all connections.
+
+    Args:
+        brokers: `host:port` of nodes of one broker, comma separated; empty when name servers are given.
+        name_servers: `host:port` of all name servers, comma separated; empty when a broker is given.
+        timeout_s: of each call to a broker.
+
+    Raises:
+        ValueError: an address is not `host:port`.
+    """
+
+    def __init__(self, brokers: str, name_servers: str, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._name_servers = tuple(parse_endpoints(name_servers)) if name_servers else ()
+        self._stack = ExitStack()
+        self._targets: dict[str, Target] = {}
+        if not name_servers:
+            self._targets[""] = Target("", self._stack.enter_context(BrokerCalls(brokers, timeout_s)))
+
+    def __enter__(self) -> Self:
+        """Open nothing yet."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Close all connections."""
+        self._stack.close()
+
+    @property
+    def is_named(self) -> bool:
+        """Whether brokers have names here: name servers were asked."""
+        return bool(self._name_servers)
+
+    def all(self) -> list[Target]:
+        """Return all brokers, in order of their names.
+
+        Raises:
+            RequestFailed: no name server answers.
+        """
+        if not self._name_servers:
+            return list(self._targets.values())
+        return [self._target(each.broker, each.nodes) for each in self._registered()]
+
+    def chosen(self, names: Collection[str], cluster: str, *, is_change: bool) -> list[Target]:
+        """Return the brokers that are to be changed or listed, in order of their names.
+
+        Args:
+            names: of brokers; empty: all of them.
+            cluster: only brokers of it; empty: of all.
+            is_change: all brokers together must belong to one cluster, for nobody else's are to be changed unasked.
+
+        Raises:
+            ValueError: brokers of several clusters are known, or there are no names to choose by.
+            RequestFailed: UNKNOWN_BROKER, or no name server answers.
+        """
+        if not self._name_servers:
+            if names or cluster:
+                raise ValueError("--broker-name and --cluster choose among the brokers of --name-servers: name those")
+            return list(self._targets.values())
+        known = self._registered()
+        if unknown := sorted(set(names) - {each.broker for each in known}):
+            text = f"no broker is called {', '.join(unknown)}; `dledger brokers list` shows all"
+            raise RequestFailed(Reason.UNKNOWN_BROKER, text)
+        if names:
+            known = [each for each in known if each.broker in names]
+        clusters = sorted({each.cluster for each in known})
+        if is_change and not (names or cluster) and len(clusters) > 1:
+            found = ", ".join(clusters)
+            raise ValueError(f"these name servers know several clusters ({found}): take one with --cluster")
+        if cluster:
+            known = [each for each in known if each.cluster == cluster]
+        if not known:
+            text = f"no broker of these is in cluster {cluster!r}, but in {', '.join(clusters)}"
+            raise RequestFailed(Reason.UNKNOWN_BROKER, text)
+        return [self._target(each.broker, each.nodes) for each in known]
+
+    def _registered(self) -> list[RegisteredBroker]:
+        return registered_brokers(self._name_servers)
+
+    def queues(self, topic: str, *, is_write: bool) -> list[tuple[Target, int]]:
+        """Return the queues of a topic that may be written, or read: those of one broker behind those of another.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_WRITABLE, TOPIC_NOT_READABLE; or nobody answers.
+        """
+        if not self._name_servers:
+            (target,) = self._targets.values()
+            return [(target, queue_id) for queue_id in _queues_of(target.calls, topic, is_write=is_write)]
+        routes = asyncio.run(self._routes(topic))
+        targets = {
+            route.registration.broker: self._target(route.registration.broker, route.registration.nodes)
+            for route in routes
+        }
+        queues = writable_queues(routes) if is_write else readable_queues(routes)
+        if not queues:
+            reason = Reason.TOPIC_NOT_WRITABLE if is_write else Reason.TOPIC_NOT_READABLE
+            what = "takes messages" if is_write else "lets them be read"
+            text = f"no broker of topic {topic!r} {what}; `dledger brokers list` and `dledger topic list` show why"
+            raise RequestFailed(reason, text)
+        return [(targets[queue.broker], queue.queue_id) for queue in queues]
+
+    def having(self, topic: str) -> list[Target]:
+        """Return the brokers that have a topic.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC, or nobody answers.
+        """
+        if not self._name_servers:
+            return list(self._targets.values())
+        registrations = [route.registration for route in asyncio.run(self._routes(topic))]
+        return [self._target(each.broker, each.nodes) for each in registrations]
+
+    def routes(self, topic: str) -> Routes:
+        """Return which brokers have a topic, and who leads them, as clients are told.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC, or nobody answers.
+        """
+        if self._name_servers:
+            return asyncio.run(self._routes(topic))
+        (target,) = self._targets.values()
+        response = target.calls.ask(lambda stub: stub.Route, RouteRequest(topics=[topic]))
+        found = routes_of(response).get(topic, ())
+        if not found:
+            raise RequestFailed(Reason.UNKNOWN_TOPIC, f"there is no topic {topic!r}")
+        return found
+
+    async def _routes(self, topic: str) -> Routes:
+        async with RouteFinder(self._name_servers) as finder:
+            return await finder.find(topic)
+
+    def _target(self, broker: str, nodes: Iterable[_Node]) -> Target:
+        if broker not in self._targets:
+            calls = BrokerCalls(",".join(node.address for node in nodes), self._timeout_s)
+            self._targets[broker] = Target(broker, self._stack.enter_context(calls))
+        return self._targets[broker]
+
+
+def registered_brokers(name_servers: Sequence[str]) -> list[RegisteredBroker]:
+    """Return the brokers that name servers know, at least one, in order of their names.
+
+    Raises:
+        RequestFailed: no name server answers, or none knows a broker.
+    """
+    answers = ask_each(name_servers, list_brokers, PATIENCE_S).values()
+    failures = [answer for answer in answers if isinstance(answer, str)]
+    told = [each for answer in answers if not isinstance(answer, str) for each in answer.brokers]
+    # Of several that know a broker, the one that knows the newest leader knows its nodes.
+    found = {each.broker: each for each in sorted(told, key=lambda each: (each.term, -each.silent_ms))}
+    if len(failures) == len(answers):
+        raise RequestFailed(Reason.NOT_REACHED, "no name server answers: " + "; ".join(failures))
+    if not found:
+        raise RequestFailed(Reason.UNKNOWN_BROKER, "no broker has registered with these name servers")
+    return [found[name] for name in sorted(found)]
+
+
+def first_with(targets: Iterable[Target], ask: Callable[[BrokerCalls], Answer]) -> Answer:
+    """Return the answer of the first broker that has the message asked for.
+
+    Raises:
+        RequestFailed: NO_MESSAGE, or UNKNOWN_TOPIC, of the last one that was asked; or another refusal at once.
+    """
+    missing: RequestFailed | None = None
+    for target in targets:
+        try:
+            return ask(target.calls)
+        except RequestFailed as failure:
+            if failure.reason not in (Reason.NO_MESSAGE, Reason.UNKNOWN_TOPIC):
+                raise
+            missing = failure
+    raise missing or RequestFailed(Reason.NO_MESSAGE, "there is no broker to ask")
+
+
+def _queues_of(calls: BrokerCalls, topic: str, *, is_write: bool) -> list[int]:
+    """Return the queues of a topic; queue 0 for one that a put may create."""
+    try:
+        found = calls.ask(lambda stub: stub.ListTopics, pb.ListTopicsRequest(topic=topic)).topics[0]
+    except RequestFailed as failure:
+        if is_write and failure.reason is Reason.UNKNOWN_TOPIC:
+            return [0]
+        raise
+    return list(range(found.write_queues if is_write else found.read_queues))

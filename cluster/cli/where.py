@@ -1,0 +1,224 @@
+"""Where a client command goes: its options, else the environment, else the context in use, else this machine.
+
+`add_context_option` gives `--context` to each command that takes an address from the environment, so that no command
+can be forgotten. An option that is typed wins over all else; `--context` over the environment; the environment over the
+context that `DLEDGER_CONTEXT` or `dledger context use` chose.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+from typer.main import get_command
+
+from cluster.cli.common import DEFAULT_GROUP, EXIT_USAGE, fail
+from cluster.cli.contexts import NAME_VARIABLE, Context, ContextError, load_contexts
+
+# By the variable that an option is also taken from: the setting of a context.
+SETTINGS: Final = {
+    "DLEDGER_ENDPOINTS": "endpoints",
+    "DLEDGER_BROKER": "endpoints",
+    "DLEDGER_NAME_SERVERS": "name_servers",
+    "DLEDGER_GROUP": "group",
+}
+_PLACES: Final = ("DLEDGER_ENDPOINTS", "DLEDGER_BROKER", "DLEDGER_NAME_SERVERS")
+# They serve; name servers are those that they register with.
+_SERVING: Final = ("server", "broker", "nameserver")
+_TYPED: Final = "COMMANDLINE"
+_SOURCES: Final = (_TYPED, "ENVIRONMENT", "DEFAULT_MAP", "DEFAULT")
+# What `--endpoints` is for commands on a log where the context in use has name servers, which know the nodes.
+_BY_NAME_SERVERS: Final = "name-servers:"
+_OF_ROOT: Final = "cluster.context_name"
+
+
+def complete_names(incomplete: str) -> list[str]:
+    """Return the names of contexts that begin so; none where the file cannot be read."""
+    with suppress(ContextError):
+        return [name for name in load_contexts().by_name if name.startswith(incomplete)]
+    return []
+
+
+ContextName = Annotated[
+    str,
+    typer.Option(
+        "--context",
+        envvar=NAME_VARIABLE,
+        metavar="NAME",
+        autocompletion=complete_names,
+        help="A saved set of addresses; see `dledger context`.",
+    ),
+]
+
+
+def note_context_of_root(context: typer.Context, name: str) -> None:
+    """Keep what was given before the command: `dledger --context NAME status`."""
+    if name and _source(context, "context_name") == _TYPED:
+        context.meta[_OF_ROOT] = name
+
+
+def add_context_option(command: Any) -> Any:
+    """Give a command, or all commands of a group, the option `--context`; return it.
+
+    Args:
+        command: as typer makes it, a `TyperCommand` or a `TyperGroup`.
+    """
+    if (of_group := getattr(command, "commands", None)) is not None:
+        for each in of_group.values():
+            add_context_option(each)
+    elif command.name not in _SERVING and any(each.envvar in _PLACES for each in command.params):
+        command.params.append(_context_option())
+    return command
+
+
+def _context_option() -> Any:
+    """Return the option as typer makes it; it has no value for the command, but sets defaults of its other options."""
+    holder = typer.Typer(add_completion=False)
+
+    @holder.command()
+    def _command(_name: _LeafContextName = "") -> None:
+        """Do nothing: only the option is taken."""
+
+    option = get_command(holder).params[0]
+    option.expose_value = False
+    return option
+
+
+def _use(context: typer.Context, name: str) -> None:
+    """Let the context in use give the options that neither the command line nor the environment gives."""
+    if context.resilient_parsing:
+        return
+    is_typed = _source(context, "_name") == _TYPED
+    if not is_typed and (of_root := context.meta.get(_OF_ROOT)):
+        name, is_typed = of_root, True
+    try:
+        found = context_in_use(name)
+    except ContextError as error:
+        fail(str(error), EXIT_USAGE)
+    if found is None:
+        return
+    context.default_map = {
+        parameter.name: getattr(found, SETTINGS[parameter.envvar]) or _where_not_set(parameter.envvar, found)
+        for parameter in context.command.params
+        if parameter.envvar in SETTINGS
+    }
+    if is_typed:
+        # What is typed wins over the environment.
+        for parameter in context.command.params:
+            if parameter.envvar in SETTINGS:
+                parameter.envvar = None
+
+
+_LeafContextName = Annotated[
+    str,
+    typer.Option(
+        "--context",
+        envvar=NAME_VARIABLE,
+        metavar="NAME",
+        is_eager=True,
+        callback=_use,
+        autocompletion=complete_names,
+        help="A saved set of addresses; see `dledger context`.",
+    ),
+]
+
+
+def _where_not_set(variable: str, found: Context) -> str | None:
+    """Return what an option is that the context does not set; None: what it is without a context."""
+    if variable == "DLEDGER_ENDPOINTS":
+        return _BY_NAME_SERVERS + found.name_servers
+    return "" if variable in _PLACES else None
+
+
+def context_in_use(name: str) -> Context | None:
+    """Return the context of a name; without a name the current one, if there is one.
+
+    Raises:
+        ContextError: the file cannot be used, or has no such context.
+    """
+    known = load_contexts()
+    return known.named(name or known.current) if name or known.current else None
+
+
+def _source(context: typer.Context, name: str) -> str:
+    source = context.get_parameter_source(name)
+    return _SOURCES[-1] if source is None else source.name
+
+
+def nodes_asked(context: typer.Context, endpoints: str, name_servers: str, group: str) -> list[LogNodes]:
+    """Return the nodes of one group, or of all brokers that name servers know: whichever the options mean."""
+    if winner(context, "endpoints", "name_servers") == "endpoints":
+        if not endpoints.startswith(_BY_NAME_SERVERS):
+            return [LogNodes(endpoints, group)]
+        name_servers = endpoints.removeprefix(_BY_NAME_SERVERS)
+    found = brokers_of(name_servers)
+    chosen = [each for each in found if group in (each.group, DEFAULT_GROUP)]
+    if not chosen:
+        names = ", ".join(each.group for each in found)
+        fail(f"no broker of the name servers {name_servers} is called {group}: they know {names}", EXIT_USAGE)
+    return chosen
+
+
+def winner(context: typer.Context, *names: str) -> str:
+    """Return which of some options was given nearest to the command line: typed, environment, context, default.
+
+    Args:
+        context: of the command.
+        names: of parameters, only one of which can count; of two of the same source the first wins.
+    """
+
+    def rank(name: str) -> int:
+        return _SOURCES.index(_source(context, name)) if context.params.get(name) else len(_SOURCES)
+
+    return min(names, key=rank)
+
+
+def are_typed(context: typer.Context, *names: str) -> bool:
+    """Return whether all of some options were typed."""
+    return all(_source(context, name) == _TYPED for name in names)
+
+
+class LogNodes(NamedTuple):
+    """The nodes of one group.
+
+    Attributes:
+        endpoints: `host:port` of nodes, comma separated.
+        group: the replication group.
+    """
+
+    endpoints: str
+    group: str
+
+
+def log_nodes(endpoints: str, group: str) -> LogNodes:
+    """Return which nodes a command on a log asks; where the context in use has name servers, they are asked for them.
+
+    Args:
+        endpoints: the value of `--endpoints`.
+        group: the group; of several brokers the one of that name is taken.
+    """
+    if not endpoints.startswith(_BY_NAME_SERVERS):
+        return LogNodes(endpoints, group)
+    name_servers = endpoints.removeprefix(_BY_NAME_SERVERS)
+    brokers = brokers_of(name_servers)
+    by_name = {broker.group: broker for broker in brokers}
+    if group not in by_name and not (group == DEFAULT_GROUP and len(brokers) == 1):
+        names = ", ".join(by_name)
+        fail(f"the name servers {name_servers} know the brokers {names}: name one with --group", EXIT_USAGE)
+    return by_name.get(group, brokers[0])
+
+
+def brokers_of(name_servers: str) -> list[LogNodes]:
+    """Return the nodes of each broker that name servers know, in order of names; end the command when there is none."""
+    from cluster.cli.targets import registered_brokers  # noqa: PLC0415  (gRPC is slow to load)
+    from cluster.protocol.errors import RequestFailed  # noqa: PLC0415
+    from dledger.client.endpoints import parse_endpoints  # noqa: PLC0415
+
+    try:
+        found = registered_brokers(parse_endpoints(name_servers))
+    except ValueError as error:
+        fail(f"--name-servers: {error}", EXIT_USAGE)
+    except RequestFailed as failure:
+        fail(f"{failure.message}. Name them with --name-servers, DLEDGER_NAME_SERVERS or a context")
+    return [LogNodes(",".join(node.address for node in each.nodes), each.broker) for each in found]

@@ -1,0 +1,185 @@
+"""A plain client of one broker for the command line: one call at a time, no routes.
+
+It asks the leader, and again while there is none that is ready. Programs take `cluster.client`. A refusal is raised as
+`RequestFailed`; so is a broker that is not reached.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain, islice
+from typing import Any, Final, Self, TypeVar
+
+import grpc
+
+from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from commitlog.record.record import Record, decode
+from dledger.client.endpoints import parse_endpoints
+from dledger.client.failures import CHANNEL_OPTIONS
+from dledger.client.reaching import PATIENCE_S, next_to_ask, reached_soon
+from dledger.client.retry import Backoff
+
+_SIZE_BYTES_MAX: Final = 16 << 20
+_OPTIONS: Final = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", _SIZE_BYTES_MAX))
+
+Response = TypeVar("Response")
+
+
+class BrokerCalls:
+    """Asks the brokers of one group: the first that answers, then its leader.
+
+    Args:
+        brokers: `host:port`, comma separated.
+        timeout_s: of each call, and how long a leader is waited for.
+
+    Raises:
+        ValueError: an address is not `host:port`.
+    """
+
+    def __init__(self, brokers: str, timeout_s: float) -> None:
+        self._addresses = list(parse_endpoints(brokers))
+        self._timeout_s = timeout_s
+        self._channels: dict[str, grpc.Channel] = {}
+        self._answered: set[str] = set()
+
+    def __enter__(self) -> Self:
+        """Open nothing yet."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Close all connections."""
+        for channel in self._channels.values():
+            channel.close()
+
+    def ask(self, method: Callable[[BrokerServiceStub], Callable[..., Response]], request: Any) -> Response:
+        """Return the response to a request that one message answers; `method` picks it from the stub.
+
+        Raises:
+            RequestFailed: see its message.
+        """
+        deadline, backoff = time.monotonic() + self._timeout_s, Backoff()
+        while True:
+            try:
+                return self._try_each(lambda address: self._ask(address, method, request))
+            except RequestFailed as failure:
+                pause_s = backoff.next_s()
+                is_passing = failure.is_worth_trying and failure.reason is not Reason.NOT_REACHED
+                if not is_passing or time.monotonic() + pause_s >= deadline:
+                    raise
+            time.sleep(pause_s)
+
+    def _ask(
+        self, address: str, method: Callable[[BrokerServiceStub], Callable[..., Response]], request: Any
+    ) -> Response:
+        try:
+            response = method(self._stub(address))(request, timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from error
+        check_answer(response.answer, address)  # type: ignore[attr-defined]
+        return response
+
+    def subscribe(self, request: pb.SubscribeRequest) -> Iterator[pb.SubscribeResponse]:
+        """Yield what a subscription brings, for ever: from the leader, whoever that becomes, and each message once.
+
+        Raises:
+            RequestFailed: it ended, and nobody has gone on with it in time; see its message.
+        """
+        wanted = pb.SubscribeRequest()
+        wanted.CopyFrom(request)
+        row_of = {queue_id: row for row, queue_id in enumerate(wanted.queue_ids)}
+        lost_s, backoff = 0.0, Backoff()
+        while True:
+            try:
+                for response in self._try_each(lambda address: self._subscribed(address, wanted)):
+                    yield response
+                    wanted.offsets[row_of[response.queue_id]] = response.next_offset
+                    lost_s = 0.0
+                    backoff.reset()
+            except RequestFailed as failure:
+                lost_s = lost_s or time.monotonic()
+                pause_s = backoff.next_s()
+                if not failure.is_worth_repeating or time.monotonic() + pause_s >= lost_s + self._timeout_s:
+                    raise
+                time.sleep(pause_s)
+            else:
+                return
+
+    def _subscribed(self, address: str, request: pb.SubscribeRequest) -> Iterator[pb.SubscribeResponse]:
+        """Return the responses of one node, when the first of them is there: it says whether the node serves."""
+        responses = self._responses(address, request)
+        return chain(list(islice(responses, 1)), responses)
+
+    def _responses(self, address: str, request: pb.SubscribeRequest) -> Iterator[pb.SubscribeResponse]:
+        stream = self._stub(address).Subscribe(request)
+        try:
+            for response in stream:
+                check_answer(response.answer, address)
+                yield response
+        except grpc.RpcError as error:
+            raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from error
+        finally:
+            stream.cancel()
+
+    def _try_each(self, work: Callable[[str], Response]) -> Response:
+        failures: list[RequestFailed] = []
+        tried: set[str] = set()
+        waiting = list(self._addresses)
+        while waiting:
+            address = self._next(waiting, has_answer=any(each.reason is Reason.NOT_LEADER for each in failures))
+            if address is None:
+                break
+            waiting = [each for each in waiting if each != address]
+            tried.add(address)
+            try:
+                result = work(address)
+            except RequestFailed as failure:
+                # Elsewhere only where nothing was done: another answer may differ.
+                if failure.reason not in (Reason.NOT_LEADER, Reason.NOT_REACHED):
+                    raise
+                failures.append(failure)
+                if failure.leader and failure.leader not in tried:
+                    waiting.insert(0, failure.leader)
+                continue
+            # Who has answered is asked first from now on.
+            self._answered.add(address)
+            with suppress(ValueError):
+                self._addresses.remove(address)
+            self._addresses.insert(0, address)
+            return result
+        # While one node answers that another one leads, an election may be all that is lacking.
+        raise next((each for each in failures if each.reason is not Reason.NOT_REACHED), failures[-1])
+
+    def _next(self, waiting: Sequence[str], *, has_answer: bool) -> str | None:
+        """Return whom to ask; None: another node has answered, will soon know its leader, and these are silent."""
+        if waiting[0] in self._answered:
+            return waiting[0]
+        channels = {self._channel(address): address for address in waiting}
+        if has_answer:
+            reached = reached_soon([*channels], PATIENCE_S)
+            return None if reached is None else channels[reached]
+        return channels[next_to_ask([*channels])]
+
+    def _channel(self, address: str) -> grpc.Channel:
+        if address not in self._channels:
+            self._channels[address] = grpc.insecure_channel(address, options=_OPTIONS)
+        return self._channels[address]
+
+    def _stub(self, address: str) -> Any:
+        return BrokerServiceStub(self._channel(address))
+
+
+def records_in(data: bytes) -> Iterator[Record]:
+    """Yield the records of an answer in the form RECORDS; their checksums are not looked at.
+
+    Raises:
+        commitlog.record.record.BadRecord: the answer is damaged.
+    """
+    view, position = memoryview(data), 0
+    while position < len(view):
+        record = decode(view, position)
+        yield record
+        position += record.size

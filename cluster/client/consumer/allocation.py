@@ -1,0 +1,49 @@
+"""Which queues each consumer of a group gets. Pure, and the same for all members, in whatever order they see them.
+
+For queues q0 … q6 and members a, b, c:
+
+| strategy | a | b | c |
+| --- | --- | --- | --- |
+| average | q0 q1 q2 | q3 q4 | q5 q6 |
+| circle | q0 q3 q6 | q1 q4 | q2 q5 |
+
+Each queue goes to one member; with more members than queues the last ones get none. While members do not agree yet on
+who they are, two may hold one queue for a moment: offsets and queue locks are there for that.
+
+Source: RocketMQ `AllocateMessageQueueAveragely`, `AllocateMessageQueueAveragelyByCircle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, Literal
+
+from cluster.client.routing.queue_choice import BrokerQueue
+
+AllocationName = Literal["average", "circle"]
+
+
+def allocate_average(client_id: str, client_ids: Iterable[str], queues: Iterable[BrokerQueue]) -> list[BrokerQueue]:
+    """Return neighbouring queues; the first members get one more where it does not come out even.
+
+    Nothing for one that is none of the members.
+    """
+    ordered, members = sorted(set(queues)), sorted(set(client_ids))
+    if client_id not in members:
+        return []
+    place = members.index(client_id)
+    share, rest = divmod(len(ordered), len(members))
+    begin = place * share + min(place, rest)
+    return ordered[begin : begin + share + (place < rest)]
+
+
+def allocate_by_circle(client_id: str, client_ids: Iterable[str], queues: Iterable[BrokerQueue]) -> list[BrokerQueue]:
+    """Deal the queues out like cards. Nothing for one that is none of the members."""
+    ordered, members = sorted(set(queues)), sorted(set(client_ids))
+    return ordered[members.index(client_id) :: len(members)] if client_id in members else []
+
+
+ALLOCATIONS: Final[dict[AllocationName, Callable[[str, Iterable[str], Iterable[BrokerQueue]], list[BrokerQueue]]]] = {
+    "average": allocate_average,
+    "circle": allocate_by_circle,
+}

@@ -1,0 +1,316 @@
+"""The asyncio face of the consumer.
+
+The way of a message: a Subscribe stream → `QueueReader` (bounded buffer of one queue) → `poll` or `async for`. Which
+queues are read is `rebalance`'s business; how far they were consumed, `progress`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Self
+
+from cluster.client.consumer.options import ConsumerOptions
+from cluster.client.consumer.queue_reader import QueueReader
+from cluster.client.consumer.rebalance import SILENCE_S, Rebalancer
+from cluster.client.consumer.received import ReceivedMessage
+from cluster.client.routing.connection import BrokerConnection, Endpoints
+from cluster.client.routing.queue_choice import BrokerQueue
+from cluster.protocol.errors import Reason, RequestFailed
+
+logger = logging.getLogger(__name__)
+
+_RENEW_S = 20.0
+_TICK_S = 1.0
+# While another consumer waits for a queue until messages are done with.
+_HANDOVER_TICK_S = 0.1
+_CHUNK = 256
+
+Topics = str | Iterable[str] | Mapping[str, str]
+
+
+class AsyncConsumer:
+    """Reads messages as one of a group. Made by `async with Consumer(...)`; for use by one event loop.
+
+    Attributes:
+        client_id: its name in the group.
+    """
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        name_servers: Endpoints,
+        group: str,
+        topics: Topics,
+        client_id: str,
+        options: ConsumerOptions,
+    ) -> None:
+        self.client_id = client_id or f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(4)}"
+        self._options = options
+        self._connection = BrokerConnection(endpoints, name_servers)
+        self._ready: deque[QueueReader] = deque()
+        self._is_ready = asyncio.Event()
+        self._failures: deque[RequestFailed] = deque()
+        self._refusal: RequestFailed | None = None
+        # Taken from a reader, not handed out yet; and handed out, not known to be done with.
+        self._chunk: deque[ReceivedMessage] = deque()
+        self._handed_out: list[ReceivedMessage] = []
+        self._current: ReceivedMessage | None = None
+        self._rebalancer = Rebalancer(
+            group,
+            self.client_id,
+            subscriptions_of(topics),
+            options,
+            self._connection,
+            self._on_ready,
+            self._on_refused,
+            self._on_failure,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self._lock = asyncio.Lock()
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        """Open; queues are taken over in the background."""
+        await self._connection.__aenter__()
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._keep_balanced()), loop.create_task(self._keep_up())]
+        for task in self._tasks:
+            task.add_done_callback(self._background_ended)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Close."""
+        await self.close()
+
+    @property
+    def queues(self) -> list[BrokerQueue]:
+        """The queues that are this consumer's now."""
+        return sorted(self._rebalancer.readers)
+
+    # ----------------------------------------------------------------------------------------------------- consuming
+
+    async def poll(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[ReceivedMessage]:
+        """Return the next messages; none when there are none until the time is up.
+
+        Unless `is_auto_acknowledged` is off, calling it says that all messages handed out before are done with.
+
+        Raises:
+            RequestFailed: CLIENT_ID_IN_USE and the like: this consumer cannot be in the group; OFFSET_BEYOND_END: one
+                queue cannot be read on, told once every 20 s; the other queues go on; UNKNOWN_TOPIC, NOT_REACHED or
+                another: nothing of a topic could be read for `no_route_limit_s`; it is tried on.
+        """
+        self._finish()
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._raise_failure()
+            messages = self._take(max_messages)
+            if messages:
+                self._handed_out = messages
+                return messages
+            self._is_ready.clear()
+            try:
+                async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
+                    await self._is_ready.wait()
+            except TimeoutError:
+                return []
+
+    def __aiter__(self) -> Self:
+        """Messages without end; asking for the next one says that the one before is done with, see `poll`."""
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """Return the next message, whenever it comes."""
+        current, chunk = self._current, self._chunk
+        if current is not None:
+            if self._options.is_auto_acknowledged:
+                current.reader.progress.done(current.queue_offset)
+            self._current = None
+        while True:
+            while chunk and not self._failures and (chunk[0].reader.is_held or not chunk[0].reader.is_active):
+                message = chunk.popleft()
+                if message.reader.is_active:
+                    self._current = message
+                    return message
+                self._give_back(message)
+            self._raise_failure()
+            if self._handed_out:
+                self._finish()
+            if not chunk:
+                chunk.extend(self._take_from_readers(_CHUNK))
+            if not chunk or not chunk[0].reader.is_held:
+                self._is_ready.clear()
+                await self._is_ready.wait()
+
+    async def may_be_handed_out(self, message: ReceivedMessage) -> bool:
+        """Wait until the lock of a message's queue holds; return False when the queue was given up instead.
+
+        For who has taken messages from `poll` and hands them on one by one.
+        """
+        reader = message.reader
+        while reader.is_active and not reader.is_held:
+            self._raise_failure()
+            self._is_ready.clear()
+            await self._is_ready.wait()
+        return reader.is_active
+
+    async def give_back(self, message: ReceivedMessage) -> None:
+        """Say that a message, and those after it in its queue, are not handed out: the queue was given up.
+
+        For callers that take messages from `poll` and hand them on one by one.
+        """
+        self._give_back(message)
+
+    def acknowledge(self, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:
+        """Say that messages are done with; their offsets are committed once all before them are."""
+        for message in (messages,) if isinstance(messages, ReceivedMessage) else messages:
+            message.reader.progress.done(message.queue_offset)
+
+    async def commit(self) -> None:
+        """Commit now what is done with; a failure is logged, and committed with the next one."""
+        async with self._lock:
+            await self._rebalancer.commit()
+
+    async def close(self) -> None:
+        """Commit what is done with, give locks back, leave the group. Harmless when done twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        await self._rebalancer.close()
+        await self._connection.__aexit__()
+        self._is_ready.set()
+
+    # ------------------------------------------------------------------------------------------------------- delivery
+
+    def _finish(self) -> None:
+        """What was handed out before is done with, if that counts."""
+        if self._options.is_auto_acknowledged:
+            self.acknowledge(self._handed_out)
+            if self._current is not None:
+                self.acknowledge(self._current)
+        self._handed_out = []
+        self._current = None
+
+    def _take(self, count_max: int) -> list[ReceivedMessage]:
+        messages: list[ReceivedMessage] = []
+        if self._chunk and self._chunk[0].reader.is_active and not self._chunk[0].reader.is_held:
+            return []
+        while self._chunk and len(messages) < count_max:
+            message = self._chunk.popleft()
+            if message.reader.is_active:
+                messages.append(message)
+            else:
+                self._give_back(message)
+        return messages or self._take_from_readers(count_max)
+
+    def _take_from_readers(self, count_max: int) -> list[ReceivedMessage]:
+        """Take messages of the next queue that has some."""
+        ready = self._ready
+        while ready:
+            reader = ready.popleft()
+            messages = reader.take(count_max)
+            if reader.has_messages:
+                ready.append(reader)
+            if messages:
+                return messages
+        return []
+
+    def _on_ready(self, reader: QueueReader) -> None:
+        if not reader.is_active:
+            for first in [message for message in self._chunk if message.reader is reader][:1]:
+                self._give_back(first)
+        if reader.failure is not None:
+            self._failures.append(reader.failure)
+        elif reader.is_active and reader not in self._ready:
+            self._ready.append(reader)
+        self._is_ready.set()
+
+    def _give_back(self, first: ReceivedMessage) -> None:
+        """Give back the first message that was not handed out before its queue was given up, and the rest."""
+        first.reader.progress.returned(first.queue_offset)
+        kept = [message for message in self._chunk if message.reader is not first.reader]
+        self._chunk.clear()
+        self._chunk.extend(kept)
+
+    def _on_failure(self, failure: RequestFailed) -> None:
+        self._failures.append(failure)
+        self._is_ready.set()
+
+    def _on_refused(self, failure: RequestFailed) -> None:
+        self._refusal = failure
+        self._is_ready.set()
+
+    def _raise_failure(self) -> None:
+        if self._is_closed:
+            raise RequestFailed(Reason.CLIENT_CLOSED, "the consumer is closed")
+        if self._refusal is not None:
+            raise self._refusal
+        if self._failures:
+            raise self._failures.popleft()
+
+    # ----------------------------------------------------------------------------------------------------- background
+
+    def _background_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("consumer_failed client_id=%s", self.client_id, exc_info=error)
+            self._on_refused(RequestFailed(Reason.INTERNAL_ERROR, f"the consumer cannot go on: {error!r}"))
+
+    async def _keep_balanced(self) -> None:
+        wanted = self._rebalancer.wanted
+        while True:
+            wanted.clear()
+            async with self._lock:
+                await self._rebalancer.balance()
+            with suppress(TimeoutError):
+                # A topic that is not there yet is looked for more often.
+                pause_s = self._options.rebalance_interval_s if self._rebalancer.readers else _TICK_S
+                async with asyncio.timeout(pause_s):
+                    await wanted.wait()
+
+    async def _keep_up(self) -> None:
+        committed_at = renewed_at = looked_at = time.monotonic()
+        while True:
+            tick_s = _HANDOVER_TICK_S if self._rebalancer.is_giving_up else _TICK_S
+            await asyncio.sleep(min(tick_s, self._options.commit_interval_s))
+            async with self._lock:
+                now = time.monotonic()
+                await self._rebalancer.end_leaving()
+                if now - committed_at >= self._options.commit_interval_s:
+                    committed_at = now
+                    await self._rebalancer.commit()
+                if self._options.mode == "cluster" and now - renewed_at >= _RENEW_S:
+                    renewed_at = now
+                    await self._rebalancer.renew_locks()
+                if now - looked_at >= SILENCE_S:
+                    looked_at = now
+                    await self._rebalancer.wake_silent()
+                self._rebalancer.follow_leaders()
+
+
+def subscriptions_of(topics: Topics) -> dict[str, str]:
+    """Return tags by topic; all tags where none are named.
+
+    Raises:
+        ValueError: no topic at all.
+    """
+    if isinstance(topics, str):
+        names: Mapping[str, str] = dict.fromkeys((each.strip() for each in topics.split(",") if each.strip()), "*")
+    elif isinstance(topics, Mapping):
+        names = topics
+    else:
+        names = dict.fromkeys(topics, "*")
+    if not names:
+        raise ValueError("topics: expected at least one")
+    return {topic: tags or "*" for topic, tags in names.items()}

@@ -1,0 +1,200 @@
+"""`Consumer`: one name for two faces. `async with` gives the asyncio one, `with` the blocking one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Unpack
+
+from cluster.client.consumer.async_consumer import AsyncConsumer, Topics, subscriptions_of
+from cluster.client.consumer.options import ConsumerOptions, ConsumerSettings
+from cluster.client.consumer.received import ReceivedMessage
+from cluster.client.routing.connection import BrokerConnection, Endpoints
+from cluster.client.routing.queue_choice import BrokerQueue
+from cluster.process.loop_thread import LoopThread
+
+# The blocking face fetches so many at once, and tells at least so often which of them are done with.
+_CHUNK = 256
+_TELL_S = 1.0
+
+
+class Consumer:
+    """Reads messages of topics as one of a group: its consumers share the queues.
+
+    Every message is delivered at least once. It is delivered again when a consumer ends before its offset was committed
+    (each second, and on closing), or works on a message for longer than `handover_limit_s` while its queue goes to
+    another consumer.
+
+    Example:
+        async with Consumer("127.0.0.1:20911", group="billing", topics=["orders"]) as consumer:
+            async for message in consumer:
+                print(message.queue_offset, message.body)
+
+        with Consumer(name_servers="127.0.0.1:9876", group="billing", topics={"orders": "paid || sent"}) as consumer:
+            for message in consumer:
+                print(message.keys)
+
+    Args:
+        endpoints: `host:port` of nodes of all brokers to be used, comma separated or as an iterable; of each broker one
+            that lives is enough.
+        name_servers: `host:port` of all name servers, instead of `endpoints`.
+        group: the group.
+        topics: names, or for each the tags wanted: `*`, or `A || B`.
+        client_id: the consumer's name, of which the group has only one; empty: drawn.
+        options: the fields of `ConsumerOptions`.
+
+    Raises:
+        ValueError: both or neither of endpoints and name servers are given, one is not `host:port`, there is no topic,
+            or an option cannot be.
+    """
+
+    def __init__(
+        self,
+        endpoints: Endpoints = "",
+        *,
+        group: str,
+        topics: Topics,
+        name_servers: Endpoints = "",
+        client_id: str = "",
+        **options: Unpack[ConsumerSettings],
+    ) -> None:
+        self._endpoints = endpoints if isinstance(endpoints, str) else tuple(endpoints)
+        self._name_servers = name_servers if isinstance(name_servers, str) else tuple(name_servers)
+        self._group = group
+        self._subscriptions = subscriptions_of(topics)
+        self._client_id = client_id
+        self._options = ConsumerOptions(**options)
+        BrokerConnection(self._endpoints, self._name_servers)  # raises what is wrong here, not when it is opened
+        self._asyncio_face: AsyncConsumer | None = None
+        self._blocking_face: BlockingConsumer | None = None
+
+    async def __aenter__(self) -> AsyncConsumer:
+        """Open; return the asyncio face."""
+        assert self._asyncio_face is None, "it is open already"
+        self._asyncio_face = self._make()
+        return await self._asyncio_face.__aenter__()
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Commit and close."""
+        assert self._asyncio_face is not None
+        face, self._asyncio_face = self._asyncio_face, None
+        await face.close()
+
+    def __enter__(self) -> BlockingConsumer:
+        """Open; return the blocking face."""
+        assert self._blocking_face is None, "it is open already"
+        self._blocking_face = BlockingConsumer(self._opened, is_auto_acknowledged=self._options.is_auto_acknowledged)
+        return self._blocking_face
+
+    def __exit__(self, *_error: object) -> None:
+        """Commit and close."""
+        assert self._blocking_face is not None
+        face, self._blocking_face = self._blocking_face, None
+        face.close()
+
+    def _make(self) -> AsyncConsumer:
+        return AsyncConsumer(
+            self._endpoints, self._name_servers, self._group, self._subscriptions, self._client_id, self._options
+        )
+
+    async def _opened(self) -> AsyncConsumer:
+        return await self._make().__aenter__()
+
+
+class BlockingConsumer:
+    """The blocking face of the consumer. For use by one thread at a time.
+
+    Args:
+        opened: makes and opens the asyncio face, on the loop that it will run on.
+        is_auto_acknowledged: see `ConsumerOptions`.
+    """
+
+    def __init__(self, opened: Any, *, is_auto_acknowledged: bool) -> None:
+        self._thread = LoopThread("consumer")
+        self._consumer: AsyncConsumer = self._thread.run(opened())
+        self._is_auto_acknowledged = is_auto_acknowledged
+        self._chunk: list[ReceivedMessage] = []
+        self._taken = 0
+        self._told = 0
+        self._told_at = time.monotonic()
+        self._is_closed = False
+
+    @property
+    def client_id(self) -> str:
+        """Its name in the group."""
+        return self._consumer.client_id
+
+    @property
+    def queues(self) -> list[BrokerQueue]:
+        """The queues that are this consumer's now."""
+        return self._consumer.queues
+
+    def poll(self, max_messages: int = 500, timeout_s: float = 1.0) -> list[ReceivedMessage]:
+        """Return the next messages; none when there are none until the time is up. See `AsyncConsumer.poll`."""
+        rest = self._chunk[self._taken : self._taken + max_messages]
+        if rest:
+            self._tell()
+            self._taken += len(rest)
+            return rest
+        self._chunk, self._taken, self._told = [], 0, 0
+        return self._thread.run(self._consumer.poll(max_messages, timeout_s))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Messages without end; asking for the next one says that the one before is done with: `AsyncConsumer.poll`."""
+        return self
+
+    def __next__(self) -> ReceivedMessage:
+        """Return the next message, whenever it comes."""
+        while True:
+            while self._taken < len(self._chunk):
+                if self._told_at + _TELL_S <= time.monotonic():
+                    self._tell()
+                message = self._chunk[self._taken]
+                reader = message.reader
+                if reader.is_active and (reader.is_held or self._thread.run(self._consumer.may_be_handed_out(message))):
+                    self._taken += 1
+                    return message
+                self._return_rest(message)
+            self._chunk, self._taken, self._told = [], 0, 0
+            self._chunk = self._thread.run(self._consumer.poll(_CHUNK, _TELL_S))
+
+    def acknowledge(self, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:
+        """Say that messages are done with. See `AsyncConsumer.acknowledge`."""
+        self._thread.run(_acknowledge(self._consumer, messages))
+
+    def commit(self) -> None:
+        """Commit now what is done with."""
+        self._tell()
+        self._thread.run(self._consumer.commit())
+
+    def close(self) -> None:
+        """Commit what is done with, leave the group. Harmless when done twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._taken = max(self._taken - 1, 0)  # the last one may be at work still
+            self._tell()
+            self._thread.run(self._consumer.close())
+        finally:
+            self._thread.close()
+
+    def _return_rest(self, first: ReceivedMessage) -> None:
+        """Give back the rest of a queue that was given up; what was handed out before is done with."""
+        self._tell()
+        self._thread.run(self._consumer.give_back(first))
+        while self._taken < len(self._chunk) and self._chunk[self._taken].reader is first.reader:
+            self._taken += 1
+        self._told = self._taken
+
+    def _tell(self) -> None:
+        """Say which messages of the chunk are done with: those before the one that is to be handed out."""
+        self._told_at = time.monotonic()
+        done = self._chunk[self._told : self._taken]
+        if done and self._is_auto_acknowledged:
+            self._thread.run(_acknowledge(self._consumer, done))
+        self._told = self._taken
+
+
+async def _acknowledge(consumer: AsyncConsumer, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:
+    consumer.acknowledge(messages)

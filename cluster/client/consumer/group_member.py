@@ -1,0 +1,128 @@
+"""Keeps one consumer in its group at one broker: a JoinGroup stream, opened again wherever the leader is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+import grpc.aio
+
+from cluster.client.routing.broker_nodes import BrokerNodes
+from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.v1.broker_pb2 import JoinGroupRequest, JoinGroupResponse
+from dledger.client.aio.stream_end import StreamEnded, next_response
+from dledger.client.retry import HOPS_MAX, Backoff
+
+logger = logging.getLogger(__name__)
+
+_BEAT_S = 30.0
+_PASSING = frozenset({Reason.ANSWER_LOST, Reason.ANSWER_LATE})
+
+
+class GroupMember:
+    """The membership of one consumer at one broker. For use by one event loop.
+
+    Args:
+        broker: its name.
+        nodes: the connections.
+        request: what is sent at once and every 30 s.
+        on_members: hears of the group's members, in order, at once and at each change.
+        on_left: hears that the stream has ended, and with it the consumer's locks at that broker.
+        on_refused: hears that the consumer cannot be in the group; nothing is tried again then.
+
+    Attributes:
+        broker: its name.
+        address: whom the stream is open to; empty without one.
+        client_ids: the members when last heard; empty at first. Kept while the broker cannot be reached.
+        failure: why the stream ended last; None before that.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        nodes: BrokerNodes,
+        request: JoinGroupRequest,
+        on_members: Callable[[], None],
+        on_left: Callable[[str], None],
+        on_refused: Callable[[RequestFailed], None],
+    ) -> None:
+        self.address = ""
+        self.broker = broker
+        self.client_ids: tuple[str, ...] = ()
+        self.failure: RequestFailed | None = None
+        self._call: grpc.aio.StreamStreamCall[JoinGroupRequest, JoinGroupResponse] | None = None
+        self._nodes = nodes
+        self._request = request
+        self._on_members = on_members
+        self._on_left = on_left
+        self._on_refused = on_refused
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def reopen(self) -> None:
+        """Join anew where the leader is now: the stream may be dead without a word."""
+        if self._call is not None:
+            self._call.cancel()
+
+    async def stop(self) -> None:
+        """Leave the group."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        backoff, hops = Backoff(), 0
+        while True:
+            address = self._nodes.leader(self.broker)
+            before = self.client_ids
+            try:
+                await self._nodes.reach(address)
+                await self._stay(address)
+            except RequestFailed as failure:
+                self.failure = failure
+                if self.client_ids != before:
+                    backoff.reset()
+                    hops = 0
+                is_named = self._nodes.judge(self.broker, address, failure)
+                # A group that is disabled while this consumer is in it is waited for.
+                is_held_up = failure.reason is Reason.GROUP_NOT_ENABLED and bool(self.client_ids)
+                if not (failure.is_worth_trying or failure.reason in _PASSING or is_held_up):
+                    self._on_refused(failure)
+                    return
+                hops += 1
+                logger.info("group_left_for_a_moment broker=%s: %s", self.broker, failure.message)
+                if not is_named or hops > HOPS_MAX:
+                    await asyncio.sleep(backoff.next_s())
+
+    async def _stay(self, address: str) -> None:
+        """Be in the group until the stream ends.
+
+        Raises:
+            RequestFailed: why it ended.
+        """
+        call = self._call = self._nodes.stub(address).JoinGroup()
+        self.address = address
+        beats = asyncio.ensure_future(self._beat(call))
+        try:
+            while True:
+                response = await next_response(call, "another node leads now")
+                check_answer(response.answer, address)
+                self.client_ids = tuple(response.client_ids)
+                self._on_members()
+        except StreamEnded as end:
+            raise failure_of_call(address, end.code, end.details, "BrokerService") from None
+        finally:
+            self._call = None
+            self.address = ""
+            beats.cancel()
+            with suppress(asyncio.CancelledError):
+                await beats
+            call.cancel()
+            self._on_left(self.broker)
+
+    async def _beat(self, call: grpc.aio.StreamStreamCall[JoinGroupRequest, JoinGroupResponse]) -> None:
+        # A call that has ended is heard of by its reader.
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            while True:
+                await call.write(self._request)
+                await asyncio.sleep(_BEAT_S)

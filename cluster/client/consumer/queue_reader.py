@@ -1,0 +1,355 @@
+"""Reads one queue ahead of who consumes it: one Subscribe stream to the leader of its broker, and a bounded buffer.
+
+The stream is opened again wherever the leader is, behind the last message that came: so nothing is lost and nothing
+comes twice, however often it breaks. While the buffer is full the stream is not read, and the broker sends no more
+than the connection holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import grpc.aio
+
+from cluster.client.consumer.progress import QueueProgress
+from cluster.client.consumer.received import ReceivedMessage, messages_of
+from cluster.client.consumer.replica_fallback import OtherNodes
+from cluster.client.routing.broker_nodes import BrokerNodes
+from cluster.client.routing.queue_choice import BrokerQueue
+from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.protocol.skipped_messages import SkippedMessages, skipped_of
+from cluster.v1 import broker_pb2
+from cluster.v1.broker_pb2 import SubscribeRequest, SubscribeResponse
+from dledger.client.aio.stream_end import StreamEnded, next_response
+from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.v1 import log_pb2
+from store.access.skipped_messages import SkipCause
+from store.errors import CorruptData
+from store.model.tag_filter import TagFilter
+
+logger = logging.getLogger(__name__)
+
+_PASSING = frozenset({Reason.ANSWER_LOST, Reason.ANSWER_LATE, Reason.UNKNOWN_TOPIC})
+
+_GOES_ON = frozenset(
+    {
+        broker_pb2.GET_STATUS_FOUND,
+        broker_pb2.GET_STATUS_NO_MATCHED_MESSAGE,
+        broker_pb2.GET_STATUS_MESSAGE_WAS_REMOVING,
+    }
+)
+
+_RESPONSE_SIZE_BYTES_MAX = 1 << 20
+# A place that cannot be read just now (no such queue yet, or a file that is being removed) is tried again so late.
+_PAUSE_S = 1.0
+# A stream that has been open for so long is served, although it may have nothing to bring.
+_OPEN_S = 1.0
+
+
+class ReaderRules(NamedTuple):
+    """How queues of one consumer are read.
+
+    Attributes:
+        group: for the broker's statistics.
+        prefetch_messages: no more is asked for while so many wait in the buffer.
+        prefetch_size_bytes: bytes that may wait in the buffer.
+        is_locked: messages are handed out only while the broker's lock of the queue holds.
+        is_member: the consumer was let into its group; one that is disabled since then is waited for.
+        on_skipped: hears of messages that the consumer does not get.
+    """
+
+    group: str
+    prefetch_messages: int
+    prefetch_size_bytes: int
+    is_locked: bool
+    is_member: bool
+    on_skipped: Callable[[SkippedMessages], None]
+
+
+class _Fetched(NamedTuple):
+    messages: list[ReceivedMessage]
+    size_bytes: int
+    next_offset: int
+
+
+class QueueReader:
+    """The buffer of one queue and the task that fills it. For use by one event loop.
+
+    Args:
+        queue: which one.
+        tags: filter of the subscription.
+        offset: where to begin.
+        reset_count: how often the group's offset was reset when it was fetched.
+        nodes: the connections.
+        rules: bounds.
+        on_ready: called when there is something to take, or a failure to tell.
+
+    Attributes:
+        next_offset: behind all that came.
+        failure: why reading has ended; None while it goes on.
+        locked_until: on the monotonic clock.
+        address: whom the stream is open to; empty without one.
+        is_active: False once the queue was given up: what was taken of it is not handed out any more.
+    """
+
+    def __init__(
+        self,
+        queue: BrokerQueue,
+        tags: str,
+        offset: int,
+        reset_count: int,
+        nodes: BrokerNodes,
+        rules: ReaderRules,
+        on_ready: Callable[[QueueReader], None],
+    ) -> None:
+        self.queue = queue
+        self.tags = tags
+        self.reset_count = reset_count
+        self.progress = QueueProgress(offset)
+        self.next_offset = offset
+        self.failure: RequestFailed | None = None
+        self.locked_until = 0.0
+        self.address = ""
+        self.is_active = True
+        self._was_served = rules.is_member
+        self._is_held_up = False
+        self._nodes = nodes
+        self._rules = rules
+        self._on_ready = on_ready
+        self._fetched: deque[_Fetched] = deque()
+        self._taken_of_head = 0
+        self._count = 0
+        self._size_bytes = 0
+        self._room = asyncio.Event()
+        # The first failure since anything was read, and when it was; None while the broker serves the queue.
+        self._refused: tuple[float, RequestFailed] | None = None
+        self._opened_at = 0.0
+        self._call: grpc.aio.UnaryStreamCall[SubscribeRequest, SubscribeResponse] | None = None
+        self._heard_at = time.monotonic()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether messages may be handed out now: the lock holds, or none is needed."""
+        return not self._rules.is_locked or time.monotonic() < self.locked_until
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether `take` gives any."""
+        return self._count > 0 and self.is_held
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the broker has sent nothing, although there is room; 0 while there is none."""
+        return time.monotonic() - self._heard_at if self._has_room() else 0.0
+
+    @property
+    def refused(self) -> tuple[float, RequestFailed] | None:
+        """Since when, on the monotonic clock, no stream of the queue is served, and why; None: one is, or may be."""
+        is_open = bool(self.address) and time.monotonic() - self._opened_at >= _OPEN_S
+        return None if is_open else self._refused
+
+    def take(self, count_max: int) -> list[ReceivedMessage]:
+        """Return the next messages; they are outstanding from now on."""
+        if not self.has_messages:
+            return []
+        fetched = self._fetched[0]
+        begin = self._taken_of_head
+        messages = fetched.messages[begin : begin + count_max]
+        self._taken_of_head += len(messages)
+        self._count -= len(messages)
+        end = messages[-1].queue_offset + 1
+        if self._taken_of_head == len(fetched.messages):
+            end = fetched.next_offset
+            self._fetched.popleft()
+            self._taken_of_head = 0
+            self._size_bytes -= fetched.size_bytes
+            self._room.set()
+        self.progress.delivered([message.queue_offset for message in messages], end)
+        return messages
+
+    def reopen(self) -> None:
+        """Begin a new stream: the old one may be dead without a word."""
+        if self._call is not None:
+            self._call.cancel()
+
+    async def stop(self) -> None:
+        """End reading; what is in the buffer is dropped, what was taken before may still be done with."""
+        self.is_active = False
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._fetched.clear()
+        self._count = self._size_bytes = 0
+
+    # ----------------------------------------------------------------------------------------------------- the task
+
+    async def _run(self) -> None:
+        backoff, hops = Backoff(), 0
+        while self.failure is None:
+            began_at = self.next_offset
+            address = self._nodes.leader(self.queue.broker)
+            try:
+                await self._nodes.reach(address)
+                pause_s = await self._read(address)
+            except RequestFailed as failure:
+                is_named = self._nodes.judge(self.queue.broker, address, failure)
+                if self.next_offset != began_at:
+                    backoff.reset()
+                    hops = 0
+                hops += 1
+                pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s()
+                self._judge(failure)
+                since_s = self.refused[0] if self.refused is not None else time.monotonic()
+                self._refused = since_s, failure
+            await asyncio.sleep(pause_s)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("reader_failed queue=%s", self._name(), exc_info=error)
+            self._fail(RequestFailed(Reason.INTERNAL_ERROR, f"{self._name()} cannot be read: {error!r}"))
+
+    def _judge(self, failure: RequestFailed) -> None:
+        if failure.reason is Reason.GROUP_NOT_ENABLED and self._was_served:
+            # Somebody holds the group up, and will let it go on.
+            if not self._is_held_up:
+                logger.warning("reading_held_up queue=%s: %s", self._name(), failure.message)
+            self._is_held_up = True
+        elif not failure.is_worth_trying and failure.reason not in _PASSING:
+            self._fail(failure)
+
+    def _fail(self, failure: RequestFailed) -> None:
+        self.failure = failure
+        self._on_ready(self)
+
+    async def _read(self, address: str) -> float:
+        """Read one stream to its end; return how long to wait before the next one."""
+        request = SubscribeRequest(
+            topic=self.queue.topic,
+            queue_ids=[self.queue.queue_id],
+            offsets=[self.next_offset],
+            tags=self.tags,
+            mode=log_pb2.READ_MODE_LINEARIZABLE,
+            form=broker_pb2.MESSAGE_FORM_RECORDS,
+            group=self._rules.group,
+            max_bytes=min(_RESPONSE_SIZE_BYTES_MAX, max(self._rules.prefetch_size_bytes // 4, 1)),
+        )
+        call = self._call = self._nodes.stub(address).Subscribe(request)
+        self.address, self._opened_at = address, time.monotonic()
+        try:
+            while True:
+                await self._wait_room()
+                response = await next_response(call, "the stream was silent for too long")
+                self._heard_at = time.monotonic()
+                check_answer(response.answer, address)
+                self._was_served, self._is_held_up, self._refused = True, False, None
+                if not await self._take_in(response, address):
+                    return _PAUSE_S
+        except StreamEnded as end:
+            raise failure_of_call(address, end.code, end.details, "BrokerService") from None
+        finally:
+            if time.monotonic() - self._opened_at >= _OPEN_S:
+                self._refused = None
+            self._call = None
+            self.address = ""
+            call.cancel()
+
+    async def _take_in(self, response: SubscribeResponse, address: str) -> bool:
+        """Keep what came; return whether the stream goes on with this queue."""
+        status = response.status
+        messages = self._messages_of(response.records, address) if response.records else []
+        others = OtherNodes(self, self._nodes, address)
+        for skipped in skipped_of(response.skipped, self.queue.topic, self.queue.broker):
+            before = [message for message in messages if message.queue_offset < skipped.begin]
+            messages = messages[len(before) :]
+            self._keep(before, skipped.begin)
+            await self._pass_by(skipped, others)
+        if response.records:
+            self._keep(messages, response.next_offset)
+            return True
+        if status == broker_pb2.GET_STATUS_OFFSET_OVERFLOW_BADLY:
+            text = (
+                f"{self._name()}: the group's offset {self.next_offset} is beyond the end {response.max_offset}; "
+                "set it with `dledger group reset`, or give the topic its messages back"
+            )
+            self._fail(RequestFailed(Reason.OFFSET_BEYOND_END, text))
+            return False
+        if status == broker_pb2.GET_STATUS_OFFSET_TOO_SMALL:
+            queue = self.queue
+            end = response.next_offset
+            self._rules.on_skipped(
+                SkippedMessages(queue.topic, queue.broker, queue.queue_id, self.next_offset, end, SkipCause.REMOVED)
+            )
+        self._skip_to(response.next_offset)
+        return status in _GOES_ON
+
+    def _messages_of(self, records: bytes, address: str) -> list[ReceivedMessage]:
+        try:
+            messages = messages_of(records, self, f"{address}: {self.queue.topic}")
+        except CorruptData as error:
+            raise RequestFailed(Reason.CORRUPT_DATA, str(error)) from error
+        if messages[0].queue_offset < self.next_offset:
+            text = f"{address} sent offset {messages[0].queue_offset}, expected {self.next_offset} or more"
+            raise RequestFailed(Reason.INTERNAL_ERROR, text)
+        return messages
+
+    def _keep(self, messages: list[ReceivedMessage], next_offset: int) -> None:
+        """Buffer messages; `next_offset` is behind all that was looked at."""
+        if not messages:
+            self._skip_to(next_offset)
+            return
+        size_bytes = sum(message.record.size for message in messages)
+        self._fetched.append(_Fetched(messages, size_bytes, next_offset))
+        self._count += len(messages)
+        self._size_bytes += size_bytes
+        self.next_offset = next_offset
+        self._on_ready(self)
+
+    async def _pass_by(self, skipped: SkippedMessages, others: OtherNodes) -> None:
+        """Get what one node has damaged from another one; tell of what no node has."""
+        offset = lost = skipped.begin
+        tag_filter = TagFilter.parse(self.tags)
+        while skipped.cause is SkipCause.DAMAGED and others.are_there and offset < skipped.end:
+            await self._wait_room()
+            found = await others.read(offset, skipped.end)
+            if found:
+                self._tell(skipped, lost, offset)
+                wanted = [message for message in found if tag_filter.matches(message.record)]
+                lost = offset + len(found)
+                self._keep(wanted, lost)
+            offset += max(len(found), 1)
+        self._tell(skipped, lost, skipped.end)
+
+    def _tell(self, skipped: SkippedMessages, begin: int, end: int) -> None:
+        if begin < end:
+            self._rules.on_skipped(skipped._replace(begin=begin, end=end))
+            self._skip_to(end)
+
+    def _skip_to(self, offset: int) -> None:
+        """Go on behind messages that did not match or are gone; with nothing in the buffer that is progress, too."""
+        if offset <= self.next_offset:
+            return
+        self.next_offset = offset
+        if not self._fetched:
+            self.progress.delivered((), offset)
+        else:
+            last = self._fetched[-1]
+            self._fetched[-1] = last._replace(next_offset=offset)
+
+    def _name(self) -> str:
+        return f"{self.queue.broker}/{self.queue.topic}/{self.queue.queue_id}"
+
+    def _has_room(self) -> bool:
+        return self._count < self._rules.prefetch_messages and self._size_bytes < self._rules.prefetch_size_bytes
+
+    async def _wait_room(self) -> None:
+        while not self._has_room():
+            self._room.clear()
+            await self._room.wait()
+            self._heard_at = time.monotonic()

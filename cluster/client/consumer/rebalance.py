@@ -1,0 +1,395 @@
+"""Shares the queues of a group's topics out among its consumers, and takes over and gives up queues as that changes.
+
+Each consumer computes for itself what all would compute: the queues in order, the members in order as the first broker
+of the topic tells them. A queue changes hands by its lock at the broker: the consumer that gives it up stops reading,
+lets the program finish the messages that were handed out, commits, and unlocks; the one that takes it over waits for
+the lock. So a change of members repeats no message. With `is_orderly` nothing is handed out without the lock; otherwise
+the lock is waited for up to `handover_limit_s`, and reading continues while a new leader does not know the lock yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from cluster.client.consumer.allocation import ALLOCATIONS
+from cluster.client.consumer.group_member import GroupMember
+from cluster.client.consumer.group_offsets import GroupOffsets, QueueLocks
+from cluster.client.consumer.options import ConsumerOptions
+from cluster.client.consumer.queue_reader import QueueReader, ReaderRules
+from cluster.client.consumer.repeated_warnings import RepeatedWarnings
+from cluster.client.routing.connection import BrokerConnection
+from cluster.client.routing.queue_choice import BrokerQueue, readable_queues
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.skipped_messages import SkippedMessages
+from cluster.v1.broker_pb2 import JoinGroupRequest, Subscription
+from store.access.skipped_messages import SkipCause
+
+logger = logging.getLogger(__name__)
+
+# At a new leader all consumers lock their queues again at the same time; a consumer that takes a queue over leaves the
+# one that still reads it this much time to lock it first.
+_HANDOVER_S = 0.3
+# A consumer that waits for a queue which another one gives up asks for its lock again after half of the time for which
+# it has waited, within these bounds.
+_LOCK_RETRY_S = (0.1, 1.0)
+# The consumer that takes a queue over waits this much longer than the one that gives it up.
+_HANDOVER_MARGIN_S = 1.0
+# A lock that another consumer holds still, or a topic that is not known yet, is asked for again so soon.
+_RETRY_S = 1.0
+# A stream that was silent for so long although its queue has more is opened anew.
+SILENCE_S = 15.0
+
+
+class _Lost(NamedTuple):
+    """A topic of which nothing is read: since when it is so, on the monotonic clock, and why."""
+
+    since_s: float
+    failure: RequestFailed
+
+
+class Rebalancer:
+    """The queues that one consumer reads. For use by one event loop.
+
+    Args:
+        group: its group.
+        client_id: its name there.
+        subscriptions: tags by topic.
+        options: of the consumer.
+        connection: routes and nodes.
+        on_ready: see `QueueReader`.
+        on_refused: hears that the consumer cannot be in the group.
+        on_failure: hears why nothing of a topic is read, once in each `options.no_route_limit_s` in which it stays so.
+
+    Attributes:
+        readers: by queue.
+        wanted: set when queues should be shared out anew.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        client_id: str,
+        subscriptions: Mapping[str, str],
+        options: ConsumerOptions,
+        connection: BrokerConnection,
+        on_ready: Callable[[QueueReader], None],
+        on_refused: Callable[[RequestFailed], None],
+        on_failure: Callable[[RequestFailed], None],
+    ) -> None:
+        self.readers: dict[BrokerQueue, QueueReader] = {}
+        self.wanted = asyncio.Event()
+        self._client_id = client_id
+        self._subscriptions = subscriptions
+        self._options = options
+        self._connection = connection
+        self._on_ready = on_ready
+        self._on_refused = on_refused
+        self._on_failure = on_failure
+        self._is_shared = options.mode == "cluster"
+        self._members: dict[str, GroupMember] = {}
+        self._join = JoinGroupRequest(
+            group=group,
+            client_id=client_id,
+            instance=secrets.randbits(63),
+            subscriptions=[Subscription(topic=topic, tags=tags) for topic, tags in subscriptions.items()],
+        )
+        self.offsets = GroupOffsets(group, connection.nodes, options.start, is_kept=self._is_shared)
+        self._locks = QueueLocks(group, client_id, connection.nodes)
+        self._leaving: list[QueueReader] = []
+        self._warnings = RepeatedWarnings(logger)
+        # Topics of which nothing can be read: since when, and why.
+        self._lost: dict[str, _Lost] = {}
+        self._retry: asyncio.TimerHandle | None = None
+        # Since when each queue is waited for that another consumer holds, on the monotonic clock.
+        self._awaited: dict[BrokerQueue, float] = {}
+        # Locks that were asked for and not given back, whether or not they were got.
+        self._asked_locks: set[BrokerQueue] = set()
+        # How often a stay in a group ended: locks that were given meanwhile may have ended with it.
+        self._lefts = 0
+        self._rules = ReaderRules(
+            group,
+            options.prefetch_messages,
+            options.prefetch_size_bytes,
+            is_locked=options.is_orderly,
+            is_member=self._is_shared,
+            on_skipped=options.on_skipped or _log_skipped,
+        )
+
+    # ------------------------------------------------------------------------------------------------------- sharing
+
+    async def balance(self) -> None:
+        """Share queues out anew: give up what is another's now, take over what is ours."""
+        mine: dict[BrokerQueue, str] = {}
+        for topic, tags in self._subscriptions.items():
+            for queue in await self._queues_of(topic):
+                mine[queue] = tags
+        for queue, reader in list(self.readers.items()):
+            if queue not in mine or reader.failure is not None:
+                await self._give_up(reader)
+        await self.end_leaving()
+        if self._is_shared and any(not reader.locked_until for reader in self.readers.values()):
+            await self.renew_locks()
+        new = [queue for queue in mine if queue not in self.readers]
+        self._awaited = {queue: since_s for queue, since_s in self._awaited.items() if queue in mine}
+        if new:
+            await self._take_over(new, mine)
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        """Say of which topics nothing has been read for too long: who waits for messages must hear of it."""
+        refused: dict[str, _Lost | None] = {}
+        for queue, reader in self.readers.items():
+            if reader.refused is None or refused.get(queue.topic, reader) is None:
+                refused[queue.topic] = None
+            else:
+                refused[queue.topic] = _Lost(*reader.refused)
+        for topic, refusal in refused.items():
+            known = self._lost.pop(topic, None)
+            if refusal is not None:
+                self._lost[topic] = refusal if known is None else known._replace(failure=refusal.failure)
+        now = time.monotonic()
+        for topic, lost in self._lost.items():
+            if now - lost.since_s >= self._options.no_route_limit_s:
+                self._lost[topic] = lost._replace(since_s=now)
+                why = f"nothing of topic {topic!r} could be read for {now - lost.since_s:.0f} s: {lost.failure.message}"
+                self._on_failure(RequestFailed(lost.failure.reason or lost.failure.name, why))
+
+    def _left(self, broker: str) -> None:
+        """Hand out nothing of a broker's queues before their locks are held anew: they ended with the stay there."""
+        self._lefts += 1
+        for reader in self.readers.values():
+            if reader.queue.broker == broker:
+                reader.locked_until = 0.0
+
+    async def _lock(self, queues: Sequence[BrokerQueue]) -> dict[BrokerQueue, float]:
+        """Ask for locks; return until when each is held, on the monotonic clock: 0: another consumer has it."""
+        began, lefts = time.monotonic(), self._lefts
+        held = await self._locks.lock(queues)
+        if lefts != self._lefts:
+            return {}
+        return {queue: began + held_s if held_s else 0.0 for queue, held_s in held.items()}
+
+    async def _queues_of(self, topic: str) -> Sequence[BrokerQueue]:
+        """Return the queues of a topic that are this consumer's; those that it has while nothing else is known."""
+        held = [queue for queue in self.readers if queue.topic == topic]
+        try:
+            routes = await self._connection.find(topic)
+        except RequestFailed as failure:
+            if not held:
+                # Look again soon where that may change by itself, else in turn.
+                if failure.is_worth_trying:
+                    self._want_soon()
+                self._say_lost(topic, failure)
+            return held
+        queues = readable_queues(routes)
+        if not self._is_shared:
+            return queues
+        brokers = sorted({queue.broker for queue in queues})
+        for broker in brokers:
+            if broker not in self._members:
+                self._members[broker] = GroupMember(
+                    broker, self._connection.nodes, self._join, self.wanted.set, self._left, self._on_refused
+                )
+        for broker in brokers:
+            client_ids = self._members[broker].client_ids
+            if self._client_id in client_ids:
+                self._lost.pop(topic, None)
+                return ALLOCATIONS[self._options.allocation](self._client_id, client_ids, queues)
+        if not held:
+            refusals = [str(self._members[broker].failure or "no answer yet") for broker in brokers]
+            text = (
+                f"no broker has let the consumer into its group: {'; '.join(refusals) or 'none has a readable queue'}"
+            )
+            self._say_lost(topic, RequestFailed(Reason.NOT_REACHED, text), is_logged=False)
+        return held
+
+    def _want_soon(self, delay_s: float = _RETRY_S) -> None:
+        """Share out again a little later: once, after the shortest delay that was asked for."""
+        loop = asyncio.get_running_loop()
+        if self._retry is not None:
+            if self._retry.when() <= loop.time() + delay_s:
+                return
+            self._retry.cancel()
+        self._retry = loop.call_later(delay_s, self._want_now)
+
+    def _want_now(self) -> None:
+        self._retry = None
+        self.wanted.set()
+
+    def _say_lost(self, topic: str, failure: RequestFailed, *, is_logged: bool = True) -> None:
+        """Take note that a topic cannot be read."""
+        known = self._lost.get(topic)
+        if known is None and is_logged:
+            logger.warning("no_route topic=%s: %s", topic, failure)
+        self._lost[topic] = _Lost(time.monotonic() if known is None else known.since_s, failure)
+
+    async def _take_over(self, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:
+        if any(len(member.client_ids) > 1 for member in self._members.values()):
+            await asyncio.sleep(_HANDOVER_S)
+        by_broker: dict[str, list[BrokerQueue]] = defaultdict(list)
+        for queue in queues:
+            by_broker[queue.broker].append(queue)
+        # At the same time: a broker that does not answer must not delay the queues of the others.
+        await asyncio.gather(*(self._take_over_at(broker, mine, tags) for broker, mine in by_broker.items()))
+
+    async def _take_over_at(self, broker: str, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:
+        """Take over queues of one broker."""
+        locked_until: dict[BrokerQueue, float] = {}
+        if self._is_shared:
+            leaving = {reader.queue for reader in self._leaving}
+            self._asked_locks.update(queues)
+            held = await self._lock([queue for queue in queues if queue not in leaving])
+            locked_until = {queue: until for queue, until in held.items() if until}
+            queues = self._free(queues, locked_until)
+        by_topic: dict[str, list[BrokerQueue]] = defaultdict(list)
+        for queue in queues:
+            by_topic[queue.topic].append(queue)
+        for topic, together in by_topic.items():
+            try:
+                beginnings = await self.offsets.beginnings(broker, topic, [queue.queue_id for queue in together])
+            except RequestFailed as failure:
+                line = f"queues_not_taken_over broker={broker} topic={topic}: {failure}"
+                self._warnings.failed((broker, topic), line)
+                self._say_lost(topic, failure, is_logged=False)
+                self._want_soon()
+                continue
+            self._warnings.succeeded((broker, topic))
+            for queue in together:
+                begin = beginnings.get(queue.queue_id)
+                if begin is None:
+                    # The topic was made again with fewer queues, and the route is older.
+                    self._want_soon()
+                    continue
+                reader = QueueReader(
+                    queue,
+                    tags[queue],
+                    begin.offset,
+                    begin.reset_count,
+                    self._connection.nodes,
+                    self._rules,
+                    self._on_ready,
+                )
+                reader.locked_until = locked_until.get(queue, 0.0)
+                self.readers[queue] = reader
+
+    def _free(self, queues: Sequence[BrokerQueue], locked: Collection[BrokerQueue]) -> list[BrokerQueue]:
+        """Return the queues that may be read now: locked ones, and without `is_orderly` those awaited for too long."""
+        now = time.monotonic()
+        limit_s = self._options.handover_limit_s + _HANDOVER_MARGIN_S
+        free = []
+        for queue in queues:
+            since_s = self._awaited.setdefault(queue, now)
+            if queue in locked or (not self._options.is_orderly and now - since_s >= limit_s):
+                del self._awaited[queue]
+                free.append(queue)
+        awaited = [self._awaited[queue] for queue in queues if queue in self._awaited]
+        if awaited:
+            least_s, most_s = _LOCK_RETRY_S
+            self._want_soon(min(max((now - max(awaited)) / 2, least_s), most_s))
+        return free
+
+    async def _give_up(self, reader: QueueReader) -> None:
+        del self.readers[reader.queue]
+        if not self._options.is_orderly:
+            # Until then the messages that were handed out may be finished.
+            reader.locked_until = time.monotonic() + self._options.handover_limit_s
+        await reader.stop()
+        self._leaving.append(reader)
+        # Who waits until messages of it may be handed out again waits in vain.
+        self._on_ready(reader)
+
+    async def end_leaving(self) -> None:
+        """Commit what was done with of queues that were given up; give locks back once nothing of them is at work."""
+        leaving, self._leaving = self._leaving, []
+        if not leaving:
+            return
+        await self.offsets.commit(leaving)
+        if not self._is_shared:
+            return
+        now = time.monotonic()
+        working = [each for each in leaving if now < each.locked_until and not each.progress.is_settled]
+        self._leaving += working
+        ended = [each.queue for each in leaving if each not in working]
+        await self._locks.unlock(ended)
+        self._asked_locks.difference_update(ended)
+
+    # ------------------------------------------------------------------------------------------------------- upkeep
+
+    async def commit(self) -> None:
+        """Commit what was done with; a queue whose offset was reset meanwhile is read anew from there."""
+        await self.end_leaving()
+        for reader in await self.offsets.commit(list(self.readers.values())):
+            if self.readers.get(reader.queue) is reader:
+                del self.readers[reader.queue]
+                await reader.stop()
+                self.wanted.set()
+
+    @property
+    def is_giving_up(self) -> bool:
+        """Whether another consumer may wait for a queue of this one."""
+        return bool(self._leaving)
+
+    async def renew_locks(self) -> None:
+        """Ask for the locks again; with `is_orderly`, queues whose lock went to another consumer are given up."""
+        locked_until = await self._lock([*self.readers, *(reader.queue for reader in self._leaving)])
+        for queue, reader in list(self.readers.items()):
+            if locked_until.get(queue):
+                reader.locked_until = locked_until[queue]
+                self._on_ready(reader)
+            elif queue in locked_until and self._options.is_orderly:
+                logger.warning("lock_lost queue=%s", queue)
+                await self._give_up(reader)
+                self.wanted.set()
+            elif queue not in locked_until and not reader.locked_until:
+                self._want_soon()
+
+    def follow_leaders(self) -> None:
+        """Open streams anew that are open to a node which leads no longer, as another call has learned."""
+        leader = self._connection.nodes.leader
+        for reader in self.readers.values():
+            if reader.address not in ("", leader(reader.queue.broker)):
+                reader.reopen()
+        for member in self._members.values():
+            if member.address not in ("", leader(member.broker)):
+                member.reopen()
+
+    async def wake_silent(self) -> None:
+        """Open streams anew that were silent although their queue has more: their connection is dead."""
+        silent: dict[tuple[str, str], list[QueueReader]] = defaultdict(list)
+        for reader in self.readers.values():
+            if reader.silent_s >= SILENCE_S:
+                silent[reader.queue.broker, reader.queue.topic].append(reader)
+        for (broker, topic), readers in silent.items():
+            try:
+                ends = await self.offsets.ends(broker, topic, [reader.queue.queue_id for reader in readers])
+            except RequestFailed as failure:
+                if failure.reason in (Reason.ANSWER_LATE, Reason.NOT_REACHED):
+                    for reader in readers:
+                        reader.reopen()
+                continue
+            for reader in readers:
+                if ends.get(reader.queue.queue_id, 0) > reader.next_offset:
+                    reader.reopen()
+
+    async def close(self) -> None:
+        """Give everything up: commit, unlock, leave the group."""
+        if self._retry is not None:
+            self._retry.cancel()
+        for reader in list(self.readers.values()):
+            await self._give_up(reader)
+        await self.offsets.commit(self._leaving)
+        await self._locks.unlock(self._asked_locks)
+        for member in self._members.values():
+            await member.stop()
+
+
+def _log_skipped(skipped: SkippedMessages) -> None:
+    """Have it heard by somebody where the program does not ask for it."""
+    level = logging.ERROR if skipped.cause is SkipCause.DAMAGED else logging.WARNING
+    logger.log(level, "messages_skipped %s", skipped)

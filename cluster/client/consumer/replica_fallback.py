@@ -1,0 +1,116 @@
+"""Messages that the leader's disk has damaged, from another node of its broker: all nodes hold the same ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from cluster.client.consumer.received import ReceivedMessage, messages_of
+from cluster.client.routing.broker_nodes import CALL_TIMEOUT_S, BrokerNodes
+from cluster.protocol.errors import RequestFailed
+from cluster.v1.broker_pb2 import MESSAGE_FORM_RECORDS, GetRequest
+from dledger.client.retry import Backoff
+from dledger.v1.log_pb2 import READ_MODE_LINEARIZABLE
+from store.errors import CorruptData
+
+if TYPE_CHECKING:
+    from cluster.client.consumer.queue_reader import QueueReader
+
+logger = logging.getLogger(__name__)
+
+_COUNT_MAX: Final = 1_000
+_SIZE_BYTES_MAX: Final = 1 << 20
+# For nodes that cannot be asked now: an election is over by then; longer, and all messages behind would wait too long.
+_PATIENCE_S: Final = 10.0
+
+
+class OtherNodes:
+    """The other nodes of a broker, for all that one answer of its leader has passed over.
+
+    A node that gives no answer is asked again for ten seconds: what it holds is not lost yet. Then it is left alone.
+
+    Args:
+        reader: of the queue.
+        nodes: the connections.
+        damaged_at: who cannot give the messages out.
+    """
+
+    def __init__(self, reader: QueueReader, nodes: BrokerNodes, damaged_at: str) -> None:
+        self._reader = reader
+        self._nodes = nodes
+        self._damaged_at = damaged_at
+        self._addresses = [address for address in nodes.addresses(reader.queue.broker) if address != damaged_at]
+        # When those that gave no answer were asked first.
+        self._silent_since: dict[str, float] = {}
+
+    @property
+    def are_there(self) -> bool:
+        """Whether there is anybody to ask."""
+        return bool(self._addresses)
+
+    async def read(self, begin: int, end: int) -> list[ReceivedMessage]:
+        """Return messages of the queue from `begin` on, without a gap; none when no node has the first of them."""
+        left, backoff = list(self._addresses), Backoff()
+        while left:
+            for address in tuple(left):
+                found = await self._ask(address, begin, end)
+                if found:
+                    self._log_found(found, address)
+                    return found
+                if found is not None or address not in self._addresses:
+                    left.remove(address)
+            if left:
+                await asyncio.sleep(backoff.next_s())
+        return []
+
+    async def _ask(self, address: str, begin: int, end: int) -> list[ReceivedMessage] | None:
+        """Return what one node has of the messages; None: it gives no answer now."""
+        asked_at = time.monotonic()
+        try:
+            found = await self._read_at(address, begin, end)
+        except (RequestFailed, CorruptData) as error:
+            logger.info("not_read_elsewhere queue=%s offset=%d: %s", self._reader.queue, begin, error)
+            if isinstance(error, RequestFailed) and error.is_worth_repeating:
+                if time.monotonic() - self._silent_since.setdefault(address, asked_at) >= _PATIENCE_S:
+                    self._addresses.remove(address)
+                return None
+            found = []
+        self._silent_since.pop(address, None)
+        return found
+
+    async def _read_at(self, address: str, begin: int, end: int) -> list[ReceivedMessage]:
+        """Return what one node has of the messages.
+
+        Raises:
+            RequestFailed: it gives no answer, or none now.
+            store.errors.CorruptData: what it sends is no message.
+        """
+        queue = self._reader.queue
+        # What is committed is the same everywhere; tags are looked at by the caller.
+        request = GetRequest(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offset=begin,
+            max_messages=min(end - begin, _COUNT_MAX),
+            max_bytes=_SIZE_BYTES_MAX,
+            # A node that lags answers when it has caught up with what the leader has sent, and does not deny having it.
+            mode=READ_MODE_LINEARIZABLE,
+            form=MESSAGE_FORM_RECORDS,
+        )
+        response = await self._nodes.call_node(address, lambda stub: stub.Get, request, CALL_TIMEOUT_S)
+        messages = messages_of(response.records, self._reader, f"{address}: {queue.topic}")
+        return [message for number, message in enumerate(messages) if message.queue_offset == begin + number < end]
+
+    def _log_found(self, found: list[ReceivedMessage], address: str) -> None:
+        queue = self._reader.queue
+        logger.warning(
+            "damaged_messages_read_elsewhere topic=%s queue_id=%d offsets=%d-%d damaged_at=%s read_at=%s",
+            queue.topic,
+            queue.queue_id,
+            found[0].queue_offset,
+            found[-1].queue_offset,
+            self._damaged_at,
+            address,
+        )

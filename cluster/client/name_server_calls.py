@@ -1,0 +1,62 @@
+"""A plain client of name servers for the command line: all of them are asked the same, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from typing import Final, TypeVar
+
+import grpc
+
+from cluster.protocol.errors import RequestFailed, failure_of_call
+from cluster.v1.nameserver_pb2 import ListBrokersRequest, ListBrokersResponse
+from cluster.v1.nameserver_pb2_grpc import NameServerStub
+from dledger.client.failures import CHANNEL_OPTIONS
+
+TIMEOUT_S: Final = 3.0
+
+Answer = TypeVar("Answer")
+
+
+def ask_each(
+    addresses: Sequence[str], ask: Callable[[NameServerStub], Answer], patience_s: float | None = None
+) -> dict[str, Answer | str]:
+    """Return what each name server answered, or in words why it did not.
+
+    Args:
+        addresses: of all of them.
+        ask: asks one; may raise `RequestFailed`, and has a time limit of its own.
+        patience_s: when one has answered, the others are waited for so long; None: until they end.
+    """
+    with ExitStack() as stack:
+        channels = [stack.enter_context(grpc.insecure_channel(each, options=CHANNEL_OPTIONS)) for each in addresses]
+        pool = ThreadPoolExecutor(len(channels))
+        asked = [pool.submit(_ask, address, channel, ask) for address, channel in zip(addresses, channels, strict=True)]
+        pool.shutdown(wait=False)
+        waiting, timeout_s = set(asked), None
+        while waiting:
+            done, waiting = wait(waiting, timeout_s, FIRST_COMPLETED)
+            if not done:
+                break
+            if not all(isinstance(each.result(), str) for each in done):
+                timeout_s = patience_s
+        # Who is asked still ends with its channel.
+        return {
+            address: each.result() if each.done() else f"{address} did not answer in time"
+            for address, each in zip(addresses, asked, strict=True)
+        }
+
+
+def _ask(address: str, channel: grpc.Channel, ask: Callable[[NameServerStub], Answer]) -> Answer | str:
+    try:
+        return ask(NameServerStub(channel))
+    except grpc.RpcError as error:
+        return failure_of_call(address, error.code(), error.details() or "", "NameServer").message
+    except RequestFailed as failure:
+        return f"{address}: {failure.message}"
+
+
+def list_brokers(stub: NameServerStub) -> ListBrokersResponse:
+    """Return the brokers that one name server knows."""
+    return stub.ListBrokers(ListBrokersRequest(), timeout=TIMEOUT_S)

@@ -1,0 +1,400 @@
+"""The asyncio face of the producer.
+
+The way of a message: `send` → a queue is chosen (`queue_choice`) → `SendPump` of its broker (joins what is there into a
+batch) → a PutStream to that broker's leader. `docs/operations.md` has what to set when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Self
+
+from cluster.client.outcomes import Appended, AppendUnknown, NotAppended, SendsFailed, not_appended, outcome_of_failure
+from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, REQUEST_SIZE_BYTES_MAX, Encoded, SendItem
+from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance
+from cluster.client.producer.options import ProducerOptions
+from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage
+from cluster.client.producer.sender import PumpHooks, SendPump, SendRules
+from cluster.client.routing.cache import Routes
+from cluster.client.routing.connection import BrokerConnection, Endpoints
+from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_of_key, writable_queues
+from cluster.protocol.errors import Reason, RequestFailed
+from dledger.client.retry import Backoff
+from store.errors import IllegalMessage
+
+_OUTCOMES_KEPT = 16
+
+
+class AsyncProducer:
+    """Sends messages. Made by `async with Producer(...)`; for use by one event loop."""
+
+    def __init__(self, endpoints: Endpoints, name_servers: Endpoints, options: ProducerOptions) -> None:
+        self._options = options
+        self._connection = BrokerConnection(endpoints, name_servers)
+        self._encoder = OutgoingEncoder(options)
+        self._faults = FaultAvoidance()
+        self._round_robin = RoundRobin()
+        self._pumps: dict[str, SendPump] = {}
+        self._queues: dict[str, tuple[Routes, tuple[BrokerQueue, ...]]] = {}
+        self._hooks = PumpHooks(self._moved, self._observed, self._ended)
+        self._pending: set[SendItem] = set()
+        self._pending_messages = 0
+        self._pending_bytes = 0
+        self._room = asyncio.Event()
+        self._sequence = 0
+        self._flushes = 0
+        self._submitted_failures: list[NotAppended | AppendUnknown] = []
+        self._submitted_failures_count = 0
+        self._finding: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        """Open."""
+        await self._connection.__aenter__()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Close."""
+        await self.close()
+
+    # ------------------------------------------------------------------------------------------------------ sending
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str = "",
+        keys: str | Sequence[str] = (),
+        queue_key: str | None = None,
+        queue_id: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        deadline_s: float | None = None,
+    ) -> Appended:
+        """Send one message; return its place once it is committed.
+
+        Args:
+            topic: its topic.
+            body: the payload; may be empty.
+            tags: its tag, which consumers may filter by.
+            keys: words by which it can be found later.
+            queue_key: messages of the same one go to the same queue, in order; None: queues are taken in turn.
+            queue_id: a certain queue, of any broker that has it; goes before `queue_key`.
+            properties: more names and values.
+            deadline_s: how long it may take, retries included; None: as the producer's options say.
+
+        Raises:
+            NotAppended: it was not stored and never will be; send it again when the cause is gone.
+            AppendUnknown: perhaps it was.
+        """
+        message = OutgoingMessage(topic, body, tags, keys, properties or {})
+        places = await self._send((message,), queue_key, queue_id, deadline_s)
+        return places[0]
+
+    async def send_many(
+        self,
+        messages: Iterable[OutgoingMessage],
+        *,
+        queue_key: str | None = None,
+        queue_id: int | None = None,
+        deadline_s: float | None = None,
+    ) -> list[Appended]:
+        """Send messages of one topic to one queue, one behind the other, all or none; see `send`.
+
+        Args:
+            messages: 1 to 4,096, together at most 8 MiB.
+            queue_key: see `send`.
+            queue_id: see `send`.
+            deadline_s: see `send`.
+        """
+        return await self._send(tuple(messages), queue_key, queue_id, deadline_s)
+
+    async def queues(self, topic: str) -> tuple[BrokerQueue, ...]:
+        """Return the queues that messages of a topic may be put to, in an order that all clients share.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_WRITABLE, or nobody answered in time who knows routes.
+        """
+        deadline, backoff = time.monotonic() + self._options.deadline_s, Backoff()
+        while True:
+            try:
+                return self._writable(topic, await self._connection.find(topic))
+            except RequestFailed as failure:
+                pause_s = backoff.next_s()
+                if not failure.is_worth_trying or time.monotonic() + pause_s >= deadline:
+                    raise
+            await asyncio.sleep(pause_s)
+
+    async def send_encoded(
+        self, queue: BrokerQueue, messages: Sequence[Encoded], unique_keys: Sequence[str], deadline_s: float
+    ) -> list[Appended]:
+        """Send messages as they shall be stored, to one queue of one broker, one behind the other, all or none.
+
+        Args:
+            queue: one of `queues`.
+            messages: 1 to 4,096, together at most 8 MiB; their properties are stored as they are.
+            unique_keys: the UNIQ_KEY that the properties of each hold; empty where they hold none.
+            deadline_s: see `send`.
+
+        Raises:
+            NotAppended, AppendUnknown: see `send`.
+        """
+        if self._is_closed:
+            raise not_appended(Reason.CLIENT_CLOSED, "the producer is closed")
+        self._sequence += 1
+        future: asyncio.Future[list[Appended]] = asyncio.get_running_loop().create_future()
+        deadline = time.monotonic() + deadline_s
+        item = SendItem(queue.topic, messages, tuple(unique_keys), deadline, self._sequence, future)
+        self._check_size(item)
+        if not self._has_room(item):
+            await self._wait_room(item)
+        self._admit(item)
+        self._put(item, queue)
+        return await future
+
+    def submit(
+        self, message: OutgoingMessage, *, queue_key: str | None = None, queue_id: int | None = None
+    ) -> asyncio.Future[list[Appended]]:
+        """Send one message without waiting; return the future of its place, a list of one.
+
+        Failures of submitted messages are also told by the next `flush`, so that the futures may be dropped.
+
+        Raises:
+            NotAppended: CLIENT_QUEUE_FULL: as much waits in this client as may; or the message is not allowed.
+        """
+        item = self._item((message,), None)
+        if not self._has_room(item):
+            raise not_appended(Reason.CLIENT_QUEUE_FULL, self._fullness())
+        item.future.add_done_callback(self._submitted_ended)
+        self._admit(item)
+        try:
+            self._place(item, queue_key, queue_id, self._connection.known(message.topic))
+        except RequestFailed:
+            # No route yet: it is looked for beside.
+            task = asyncio.ensure_future(self._find_and_place(item, queue_key, queue_id))
+            self._finding.add(task)
+            task.add_done_callback(self._finding.discard)
+        return item.future
+
+    async def flush(self) -> None:
+        """Return when all that was sent or submitted before has its outcome; no batch lingers meanwhile.
+
+        Raises:
+            SendsFailed: messages that were submitted since the last flush were not stored, or perhaps not.
+        """
+        waited_for = {item.future for item in self._pending}
+        if waited_for:
+            self._hasten(1)
+            try:
+                await asyncio.wait(waited_for)
+            finally:
+                self._hasten(-1)
+            await asyncio.sleep(0)  # callbacks of the futures run
+        count, outcomes = self._submitted_failures_count, self._submitted_failures
+        self._submitted_failures_count, self._submitted_failures = 0, []
+        if count:
+            raise SendsFailed(count, outcomes)
+
+    def _hasten(self, change: int) -> None:
+        self._flushes += change
+        for pump in self._pumps.values():
+            pump.hasten(self._flushes > 0)
+
+    async def close(self) -> None:
+        """Flush, then close all connections; further sends are refused. Harmless when done twice.
+
+        Raises:
+            SendsFailed: see `flush`.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._room.set()
+        try:
+            await self.flush()
+        finally:
+            for task in list(self._finding):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+            for pump in self._pumps.values():
+                await pump.close()
+            await self._connection.__aexit__()
+
+    # ------------------------------------------------------------------------------------------------ on the way out
+
+    async def _send(
+        self,
+        messages: Sequence[OutgoingMessage],
+        queue_key: str | None,
+        queue_id: int | None,
+        deadline_s: float | None,
+    ) -> list[Appended]:
+        item = self._item(messages, deadline_s)
+        if not self._has_room(item):
+            await self._wait_room(item)
+        self._admit(item)
+        try:
+            self._place(item, queue_key, queue_id, self._connection.known(item.topic))
+        except RequestFailed:
+            await self._find_and_place(item, queue_key, queue_id)
+        return await item.future
+
+    def _item(self, messages: Sequence[OutgoingMessage], deadline_s: float | None) -> SendItem:
+        if self._is_closed:
+            raise not_appended(Reason.CLIENT_CLOSED, "the producer is closed")
+        deadline = time.monotonic() + (self._options.deadline_s if deadline_s is None else deadline_s)
+        self._sequence += 1
+        try:
+            item = self._encoder.item(messages, deadline, self._sequence)
+        except IllegalMessage as error:
+            raise not_appended(Reason.ILLEGAL_MESSAGE, str(error)) from None
+        self._check_size(item)
+        return item
+
+    def _check_size(self, item: SendItem) -> None:
+        if len(item.messages) > REQUEST_MESSAGES_MAX or item.size_bytes > REQUEST_SIZE_BYTES_MAX:
+            found = f"{len(item.messages)} messages of {item.size_bytes} bytes"
+            text = f"expected at most {REQUEST_MESSAGES_MAX} messages and {REQUEST_SIZE_BYTES_MAX} bytes at once, "
+            raise not_appended(Reason.ILLEGAL_REQUEST, f"{text}found {found}: split them up")
+
+    async def _find_and_place(self, item: SendItem, queue_key: str | None, queue_id: int | None) -> None:
+        """Ask for routes until they are there, the topic turns out to be unknown, or the deadline passes."""
+        backoff = Backoff()
+        while not item.future.done():
+            try:
+                routes = await self._connection.find(item.topic)
+                self._place(item, queue_key, queue_id, routes)
+            except RequestFailed as failure:
+                pause_s = backoff.next_s()
+                if failure.is_worth_trying and time.monotonic() + pause_s < item.deadline:
+                    await asyncio.sleep(pause_s)
+                    continue
+                if not item.future.done():
+                    item.future.set_exception(outcome_of_failure(failure, item.unique_keys, is_open=False))
+                self._ended(item)
+            except asyncio.CancelledError:
+                item.future.cancel()
+                self._ended(item)
+                raise
+            return
+        self._ended(item)
+
+    def _place(self, item: SendItem, queue_key: str | None, queue_id: int | None, routes: Routes) -> None:
+        """Choose a queue and give the item to its broker's pump.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_WRITABLE, UNKNOWN_QUEUE.
+        """
+        queues = self._writable(item.topic, routes)
+        if queue_id is not None:
+            queues = tuple(queue for queue in queues if queue.queue_id == queue_id)
+            if not queues:
+                raise RequestFailed(Reason.UNKNOWN_QUEUE, f"no broker has a writable queue {queue_id} of {item.topic}")
+        elif queue_key is not None:
+            self._put(item, queue_of_key(queues, queue_key))
+            return
+        item.is_movable = queue_id is None
+        self._put(item, self._round_robin.choose(queues, self._is_available))
+
+    def _writable(self, topic: str, routes: Routes) -> tuple[BrokerQueue, ...]:
+        known = self._queues.get(topic)
+        if known is not None and known[0] is routes:
+            return known[1]
+        if not routes:
+            raise RequestFailed(Reason.UNKNOWN_TOPIC, f"no broker has topic {topic!r}: create it, or mend its name")
+        self._connection.nodes.learn(routes)
+        queues = writable_queues(routes)
+        if not queues:
+            raise RequestFailed(Reason.TOPIC_NOT_WRITABLE, f"no broker takes messages of topic {topic!r} now")
+        self._queues[topic] = (routes, queues)
+        return queues
+
+    def _put(self, item: SendItem, queue: BrokerQueue) -> None:
+        item.queue_id = queue.queue_id
+        pump = self._pumps.get(queue.broker)
+        if pump is None:
+            options = self._options
+            rules = SendRules(
+                options.linger_ms / 1000,
+                options.batch_messages_max,
+                options.batch_size_bytes_max,
+                options.batches_under_way_max,
+                options.answer_timeout_s,
+                options.is_unknown_retried,
+            )
+            pump = self._pumps[queue.broker] = SendPump(queue.broker, self._connection.nodes, rules, self._hooks)
+            pump.hasten(self._flushes > 0)
+        pump.put(item)
+
+    # ------------------------------------------------------------------------------------------ what pumps tell of
+
+    def _moved(self, item: SendItem, broker: str) -> bool:
+        try:
+            queues = self._writable(item.topic, self._connection.known(item.topic))
+        except RequestFailed:
+            return False
+        # Rather to a broker that is slow than to stay with one that takes nothing.
+        for is_wanted in (self._is_available, lambda each: not self._faults.has_failed(each, _now_ms())):
+            queue = self._round_robin.choose(queues, is_wanted, broker)
+            if queue.broker != broker and is_wanted(queue.broker):
+                self._put(item, queue)
+                return True
+        return False
+
+    def _observed(self, broker: str, latency_ms: float | None) -> None:
+        self._faults.observed(broker, FAILED_LATENCY_MS if latency_ms is None else latency_ms, _now_ms())
+
+    def _is_available(self, broker: str) -> bool:
+        return self._faults.is_available(broker, _now_ms())
+
+    def _submitted_ended(self, future: asyncio.Future[list[Appended]]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, NotAppended | AppendUnknown):
+            self._submitted_failures_count += 1
+            if len(self._submitted_failures) < _OUTCOMES_KEPT:
+                self._submitted_failures.append(error)
+
+    # --------------------------------------------------------------------------------------------------------- bounds
+
+    def _has_room(self, item: SendItem) -> bool:
+        options = self._options
+        if not self._pending:
+            return True
+        return (
+            self._pending_messages + len(item.messages) <= options.queue_messages_max
+            and self._pending_bytes + item.size_bytes <= options.queue_size_bytes_max
+        )
+
+    async def _wait_room(self, item: SendItem) -> None:
+        while not self._has_room(item) or self._is_closed:
+            if self._is_closed:
+                raise not_appended(Reason.CLIENT_CLOSED, "the producer was closed")
+            self._room.clear()
+            try:
+                async with asyncio.timeout(item.deadline - time.monotonic()):
+                    await self._room.wait()
+            except TimeoutError:
+                raise not_appended(Reason.CLIENT_QUEUE_FULL, self._fullness()) from None
+
+    def _fullness(self) -> str:
+        return f"{self._pending_messages} messages of {self._pending_bytes} bytes wait in this producer already"
+
+    def _admit(self, item: SendItem) -> None:
+        self._pending.add(item)
+        self._pending_messages += len(item.messages)
+        self._pending_bytes += item.size_bytes
+
+    def _ended(self, item: SendItem) -> None:
+        if item in self._pending:
+            self._pending.remove(item)
+            self._pending_messages -= len(item.messages)
+            self._pending_bytes -= item.size_bytes
+            self._room.set()
+
+
+def _now_ms() -> float:
+    return time.monotonic() * 1000

@@ -1,0 +1,80 @@
+"""What can be set of a producer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+from cluster.client.producer.body_compression import COMPRESS_ABOVE_BYTES, CompressionKind
+
+
+class ProducerSettings(TypedDict, total=False):
+    """The fields of `ProducerOptions`, each of which a `Producer` takes by name; a test holds the two together."""
+
+    deadline_s: float
+    answer_timeout_s: float
+    linger_ms: float
+    batch_messages_max: int
+    batch_size_bytes_max: int
+    batches_under_way_max: int
+    queue_messages_max: int
+    queue_size_bytes_max: int
+    compression: CompressionKind | None
+    compress_above_bytes: int
+    is_unknown_retried: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOptions:
+    """How a producer sends.
+
+    Attributes:
+        deadline_s: how long a message may take, retries included.
+        answer_timeout_s: how long to wait for an answer; then the outcome is unknown, and the node is taken for lost.
+        linger_ms: how long a batch that is not full waits for company; 0: a lone message leaves at once.
+        batch_messages_max: messages in one batch, 1 to 4,096; 1: no batching.
+        batch_size_bytes_max: bytes in one batch.
+        batches_under_way_max: batches without an answer at one broker, twice as many while they are full. Four keep
+            wire, disk and followers busy; 1 keeps the messages of a queue in order even when one is refused and sent
+            again.
+        queue_messages_max: messages that may wait in the client, under way included.
+        queue_size_bytes_max: their bytes.
+        compression: how bodies above `compress_above_bytes` are compressed; None: not at all.
+        compress_above_bytes: smaller bodies stay as they are.
+        is_unknown_retried: a message whose outcome is unknown is sent again with the same UNIQ_KEY until its deadline.
+            Safe only where brokers recognise messages that were put before (`dedupe_window_count`), and for longer
+            than `deadline_s`; else messages may be stored twice.
+    """
+
+    deadline_s: float = 10.0
+    answer_timeout_s: float = 4.0
+    linger_ms: float = 0.0
+    batch_messages_max: int = 1_000
+    batch_size_bytes_max: int = 256 << 10
+    batches_under_way_max: int = 4
+    queue_messages_max: int = 10_000
+    queue_size_bytes_max: int = 64 << 20
+    compression: CompressionKind | None = "zlib"
+    compress_above_bytes: int = COMPRESS_ABOVE_BYTES
+    is_unknown_retried: bool = False
+
+    def __post_init__(self) -> None:
+        """Check that all of it can be.
+
+        Raises:
+            ValueError: what cannot.
+        """
+        if not 1 <= self.batch_messages_max <= 4_096:
+            raise ValueError(f"batch_messages_max: expected 1 to 4096, found {self.batch_messages_max}")
+        if self.linger_ms < 0 or self.deadline_s <= 0 or self.answer_timeout_s <= 0:
+            raise ValueError("expected linger_ms of at least 0, deadline_s and answer_timeout_s above 0")
+        bounds = (
+            self.batches_under_way_max,
+            self.queue_messages_max,
+            self.queue_size_bytes_max,
+            self.batch_size_bytes_max,
+        )
+        if min(bounds) < 1:
+            raise ValueError("expected bounds of at least 1")
+        if self.compression not in (None, "zlib", "lz4", "zstd"):
+            raise ValueError(f"compression: expected zlib, lz4, zstd or None, found {self.compression!r}")

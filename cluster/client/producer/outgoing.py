@@ -1,0 +1,103 @@
+"""Messages as a caller gives them, and how they become what travels."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from cluster.client.producer.batch import Encoded, SendItem
+from cluster.client.producer.body_compression import compressed_body
+from cluster.client.producer.options import ProducerOptions
+from cluster.client.producer.unique_keys import UniqueKeys
+from commitlog.record.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
+from store.errors import IllegalMessage
+from store.model.message import KEYS, NO_PROPERTIES, TAGS, UNIQUE_KEY
+from store.model.topics import check_topic
+
+BODY_SIZE_MAX: Final = 4 << 20
+_TOPICS_KEPT: Final = 10_000
+# A message that nobody gave a property has this one, encoded here: the general way takes five times as long.
+_NEW_KEY_NAME: Final = f"{UNIQUE_KEY}{NAME_VALUE_SEPARATOR}"
+
+
+class OutgoingMessage(NamedTuple):
+    """A message to send.
+
+    Attributes:
+        topic: its topic.
+        body: the payload; may be empty.
+        tags: its tag, which consumers may filter by.
+        keys: words by which it can be found later.
+        properties: more names and values. A UNIQ_KEY among them is kept: so a message whose outcome was unknown can be
+            sent again and be recognised.
+        flag: the client's own; 32 bits, signed.
+    """
+
+    topic: str
+    body: bytes
+    tags: str = ""
+    keys: str | Sequence[str] = ()
+    properties: Mapping[str, str] = NO_PROPERTIES
+    flag: int = 0
+
+
+class OutgoingEncoder:
+    """Encodes the messages of one producer: properties with a UNIQ_KEY, bodies compressed. Construct it in its loop."""
+
+    def __init__(self, options: ProducerOptions) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._compression = options.compression
+        self._compress_above_bytes = options.compress_above_bytes
+        self._unique_keys = UniqueKeys()
+        self._checked_topics: set[str] = set()
+
+    def item(self, messages: Sequence[OutgoingMessage], deadline: float, sequence: int) -> SendItem:
+        """Return messages as they travel; they share a topic.
+
+        Raises:
+            IllegalMessage: what cannot be stored.
+            TypeError: a body is not bytes.
+        """
+        if not messages:
+            raise IllegalMessage("messages", "at least one", "none")
+        topic = messages[0].topic
+        self._check_topic(topic)
+        now_ms = time.time_ns() // 1_000_000
+        encoded, unique_keys = [], []
+        for message, new_key in zip(messages, self._unique_keys.take(len(messages)), strict=True):
+            if message.topic != topic:
+                raise IllegalMessage("messages", "one topic for all that is sent at once", f"{topic}, {message.topic}")
+            key, travelling = self._encode(message, new_key, now_ms)
+            unique_keys.append(key)
+            encoded.append(travelling)
+        return SendItem(topic, encoded, tuple(unique_keys), deadline, sequence, self._loop.create_future())
+
+    def _encode(self, message: OutgoingMessage, new_key: str, now_ms: int) -> tuple[str, Encoded]:
+        _, body, tags, keys, more, flag = message
+        if not isinstance(body, bytes):
+            raise TypeError(f"expected a body of bytes, found {type(body).__name__}")
+        if len(body) > BODY_SIZE_MAX:
+            raise IllegalMessage("body", f"at most {BODY_SIZE_MAX} bytes", f"{len(body)}")
+        unique_key, properties = new_key, (_NEW_KEY_NAME + new_key + PROPERTY_SEPARATOR).encode()
+        if tags or keys or more:
+            unique_key = more.get(UNIQUE_KEY) or new_key
+            named = {UNIQUE_KEY: unique_key}
+            if tags:
+                named[TAGS] = tags
+            if keys:
+                named[KEYS] = keys if isinstance(keys, str) else " ".join(keys)
+            named |= more
+            properties = encode_properties(named)
+        sys_flag = 0
+        if self._compression is not None and len(body) > self._compress_above_bytes:
+            body, sys_flag = compressed_body(body, self._compression)
+        return unique_key, Encoded(body, properties, flag, sys_flag, now_ms)
+
+    def _check_topic(self, topic: str) -> None:
+        if topic in self._checked_topics:
+            return
+        check_topic(topic)
+        if len(self._checked_topics) < _TOPICS_KEPT:
+            self._checked_topics.add(topic)

@@ -1,0 +1,128 @@
+"""`Producer`: one name for two faces. `async with` gives the asyncio one, `with` the blocking one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Unpack
+
+from cluster.client.outcomes import Appended
+from cluster.client.producer.async_producer import AsyncProducer
+from cluster.client.producer.options import ProducerOptions, ProducerSettings
+from cluster.client.producer.outgoing import OutgoingMessage
+from cluster.client.routing.connection import BrokerConnection, Endpoints
+from cluster.process.loop_thread import LoopThread
+
+
+class Producer:
+    """Sends messages to the queues of topics.
+
+    Example:
+        async with Producer("127.0.0.1:20911,127.0.0.1:20912,127.0.0.1:20913") as producer:
+            sent = await producer.send("orders", b"...", tags="paid", keys=["o-17"])
+
+        with Producer(name_servers="127.0.0.1:9876") as producer:
+            sent = producer.send("orders", b"...")
+
+    Args:
+        endpoints: `host:port` of nodes of all brokers to be used, comma separated or as an iterable; of each broker one
+            that lives is enough.
+        name_servers: `host:port` of all name servers, instead of `endpoints`.
+        options: see `ProducerOptions`; its fields may also be given one by one.
+
+    Raises:
+        ValueError: both or neither of endpoints and name servers are given, one is not `host:port`, or an option cannot
+            be.
+    """
+
+    def __init__(
+        self,
+        endpoints: Endpoints = "",
+        *,
+        name_servers: Endpoints = "",
+        **options: Unpack[ProducerSettings],
+    ) -> None:
+        self._endpoints = endpoints if isinstance(endpoints, str) else tuple(endpoints)
+        self._name_servers = name_servers if isinstance(name_servers, str) else tuple(name_servers)
+        self._options = ProducerOptions(**options)
+        BrokerConnection(self._endpoints, self._name_servers)  # raises what is wrong here, not when it is opened
+        self._asyncio_face: AsyncProducer | None = None
+        self._blocking_face: BlockingProducer | None = None
+
+    async def __aenter__(self) -> AsyncProducer:
+        """Open; return the asyncio face."""
+        assert self._asyncio_face is None, "it is open already"
+        self._asyncio_face = AsyncProducer(self._endpoints, self._name_servers, self._options)
+        return await self._asyncio_face.__aenter__()
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Flush and close."""
+        assert self._asyncio_face is not None
+        face, self._asyncio_face = self._asyncio_face, None
+        await face.close()
+
+    def __enter__(self) -> BlockingProducer:
+        """Open; return the blocking face."""
+        assert self._blocking_face is None, "it is open already"
+        self._blocking_face = BlockingProducer(self._endpoints, self._name_servers, self._options)
+        return self._blocking_face
+
+    def __exit__(self, *_error: object) -> None:
+        """Flush and close."""
+        assert self._blocking_face is not None
+        face, self._blocking_face = self._blocking_face, None
+        face.close()
+
+
+class BlockingProducer:
+    """The blocking face of the producer. Safe to share between threads; what they send at once shares batches."""
+
+    def __init__(self, endpoints: Endpoints, name_servers: Endpoints, options: ProducerOptions) -> None:
+        self._thread = LoopThread("producer")
+        self._producer = self._thread.run(_opened(endpoints, name_servers, options))
+        self._is_closed = False
+
+    def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str = "",
+        keys: str | Sequence[str] = (),
+        queue_key: str | None = None,
+        queue_id: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        deadline_s: float | None = None,
+    ) -> Appended:
+        """Send one message; return its place once it is committed. See `AsyncProducer.send`."""
+        message = OutgoingMessage(topic, body, tags, keys, properties or {})
+        return self.send_many((message,), queue_key=queue_key, queue_id=queue_id, deadline_s=deadline_s)[0]
+
+    def send_many(
+        self,
+        messages: Iterable[OutgoingMessage],
+        *,
+        queue_key: str | None = None,
+        queue_id: int | None = None,
+        deadline_s: float | None = None,
+    ) -> list[Appended]:
+        """Send messages of one topic to one queue, all or none. See `AsyncProducer.send_many`."""
+        work = self._producer.send_many(messages, queue_key=queue_key, queue_id=queue_id, deadline_s=deadline_s)
+        return self._thread.run(work)
+
+    def flush(self) -> None:
+        """Return when all that other threads have sent has its outcome."""
+        self._thread.run(self._producer.flush())
+
+    def close(self) -> None:
+        """Flush, then close all connections. Harmless when done twice."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._thread.run(self._producer.close())
+        finally:
+            self._thread.close()
+
+
+async def _opened(endpoints: Endpoints, name_servers: Endpoints, options: ProducerOptions) -> AsyncProducer:
+    return await AsyncProducer(endpoints, name_servers, options).__aenter__()

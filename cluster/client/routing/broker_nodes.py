@@ -1,0 +1,212 @@
+"""The nodes of the brokers that a client talks to: one connection each, and whom it takes for the leader.
+
+Who is thought to lead is a guess that costs at most a round trip: a node that does not lead says so, and names who
+does; one that cannot be reached is followed by the next one of its broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.protocol.route_table import BrokerRoute
+from cluster.v1.answer_pb2 import Answer
+from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from dledger.client.failures import CHANNEL_OPTIONS
+from dledger.client.retry import HOPS_MAX, Backoff
+
+if TYPE_CHECKING:
+    from cluster.v1.broker_pb2_grpc import BrokerServiceAsyncStub
+
+CALL_TIMEOUT_S = 3.0
+_REACH_TIMEOUT_S = 1.0
+# Refusals after which another node of the broker is asked.
+_LEADS_NO_LONGER = frozenset(
+    {
+        Reason.NOT_LEADER,
+        Reason.NOT_REACHED,
+        Reason.ANSWER_LOST,
+        Reason.ANSWER_LATE,
+        Reason.STORE_STOPPED,
+        Reason.UNKNOWN_BROKER,
+        Reason.UNSUPPORTED,
+    }
+)
+
+
+class _Response(Protocol):
+    @property
+    def answer(self) -> Answer: ...
+
+
+ResponseT = TypeVar("ResponseT", bound=_Response)
+Method = Callable[["BrokerServiceAsyncStub"], grpc.aio.UnaryUnaryMultiCallable[Any, ResponseT]]
+
+
+class _Broker:
+    __slots__ = ("addresses", "is_silent", "leader", "term")
+
+    def __init__(self) -> None:
+        self.addresses: tuple[str, ...] = ()
+        # No node of it took a connection in the last call.
+        self.is_silent = False
+        self.leader = ""
+        self.term = -1
+
+
+class BrokerNodes:
+    """Connections to the nodes of all brokers, opened when first used. For use by one event loop.
+
+    Args:
+        on_lost: hears of a broker of which no known node has taken a request, each time all were tried.
+    """
+
+    def __init__(self, on_lost: Callable[[str], None] = lambda _: None) -> None:
+        self._on_lost = on_lost
+        self._brokers: dict[str, _Broker] = {}
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._stubs: dict[str, BrokerServiceAsyncStub] = {}
+
+    def learn(self, routes: Iterable[BrokerRoute]) -> None:
+        """Take note of what routes say of brokers; of a term that is known already their leader counts nothing."""
+        for route in routes:
+            registration = route.registration
+            broker = self._brokers.setdefault(registration.broker, _Broker())
+            broker.addresses = tuple(node.address for node in registration.nodes)
+            if registration.term > broker.term or not broker.leader:
+                broker.term = registration.term
+                broker.leader = registration.leader_address or broker.addresses[0]
+
+    def leader(self, name: str) -> str:
+        """Return the address of whom to ask: who is thought to lead a broker.
+
+        Raises:
+            RequestFailed: UNKNOWN_BROKER.
+        """
+        broker = self._brokers.get(name)
+        if broker is None:
+            raise RequestFailed(Reason.UNKNOWN_BROKER, f"no route names a broker {name!r}")
+        return broker.leader
+
+    def addresses(self, name: str) -> tuple[str, ...]:
+        """Return the addresses of all nodes of a broker that are known."""
+        broker = self._brokers.get(name)
+        return () if broker is None else broker.addresses
+
+    def judge(self, name: str, address: str, failure: RequestFailed) -> bool:
+        """Learn from a failure; return whether somebody else should be asked at once, because he was named."""
+        broker = self._brokers.get(name)
+        if broker is None or failure.reason not in _LEADS_NO_LONGER:
+            return False
+        if broker.leader != address:
+            return True  # another call has learned already
+        if failure.leader not in ("", address):
+            broker.leader = failure.leader
+            return True
+        places = broker.addresses
+        place = places.index(address) if address in places else -1
+        broker.leader = places[(place + 1) % len(places)]
+        if place + 1 >= len(places):
+            self._on_lost(name)
+        return False
+
+    def stub(self, address: str) -> BrokerServiceAsyncStub:
+        """Return the way to call the node at `address`; nothing is connected before the first call."""
+        if address not in self._stubs:
+            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            self._channels[address] = channel
+            self._stubs[address] = BrokerServiceStub(channel)
+        return self._stubs[address]
+
+    async def reach(self, address: str, timeout_s: float = _REACH_TIMEOUT_S) -> None:
+        """Return when there is a connection to `address`, so that what is sent next can only be lost on the way.
+
+        Raises:
+            RequestFailed: NOT_REACHED.
+        """
+        self.stub(address)
+        channel = self._channels[address]
+        deadline = time.monotonic() + timeout_s
+        while True:
+            state = channel.get_state(try_to_connect=True)
+            if state is grpc.ChannelConnectivity.READY:
+                return
+            remaining_s = deadline - time.monotonic()
+            if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE or remaining_s <= 0:
+                raise RequestFailed(Reason.NOT_REACHED, f"{address} is not reachable")
+            try:
+                await asyncio.wait_for(channel.wait_for_state_change(state), remaining_s)
+            except TimeoutError:
+                raise RequestFailed(Reason.NOT_REACHED, f"{address} takes no connection") from None
+
+    async def call(
+        self,
+        name: str,
+        method: Method[ResponseT],
+        request: Any,
+        timeout_s: float,
+        *,
+        silent_timeout_s: float = math.inf,
+    ) -> ResponseT:
+        """Ask the leader of a broker, again and elsewhere until it answers or time is up.
+
+        Args:
+            name: the broker.
+            method: which method of the stub.
+            request: one that may be done twice.
+            timeout_s: for all of it.
+            silent_timeout_s: a lower limit, for a broker that took no connection in the call before.
+
+        Raises:
+            RequestFailed: what the leader answers, or why there was no answer.
+        """
+        broker = self._brokers.get(name, _Broker())
+        deadline = time.monotonic() + (min(timeout_s, silent_timeout_s) if broker.is_silent else timeout_s)
+        backoff, hops = Backoff(), 0
+        while True:
+            address = self.leader(name)
+            try:
+                await self.reach(address, min(_REACH_TIMEOUT_S, deadline - time.monotonic()))
+                limit_s = min(CALL_TIMEOUT_S, deadline - time.monotonic())
+                response = await self.call_node(address, method, request, limit_s)
+            except RequestFailed as failure:
+                is_named = self.judge(name, address, failure)
+                if not failure.is_worth_repeating:
+                    broker.is_silent = False
+                    raise
+                hops += 1
+                pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s()
+                if time.monotonic() + pause_s >= deadline:
+                    broker.is_silent = failure.reason is Reason.NOT_REACHED
+                    raise
+            else:
+                broker.is_silent = False
+                return response
+            await asyncio.sleep(pause_s)
+
+    async def call_node(self, address: str, method: Method[ResponseT], request: Any, timeout_s: float) -> ResponseT:
+        """Ask one node, once.
+
+        Raises:
+            RequestFailed: what it answers, or why there was no answer.
+        """
+        try:
+            response = await method(self.stub(address))(request, timeout=max(timeout_s, 0.0))
+        except grpc.aio.AioRpcError as error:
+            raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from None
+        check_answer(response.answer, address)
+        return response
+
+    async def close(self) -> None:
+        """Close all connections; calls under way end with CANCELLED."""
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+        self._stubs.clear()

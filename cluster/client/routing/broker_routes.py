@@ -1,0 +1,107 @@
+"""Routes from the brokers themselves, for clients that know brokers and no name server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+
+import grpc.aio
+
+from cluster.client.routing.finder import LookedUp, RouteFinder
+from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.protocol.route_messages import routes_of
+from cluster.protocol.route_table import BrokerRoute
+from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from cluster.v1.nameserver_pb2 import RouteRequest, RouteResponse
+from dledger.client.reaching import PATIENCE_S
+
+_CALL_TIMEOUT_S = 3.0
+
+
+class BrokerRouteFinder(RouteFinder):
+    """Asks all given nodes, for each knows its own broker alone; of a broker its leader's answer counts."""
+
+    async def _look_up(self, topics: Sequence[str]) -> LookedUp:
+        """Ask all nodes.
+
+        Raises:
+            RequestFailed: none answers.
+        """
+        answers, failures = await self._ask_all(topics)
+        if not answers:
+            text = "; ".join(failure.message for failure in failures)
+            raise RequestFailed(Reason.NOT_REACHED, f"no broker answers: {text}")
+        believed = _believed(answers)
+        # What the leader of a broker does not know, its broker has not; any other node may have it still to learn.
+        hearsay = frozenset(broker for broker, answer in believed.items() if answer.may_lack_topics)
+        found: dict[str, dict[str, BrokerRoute]] = {topic: {} for topic in topics}
+        for topic, by_broker in found.items():
+            for route in self.cache.get(topic) or ():
+                broker = route.registration.broker
+                # It still has its queues when none of its nodes answers, or none that must know them.
+                if broker in hearsay or (failures and broker not in believed):
+                    by_broker[broker] = route
+        for answer in believed.values():
+            for topic, routes in routes_of(answer).items():
+                found.setdefault(topic, {}).update((route.registration.broker, route) for route in routes)
+        merged = {topic: tuple(by_broker[name] for name in sorted(by_broker)) for topic, by_broker in found.items()}
+        return LookedUp(merged, may_lack_topics=bool(hearsay), hearsay=hearsay)
+
+    async def _ask_all(self, topics: Sequence[str]) -> tuple[list[RouteResponse], list[RequestFailed]]:
+        """Ask all nodes; return what they answer, and why others do not.
+
+        A node that is silent is not waited for long when another node of its broker has spoken.
+        """
+        answers: list[RouteResponse] = []
+        failures: list[RequestFailed] = []
+        asked = {asyncio.ensure_future(self._ask(address, topics)): address for address in self._addresses}
+        waiting, impatient_at = set(asked), time.monotonic() + PATIENCE_S
+        try:
+            while waiting:
+                patience_s = impatient_at - time.monotonic()
+                done, waiting = await asyncio.wait(
+                    waiting, timeout=patience_s if patience_s > 0 else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    try:
+                        answers.append(task.result())
+                    except RequestFailed as failure:
+                        failures.append(failure)
+                is_long = time.monotonic() >= impatient_at
+                if is_long and {asked[task] for task in waiting} <= _nodes_named_by(answers):
+                    break
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        return answers, failures
+
+    async def _ask(self, address: str, topics: Sequence[str]) -> RouteResponse:
+        stub = BrokerServiceStub(self._channel(address))
+        try:
+            response = await stub.Route(RouteRequest(topics=topics), timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from error
+        check_answer(response.answer, address)
+        return response
+
+
+def _nodes_named_by(answers: Iterable[RouteResponse]) -> set[str]:
+    """Return the addresses of all nodes of the brokers that have answered with a topic."""
+    brokers = (broker for answer in answers for route in answer.routes for broker in route.brokers)
+    return {node.address for broker in brokers for node in broker.nodes}
+
+
+def _believed(answers: Iterable[RouteResponse]) -> dict[str, RouteResponse]:
+    """Return the answer that counts of each broker: that of its leader, else the one of the highest term."""
+    believed: dict[str, RouteResponse] = {}
+    for answer in answers:
+        known = believed.get(answer.broker)
+        if known is None or _weight(known) <= _weight(answer):
+            believed[answer.broker] = answer
+    return believed
+
+
+def _weight(answer: RouteResponse) -> tuple[bool, int]:
+    return not answer.may_lack_topics, answer.term

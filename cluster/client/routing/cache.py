@@ -1,0 +1,159 @@
+"""The routes that a client knows: which brokers have a topic, and who leads them. Pure: who asks name servers is below.
+
+Routes are kept for as long as no newer ones come: when all name servers are down a client goes on with the last ones.
+Two things in a route are ordered, each for itself:
+
+- the leader, by its term, wherever the route came from: one that a broker itself has named is not forgotten because a
+  name server has not heard of it yet;
+- the queues, by (term, sequence) of the leader that gave them: a name server that has missed a change does not hide it
+  from a client that knew it.
+
+Only a leader's word counts for queues, also when a name server passes it on. What a node says that does not lead is
+*hearsay*: it may be old. It is used while nothing else is known, and asked for again soon.
+
+A broker whose data were lost, and that begins anew, counts from 0 again: older queues are believed when nothing newer
+was heard for `OLD_QUEUES_MS`. No name server keeps what is old for as long as that without hearing of the broker.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cluster.protocol.route_table import SILENCE_MS_MAX, BrokerRoute
+
+REFRESH_INTERVAL_MS: Final = 30_000
+HEARSAY_INTERVAL_MS: Final = 3_000
+OLD_QUEUES_MS: Final = 2 * SILENCE_MS_MAX
+TOPICS_MAX: Final = 10_000
+
+Routes = tuple[BrokerRoute, ...]
+# By which the queues of one topic on one broker are ordered: the term and the sequence of the leader that gave them.
+_Version = tuple[int, int]
+_HEARSAY_TERM: Final = -1
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What is known of one topic.
+
+    Attributes:
+        routes: one for each broker.
+        versions: of their queues, by broker.
+        newest_ms: when the answer came that was older in nothing.
+        due_ms: when to ask again.
+    """
+
+    routes: Routes
+    versions: Mapping[str, _Version]
+    newest_ms: int
+    due_ms: int
+
+
+class RouteCache:
+    """Routes by topic; of `TOPICS_MAX` topics, the least used ones go first.
+
+    Times are milliseconds of a monotonic clock.
+    """
+
+    def __init__(self, topics_max: int = TOPICS_MAX) -> None:
+        self._topics_max = topics_max
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+
+    def get(self, topic: str) -> Routes | None:
+        """Return the routes of a topic; None: ask for them. An empty tuple: nobody had it when last asked."""
+        entry = self._entries.get(topic)
+        if entry is None:
+            return None
+        self._entries.move_to_end(topic)
+        return entry.routes
+
+    def topics_of(self, broker: str) -> list[str]:
+        """Return the topics that a broker has, as far as is known."""
+        return [
+            topic
+            for topic, entry in self._entries.items()
+            if any(route.registration.broker == broker for route in entry.routes)
+        ]
+
+    def due(self, now_ms: int) -> list[str]:
+        """Return the topics whose routes should be asked for again."""
+        return [name for name, entry in self._entries.items() if now_ms >= entry.due_ms]
+
+    def update(
+        self,
+        asked: Sequence[str],
+        found: Mapping[str, Sequence[BrokerRoute]],
+        now_ms: int,
+        hearsay: Collection[str] = (),
+    ) -> set[str]:
+        """Take the answer of a name server; return the topics whose routes are others now.
+
+        Args:
+            asked: the topics that were asked for.
+            found: what came; a topic that is missing has no broker. That is believed only of a topic that had none
+                before: a name server that was just started knows nothing yet.
+            now_ms: when it came.
+            hearsay: the brokers of which no leader has spoken.
+        """
+        changed = set()
+        due_ms = now_ms + (HEARSAY_INTERVAL_MS if hearsay else REFRESH_INTERVAL_MS)
+        for topic in asked:
+            known = self._entries.get(topic) or _Entry((), {}, now_ms, now_ms)
+            entry = _newest(known, found.get(topic, ()), hearsay, now_ms)
+            entry.due_ms = due_ms
+            if topic not in self._entries or known.routes != entry.routes:
+                changed.add(topic)
+            self._entries[topic] = entry
+            self._entries.move_to_end(topic)
+        while len(self._entries) > self._topics_max:
+            self._entries.popitem(last=False)
+        return changed
+
+    def leader_is(self, broker: str, term: int, leader_id: str) -> None:
+        """Take note of what a node said of its broker's leader; an older term than the known one counts nothing."""
+        for entry in self._entries.values():
+            entry.routes = tuple(
+                replace(route, registration=replace(route.registration, term=term, leader_id=leader_id))
+                if route.registration.broker == broker and route.registration.term < term
+                else route
+                for route in entry.routes
+            )
+
+    def forget(self, topic: str) -> None:
+        """Forget a topic: a broker said that there is no such."""
+        self._entries.pop(topic, None)
+
+
+def _newest(known: _Entry, found: Sequence[BrokerRoute], hearsay: Collection[str], now_ms: int) -> _Entry:
+    """Return what is newer, of what is known and what was found: leader and queues of each broker that was found."""
+    if not found:
+        return replace(known)
+    by_broker = {route.registration.broker: route for route in known.routes}
+    is_forgotten = now_ms - known.newest_ms >= OLD_QUEUES_MS
+    routes, versions, newest_ms = [], {}, now_ms
+    for route in found:
+        broker, (term, sequence) = route.registration.broker, route.registration.version
+        old, version = by_broker.get(broker), (_HEARSAY_TERM if broker in hearsay else term, sequence)
+        if old is not None and version < known.versions[broker] and not is_forgotten:
+            version, newest_ms = known.versions[broker], known.newest_ms
+            route = _with_queues_of(route, old)  # noqa: PLW2901
+        routes.append(route if old is None else _led_by_the_newest(route, old))
+        versions[broker] = version
+    return _Entry(tuple(routes), versions, newest_ms, known.due_ms)
+
+
+def _with_queues_of(route: BrokerRoute, old: BrokerRoute) -> BrokerRoute:
+    registration = replace(route.registration, sequence=old.registration.sequence, topics=old.registration.topics)
+    return BrokerRoute(registration, old.queues)
+
+
+def _led_by_the_newest(route: BrokerRoute, old: BrokerRoute) -> BrokerRoute:
+    """Return a route with the leader of the one before it, where that is of a higher term."""
+    if old.registration.term <= route.registration.term:
+        return route
+    leader = old.registration
+    newer = replace(route.registration, term=leader.term, leader_id=leader.leader_id, nodes=leader.nodes)
+    return replace(route, registration=newer)

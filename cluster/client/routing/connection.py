@@ -1,0 +1,91 @@
+"""What a producer and a consumer both need to reach brokers: routes, and the nodes that they name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Self
+
+from cluster.client.routing.broker_nodes import BrokerNodes
+from cluster.client.routing.broker_routes import BrokerRouteFinder
+from cluster.client.routing.cache import Routes
+from cluster.client.routing.finder import RouteFinder
+from cluster.protocol.errors import RequestFailed
+
+Endpoints = str | Iterable[str]
+
+# Topics that are asked for when a broker is lost: any of them tells where it is.
+_LOOK_TOPICS_MAX = 500
+_LOOK_INTERVAL_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class BrokerConnection:
+    """Routes and nodes of one client; `async with` opens and closes it.
+
+    Args:
+        endpoints: `host:port` of nodes of all brokers to be used; empty when name servers are given.
+        name_servers: `host:port` of all name servers; empty when brokers are given.
+
+    Raises:
+        ValueError: both or neither are given, or one is not `host:port`.
+    """
+
+    def __init__(self, endpoints: Endpoints, name_servers: Endpoints) -> None:
+        if bool(endpoints) == bool(name_servers):
+            raise ValueError("expected either endpoints of brokers or name_servers, one of the two")
+        self.finder = RouteFinder(name_servers) if name_servers else BrokerRouteFinder(endpoints)
+        self.nodes = BrokerNodes(self._lost)
+        self._questions: dict[str, asyncio.Task[Routes]] = {}
+        self._looking: dict[str, asyncio.Task[None]] = {}
+
+    async def __aenter__(self) -> Self:
+        """Begin to keep routes fresh."""
+        await self.finder.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close all connections."""
+        for task in (*self._questions.values(), *self._looking.values()):
+            task.cancel()
+        await self.finder.__aexit__(*error)
+        await self.nodes.close()
+
+    def known(self, topic: str) -> Routes:
+        """Return the routes of a topic that are known; empty when none are."""
+        return self.finder.cache.get(topic) or ()
+
+    async def find(self, topic: str) -> Routes:
+        """Return the routes of a topic; asks for them when none are known.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC, or nobody answers who knows routes.
+        """
+        routes = self.known(topic)
+        if not routes:
+            # All who ask at once share one question.
+            question = self._questions.get(topic)
+            if question is None:
+                question = self._questions[topic] = asyncio.ensure_future(self.finder.find(topic))
+                question.add_done_callback(lambda _: self._questions.pop(topic, None))
+            routes = await asyncio.shield(question)
+        self.nodes.learn(routes)
+        return routes
+
+    def _lost(self, broker: str) -> None:
+        """Ask for routes anew, at most once in a while: none of the nodes that are known leads the broker."""
+        if broker not in self._looking:
+            task = self._looking[broker] = asyncio.ensure_future(self._look_for(broker))
+            task.add_done_callback(lambda _: self._looking.pop(broker, None))
+
+    async def _look_for(self, broker: str) -> None:
+        topics = self.finder.cache.topics_of(broker)[:_LOOK_TOPICS_MAX]
+        try:
+            await self.finder.refresh(topics)
+        except RequestFailed as failure:
+            logger.info("broker_not_found broker=%s: %s", broker, failure.message)
+        for topic in topics:
+            self.nodes.learn(self.known(topic))
+        await asyncio.sleep(_LOOK_INTERVAL_S)

@@ -1,0 +1,184 @@
+"""Asks name servers for routes and keeps the cache fresh.
+
+One that answers is enough, where it knows the topics. They are asked in an order of the client's own, drawn at random,
+so that clients spread over them; one that fails, or is not reached soon, is asked last from then on. A topic that one
+does not know is asked of the others, and believed to be unknown only if one of those that answer has run for long
+enough to know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple, Self
+
+import grpc
+import grpc.aio
+
+from cluster.client.routing.cache import RouteCache, Routes
+from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.protocol.route_messages import routes_of
+from cluster.v1 import nameserver_pb2
+from cluster.v1.nameserver_pb2_grpc import NameServerStub
+from dledger.client.endpoints import parse_endpoints
+from dledger.client.failures import CHANNEL_OPTIONS
+from dledger.client.reaching import next_to_ask_soon
+
+_CALL_TIMEOUT_S: Final = 3.0
+_CHECK_INTERVAL_S: Final = 1.0
+_TOPICS_PER_CALL: Final = 500
+
+logger = logging.getLogger(__name__)
+
+
+class LookedUp(NamedTuple):
+    """What those who were asked know.
+
+    Attributes:
+        routes: by topic; a topic that nobody has is left out.
+        may_lack_topics: a topic that is left out may exist all the same.
+        hearsay: the brokers of which no leader has spoken.
+    """
+
+    routes: Mapping[str, Routes]
+    may_lack_topics: bool
+    hearsay: Collection[str] = ()
+
+
+class RouteFinder:
+    """Routes of topics, from name servers; `async with` starts and stops it.
+
+    Args:
+        endpoints: `host:port` of all name servers, comma separated or as an iterable.
+        order: draws the order in which they are asked.
+
+    Raises:
+        ValueError: an endpoint is not `host:port`.
+    """
+
+    def __init__(self, endpoints: str | Iterable[str], order: random.Random | None = None) -> None:
+        self._addresses = list(parse_endpoints(endpoints))
+        (order or random.Random()).shuffle(self._addresses)
+        self.cache = RouteCache()
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._is_failing = False
+
+    async def __aenter__(self) -> Self:
+        """Begin to keep the cache fresh."""
+        self._task = asyncio.create_task(self._keep_fresh())
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """End."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        for channel in self._channels.values():
+            await channel.close()
+
+    async def find(self, topic: str) -> Routes:
+        """Return the routes of a topic: those that are known, or else what a name server says now.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC: no broker has it; ROUTES_INCOMPLETE: nobody who answers can know; or no name
+                server answers.
+        """
+        routes = self.cache.get(topic)
+        if routes:
+            return routes
+        looked = await self._look_up([topic])
+        self.cache.update([topic], looked.routes, _now_ms(), looked.hearsay)
+        routes = self.cache.get(topic)
+        if routes:
+            return routes
+        if looked.may_lack_topics:
+            text = f"nobody knows of topic {topic!r} yet, but all who answer have just started, or have no leader"
+            raise RequestFailed(Reason.ROUTES_INCOMPLETE, f"{text}; if it stays so: create it, or mend its name")
+        raise RequestFailed(Reason.UNKNOWN_TOPIC, f"no broker has topic {topic!r}: create it, or mend its name")
+
+    async def refresh(self, topics: Sequence[str]) -> set[str]:
+        """Ask for routes now; return the topics whose routes are others than before.
+
+        Raises:
+            RequestFailed: no name server answers; what was known is still known.
+        """
+        looked = await self._look_up(topics)
+        return self.cache.update(topics, looked.routes, _now_ms(), looked.hearsay)
+
+    async def _look_up(self, topics: Sequence[str]) -> LookedUp:
+        """Ask name servers, until one knows what is not known yet.
+
+        Raises:
+            RequestFailed: none answers.
+        """
+        failures: list[str] = []
+        routes: dict[str, Routes] = {}
+        missing, answers_count, may_lack_topics = topics, 0, True
+        waiting = list(self._addresses)
+        while waiting:
+            first, address = waiting[0], await self._next(waiting)
+            waiting.remove(address)
+            if address != first:
+                self._ask_last(first)
+            try:
+                response = await self._ask(address, missing)
+            except RequestFailed as failure:
+                failures.append(failure.message)
+                self._ask_last(address)
+                continue
+            answers_count += 1
+            may_lack_topics = may_lack_topics and response.may_lack_topics
+            routes |= routes_of(response)
+            missing = [topic for topic in missing if not (routes.get(topic) or self.cache.get(topic))]
+            if not missing:
+                break
+        if not answers_count:
+            raise RequestFailed(Reason.NOT_REACHED, "no name server answers: " + "; ".join(failures))
+        return LookedUp(routes, may_lack_topics)
+
+    async def _next(self, waiting: Sequence[str]) -> str:
+        channels = {self._channel(address): address for address in waiting}
+        return channels[await next_to_ask_soon([*channels])]
+
+    def _ask_last(self, address: str) -> None:
+        """Move an address to the end of the order, from now on."""
+        self._addresses.remove(address)
+        self._addresses.append(address)
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        if address not in self._channels:
+            self._channels[address] = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        return self._channels[address]
+
+    async def _ask(self, address: str, topics: Sequence[str]) -> nameserver_pb2.RouteResponse:
+        stub = NameServerStub(self._channel(address))
+        try:
+            response = await stub.Route(nameserver_pb2.RouteRequest(topics=topics), timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise failure_of_call(address, error.code(), error.details() or "", "NameServer") from error
+        check_answer(response.answer, address)
+        return response
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await asyncio.sleep(_CHECK_INTERVAL_S)
+            due = self.cache.due(_now_ms())
+            try:
+                for begin in range(0, len(due), _TOPICS_PER_CALL):
+                    await self.refresh(due[begin : begin + _TOPICS_PER_CALL])
+            except RequestFailed as failure:
+                if not self._is_failing:
+                    logger.warning("name_servers_failed: %s; going on with the routes that are known", failure.message)
+                self._is_failing = True
+            else:
+                self._is_failing = self._is_failing and not due
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

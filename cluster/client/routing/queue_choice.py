@@ -1,0 +1,102 @@
+"""Which queue the next message goes to: in turn, or by its key. Pure.
+
+In turn, brokers that are slow or have just failed are passed by while others are left; with nobody better left they are
+taken all the same. By key nothing is passed by: messages of one key stay in one queue, and in order, as long as the
+number of queues stays.
+
+Source: RocketMQ `MQFaultStrategy.selectOneMessageQueue`, `TopicPublishInfo`, `SelectMessageQueueByHash`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from cluster.protocol.route_table import BrokerRoute
+from cluster.protocol.topic_config import PERMISSION_READ, PERMISSION_WRITE
+from store.model.java_hash import java_hash, positive_hash
+
+# A queue as its user has it: messages of one key must find the same one, whoever sends them.
+Queue = TypeVar("Queue")
+
+_TOPICS_MAX: Final = 10_000
+_START_END: Final = 1 << 16
+
+
+class BrokerQueue(NamedTuple):
+    """One queue of one topic on one broker. All clients see queues in the same order."""
+
+    broker: str
+    topic: str
+    queue_id: int
+
+
+def writable_queues(routes: Iterable[BrokerRoute]) -> tuple[BrokerQueue, ...]:
+    """Return the queues of a topic that messages may be put to, in order."""
+    return _queues((route, route.queues.write_queues) for route in routes if route.queues.permission & PERMISSION_WRITE)
+
+
+def readable_queues(routes: Iterable[BrokerRoute]) -> tuple[BrokerQueue, ...]:
+    """Return the queues of a topic that may be read, in order."""
+    return _queues((route, route.queues.read_queues) for route in routes if route.queues.permission & PERMISSION_READ)
+
+
+def _queues(counts: Iterable[tuple[BrokerRoute, int]]) -> tuple[BrokerQueue, ...]:
+    return tuple(
+        sorted(
+            BrokerQueue(route.registration.broker, route.queues.topic, queue_id)
+            for route, count in counts
+            for queue_id in range(count)
+        )
+    )
+
+
+def queue_of_key(queues: Sequence[Queue], key: str) -> Queue:
+    """Return the queue of all messages with this key: the same for as long as `queues` are the same."""
+    return queues[positive_hash(java_hash(key)) % len(queues)]
+
+
+class RoundRobin:
+    """Gives out queues in turn, topic by topic, from a random one on.
+
+    Args:
+        order: draws where each topic begins, so that producers do not all begin with the same queue.
+    """
+
+    def __init__(self, order: random.Random | None = None) -> None:
+        self._order = order or random.Random()
+        self._next: dict[str, int] = {}
+
+    def choose(
+        self,
+        queues: Sequence[BrokerQueue],
+        is_available: Callable[[str], bool] = lambda _: True,
+        avoided: str = "",
+    ) -> BrokerQueue:
+        """Return the next queue.
+
+        Args:
+            queues: of one topic, at least one.
+            is_available: whether a broker is neither slow nor has just failed.
+            avoided: a broker that this message was sent to in vain; empty for a first attempt.
+        """
+        topic = queues[0].topic
+        if topic not in self._next and len(self._next) >= _TOPICS_MAX:
+            self._next.clear()
+        turn = self._next.get(topic, -1)
+        if turn < 0:
+            turn = self._order.randrange(_START_END)
+        best, best_rank = turn % len(queues), -1
+        for step in range(len(queues)):
+            at = (turn + step) % len(queues)
+            broker = queues[at].broker
+            # The broker that failed is taken only when there is no other.
+            rank = 2 * (broker != avoided) + is_available(broker)
+            if rank > best_rank:
+                best, best_rank = at, rank
+            if rank == 2 + 1:
+                break
+        # Behind the one that is taken: so those behind a bad broker's queues do not get its share.
+        self._next[topic] = best + 1
+        return queues[best]

@@ -1,0 +1,171 @@
+"""Every option that makes a node one of a broker: name, type, range, default and meaning.
+
+Names are RocketMQ's (`BrokerConfig`, `MessageStoreConfig`) in snake_case where it has them. What a log of entries has
+under another name already (how long files are kept, when they go) is not here a second time.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from cluster.config.options import NodeOptions
+from cluster.config.values import parse_addresses, parse_broker, parse_group
+from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, QUEUES_MAX
+from store.model.config import MessageStoreConfig
+
+_STORE = MessageStoreConfig()
+_MIB = 1 << 20
+_GIB = 1 << 30
+_HOUR_MS = 3_600_000
+# What one answer may bring; RocketMQ's own defaults are for small answers.
+TRANSFER_BYTES = 4 * _MIB
+TRANSFER_COUNT = 32_767
+DEDUPE_COUNT = 200_000
+
+
+class ServerOptions(NodeOptions):
+    """The options of a node, and those that it has as one of a broker."""
+
+    broker: Annotated[str, BeforeValidator(parse_broker)] = Field(
+        default="",
+        description="Name of the broker that the group is: its log holds messages, in topics and queues, which clients "
+        "reach through BrokerService. Equal on all nodes; group takes it over if it is not set. Empty: a log of raw "
+        "entries. A store of RocketMQ, or of `dledger broker --standalone`, in store_base_dir is gone on from. Not set "
+        "by the environment, where DLEDGER_BROKER is for clients.",
+    )
+    cluster: Annotated[str, BeforeValidator(parse_group)] = Field(
+        default="DefaultCluster", description="Name that the brokers of one installation share."
+    )
+    name_servers: Annotated[str, BeforeValidator(parse_addresses)] = Field(
+        default="",
+        description="Name servers that the leader registers the broker with: host:port, separated by commas; empty: "
+        "none. Not set by the environment.",
+    )
+    auto_create_topic_enable: bool = Field(default=False, description="true: a put to an unknown topic creates it.")
+    default_topic_queue_nums: int = Field(
+        default=DEFAULT_TOPIC_QUEUES, ge=1, le=QUEUES_MAX, description="Queues of a topic that is created so."
+    )
+    auto_create_subscription_group: bool = Field(
+        default=True, description="false: a group of consumers must be created before it consumes."
+    )
+    max_message_size: int = Field(
+        default=4 * _MIB,
+        ge=1,
+        le=4 * _MIB,
+        description="Bytes of a message's body at most. A message with its properties must also fit one entry.",
+    )
+    has_property_crc: bool = Field(
+        default=False,
+        description="true: the plain log that the group goes on from was written with property CRCs (RocketMQ "
+        "enabledAppendPropCRC, 5.2 and newer): they are checked when its records are. What is appended has none, as in "
+        "RocketMQ's DLedger.",
+    )
+    dedupe_window_count: int = Field(
+        default=DEDUPE_COUNT,
+        ge=0,
+        le=100_000_000,
+        description="A put with a UNIQ_KEY that is among so many last messages of the log is answered with the first "
+        "result; about 100 bytes of memory each. 0: never.",
+    )
+    dedupe_window_ms: int = Field(
+        default=_STORE.dedupe_window_ms,
+        ge=0,
+        le=240 * _HOUR_MS,
+        description="... and among those that are not so much older than the newest, in milliseconds.",
+    )
+    mapped_file_size_consume_queue: int = Field(
+        default=_STORE.mapped_file_size_consume_queue,
+        ge=20,
+        le=_GIB,
+        multiple_of=20,
+        description="Size of a file of a consume queue in bytes, 20 for each message. Fixed for the life of the data.",
+    )
+    message_index_enable: bool = Field(
+        default=_STORE.message_index_enable, description="false: no key is indexed; queries by key find nothing."
+    )
+    max_hash_slot_num: int = Field(
+        default=_STORE.max_hash_slot_num,
+        ge=1,
+        le=1 << 30,
+        description="Slots of a file of the key index, 4 bytes each. Fixed for the life of the data.",
+    )
+    max_index_num: int = Field(
+        default=_STORE.max_index_num,
+        ge=2,
+        le=1 << 30,
+        description="Items of a file of the key index, 20 bytes each. Fixed for the life of the data.",
+    )
+    max_transfer_bytes_on_message_in_memory: int = Field(
+        default=TRANSFER_BYTES, ge=1024, le=8 * _MIB, description="Bytes that one answer to a reader brings at most ..."
+    )
+    max_transfer_count_on_message_in_memory: int = Field(
+        default=TRANSFER_COUNT, ge=1, le=1_000_000, description="... and messages."
+    )
+    max_transfer_bytes_on_message_in_disk: int = Field(
+        default=TRANSFER_BYTES,
+        ge=1024,
+        le=8 * _MIB,
+        description="The same for messages so old that they are likely on disk only.",
+    )
+    max_transfer_count_on_message_in_disk: int = Field(
+        default=TRANSFER_COUNT, ge=1, le=1_000_000, description="... and messages."
+    )
+    access_message_in_memory_max_bytes: int = Field(
+        default=_STORE.access_message_in_memory_max_bytes,
+        ge=0,
+        le=1024 * _GIB,
+        description="So many bytes of the log's end count as being in memory; 0: 40 % of the machine's.",
+    )
+    max_filter_message_size: int = Field(
+        default=_STORE.max_filter_message_size,
+        ge=20,
+        le=_GIB,
+        description="Bytes of queue units that one read by tag looks through, at least.",
+    )
+    max_msgs_num_batch: int = Field(
+        default=_STORE.max_msgs_num_batch, ge=1, le=10_000, description="Messages that a query by key returns at most."
+    )
+    waiters_max: int = Field(
+        default=_STORE.waiters_max, ge=1, le=10_000_000, description="Readers that may wait for messages at a time."
+    )
+    dispatch_size_bytes: int = Field(
+        default=_STORE.dispatch_size_bytes,
+        ge=4096,
+        le=_GIB,
+        description="Bytes of the log that are brought to queues and index in one turn.",
+    )
+    flush_interval_consume_queue_ms: int = Field(
+        default=_STORE.flush_interval_consume_queue_ms,
+        ge=10,
+        le=_HOUR_MS,
+        description="How often queues are synced, in milliseconds: what a start after a crash has to do again ...",
+    )
+    flush_consume_queue_least_pages: int = Field(
+        default=_STORE.flush_consume_queue_least_pages,
+        ge=0,
+        le=1 << 20,
+        description="... unless fewer pages of 4 KiB wait in a queue ...",
+    )
+    flush_consume_queue_thorough_interval_ms: int = Field(
+        default=_STORE.flush_consume_queue_thorough_interval_ms,
+        ge=10,
+        le=24 * _HOUR_MS,
+        description="... and after so many milliseconds all of it goes, the key index, too ...",
+    )
+    redispatch_max_bytes: int = Field(
+        default=_STORE.redispatch_max_bytes,
+        ge=4096,
+        le=1024 * _GIB,
+        description="... or as soon as so many bytes of the log would have to be dispatched again after a crash.",
+    )
+    archive_mark: str = Field(
+        default="",
+        description="File that says up to where the broker's log is archived (`dledger spark archive` writes it, below "
+        "_archived/ of the lake, under the broker's name): what is not archived is never deleted, however full the "
+        "disk. Empty: there is no archive.",
+    )
+
+
+BROKER_OPTIONS = tuple(name for name in ServerOptions.model_fields if name not in NodeOptions.model_fields)

@@ -1,0 +1,114 @@
+"""Faults between options: each of them is fine by itself, together they are not.
+
+A check runs when all options that it compares are good by themselves, so that one fault is reported once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from dledger.config import MEMBERS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from collections.abc import Set as AbstractSet
+
+    from cluster.config.options import NodeOptions
+    from dledger.config import Address
+
+    # Yields (option to mend, what is wrong).
+    Check = Callable[[NodeOptions], Iterator[tuple[str, str]]]
+
+
+def relation_faults(options: NodeOptions, good: AbstractSet[str]) -> Iterator[tuple[str, str]]:
+    """Yield every fault between options: the option to mend, and what is wrong.
+
+    Args:
+        options: filled; those not in `good` must not be looked at.
+        good: names of the options that are set, or have a default, and are right by themselves.
+    """
+    for names, check in _CHECKS:
+        if names <= good:
+            yield from check(options)
+
+
+def _self_is_a_peer(options: NodeOptions) -> Iterator[tuple[str, str]]:
+    ids = [peer.id for peer in options.peers]
+    if options.self_id not in ids:
+        yield "self_id", f"expected one of the ids in peers ({', '.join(ids)}), found {options.self_id!r}"
+
+
+def _joining_node_knows_others(options: NodeOptions) -> Iterator[tuple[str, str]]:
+    if options.is_joining and len(options.peers) < 2:
+        yield "is_joining", "expected members of the group in peers beside this node: name all that you know"
+
+
+def _peers_are_few(options: NodeOptions) -> Iterator[tuple[str, str]]:
+    if len(options.peers) > MEMBERS_MAX:
+        yield "peers", f"expected at most {MEMBERS_MAX} peers, found {len(options.peers)}"
+
+
+def _peers_differ(options: NodeOptions) -> Iterator[tuple[str, str]]:
+    for peer_id, count in Counter(peer.id for peer in options.peers).items():
+        if count > 1:
+            yield "peers", f"the id {peer_id!r} stands there {count} times: give every node its own"
+    for place, count in Counter(_place(peer.address) for peer in options.peers).items():
+        if count > 1:
+            yield "peers", f"the address {place} stands there {count} times: give every node its own"
+
+
+def _ports_differ(options: NodeOptions) -> Iterator[tuple[str, str]]:
+    taken = {_place(peer.address): f"peer {peer.id}" for peer in options.peers}
+    for name, address in (("client_address", options.client_address), ("metrics_address", options.metrics_address)):
+        place = _place(address)
+        if place in taken:
+            yield name, f"{place} is taken by {taken[place]}: choose another port"
+        taken[place] = name
+
+
+def _place(address: Address) -> str:
+    """Return the address in one notation, so that two names of loopback are seen to be the same."""
+    host = address.host.lower()
+    return f"{'127.0.0.1' if host == 'localhost' else host}:{address.port}"
+
+
+def _heartbeats_fit(options: NodeOptions) -> Iterator[tuple[str, str]]:
+    if options.heart_beat_time_interval_ms >= options.min_election_timeout_ms:
+        expected = f"expected less than min_election_timeout_ms ({options.min_election_timeout_ms}), best a fifth of it"
+        found = f"found {options.heart_beat_time_interval_ms}: followers would depose every leader"
+        yield "heart_beat_time_interval_ms", f"{expected}, {found}"
+
+
+def _timeouts_spread(options: NodeOptions) -> Iterator[tuple[str, str]]:
+    if options.min_election_timeout_ms >= options.max_election_timeout_ms:
+        expected = f"expected more than min_election_timeout_ms ({options.min_election_timeout_ms}), best twice that"
+        found = f"found {options.max_election_timeout_ms}: nodes would stand for election at the same time for ever"
+        yield "max_election_timeout_ms", f"{expected}, {found}"
+
+
+def _clean_after_check(options: NodeOptions) -> Iterator[tuple[str, str]]:
+    check, force = options.disk_space_ratio_to_check_expired, options.disk_space_ratio_to_force_clean
+    if check > force:
+        text = f"expected at most disk_space_ratio_to_force_clean ({force}), found {check}: old files go first"
+        yield "disk_space_ratio_to_check_expired", text
+
+
+def _bounds_nest(options: NodeOptions) -> Iterator[tuple[str, str]]:
+    one, total = options.max_in_flight_size_bytes, options.max_in_flight_total_size_bytes
+    if one > total:
+        expected = f"expected at most max_in_flight_total_size_bytes ({total})"
+        yield "max_in_flight_size_bytes", f"{expected}, found {one}"
+
+
+_CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
+    (frozenset({"self_id", "peers"}), _self_is_a_peer),
+    (frozenset({"is_joining", "peers"}), _joining_node_knows_others),
+    (frozenset({"peers"}), _peers_are_few),
+    (frozenset({"peers"}), _peers_differ),
+    (frozenset({"peers", "client_address", "metrics_address"}), _ports_differ),
+    (frozenset({"heart_beat_time_interval_ms", "min_election_timeout_ms"}), _heartbeats_fit),
+    (frozenset({"min_election_timeout_ms", "max_election_timeout_ms"}), _timeouts_spread),
+    (frozenset({"disk_space_ratio_to_check_expired", "disk_space_ratio_to_force_clean"}), _clean_after_check),
+    (frozenset({"max_in_flight_size_bytes", "max_in_flight_total_size_bytes"}), _bounds_nest),
+)

@@ -1,0 +1,253 @@
+"""Reads and checks the settings of a node: a TOML file, overridden by the environment, overridden by flags.
+
+All faults are found in one go and reported together, each with the option, where it was set, what was expected and
+what was found. What comes out is the frozen `NodeConfig` that the node takes; nothing here is used after the start.
+
+| source | form | wins over |
+| --- | --- | --- |
+| TOML file | `heart_beat_time_interval_ms = 100` | the default |
+| environment | `DLEDGER_HEART_BEAT_TIME_INTERVAL_MS=100` | the file |
+| flag | `--set heart_beat_time_interval_ms=100` | both |
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from cluster.config.broker_options import BROKER_OPTIONS, ServerOptions
+from cluster.config.checks import relation_faults
+from dledger.config import Address, NodeConfig
+from dledger.core.config import RaftConfig
+from store.model.config import MessageStoreConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+ENVIRONMENT_PREFIX = "DLEDGER_"
+# Of a configuration file; all options with their descriptions take some 20 KB.
+_FILE_SIZE_BYTES_MAX = 1 << 20
+# Variables of the same prefix that other commands read.
+_OTHER_VARIABLES = frozenset({"DLEDGER_ENDPOINTS", "DLEDGER_NAME_SERVERS", "DLEDGER_BROKER"})
+_EXPECTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "literal_error": "{expected}",
+    "missing": "a value",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with the settings.
+
+    Attributes:
+        name: the option.
+        source: where it was set; "" when it was not set at all.
+        text: what was expected, what was found, what to do.
+    """
+
+    name: str
+    source: str
+    text: str
+
+    def __str__(self) -> str:
+        where = f" ({self.source})" if self.source else ""
+        return f"{self.name}{where}: {self.text}"
+
+
+class ConfigError(Exception):
+    """The settings cannot be used; `faults` holds all that is wrong with them."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+        lines = "".join(f"\n  - {fault}" for fault in faults)
+        super().__init__(f"{count} in the configuration:{lines}\n`dledger server --help-config` explains every option.")
+        self.faults = tuple(faults)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """What a node needs as one of a broker.
+
+    Attributes:
+        broker: its name.
+        cluster: brokers of one installation share it.
+        name_servers: `host:port` of each, comma separated; empty: none.
+        auto_create_topic_enable, default_topic_queue_nums, auto_create_subscription_group: see
+            `cluster.api.shared.BrokerOptions`.
+        max_message_size: bytes of a body at most.
+        has_property_crc: of the records of old files.
+        store: of queues, index and reading; old files are kept as long as entries.
+    """
+
+    broker: str
+    cluster: str
+    name_servers: str
+    auto_create_topic_enable: bool
+    default_topic_queue_nums: int
+    auto_create_subscription_group: bool
+    max_message_size: int
+    has_property_crc: bool
+    store: MessageStoreConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """What the node process needs.
+
+    Attributes:
+        node: settings of the node itself.
+        metrics_address: where `/metrics` is served.
+        trace_file: takes the events of the core; empty for none.
+        broker: of a node whose log holds messages; None for a log of raw entries.
+    """
+
+    node: NodeConfig
+    metrics_address: Address
+    trace_file: str = ""
+    broker: BrokerSettings | None = None
+
+
+def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ServerConfig:
+    """Return the checked settings of one node.
+
+    Args:
+        file: TOML; None when there is none.
+        environment: the process's; only `DLEDGER_...` is looked at.
+        flags: option name to text.
+
+    Raises:
+        ConfigError: with all faults at once.
+    """
+    given: dict[str, tuple[Any, str]] = {}
+    faults: list[Fault] = []
+    if file is not None:
+        given |= _from_file(file)
+    given |= _from_environment(environment)
+    given |= {name: (_parse(name, text), "flag") for name, text in flags.items()}
+    options = ServerOptions.model_construct()
+    good = {name for name, field in ServerOptions.model_fields.items() if not field.is_required()}
+    for name, (value, source) in given.items():
+        fault = _set(options, name, value, source)
+        good = good - {name} if fault else good | {name}
+        faults += [fault] if fault else []
+    faults += _missing(given)
+    if "group" not in given and options.broker:
+        options.group = options.broker
+    if "broker" in good and not options.broker:
+        text = "is for the nodes of a broker: set broker, too, or leave this away"
+        faults += [Fault(name, given[name][1], text) for name in BROKER_OPTIONS if _is_changed(options, name)]
+    for name, text in relation_faults(options, good):
+        faults.append(Fault(name, given[name][1] if name in given else "", text))
+    if faults:
+        raise ConfigError(faults)
+    return _config_of(options)
+
+
+def _is_changed(options: ServerOptions, name: str) -> bool:
+    return bool(getattr(options, name) != ServerOptions.model_fields[name].default)
+
+
+def _from_file(file: Path) -> dict[str, tuple[Any, str]]:
+    try:
+        with file.open("rb") as stream:
+            raw = stream.read(_FILE_SIZE_BYTES_MAX + 1)
+        if len(raw) > _FILE_SIZE_BYTES_MAX:
+            fault = f"expected at most {_FILE_SIZE_BYTES_MAX} bytes, found more"
+            raise ConfigError([Fault("--config", str(file), fault)])
+        content = tomllib.loads(raw.decode())
+    except OSError as error:
+        raise ConfigError([Fault("--config", str(file), f"cannot be read: {error.strerror}")]) from None
+    except (ValueError, RecursionError) as error:  # tables in tables in tables; a number of thousands of digits
+        raise ConfigError([Fault("--config", str(file), f"is not TOML: {error}")]) from None
+    return {name: (value, file.name) for name, value in content.items()}
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
+    return {
+        (name := variable.removeprefix(ENVIRONMENT_PREFIX).lower()): (_parse(name, text), f"environment {variable}")
+        for variable, text in environment.items()
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in _OTHER_VARIABLES
+    }
+
+
+def _parse(name: str, text: str) -> float | str:
+    """Return the number or truth that `text` stands for where the option wants one; the text itself otherwise."""
+    field = ServerOptions.model_fields.get(name)
+    wanted = field.annotation if field is not None else str
+    if wanted is bool:
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
+    if wanted not in (int, float):
+        return text
+    try:
+        return int(text) if wanted is int else float(text)
+    except ValueError:
+        return text
+
+
+def _set(options: ServerOptions, name: str, value: Any, source: str) -> Fault | None:
+    """Set one option; return what is wrong with it, if anything is."""
+    if name not in ServerOptions.model_fields:
+        close = difflib.get_close_matches(name, ServerOptions.model_fields, n=1)
+        hint = f", did you mean {close[0]}?" if close else ""
+        return Fault(name, source, f"unknown option{hint}")
+    try:
+        setattr(options, name, value)
+    except ValidationError as error:
+        return Fault(name, source, _in_words(error, value))
+    return None
+
+
+def _in_words(error: ValidationError, value: Any) -> str:
+    first = error.errors()[0]
+    if first["type"] == "value_error":
+        return first["msg"].removeprefix("Value error, ")
+    expected = _EXPECTED.get(first["type"], first["msg"]).format(**first.get("ctx", {}))
+    return f"expected {expected}, found {value!r}"
+
+
+def _missing(given: Mapping[str, object]) -> list[Fault]:
+    return [
+        Fault(name, "", f"must be set: {(field.description or '').partition('.')[0]}")
+        for name, field in ServerOptions.model_fields.items()
+        if field.is_required() and name not in given
+    ]
+
+
+def _config_of(options: ServerOptions) -> ServerConfig:
+    raft_names = RaftConfig.__dataclass_fields__
+    node_names = set(NodeConfig.__dataclass_fields__) - {"raft", "is_flush_sync"}
+    raft = RaftConfig(**{name: getattr(options, name) for name in raft_names})
+    settings = {name: getattr(options, name) for name in node_names}
+    node = NodeConfig(**settings, is_flush_sync=options.flush == "sync", raft=raft)
+    broker = _broker_of(options) if options.broker else None
+    return ServerConfig(node, options.metrics_address, options.trace_file, broker)
+
+
+def _broker_of(options: ServerOptions) -> BrokerSettings:
+    own = {name: getattr(options, name) for name in BrokerSettings.__dataclass_fields__ if name != "store"}
+    named = {name: getattr(options, name) for name in BROKER_OPTIONS if name in MessageStoreConfig.__dataclass_fields__}
+    force_percent = round(options.disk_space_ratio_to_force_clean * 100)
+    store = MessageStoreConfig(
+        **named,
+        delete_when=options.delete_when,
+        file_reserved_time=options.file_reserved_hours,
+        disk_max_used_space_ratio=round(options.disk_space_ratio_to_check_expired * 100),
+        disk_space_clean_forcibly_ratio=force_percent,
+        disk_space_warning_level_ratio=force_percent + 5,
+        clean_file_forcibly_enable=options.enable_disk_force_clean,
+        archive_log=options.broker,
+    )
+    return BrokerSettings(**own, store=store)

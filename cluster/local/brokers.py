@@ -1,0 +1,178 @@
+"""Brokers and name servers on loopback, under one folder: for the bench, the demo, scripts and tests.
+
+Each broker is a `cluster.local.cluster.LocalCluster` in a folder of its own, named as the broker. `brokers.json` says
+which there are, and a later program (`LocalBrokers.attach`) takes all of them over.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster.local.cluster import LocalCluster
+from cluster.local.folder import RunsWhileOpen, StateFile, process_of
+from cluster.local.node import Setting, choose_ports
+from cluster.local.process import LocalProcess
+from cluster.process.procfs import ProcessRef
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+STATE_FILE = "brokers.json"
+
+
+class LocalBrokers(RunsWhileOpen):
+    """Brokers `broker-a`, `broker-b`, ... of several nodes each, and name servers; a context manager runs them.
+
+    Example:
+        with LocalBrokers.create(Path("run"), brokers=2) as brokers:
+            with Producer(name_servers=brokers.name_servers) as producer:
+                producer.send("orders", b"hello")
+
+    Attributes:
+        clusters: the nodes of each broker, by its name.
+    """
+
+    def __init__(
+        self, folder: Path, clusters: Sequence[LocalCluster], servers: Mapping[str, ProcessRef | None]
+    ) -> None:
+        self._folder = folder
+        self._state_file = _state_file(folder)
+        self.clusters = {cluster.folder.name: cluster for cluster in clusters}
+        self._servers = {
+            address: LocalProcess(
+                f"name server {address}",
+                ["nameserver", "--listen", address],
+                folder / f"nameserver-{address.rpartition(':')[2]}.log",
+                ref,
+            )
+            for address, ref in servers.items()
+        }
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        *,
+        brokers: int = 1,
+        nodes: int = 3,
+        name_servers: int = 1,
+        options: Mapping[str, Setting] | None = None,
+    ) -> LocalBrokers:
+        """Write the configuration of new brokers under `folder`; nothing is started yet.
+
+        Args:
+            folder: made if absent; must not hold brokers already.
+            brokers: how many; at most 26.
+            nodes: of each broker.
+            name_servers: how many.
+            options: settings for every node, by their names in the configuration file.
+
+        Raises:
+            ClusterError: the folder holds brokers (attach to them).
+        """
+        folder = folder.absolute()
+        _state_file(folder).make_folder()
+        addresses = [f"127.0.0.1:{port}" for port in choose_ports(name_servers, None)] if name_servers else []
+        made = []
+        for number in range(brokers):
+            name = f"broker-{chr(ord('a') + number)}"
+            own = {**(options or {}), "broker": name, "name_servers": ",".join(addresses)}
+            made.append(LocalCluster.create(folder / name, nodes=nodes, options=own))
+        found = cls(folder, made, dict.fromkeys(addresses))
+        found._save()
+        return found
+
+    @classmethod
+    def attach(cls, folder: Path) -> LocalBrokers:
+        """Take over the brokers that an earlier program made under `folder`.
+
+        Raises:
+            ClusterError: there are none.
+        """
+        folder = folder.absolute()
+        state = _state_file(folder).load()
+        servers = {each["address"]: process_of(each["process"]) for each in state["servers"]}
+        return cls(folder, [LocalCluster.attach(folder / name) for name in state["brokers"]], servers)
+
+    def _save(self) -> None:
+        self._state_file.save(
+            lambda: {
+                "brokers": list(self.clusters),
+                "servers": [
+                    {"address": address, "process": asdict(process.ref) if process.ref else None}
+                    for address, process in self._servers.items()
+                ],
+            }
+        )
+
+    # --------------------------------------------------------------------------------------------- what there is
+
+    @property
+    def folder(self) -> Path:
+        """Where all files are."""
+        return self._folder
+
+    @property
+    def name_servers(self) -> str:
+        """The `host:port` of every name server, comma separated: what a client takes."""
+        return ",".join(self._servers)
+
+    @property
+    def endpoints(self) -> str:
+        """The `host:port` of every node of every broker, comma separated."""
+        return ",".join(cluster.endpoints for cluster in self.clusters.values())
+
+    @property
+    def running_count(self) -> int:
+        """Processes that live: nodes and name servers."""
+        servers = sum(process.is_running for process in self._servers.values())
+        return servers + sum(len(cluster.running_ids) for cluster in self.clusters.values())
+
+    def name_server_pid(self, address: str) -> int | None:
+        """Return the process id of a name server; None when it does not run."""
+        return self._servers[address].pid
+
+    # --------------------------------------------------------------------------------------- starting and ending
+
+    def start(self, timeout_s: float = 30.0) -> None:
+        """Start everything that does not run; return when all nodes serve clients.
+
+        Raises:
+            ClusterError: a process ended or was not ready in time; the message shows the end of its output.
+        """
+        for address in self._servers:
+            self.start_name_server(address, timeout_s)
+        for cluster in self.clusters.values():
+            cluster.start(timeout_s)
+
+    def stop(self) -> None:
+        """End everything: asked at first, by force after 10 s."""
+        for cluster in self.clusters.values():
+            cluster.stop()
+        for address in self._servers:
+            self.stop_name_server(address)
+
+    def start_name_server(self, address: str, timeout_s: float = 30.0) -> None:
+        """Start one name server and wait until it serves; nothing is done when it runs."""
+        process = self._servers[address]
+        if not process.is_running:
+            process.launch()
+            self._save()
+            process.wait_ready(time.monotonic() + timeout_s)
+
+    def stop_name_server(self, address: str) -> None:
+        """End one name server."""
+        self._servers[address].stop()
+        self._save()
+
+    def kill_name_server(self, address: str) -> None:
+        """End one name server by SIGKILL, as a crash would."""
+        self._servers[address].kill()
+        self._save()
+
+
+def _state_file(folder: Path) -> StateFile:
+    return StateFile(folder, STATE_FILE, "brokers")

@@ -1,0 +1,328 @@
+"""A cluster of node processes on loopback, under one folder: for the bench, the demo, scripts and tests.
+
+The folder holds one configuration file, one log and one store directory a node, and `cluster.json`, from which a
+later program (`LocalCluster.attach`) takes the cluster over. Only processes that this folder's cluster started are
+ever signalled, by id and start time.
+
+Not a deployment tool: all nodes share one machine and its disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+import tomllib
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster.local.folder import RunsWhileOpen, StateFile, process_of
+from cluster.local.node import ClusterError, LocalNode, Setting, choose_ports, write_node
+from cluster.local.process import LocalProcess
+from dledger.client import AdminClient, LogClient, ReadFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dledger.v1.log_pb2 import StatusResponse
+
+STATE_FILE = "cluster.json"
+_POLL_S = 0.01
+# Small beside the defaults (1 GiB and 160 MiB are allocated at once, a node): a folder for trying things out.
+_DEFAULT_OPTIONS: dict[str, Setting] = {
+    "mapped_file_size_for_entry_data": 64 << 20,
+    "mapped_file_size_for_entry_index": 8 << 20,
+}
+# Of nodes of a broker: a file of the key index has 420 MB otherwise, though it takes blocks only where it is written.
+_BROKER_OPTIONS: dict[str, Setting] = {"max_hash_slot_num": 250_000, "max_index_num": 1_000_000}
+
+
+class LocalCluster(RunsWhileOpen):
+    """Nodes `n0`, `n1`, ... of one group as child processes; a context manager starts and stops them.
+
+    Example:
+        with LocalCluster.create(Path("run")) as cluster, LogClient(cluster.endpoints) as log:
+            log.append(b"hello")
+    """
+
+    def __init__(self, folder: Path, group: str, nodes: list[LocalNode]) -> None:
+        self._folder = folder
+        self._group = group
+        self._nodes = {node.id: node for node in nodes}
+        self._state_file = _state_file(folder)
+        self._processes: dict[str, LocalProcess] = {}
+
+    # ------------------------------------------------------------------------------------------ making and finding
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        *,
+        nodes: int = 3,
+        options: Mapping[str, Setting] | None = None,
+        base_port: int | None = None,
+    ) -> LocalCluster:
+        """Write the configuration of a new cluster under `folder`; nothing is started yet.
+
+        Args:
+            folder: made if absent; must not hold a cluster already.
+            nodes: how many; 3 or 5 make sense.
+            options: settings for every node, by their names in the configuration file; with `broker`, the log holds
+                messages.
+            base_port: take the ports from here upwards (three a node); None chooses free ones.
+
+        Raises:
+            ClusterError: the folder holds a cluster (attach to it), or a port is taken.
+        """
+        folder = folder.absolute()
+        _state_file(folder).make_folder()
+        given = dict(options or {})
+        broker = given.get("broker")
+        defaults = {**_DEFAULT_OPTIONS, "group": broker or "default", **(_BROKER_OPTIONS if broker else {})}
+        settings = {**defaults, **given}
+        ports = choose_ports(3 * nodes, base_port)
+        ids = [f"n{number}" for number in range(nodes)]
+        peers = ";".join(f"{node_id}-127.0.0.1:{port}" for node_id, port in zip(ids, ports, strict=False))
+        made = [
+            write_node(folder, node_id, peers, settings, ports[nodes + 2 * number], ports[nodes + 2 * number + 1])
+            for number, node_id in enumerate(ids)
+        ]
+        cluster = cls(folder, str(settings["group"]), made)
+        cluster._save()
+        return cluster
+
+    @classmethod
+    def attach(cls, folder: Path) -> LocalCluster:
+        """Take over the cluster that an earlier program made under `folder`.
+
+        Raises:
+            ClusterError: there is none.
+        """
+        folder = folder.absolute()
+        state = _state_file(folder).load()
+        nodes = [LocalNode(**{**node, "process": process_of(node["process"])}) for node in state["nodes"]]
+        return cls(folder, state["group"], nodes)
+
+    def _save(self) -> None:
+        self._state_file.save(lambda: {"group": self._group, "nodes": [asdict(node) for node in self._nodes.values()]})
+
+    # --------------------------------------------------------------------------------------------- what there is
+
+    @property
+    def folder(self) -> Path:
+        """Where all files of the cluster are."""
+        return self._folder
+
+    @property
+    def group(self) -> str:
+        """Name of the replication group."""
+        return self._group
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        """Ids of all nodes, running or not."""
+        return tuple(self._nodes)
+
+    @property
+    def endpoints(self) -> str:
+        """The `host:port` of every node's LogService, comma separated: what a client takes."""
+        return ",".join(node.endpoint for node in self._nodes.values())
+
+    def endpoint_of(self, node_id: str) -> str:
+        """Return `host:port` of one node's LogService."""
+        return self._nodes[node_id].endpoint
+
+    def metrics_of(self, node_id: str) -> str:
+        """Return `host:port` of one node's metrics page."""
+        return self._nodes[node_id].metrics
+
+    def directory_of(self, node_id: str) -> Path:
+        """Return the node's own store directory (`.../dledger-<id>`)."""
+        return Path(self._nodes[node_id].store) / f"dledger-{node_id}"
+
+    def config_of(self, node_id: str) -> Path:
+        """Return the node's configuration file."""
+        return Path(self._nodes[node_id].config)
+
+    def log_of(self, node_id: str) -> Path:
+        """Return the file that takes the node's standard output and error."""
+        return Path(self._nodes[node_id].log)
+
+    def pid_of(self, node_id: str) -> int | None:
+        """Return the process id of a running node; None when it does not run."""
+        return self._process_of(node_id).pid
+
+    def is_running(self, node_id: str) -> bool:
+        """Return whether the node's process lives."""
+        return self.pid_of(node_id) is not None
+
+    @property
+    def running_ids(self) -> tuple[str, ...]:
+        """Ids of the nodes whose process lives."""
+        return tuple(node_id for node_id in self._nodes if self.is_running(node_id))
+
+    # --------------------------------------------------------------------------------------- starting and ending
+
+    def start(self, timeout_s: float = 30.0) -> None:
+        """Start every node that does not run; return when all of them serve clients.
+
+        Raises:
+            ClusterError: a node ended or was not ready in time; the message shows the end of its log.
+        """
+        started = [node_id for node_id in self._nodes if not self.is_running(node_id)]
+        for node_id in started:
+            self._launch(node_id)
+        deadline = time.monotonic() + timeout_s
+        for node_id in started:
+            self._process_of(node_id).wait_ready(deadline)
+
+    def start_node(self, node_id: str, timeout_s: float = 30.0) -> None:
+        """Start one node and wait until it serves clients; nothing is done when it runs."""
+        if not self.is_running(node_id):
+            self._launch(node_id)
+            self._process_of(node_id).wait_ready(time.monotonic() + timeout_s)
+
+    def stop(self) -> None:
+        """End all nodes of this cluster: asked at first, by force after 10 s."""
+        for node_id in self._nodes:
+            self._process_of(node_id).signal(signal.SIGTERM)
+        for node_id in self._nodes:
+            self.stop_node(node_id)
+
+    def stop_node(self, node_id: str) -> None:
+        """End one node in order (SIGTERM); by force when it does not obey in 10 s."""
+        self._process_of(node_id).stop()
+        self._forget(node_id)
+
+    def kill(self, node_id: str) -> None:
+        """End one node by SIGKILL, as a crash would, and wait until it is gone."""
+        self._process_of(node_id).kill()
+        self._forget(node_id)
+
+    def restart(self, node_id: str, timeout_s: float = 30.0) -> None:
+        """Stop one node if it runs, and start it again on the same files."""
+        self.stop_node(node_id)
+        self.start_node(node_id, timeout_s)
+
+    def pause(self, node_id: str) -> None:
+        """Stop one node's process in its tracks (SIGSTOP): alive to the network, silent to all."""
+        self._process_of(node_id).signal(signal.SIGSTOP)
+
+    def resume(self, node_id: str) -> None:
+        """Let a paused node go on."""
+        self._process_of(node_id).signal(signal.SIGCONT)
+
+    # ------------------------------------------------------------------------------------- nodes that come and go
+
+    def add_node(self, timeout_s: float = 30.0) -> str:
+        """Have another node join the group, on free ports, and wait until it votes; return its id.
+
+        Raises:
+            ClusterError: it did not start; the message shows the end of its log.
+            dledger.client.AdminFailed: no node leads, or the new one did not catch up in time.
+        """
+        node_id = f"n{1 + max(int(known.removeprefix('n')) for known in self._nodes)}"
+        peer_port, client_port, metrics_port = choose_ports(3, None)
+        with AdminClient(self.endpoints, group=self._group, deadline_s=timeout_s) as admin:
+            admin.add(node_id, f"127.0.0.1:{peer_port}")
+            peers = ";".join(f"{member.id}-{member.address}" for member in admin.members().members)
+            # The others' settings: what must be equal is equal, and the rest is as good for this one.
+            settings = tomllib.loads(Path(next(iter(self._nodes.values())).config).read_text())
+            joining = {**settings, "is_joining": True}
+            self._nodes[node_id] = write_node(self._folder, node_id, peers, joining, client_port, metrics_port)
+            self.start_node(node_id, timeout_s)
+            admin.promote(node_id)
+        return node_id
+
+    def remove_node(self, node_id: str, timeout_s: float = 30.0) -> None:
+        """Remove a node from the group, end it, and delete its files.
+
+        Raises:
+            dledger.client.AdminFailed: no node leads, or too few would live.
+        """
+        with AdminClient(self.endpoints, group=self._group, deadline_s=timeout_s) as admin:
+            admin.remove(node_id)
+        self.stop_node(node_id)
+        self.wipe(node_id)
+        node = self._nodes.pop(node_id)
+        self._processes.pop(node_id, None)
+        for path in (node.config, node.log):
+            Path(path).unlink(missing_ok=True)
+        self._save()
+
+    def wipe(self, node_id: str) -> None:
+        """Delete the files of a node that does not run, as a new disk would.
+
+        Raises:
+            ClusterError: it runs.
+        """
+        if self.is_running(node_id):
+            raise ClusterError(f"node {node_id} runs: stop it first")
+        shutil.rmtree(self._nodes[node_id].store, ignore_errors=True)
+
+    def wait_counted(self, node_id: str, timeout_s: float = 30.0) -> None:
+        """Wait until the leader counts a node's answers: it has caught up, and is readmitted if it was wiped.
+
+        Raises:
+            ClusterError: it did not come so far in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        with LogClient(self.endpoints, group=self._group) as client:
+            while time.monotonic() < deadline:
+                own = client.statuses().get(self.endpoint_of(node_id))
+                # Somebody else may be about to be elected.
+                with suppress(ReadFailed):
+                    if own is not None and not isinstance(own, str) and _is_counted(own, client.status()):
+                        return
+                time.sleep(_POLL_S)
+        raise ClusterError(f"{node_id} does not count within {timeout_s:.0f} s; look at {self.log_of(node_id)}")
+
+    def wait_for_leader(self, timeout_s: float = 15.0) -> str:
+        """Return the id of the node that leads, as soon as one does.
+
+        Raises:
+            ClusterError: none was elected in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        with LogClient(self.endpoints, group=self._group) as client:
+            while time.monotonic() < deadline:
+                leader = client.find_leader()
+                for node in self._nodes.values():
+                    if node.endpoint == leader:
+                        return node.id
+                time.sleep(_POLL_S)
+        raise ClusterError(f"no leader within {timeout_s:.0f} s; look at the logs {self._folder}/*.log")
+
+    def _launch(self, node_id: str) -> None:
+        process = self._process_of(node_id)
+        process.launch()
+        self._nodes[node_id].process = process.ref
+        self._save()
+
+    def _process_of(self, node_id: str) -> LocalProcess:
+        process = self._processes.get(node_id)
+        if process is None:
+            node = self._nodes[node_id]
+            arguments = ["server", "--config", node.config]
+            process = LocalProcess(f"node {node_id}", arguments, Path(node.log), node.process)
+            self._processes[node_id] = process
+        return process
+
+    def _forget(self, node_id: str) -> None:
+        if self._nodes[node_id].process is not None:
+            self._nodes[node_id].process = None
+            self._save()
+
+
+def _state_file(folder: Path) -> StateFile:
+    return StateFile(folder, STATE_FILE, "a cluster")
+
+
+def _is_counted(own: StatusResponse, leader: StatusResponse) -> bool:
+    """Say whether a leader counts a node. What it knows of the node may be older than the loss of the node's disk."""
+    incarnations = {member.id: member.incarnation for member in leader.members if member.is_voter}
+    counted = {peer.id for peer in leader.peers if peer.is_counted and peer.is_live} | {leader.self_id}
+    return not own.is_founding and incarnations.get(own.self_id) == own.incarnation and own.self_id in counted

@@ -1,0 +1,124 @@
+"""One node of a cluster on this machine: where everything of it lies, and its configuration file.
+
+Not here: processes and the cluster as a whole (`cluster.local.cluster`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cluster.process.procfs import ProcessRef
+
+# Below the range that Linux takes ports of outgoing connections from, so that no dialling node takes another's port.
+_PORTS = range(15_000, 32_000)
+_PORT_TRIES_MAX = 1_000
+# Between the choice of a port and the node that listens on it lies a second, in which another process may choose. So
+# whoever chooses holds the datagram port of the same number, which nobody else needs, and asks for it first.
+_HOLDS_MAX = 256
+_holds: deque[int] = deque()
+
+Setting = str | int
+
+
+class ClusterError(Exception):
+    """The local cluster could not be made, started or found; the message says which node and what to look at."""
+
+
+@dataclass(slots=True)
+class LocalNode:
+    """Where the files of one node are, where it listens, and its process if one was started."""
+
+    id: str
+    config: str
+    log: str
+    store: str
+    endpoint: str
+    metrics: str
+    process: ProcessRef | None = None
+
+
+def write_node(
+    folder: Path, node_id: str, peers: str, settings: Mapping[str, Setting], client_port: int, metrics_port: int
+) -> LocalNode:
+    """Write one node's configuration file; all of it lies under `folder`."""
+    node = LocalNode(
+        id=node_id,
+        config=str(folder / f"{node_id}.toml"),
+        log=str(folder / f"{node_id}.log"),
+        store=str(folder / node_id),
+        endpoint=f"127.0.0.1:{client_port}",
+        metrics=f"127.0.0.1:{metrics_port}",
+    )
+    own: dict[str, Setting] = {
+        "self_id": node_id,
+        "peers": peers,
+        "store_base_dir": node.store,
+        "client_address": node.endpoint,
+        "metrics_address": node.metrics,
+    }
+    # A JSON string, number or truth is a TOML one, too.
+    lines = [f"{name} = {json.dumps(value)}\n" for name, value in {**settings, **own}.items()]
+    Path(node.config).write_text("".join(lines))
+    return node
+
+
+def choose_ports(count: int, base_port: int | None) -> list[int]:
+    """Return `count` ports of loopback that nobody listens on now, and no other process of ours has just chosen.
+
+    Args:
+        count: how many.
+        base_port: take them from here upwards; None chooses free ones.
+
+    Raises:
+        ClusterError: a port is taken.
+    """
+    if base_port is not None:
+        ports = list(range(base_port, base_port + count))
+        taken = [port for port in ports if not _is_free(port)]
+        if taken:
+            raise ClusterError(f"port {taken[0]} is taken: choose another base port, or let free ones be chosen")
+        return ports
+    # Not the shared generator: programs that seed it alike would choose alike.
+    draw = random.SystemRandom()
+    chosen: set[int] = set()
+    for _ in range(_PORT_TRIES_MAX):
+        port = draw.choice(_PORTS)
+        # In this order: whoever held it before and has ended by now has a node that listens on it.
+        if port not in chosen and _hold(port) and _is_free(port):
+            chosen.add(port)
+        if len(chosen) == count:
+            return sorted(chosen)
+    raise ClusterError(f"found no {count} free ports between {_PORTS.start} and {_PORTS.stop}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _hold(port: int) -> bool:
+    """Keep other choosers from a port, until this process ends or has chosen many more; False: another one does so."""
+    with socket.socket(type=socket.SOCK_DGRAM) as holder:
+        try:
+            holder.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        _holds.append(holder.detach())
+    while len(_holds) > _HOLDS_MAX:
+        os.close(_holds.popleft())
+    return True

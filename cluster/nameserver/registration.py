@@ -1,0 +1,294 @@
+"""Registers a broker with all name servers: every 30 s, and at once when something has changed.
+
+One task for each name server, so that one that is down or slow holds up no other. What has not changed costs only a
+heartbeat, a changed topic one request with that topic. All topics are sent to a name server that knows none, piece by
+piece, so that a hundred thousand of them hold up nobody. A failure is logged once, until the name server answers again;
+meanwhile it is tried every few seconds. A connection that ends is a failure, too: a name server that was started anew
+need not wait for the next heartbeat.
+
+Only the leader registers: `say(None)` while this node does not lead. A leader that is deposed just falls silent; the
+next one's registration takes its place, because its term is higher.
+
+Source: RocketMQ `BrokerController.registerBrokerAll`, `BrokerOuterAPI`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
+
+import grpc
+import grpc.aio
+
+from cluster.nameserver.witnesses import LIFE_SIZE_BYTES, life_digest
+from cluster.protocol.errors import Reason, RequestFailed, check_answer, failure_of_call
+from cluster.protocol.route_messages import register_request
+from cluster.protocol.route_table import TOPICS_PER_REGISTRATION_MAX, Extent, Registration, TopicQueues
+from cluster.v1 import nameserver_pb2
+from cluster.v1.nameserver_pb2_grpc import NameServerStub
+from dledger.client.endpoints import parse_endpoints
+from dledger.client.failures import CHANNEL_OPTIONS
+
+HEARTBEAT_INTERVAL_S: Final = 30.0
+_RETRY_INTERVAL_S: Final = 3.0
+_CALL_TIMEOUT_S: Final = 3.0
+
+if TYPE_CHECKING:
+    from cluster.v1.nameserver_pb2_grpc import NameServerAsyncStub
+
+logger = logging.getLogger(__name__)
+
+
+class TopicChange(NamedTuple):
+    """What has changed of a broker's topics: new and changed ones, and the names of those that are gone."""
+
+    topics: Sequence[TopicQueues]
+    deleted: tuple[str, ...]
+
+
+class TopicSource(Protocol):
+    """The topics of a broker, of which there may be a hundred thousand: nobody asks for all of them at once."""
+
+    def changed_since(self, sequence: int) -> TopicChange | None:
+        """Return what has changed since a sequence; None: that is not known any more."""
+        ...
+
+    def pieces(self) -> Iterator[Sequence[TopicQueues]]:
+        """Yield all topics, at most `TOPICS_PER_REGISTRATION_MAX` at a time; those of a piece as they are then."""
+        ...
+
+
+def _pieces(topics: Sequence[TopicQueues]) -> Iterator[Sequence[TopicQueues]]:
+    for begin in range(0, len(topics), TOPICS_PER_REGISTRATION_MAX):
+        yield topics[begin : begin + TOPICS_PER_REGISTRATION_MAX]
+
+
+class Registrar:
+    """Keeps name servers informed; `async with` starts and stops it.
+
+    Args:
+        endpoints: `host:port` of all name servers, comma separated or as an iterable.
+        heartbeat_interval_s: how often to say that nothing has changed.
+        retry_interval_s: how soon to try a name server again that failed.
+
+    Raises:
+        ValueError: an endpoint is not `host:port`.
+    """
+
+    def __init__(
+        self,
+        endpoints: str | Iterable[str],
+        *,
+        heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S,
+        retry_interval_s: float = _RETRY_INTERVAL_S,
+    ) -> None:
+        self._reporters = [
+            _Reporter(address, heartbeat_interval_s, retry_interval_s) for address in parse_endpoints(endpoints)
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def say(self, registration: Registration | None, topics: TopicSource | None = None) -> None:
+        """Have this registered everywhere, in place of what was said before; None: nothing any more, from now on.
+
+        Args:
+            registration: without topics, where `topics` has them; a change of them is one of its sequence.
+            topics: of the broker, as they are when they are asked for.
+        """
+        for reporter in self._reporters:
+            reporter.say(registration, topics)
+
+    @property
+    def life_digests(self) -> tuple[bytes, ...]:
+        """By which name servers recognize what this registers; a node shows them in its status."""
+        return tuple(life_digest(reporter.life) for reporter in self._reporters)
+
+    async def settled(self, time_limit_s: float) -> None:
+        """Return when every name server was told what was said last, or cannot be, or the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(time_limit_s):
+                await asyncio.gather(*(reporter.settled() for reporter in self._reporters))
+
+    async def unregister(self) -> None:
+        """Have all name servers drop the broker: it ends for good. Those that do not answer drop it in time."""
+        await asyncio.gather(*(reporter.unregister() for reporter in self._reporters))
+
+    async def __aenter__(self) -> Self:
+        """Begin."""
+        self._tasks = [asyncio.create_task(reporter.run()) for reporter in self._reporters]
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """End; registrations are left to grow old."""
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        for reporter in self._reporters:
+            await reporter.close()
+
+
+class _Reporter:
+    """Keeps one name server informed.
+
+    Attributes:
+        life: the secret that proves to this name server that later requests come from the same process.
+    """
+
+    def __init__(self, address: str, heartbeat_interval_s: float, retry_interval_s: float) -> None:
+        self.life = secrets.token_bytes(LIFE_SIZE_BYTES)
+        self._address = address
+        self._heartbeat_interval_s = heartbeat_interval_s
+        self._retry_interval_s = retry_interval_s
+        self._wanted: Registration | None = None
+        self._topics: TopicSource | None = None
+        self._accepted: Registration | None = None
+        self._changed = asyncio.Event()
+        # Set while what is wanted was reported, well or not.
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self._is_failing = False
+        self._channel: grpc.aio.Channel | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    def say(self, registration: Registration | None, topics: TopicSource | None) -> None:
+        if registration != self._wanted:
+            self._wanted, self._topics = registration, topics
+            self._settled.clear()
+            self._changed.set()
+
+    async def run(self) -> None:
+        while True:
+            self._changed.clear()
+            wanted = self._wanted
+            is_done = await self._report(wanted)
+            if self._wanted == wanted:
+                self._settled.set()
+            pause_s = self._heartbeat_interval_s if is_done else self._retry_interval_s
+            # Not `wait_for`, which forgets that it was cancelled when both come at once.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._changed.wait()
+
+    async def settled(self) -> None:
+        """Return when what is wanted now was reported, well or not."""
+        await self._settled.wait()
+
+    async def _watch(self, channel: grpc.aio.Channel) -> None:
+        """Report anew whenever a connection has ended: who answers there next may know nothing."""
+        before = grpc.ChannelConnectivity.IDLE
+        while True:
+            state = channel.get_state()
+            if before is grpc.ChannelConnectivity.READY and state is not before:
+                self._changed.set()
+            before = state
+            await channel.wait_for_state_change(state)
+
+    async def _report(self, registration: Registration | None) -> bool:
+        """Say what there is to say; return whether the name server took it."""
+        if registration is None:
+            return True
+        try:
+            if registration != self._accepted or not await self._heartbeat(registration):
+                accepted, self._accepted = self._accepted, None
+                if not await self._register_change(registration, accepted):
+                    await self._register_all(registration)
+                self._accepted = registration
+        except RequestFailed as failure:
+            return self._failed(failure)
+        if self._is_failing:
+            logger.info("name_server_back address=%s", self._address)
+        self._is_failing = False
+        return True
+
+    def _failed(self, failure: RequestFailed) -> bool:
+        self._accepted = None
+        if failure.reason is Reason.STALE_REGISTRATION:
+            # Another node leads in a higher term: this one is about to hear of it.
+            logger.info("registration_stale address=%s: %s", self._address, failure.message)
+            return True
+        if not self._is_failing:
+            logger.warning("name_server_failed address=%s: %s; trying on", self._address, failure)
+        self._is_failing = True
+        return False
+
+    async def unregister(self) -> None:
+        registration, self._wanted = self._wanted, None
+        if registration is None:
+            return
+        request = nameserver_pb2.UnregisterRequest(broker=registration.broker, term=registration.term, life=self.life)
+        with suppress(grpc.aio.AioRpcError):
+            await self._stub().Unregister(request, timeout=_CALL_TIMEOUT_S)
+
+    async def close(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watcher
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def _heartbeat(self, registration: Registration) -> bool:
+        request = nameserver_pb2.HeartbeatRequest(
+            broker=registration.broker, term=registration.term, sequence=registration.sequence, life=self.life
+        )
+        try:
+            response = await self._stub().Heartbeat(request, timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise self._lost(error) from error
+        check_answer(response.answer, self._address)
+        return response.is_registered
+
+    async def _register_change(self, registration: Registration, accepted: Registration | None) -> bool:
+        """Say what has changed since the name server accepted a registration; return False: all must be said."""
+        if accepted is None or self._topics is None or accepted == registration:
+            return False
+        if (accepted.broker, accepted.term) != (registration.broker, registration.term):
+            return False
+        change = self._topics.changed_since(accepted.sequence)
+        if change is None or max(len(change.topics), len(change.deleted)) > TOPICS_PER_REGISTRATION_MAX:
+            return False
+        extent = Extent(accepted.sequence, change.deleted)
+        return await self._register(register_request(registration, change.topics, extent))
+
+    async def _register_all(self, registration: Registration) -> None:
+        """Say all topics, in pieces of which each is made when the one before has gone; once more if one was lost."""
+        is_taken = False
+        for _ in range(2):
+            pieces = _pieces(registration.topics) if self._topics is None else self._topics.pieces()
+            piece = next(pieces, ())
+            for number in count():
+                following = next(pieces, None)
+                extent = Extent(piece=number, has_more=following is not None)
+                is_taken = await self._register(register_request(registration, piece, extent))
+                if following is None or not is_taken:
+                    break
+                piece = following
+            if is_taken:
+                return
+        raise RequestFailed(Reason.SERVICE_NOT_AVAILABLE, f"{self._address} takes no registration in pieces")
+
+    async def _register(self, request: nameserver_pb2.RegisterRequest) -> bool:
+        """Send one request; return False: the name server does not hold what it adds to."""
+        request.life = self.life
+        try:
+            response = await self._stub().Register(request, timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            raise self._lost(error) from error
+        check_answer(response.answer, self._address)
+        return not response.wants_all
+
+    def _lost(self, error: grpc.aio.AioRpcError) -> RequestFailed:
+        return failure_of_call(self._address, error.code(), error.details() or "", "NameServer")
+
+    def _stub(self) -> NameServerAsyncStub:
+        # Made in the loop that uses it.
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
+            self._watcher = asyncio.create_task(self._watch(self._channel))
+        return NameServerStub(self._channel)

@@ -1,0 +1,351 @@
+"""Why a request for messages failed: the one table cause <-> status of gRPC <-> whether it may have been done.
+
+A server raises whatever it meets; `answer_of` words it as an `Answer`. A client turns an answer, or a failed call, into
+`RequestFailed`. Both go by the same `Reason`, so a cause keeps its name from one end to the other.
+
+*Certainty* speaks of what a request wanted to change. A read changes nothing: for it every failure is harmless. A cause
+that *passes* may be gone a moment later, or at another node: a client tries again by itself, but only where nothing was
+done.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+import grpc
+
+from cluster.protocol.route_table import (
+    IllegalRegistration,
+    StaleRegistration,
+    TooManyBrokers,
+    TooManyTopics,
+    UnconfirmedRegistration,
+    UnknownBroker,
+)
+from cluster.v1 import answer_pb2
+from dledger.client.failures import describe, never_left
+from dledger.errors import DLedgerError, RequestRefused, ResponseCode, outcome_of
+from dledger.errors import Outcome as LogOutcome
+from dledger.v1.log_pb2 import LeaderHint
+from store.errors import (
+    CorruptData,
+    DiskFull,
+    IllegalMessage,
+    IllegalRequest,
+    StorageFailed,
+    StoreError,
+    StoreStopped,
+    TooManyWaiters,
+)
+from store.model.commit_log import Certainty, PutStatus
+
+_Code = grpc.StatusCode
+_NOT_DONE: Final = Certainty.NOT_APPENDED
+_UNKNOWN: Final = Certainty.UNKNOWN
+
+
+class Cause(NamedTuple):
+    """One row of the table.
+
+    Attributes:
+        status: what gRPC calls it.
+        certainty: whether what was asked for happened.
+        is_passing: whether the same request may succeed a moment later, or at another node.
+    """
+
+    status: grpc.StatusCode
+    certainty: Certainty
+    is_passing: bool = False
+
+
+class Reason(StrEnum):
+    """Why a request failed. Names travel in answers and never change."""
+
+    # The request itself.
+    ILLEGAL_MESSAGE = "ILLEGAL_MESSAGE"
+    ILLEGAL_REQUEST = "ILLEGAL_REQUEST"
+    ILLEGAL_REGISTRATION = "ILLEGAL_REGISTRATION"
+    UNKNOWN_TOPIC = "UNKNOWN_TOPIC"
+    UNKNOWN_GROUP = "UNKNOWN_GROUP"
+    UNKNOWN_BROKER = "UNKNOWN_BROKER"
+    UNKNOWN_QUEUE = "UNKNOWN_QUEUE"
+    NO_MESSAGE = "NO_MESSAGE"
+    TOPIC_EXISTS = "TOPIC_EXISTS"
+    GROUP_EXISTS = "GROUP_EXISTS"
+    CLIENT_ID_IN_USE = "CLIENT_ID_IN_USE"
+    NOT_IN_GROUP = "NOT_IN_GROUP"
+    GROUP_IN_USE = "GROUP_IN_USE"
+    TOPIC_NOT_WRITABLE = "TOPIC_NOT_WRITABLE"
+    TOPIC_NOT_READABLE = "TOPIC_NOT_READABLE"
+    GROUP_NOT_ENABLED = "GROUP_NOT_ENABLED"
+    OFFSET_BEYOND_END = "OFFSET_BEYOND_END"
+    STALE_REGISTRATION = "STALE_REGISTRATION"
+    UNSUPPORTED = "UNSUPPORTED"
+    # The node does not lead, or not yet.
+    NOT_LEADER = "NOT_LEADER"
+    LEADER_NOT_READY = "LEADER_NOT_READY"
+    LEADER_TRANSFERRING = "LEADER_TRANSFERRING"
+    TERM_CHANGED = "TERM_CHANGED"
+    # Who knows the topics was asked too early.
+    ROUTES_INCOMPLETE = "ROUTES_INCOMPLETE"
+    REGISTRATION_UNCONFIRMED = "REGISTRATION_UNCONFIRMED"
+    # Something is full, or the node ends.
+    LEADER_PENDING_FULL = "LEADER_PENDING_FULL"
+    TOO_MANY_WAITERS = "TOO_MANY_WAITERS"
+    TOO_MANY_BROKERS = "TOO_MANY_BROKERS"
+    TOO_MUCH_STATE = "TOO_MUCH_STATE"
+    DISK_FULL = "DISK_FULL"
+    STORE_STOPPED = "STORE_STOPPED"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    # Nobody was reached, or nothing was sent.
+    NOT_REACHED = "NOT_REACHED"
+    CLIENT_QUEUE_FULL = "CLIENT_QUEUE_FULL"
+    CLIENT_CLOSED = "CLIENT_CLOSED"
+    # It may have happened.
+    ANSWER_LOST = "ANSWER_LOST"
+    ANSWER_LATE = "ANSWER_LATE"
+    WAIT_QUORUM_ACK_TIMEOUT = "WAIT_QUORUM_ACK_TIMEOUT"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    DISK_ERROR = "DISK_ERROR"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+    # What was read is damaged.
+    CORRUPT_DATA = "CORRUPT_DATA"
+
+
+CAUSES: Final[dict[Reason, Cause]] = {
+    # The request itself.
+    Reason.ILLEGAL_MESSAGE: Cause(_Code.INVALID_ARGUMENT, _NOT_DONE),
+    Reason.ILLEGAL_REQUEST: Cause(_Code.INVALID_ARGUMENT, _NOT_DONE),
+    Reason.ILLEGAL_REGISTRATION: Cause(_Code.INVALID_ARGUMENT, _NOT_DONE),
+    Reason.UNKNOWN_TOPIC: Cause(_Code.NOT_FOUND, _NOT_DONE),
+    Reason.UNKNOWN_GROUP: Cause(_Code.NOT_FOUND, _NOT_DONE),
+    Reason.UNKNOWN_BROKER: Cause(_Code.NOT_FOUND, _NOT_DONE),
+    Reason.UNKNOWN_QUEUE: Cause(_Code.OUT_OF_RANGE, _NOT_DONE),
+    Reason.NO_MESSAGE: Cause(_Code.NOT_FOUND, _NOT_DONE),
+    Reason.TOPIC_EXISTS: Cause(_Code.ALREADY_EXISTS, _NOT_DONE),
+    Reason.GROUP_EXISTS: Cause(_Code.ALREADY_EXISTS, _NOT_DONE),
+    Reason.CLIENT_ID_IN_USE: Cause(_Code.ALREADY_EXISTS, _NOT_DONE),
+    Reason.NOT_IN_GROUP: Cause(_Code.FAILED_PRECONDITION, _NOT_DONE),
+    Reason.GROUP_IN_USE: Cause(_Code.FAILED_PRECONDITION, _NOT_DONE),
+    Reason.TOPIC_NOT_WRITABLE: Cause(_Code.PERMISSION_DENIED, _NOT_DONE),
+    Reason.TOPIC_NOT_READABLE: Cause(_Code.PERMISSION_DENIED, _NOT_DONE),
+    Reason.GROUP_NOT_ENABLED: Cause(_Code.PERMISSION_DENIED, _NOT_DONE),
+    Reason.OFFSET_BEYOND_END: Cause(_Code.OUT_OF_RANGE, _NOT_DONE),
+    Reason.STALE_REGISTRATION: Cause(_Code.FAILED_PRECONDITION, _NOT_DONE),
+    Reason.UNSUPPORTED: Cause(_Code.UNIMPLEMENTED, _NOT_DONE),
+    # The node does not lead, or not yet.
+    Reason.NOT_LEADER: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.LEADER_NOT_READY: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.LEADER_TRANSFERRING: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.TERM_CHANGED: Cause(_Code.ABORTED, _NOT_DONE, is_passing=True),
+    # Who knows the topics was asked too early.
+    Reason.ROUTES_INCOMPLETE: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.REGISTRATION_UNCONFIRMED: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    # Something is full, or the node ends.
+    Reason.LEADER_PENDING_FULL: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
+    Reason.TOO_MANY_WAITERS: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
+    Reason.TOO_MANY_BROKERS: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE),
+    Reason.TOO_MUCH_STATE: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE),
+    Reason.DISK_FULL: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE),
+    Reason.STORE_STOPPED: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.SERVICE_NOT_AVAILABLE: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    # Nobody was reached, or nothing was sent.
+    Reason.NOT_REACHED: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.CLIENT_QUEUE_FULL: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE),
+    Reason.CLIENT_CLOSED: Cause(_Code.FAILED_PRECONDITION, _NOT_DONE),
+    # It may have happened.
+    Reason.ANSWER_LOST: Cause(_Code.UNAVAILABLE, _UNKNOWN),
+    Reason.ANSWER_LATE: Cause(_Code.DEADLINE_EXCEEDED, _UNKNOWN),
+    Reason.WAIT_QUORUM_ACK_TIMEOUT: Cause(_Code.DEADLINE_EXCEEDED, _UNKNOWN),
+    Reason.FLUSH_DISK_TIMEOUT: Cause(_Code.DEADLINE_EXCEEDED, _UNKNOWN),
+    Reason.DISK_ERROR: Cause(_Code.INTERNAL, _UNKNOWN),
+    Reason.INTERNAL_ERROR: Cause(_Code.INTERNAL, _UNKNOWN),
+    # What was read is damaged.
+    Reason.CORRUPT_DATA: Cause(_Code.DATA_LOSS, _UNKNOWN),
+}
+
+
+class RequestFailed(DLedgerError):
+    """A request for messages came to nothing, or nobody knows whether it did.
+
+    Attributes:
+        reason: the cause; None for one that this client does not know, of a newer server.
+        code: status of gRPC.
+        name: of the cause, as the server gave it.
+        message: the cause, for people.
+        certainty: whether what was asked for happened.
+        leader: `host:port` of whom to ask instead; empty when nobody is known.
+    """
+
+    def __init__(
+        self,
+        reason: Reason | str,
+        message: str,
+        *,
+        certainty: Certainty | None = None,
+        code: int | None = None,
+        leader: str = "",
+    ) -> None:
+        known = reason if isinstance(reason, Reason) else Reason.__members__.get(reason)
+        self.reason = known
+        self.name = known.name if known is not None else str(reason)
+        # A cause that is not known leaves it open: nothing may be concluded from it.
+        self.certainty = certainty or (_UNKNOWN if known is None else CAUSES[known].certainty)
+        self.code = code if code is not None else status_code(known or Reason.INTERNAL_ERROR)
+        self.message = message
+        self.leader = leader
+        super().__init__(f"{self.name}: {message}")
+
+    @property
+    def is_worth_trying(self) -> bool:
+        """Whether nothing was done, and the same request may succeed a moment later or at another node."""
+        is_passing = self.reason is not None and CAUSES[self.reason].is_passing
+        return is_passing and self.certainty is Certainty.NOT_APPENDED
+
+    @property
+    def is_worth_repeating(self) -> bool:
+        """Whether a request that may be done twice is worth repeating, at the same node or another one."""
+        return self.is_worth_trying or self.reason in (Reason.ANSWER_LOST, Reason.ANSWER_LATE)
+
+
+def status_code(reason: Reason) -> int:
+    """Return the number of the status that gRPC gives to a cause."""
+    number: int = CAUSES[reason].status.value[0]
+    return number
+
+
+# An exception is looked up by its class, then by the classes that it is derived from.
+_REASONS: Final[dict[type[BaseException], Reason]] = {
+    IllegalMessage: Reason.ILLEGAL_MESSAGE,
+    IllegalRequest: Reason.ILLEGAL_REQUEST,
+    IllegalRegistration: Reason.ILLEGAL_REGISTRATION,
+    StaleRegistration: Reason.STALE_REGISTRATION,
+    UnconfirmedRegistration: Reason.REGISTRATION_UNCONFIRMED,
+    TooManyBrokers: Reason.TOO_MANY_BROKERS,
+    TooManyTopics: Reason.TOO_MUCH_STATE,
+    UnknownBroker: Reason.UNKNOWN_BROKER,
+    TooManyWaiters: Reason.TOO_MANY_WAITERS,
+    StoreStopped: Reason.STORE_STOPPED,
+    DiskFull: Reason.DISK_FULL,
+    StorageFailed: Reason.DISK_ERROR,
+    CorruptData: Reason.CORRUPT_DATA,
+    StoreError: Reason.INTERNAL_ERROR,
+    DLedgerError: Reason.INTERNAL_ERROR,
+}
+
+# Codes of the Raft log that have another name here; the others keep theirs.
+_OF_LOG_CODE: Final[dict[int, Reason]] = {
+    ResponseCode.UNEXPECTED_ARGUMENT: Reason.ILLEGAL_REQUEST,
+    ResponseCode.REQUEST_WITH_EMPTY_BODYS: Reason.ILLEGAL_REQUEST,
+    ResponseCode.INDEX_OUT_OF_RANGE: Reason.ILLEGAL_REQUEST,
+    ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN: Reason.ILLEGAL_REQUEST,
+    # There the group is the Raft group.
+    ResponseCode.UNKNOWN_GROUP: Reason.UNKNOWN_BROKER,
+}
+
+_OF_PUT_STATUS: Final[dict[PutStatus, Reason]] = {
+    PutStatus.FLUSH_DISK_TIMEOUT: Reason.FLUSH_DISK_TIMEOUT,
+    PutStatus.SERVICE_NOT_AVAILABLE: Reason.SERVICE_NOT_AVAILABLE,
+    PutStatus.CREATE_MAPPED_FILE_FAILED: Reason.DISK_FULL,
+    PutStatus.MESSAGE_ILLEGAL: Reason.ILLEGAL_MESSAGE,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: Reason.ILLEGAL_MESSAGE,
+    PutStatus.OS_PAGE_CACHE_BUSY: Reason.LEADER_PENDING_FULL,
+    PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: Reason.WAIT_QUORUM_ACK_TIMEOUT,
+    PutStatus.UNKNOWN_ERROR: Reason.INTERNAL_ERROR,
+}
+
+_CERTAINTY_TO_WIRE: Final = {
+    Certainty.APPENDED: answer_pb2.CERTAINTY_DONE,
+    Certainty.NOT_APPENDED: answer_pb2.CERTAINTY_NOT_DONE,
+    Certainty.UNKNOWN: answer_pb2.CERTAINTY_UNKNOWN,
+}
+_CERTAINTY_FROM_WIRE: Final = {number: certainty for certainty, number in _CERTAINTY_TO_WIRE.items()}
+_LOG_OUTCOMES: Final = {
+    LogOutcome.APPENDED: Certainty.APPENDED,
+    LogOutcome.NOT_APPENDED: Certainty.NOT_APPENDED,
+    LogOutcome.UNKNOWN: Certainty.UNKNOWN,
+}
+
+
+def reason_of_code(code: int) -> Reason:
+    """Return the cause that a code of the Raft log stands for."""
+    if code in _OF_LOG_CODE:
+        return _OF_LOG_CODE[code]
+    name = ResponseCode(code).name if code in ResponseCode._value2member_map_ else ""
+    return Reason.__members__.get(name, Reason.INTERNAL_ERROR)
+
+
+def reason_of_put(status: PutStatus) -> Reason:
+    """Return the cause that the status of a failed put stands for."""
+    return _OF_PUT_STATUS[status]
+
+
+def failure_of_code(code: int, message: str) -> RequestFailed:
+    """Return what a refusal of the Raft log means; its certainty is that of `dledger.errors.outcome_of`."""
+    return RequestFailed(reason_of_code(code), message, certainty=_LOG_OUTCOMES[outcome_of(code)])
+
+
+def failure_of(error: DLedgerError | StoreError) -> RequestFailed:
+    """Return what an exception that a server met means for who asked."""
+    if isinstance(error, RequestFailed):
+        return error
+    if isinstance(error, RequestRefused):
+        return failure_of_code(error.code, error.message)
+    reason = next(_REASONS[kind] for kind in type(error).__mro__ if kind in _REASONS)
+    return RequestFailed(reason, str(error))
+
+
+# -------------------------------------------------------------------------------------------------------------- answers
+
+
+def answer_of(
+    error: DLedgerError | StoreError, leader: LeaderHint | None = None, *, is_read: bool = False
+) -> answer_pb2.Answer:
+    """Return the answer to a request that failed.
+
+    Args:
+        error: what the server met.
+        leader: whom to ask instead; only told where that may help.
+        is_read: the request changes nothing.
+    """
+    failure = failure_of(error)
+    certainty = answer_pb2.CERTAINTY_NONE if is_read else _CERTAINTY_TO_WIRE[failure.certainty]
+    answer = answer_pb2.Answer(code=failure.code, reason=failure.name, message=failure.message, certainty=certainty)
+    if leader is not None and failure.reason is not None and CAUSES[failure.reason].is_passing:
+        answer.leader.CopyFrom(leader)
+    return answer
+
+
+def check_answer(answer: answer_pb2.Answer, address: str = "") -> None:
+    """Return when the answer says that all went well.
+
+    Args:
+        answer: of a response.
+        address: who answered; for the message.
+
+    Raises:
+        RequestFailed: what it says.
+    """
+    if not answer.code:
+        return
+    who = f"{address} answered: " if address else ""
+    raise RequestFailed(
+        answer.reason,
+        f"{who}{answer.message or answer.reason}",
+        # None where the request changes nothing: then the table says what it says.
+        certainty=_CERTAINTY_FROM_WIRE.get(answer.certainty),
+        code=answer.code,
+        leader=answer.leader.address,
+    )
+
+
+def failure_of_call(address: str, code: grpc.StatusCode, details: str, service: str) -> RequestFailed:
+    """Return what a call means that ended with an error of gRPC: nobody was reached, or the answer was lost."""
+    message = describe(address, code, details, service)
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return RequestFailed(Reason.UNSUPPORTED, message)
+    if never_left(code, details):
+        return RequestFailed(Reason.NOT_REACHED, message)
+    is_late = code is grpc.StatusCode.DEADLINE_EXCEEDED
+    return RequestFailed(Reason.ANSWER_LATE if is_late else Reason.ANSWER_LOST, message)

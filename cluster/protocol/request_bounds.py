@@ -1,0 +1,221 @@
+"""The bounds of all fields that requests of BrokerService and NameServer have; the reasons stand beside the numbers.
+
+A request that keeps to them costs the event loop less than 50 ms in one piece, whatever it holds
+(`tests/integration/broker/test_hostile_requests.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cluster.protocol.route_table import NODES_MAX, TERM_MAX, TOPICS_PER_REGISTRATION_MAX
+from cluster.protocol.topic_config import ATTRIBUTE_LENGTH_MAX, ATTRIBUTES_MAX, QUEUES_MAX
+from dledger.service.field_bounds import ANY_NUMBER, FIELDS, Bound, Bounds, Many, Number, Text
+from dledger.service.request_bounds import ADDRESS, NAME
+from store.access.message_store import PUT_MESSAGES_MAX
+
+# A tags expression of 256 tags of ordinary length.
+TAGS_LENGTH_MAX: Final = 8_192
+# One word of a message's KEYS, which hold 32,767 bytes in all.
+KEY_LENGTH_MAX: Final = 32_767
+# An offset message id has 32 or 56 digits.
+MESSAGE_ID_LENGTH_MAX: Final = 64
+# Queue and offset.
+CURSOR_LENGTH_MAX: Final = 64
+# One body, and the properties of one message: more than a record can hold, so that its own refusal says what fits.
+BODY_LENGTH_MAX: Final = 8 << 20
+PROPERTIES_LENGTH_MAX: Final = 64 << 10
+SUBSCRIBE_QUEUES_MAX: Final = 1_024
+# What one consumer subscribes to.
+SUBSCRIPTIONS_MAX: Final = 1_024
+ROUTE_TOPICS_MAX: Final = 1_000
+LOCK_QUEUES_MAX: Final = 4_096
+# A pipeline may name every topic of a broker that it reads.
+DESCRIBE_TOPICS_MAX: Final = 10_000
+# Queues of one request that speaks of many topics.
+SPANS_MAX: Final = 4_096
+
+_TAGS: Final = Text(TAGS_LENGTH_MAX)
+# As many queues as a topic may have.
+_QUEUE_IDS: Final = Many(QUEUES_MAX, ANY_NUMBER)
+_EACH_MESSAGE: Final = Many(PUT_MESSAGES_MAX, ANY_NUMBER)
+_ATTRIBUTE: Final = {"key": Text(ATTRIBUTE_LENGTH_MAX), "value": Text(ATTRIBUTE_LENGTH_MAX)}
+_ATTRIBUTES: Final = Many(ATTRIBUTES_MAX, FIELDS)
+_GROUP: Final = {"group": NAME}
+_TOPIC: Final = {"topic": NAME}
+_LOCKS: Final[dict[str, Bound]] = {"group": NAME, "client_id": NAME, "queues": Many(LOCK_QUEUES_MAX, FIELDS)}
+
+BROKER_BOUNDS: Final[Bounds] = {
+    # -------------------------------------------------------------------------------------------------------- messages
+    "cluster.v1.PutRequest": {
+        "topic": NAME,
+        "queue_ids": _EACH_MESSAGE,
+        "bodies": Many(PUT_MESSAGES_MAX, Text(BODY_LENGTH_MAX)),
+        "properties": Many(PUT_MESSAGES_MAX, Text(PROPERTIES_LENGTH_MAX)),
+        "flags": _EACH_MESSAGE,
+        "sys_flags": _EACH_MESSAGE,
+        "born_timestamps": _EACH_MESSAGE,
+        "reconsume_times": _EACH_MESSAGE,
+        "request_id": ANY_NUMBER,
+    },
+    "cluster.v1.GetRequest": {
+        "topic": NAME,
+        "queue_id": ANY_NUMBER,
+        "offset": ANY_NUMBER,
+        "max_messages": ANY_NUMBER,
+        "max_bytes": ANY_NUMBER,
+        "tags": _TAGS,
+        "wait_ms": ANY_NUMBER,
+        "mode": ANY_NUMBER,
+        "form": ANY_NUMBER,
+        "group": NAME,
+    },
+    "cluster.v1.SubscribeRequest": {
+        "topic": NAME,
+        "queue_ids": Many(SUBSCRIBE_QUEUES_MAX, ANY_NUMBER),
+        "offsets": Many(SUBSCRIBE_QUEUES_MAX, ANY_NUMBER),
+        "tags": _TAGS,
+        "mode": ANY_NUMBER,
+        "form": ANY_NUMBER,
+        "group": NAME,
+        "max_bytes": ANY_NUMBER,
+    },
+    "cluster.v1.QueryByKeyRequest": {
+        "topic": NAME,
+        "key": Text(KEY_LENGTH_MAX),
+        "max_messages": ANY_NUMBER,
+        "begin_ms": ANY_NUMBER,
+        "end_ms": ANY_NUMBER,
+        "form": ANY_NUMBER,
+    },
+    "cluster.v1.QueryByIdRequest": {
+        "message_id": Text(MESSAGE_ID_LENGTH_MAX),
+        "unique_key": Text(KEY_LENGTH_MAX),
+        "topic": NAME,
+        "form": ANY_NUMBER,
+    },
+    "cluster.v1.QueryByTimeRequest": {
+        "topic": NAME,
+        "queue_ids": _QUEUE_IDS,
+        "begin_ms": ANY_NUMBER,
+        "end_ms": ANY_NUMBER,
+        "max_messages": ANY_NUMBER,
+        "cursor": Text(CURSOR_LENGTH_MAX),
+        "form": ANY_NUMBER,
+    },
+    "cluster.v1.OffsetsRequest": {
+        "topic": NAME,
+        "queue_ids": _QUEUE_IDS,
+        "timestamp_ms": ANY_NUMBER,
+        "boundary": ANY_NUMBER,
+    },
+    # ------------------------------------------------------------------------------------------ the log in great pieces
+    "cluster.v1.DescribeLogRequest": {
+        "topics": Many(DESCRIBE_TOPICS_MAX, NAME),
+        "mode": ANY_NUMBER,
+        "timestamp_ms": ANY_NUMBER,
+    },
+    "cluster.v1.PlanLogRequest": {
+        "spans": Many(SPANS_MAX, FIELDS),
+        "max_messages": ANY_NUMBER,
+        "max_bytes": ANY_NUMBER,
+        "split_bytes": ANY_NUMBER,
+        "mode": ANY_NUMBER,
+    },
+    "cluster.v1.QueueSpans": {"topic": NAME, "queue_ids": _QUEUE_IDS, "begins": _QUEUE_IDS, "ends": _QUEUE_IDS},
+    "cluster.v1.ReadLogRequest": {
+        "begin_offset": ANY_NUMBER,
+        "end_offset": ANY_NUMBER,
+        "topic": NAME,
+        "queue_id": ANY_NUMBER,
+        "begin": ANY_NUMBER,
+        "end": ANY_NUMBER,
+        "chunk_bytes": ANY_NUMBER,
+    },
+    # ------------------------------------------------------------------------------------------------- groups' progress
+    "cluster.v1.CommitOffsetRequest": {
+        "group": NAME,
+        "topic": NAME,
+        "queue_ids": _QUEUE_IDS,
+        "offsets": _QUEUE_IDS,
+        "reset_counts": _QUEUE_IDS,
+    },
+    "cluster.v1.FetchOffsetRequest": {"group": NAME, "topic": NAME, "queue_ids": _QUEUE_IDS},
+    "cluster.v1.ResetOffsetRequest": {"group": NAME, "topic": NAME, "queue_ids": _QUEUE_IDS, "offsets": _QUEUE_IDS},
+    "cluster.v1.JoinGroupRequest": {
+        "group": NAME,
+        "client_id": NAME,
+        "instance": ANY_NUMBER,
+        "subscriptions": Many(SUBSCRIPTIONS_MAX, FIELDS),
+    },
+    "cluster.v1.Subscription": {"topic": NAME, "tags": _TAGS},
+    "cluster.v1.QueueId": {"topic": NAME, "queue_id": ANY_NUMBER},
+    "cluster.v1.LockQueuesRequest": _LOCKS,
+    # -------------------------------------------------------------------------------------------------- administration
+    "cluster.v1.SetTopicRequest": {"topic": FIELDS, "is_new": ANY_NUMBER},
+    "cluster.v1.Topic": {
+        "name": NAME,
+        "read_queues": ANY_NUMBER,
+        "write_queues": ANY_NUMBER,
+        "permission": ANY_NUMBER,
+        "is_ordered": ANY_NUMBER,
+        "sys_flag": ANY_NUMBER,
+        "attributes": _ATTRIBUTES,
+    },
+    "cluster.v1.Topic.AttributesEntry": _ATTRIBUTE,
+    "cluster.v1.DeleteTopicRequest": _TOPIC,
+    "cluster.v1.ListTopicsRequest": {"topic": NAME, "is_system_included": ANY_NUMBER},
+    "cluster.v1.SetGroupRequest": {"group": FIELDS, "is_new": ANY_NUMBER},
+    "cluster.v1.Group": {
+        "name": NAME,
+        "is_consume_enabled": ANY_NUMBER,
+        "is_broadcast_enabled": ANY_NUMBER,
+        "is_from_min_enabled": ANY_NUMBER,
+        "is_orderly": ANY_NUMBER,
+        "retry_queues": ANY_NUMBER,
+        "retry_max_times": ANY_NUMBER,
+        "consume_timeout_minutes": ANY_NUMBER,
+        "sys_flag": ANY_NUMBER,
+        "attributes": _ATTRIBUTES,
+    },
+    "cluster.v1.Group.AttributesEntry": _ATTRIBUTE,
+    "cluster.v1.DeleteGroupRequest": _GROUP,
+    "cluster.v1.ListGroupsRequest": _GROUP,
+    "cluster.v1.RouteRequest": {"topics": Many(ROUTE_TOPICS_MAX, NAME)},
+    "cluster.v1.BrokerStatusRequest": {},
+}
+
+_NAME: Final = Text(128)
+_TERM: Final = Number(0, TERM_MAX)
+_LIFE: Final = Text(16)
+
+NAME_SERVER_BOUNDS: Final[Bounds] = {
+    "cluster.v1.BrokerNode": {"id": Text(32), "address": ADDRESS},
+    "cluster.v1.TopicQueues": {
+        "topic": NAME,
+        "read_queues": Number(0, QUEUES_MAX),
+        "write_queues": Number(0, QUEUES_MAX),
+        "permission": Number(0, 15),
+        "is_ordered": ANY_NUMBER,
+    },
+    "cluster.v1.RegisterRequest": {
+        "broker": _NAME,
+        "cluster": _NAME,
+        "term": _TERM,
+        "sequence": ANY_NUMBER,
+        "leader_id": Text(32),
+        "nodes": Many(NODES_MAX, FIELDS),
+        "topics": Many(TOPICS_PER_REGISTRATION_MAX, FIELDS),
+        "since_sequence": ANY_NUMBER,
+        "deleted_topics": Many(TOPICS_PER_REGISTRATION_MAX, NAME),
+        "piece": ANY_NUMBER,
+        "has_more": ANY_NUMBER,
+        "life": _LIFE,
+    },
+    "cluster.v1.HeartbeatRequest": {"broker": _NAME, "term": _TERM, "sequence": ANY_NUMBER, "life": _LIFE},
+    "cluster.v1.UnregisterRequest": {"broker": _NAME, "term": _TERM, "life": _LIFE},
+    "cluster.v1.RouteRequest": {"topics": Many(ROUTE_TOPICS_MAX, NAME)},
+    "cluster.v1.ListRegisteredTopicsRequest": {"after": NAME},
+    "cluster.v1.ListBrokersRequest": {},
+    "cluster.v1.SetWritableRequest": {"broker": _NAME, "is_writable": ANY_NUMBER},
+}

@@ -1,0 +1,172 @@
+"""Registrations and routes as `cluster.v1` words them, and back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from cluster.protocol.route_table import (
+    ALL,
+    BROKERS_MAX,
+    NODES_MAX,
+    BrokerNode,
+    BrokerRoute,
+    Extent,
+    IllegalRegistration,
+    KnownBroker,
+    Registration,
+    TopicQueues,
+)
+from cluster.v1 import nameserver_pb2 as pb
+from store.errors import IllegalMessage
+
+# As many as two topics of one broker may have: beyond it a client would be busy for a second with one route.
+QUEUES_PER_ROUTE_MAX: Final = 131_072
+
+logger = logging.getLogger(__name__)
+
+
+def register_request(
+    registration: Registration, topics: Sequence[TopicQueues], extent: Extent = ALL
+) -> pb.RegisterRequest:
+    """Return the request that registers a broker with these topics."""
+    return pb.RegisterRequest(
+        broker=registration.broker,
+        cluster=registration.cluster,
+        term=registration.term,
+        sequence=registration.sequence,
+        leader_id=registration.leader_id,
+        nodes=_nodes(registration),
+        topics=[_queues(each) for each in topics],
+        since_sequence=extent.since_sequence,
+        deleted_topics=extent.deleted,
+        piece=extent.piece,
+        has_more=extent.has_more,
+        life=registration.life,
+    )
+
+
+def extent_of(request: pb.RegisterRequest) -> Extent:
+    """Return what the topics of a request are."""
+    since = request.since_sequence if request.HasField("since_sequence") else None
+    return Extent(since, tuple(request.deleted_topics), request.piece, request.has_more)
+
+
+def registration_of(request: pb.RegisterRequest) -> Registration:
+    """Return what a request registers; not checked yet."""
+    return Registration(
+        broker=request.broker,
+        cluster=request.cluster,
+        term=request.term,
+        sequence=request.sequence,
+        leader_id=request.leader_id,
+        nodes=tuple(BrokerNode(node.id, node.address) for node in request.nodes),
+        topics=tuple(_queues_of(each) for each in request.topics),
+        life=request.life,
+    )
+
+
+def route_response(routes: Mapping[str, Sequence[BrokerRoute]]) -> pb.RouteResponse:
+    """Return the answer to a question for routes; topics that nobody has are left out."""
+    return pb.RouteResponse(
+        routes=[
+            pb.TopicRoute(topic=topic, brokers=[_broker_route(each) for each in brokers])
+            for topic, brokers in routes.items()
+            if brokers
+        ]
+    )
+
+
+def routes_of(response: pb.RouteResponse) -> dict[str, tuple[BrokerRoute, ...]]:
+    """Return the routes of an answer by topic; their registrations hold that one topic.
+
+    Whoever answers may be wrong, or mean harm: a route that cannot be is left out, and logged, and so is what goes
+    beyond `QUEUES_PER_ROUTE_MAX` queues of one topic, for a client makes something of each queue.
+    """
+    return {each.topic: tuple(_possible(each)) for each in response.routes}
+
+
+def _possible(route: pb.TopicRoute) -> Iterator[BrokerRoute]:
+    """Yield the routes to one topic that can be."""
+    queues_count = 0
+    for each in islice(route.brokers, BROKERS_MAX):
+        try:
+            check_route(each)
+        except (IllegalRegistration, IllegalMessage) as error:
+            logger.warning(
+                "route_left_out topic=%r broker=%r reason=%r", route.topic[:255], each.broker[:128], str(error)
+            )
+            continue
+        queues_count += max(each.queues.read_queues, each.queues.write_queues)
+        if queues_count > QUEUES_PER_ROUTE_MAX:
+            logger.warning("route_cut topic=%r queues_max=%d", route.topic, QUEUES_PER_ROUTE_MAX)
+            return
+        yield _broker_route_of(each)
+
+
+def check_route(route: pb.BrokerRoute) -> None:
+    """Raise unless a route can be.
+
+    Raises:
+        IllegalRegistration, IllegalMessage: what is wrong.
+    """
+    # Before they are copied: a list may have any length.
+    if len(route.nodes) > NODES_MAX:
+        raise IllegalRegistration("nodes", f"at most {NODES_MAX}", str(len(route.nodes)))
+    _broker_route_of(route).registration.check(is_leader_needed=False)
+
+
+def registered_broker(known: KnownBroker) -> pb.RegisteredBroker:
+    """Return what a list of brokers says of one."""
+    registration = known.registration
+    return pb.RegisteredBroker(
+        broker=registration.broker,
+        cluster=registration.cluster,
+        term=registration.term,
+        leader_id=registration.leader_id,
+        nodes=_nodes(registration),
+        topics_count=known.topics_count,
+        silent_ms=known.silent_ms,
+        is_writable=known.is_writable,
+    )
+
+
+def _broker_route(route: BrokerRoute) -> pb.BrokerRoute:
+    registration = route.registration
+    return pb.BrokerRoute(
+        broker=registration.broker,
+        cluster=registration.cluster,
+        term=registration.term,
+        leader_id=registration.leader_id,
+        nodes=_nodes(registration),
+        queues=_queues(route.queues),
+        sequence=registration.sequence,
+    )
+
+
+def _broker_route_of(route: pb.BrokerRoute) -> BrokerRoute:
+    queues = _queues_of(route.queues)
+    nodes = tuple(BrokerNode(node.id, node.address) for node in route.nodes)
+    return BrokerRoute(
+        Registration(route.broker, route.cluster, route.term, route.sequence, route.leader_id, nodes, (queues,)), queues
+    )
+
+
+def _nodes(registration: Registration) -> list[pb.BrokerNode]:
+    return [pb.BrokerNode(id=node.id, address=node.address) for node in registration.nodes]
+
+
+def _queues(queues: TopicQueues) -> pb.TopicQueues:
+    return pb.TopicQueues(
+        topic=queues.topic,
+        read_queues=queues.read_queues,
+        write_queues=queues.write_queues,
+        permission=queues.permission,
+        is_ordered=queues.is_ordered,
+    )
+
+
+def _queues_of(queues: pb.TopicQueues) -> TopicQueues:
+    return TopicQueues(queues.topic, queues.read_queues, queues.write_queues, queues.permission, queues.is_ordered)

@@ -1,0 +1,160 @@
+"""Asks other nodes over the peer port about old files, and fetches them.
+
+Not here: whom to ask and what follows from it (`cluster.replica.bootstrap`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from commitlog.conversion.old_config import CONFIG_SIZE_BYTES_MAX, config_from_json
+from commitlog.conversion.old_files import ChunkRequest, OldFilesFetch
+from commitlog.conversion.origin import state_speech
+from commitlog.conversion.rule import Statement, statement_from
+from dledger.config import Address
+from dledger.errors import DLedgerError
+from dledger.peer.handshake import Handshake
+from dledger.peer.inquiry import Inquiry
+from dledger.peer.origin import Speech
+from store.fs.foreign_json import foreign_json
+
+# Chunks of 1 MiB under way: the disk of one node works while that of the other does.
+_WINDOW: Final = 8
+# The other side may read from a cold disk, in turn for several nodes.
+_ANSWER_TIMEOUT_S: Final = 20.0
+Result = TypeVar("Result")
+
+
+class FetchFailed(DLedgerError):
+    """The other node did not give what was asked for; ask again, or another one."""
+
+
+async def in_thread(work: Callable[[], Result], on_cancelled: Callable[[], None] = lambda: None) -> Result:
+    """Run `work`, which touches files, in a thread; when this is cancelled, it says so, and waits for the end."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        on_cancelled()
+        await asyncio.wait([running])
+        raise
+
+
+async def state_of(handshake: Handshake, peer_id: str, address: Address, own: Statement) -> Statement:
+    """Tell a node what this one has, and return what that one has.
+
+    Raises:
+        OSError, DLedgerError, ValueError: it cannot be asked, or what it says cannot be understood.
+    """
+    inquiry = await Inquiry.dial(handshake, peer_id, address)
+    try:
+        inquiry.ask(state_speech(own, is_question=True))
+        async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+            answer = await inquiry.answer()
+        return statement_from(_object_of(answer).get("statement"), answer.payload)
+    finally:
+        inquiry.close()
+
+
+async def fetch_from(
+    handshake: Handshake,
+    peer_id: str,
+    address: Address,
+    fetch: OldFilesFetch,
+    *,
+    bytes_per_s: int,
+    on_taken: Callable[[int], None],
+) -> None:
+    """Fetch everything that `fetch` lacks from one node.
+
+    Args:
+        handshake: of this node.
+        peer_id: whom to ask.
+        address: where it listens.
+        fetch: takes it.
+        bytes_per_s: no faster, so that a node that leads has room for its work.
+        on_taken: hears of bytes that were taken.
+
+    Raises:
+        OSError, DLedgerError, ValueError: that node did not give it; what was taken stays.
+        commitlog.conversion.old_files.OldFilesDamaged, store.errors.StoreError: see `OldFilesFetch.take`.
+    """
+    loop = asyncio.get_running_loop()
+    inquiry = await Inquiry.dial(handshake, peer_id, address)
+    try:
+        under_way: deque[ChunkRequest] = deque()
+        begun_at, taken = loop.time(), 0
+        while True:
+            while len(under_way) < _WINDOW:
+                request = fetch.upcoming(under_way[-1] if under_way else None)
+                if request is None:
+                    break
+                inquiry.ask(_chunk_question(request))
+                under_way.append(request)
+            if not under_way:
+                return
+            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                answer = await inquiry.answer()
+            await _take(fetch, under_way.popleft(), answer, peer_id)
+            taken += len(answer.payload)
+            on_taken(len(answer.payload))
+            await asyncio.sleep(max(taken / bytes_per_s - (loop.time() - begun_at), 0))
+    finally:
+        inquiry.close()
+
+
+async def fetch_config(handshake: Handshake, peer_id: str, address: Address) -> dict[str, bytes]:
+    """Return the configuration of the old store that a node has, by name.
+
+    Raises:
+        OSError, DLedgerError, ValueError: that node did not give it.
+    """
+    inquiry = await Inquiry.dial(handshake, peer_id, address)
+    try:
+        found = config_from_json(_object_of(await _answer(inquiry, Speech(b'{"ask": "config"}'))).get("config"))
+        if not 0 < sum(file.size for file in found) <= CONFIG_SIZE_BYTES_MAX:
+            raise FetchFailed(f"expected 1 to {CONFIG_SIZE_BYTES_MAX} bytes of configuration, found {found!r:.200}")
+        contents = {}
+        for file in found:
+            parts = [
+                (await _answer(inquiry, _chunk_question(request, "config chunk"))).payload
+                for request in file.requests()
+            ]
+            contents[file.name] = b"".join(parts)
+            if not file.is_content(contents[file.name]):
+                raise FetchFailed(f"what {peer_id} gave of config/{file.name} is damaged, or was changed meanwhile")
+        return contents
+    finally:
+        inquiry.close()
+
+
+async def _answer(inquiry: Inquiry, question: Speech) -> Speech:
+    inquiry.ask(question)
+    async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+        return await inquiry.answer()
+
+
+async def _take(fetch: OldFilesFetch, request: ChunkRequest, answer: Speech, peer_id: str) -> None:
+    checksum = _object_of(answer).get("checksum")
+    if not answer.payload:
+        raise FetchFailed(f"{peer_id} has no bytes of {request.name} at {request.position} any more")
+    if type(checksum) is not int:
+        raise ValueError(f"expected a checksum, found {checksum!r:.80}")
+    if not await in_thread(lambda: fetch.take(request, answer.payload, checksum)):
+        raise FetchFailed(f"what {peer_id} gave of {request.name} at {request.position} is damaged, or too short")
+
+
+def _chunk_question(request: ChunkRequest, ask: str = "chunk") -> Speech:
+    value = {"ask": ask, "name": request.name, "position": request.position, "size": request.size}
+    return Speech(json.dumps(value).encode())
+
+
+def _object_of(speech: Speech) -> dict[str, object]:
+    value = foreign_json(speech.body)
+    if not isinstance(value, dict):
+        raise ValueError(f"expected an object, found {speech.body[:80]!r}")  # noqa: TRY004  (bad input, not a bug)
+    return value

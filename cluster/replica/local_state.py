@@ -1,0 +1,168 @@
+"""Broker state of a broker without a group: kept as snapshots, a new one before each change is acknowledged.
+
+A plain log holds messages and nothing else: other programs read it, and it loses its oldest files, so that commands in
+it would have to be written again and again. The state is small, and whole snapshots are the simplest form that loses
+nothing: one file replaces another, with a checksum. While one is saved, what comes meanwhile joins the next one.
+
+A change can be seen a moment before it is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.state.broker_state import Applied, BrokerState, Verdict
+from cluster.state.commands import Command
+from cluster.state.rocketmq_config import import_config
+from commitlog.conversion.old_config import LOCAL_STATE_DIRECTORY
+from dledger.storage.snapshot_store import SnapshotStore
+from store.errors import DiskFull, StoreError
+from store.fs.ports import Files
+from store.fs.storage_thread import StorageThread
+from store.model.commit_log import Certainty
+
+logger = logging.getLogger(__name__)
+
+# Under the root of the store; snapshots are numbered by how many were saved before.
+DIRECTORY = LOCAL_STATE_DIRECTORY
+_NO_TERM = 0
+
+
+def load_state(files: Files, root: str) -> BrokerState | None:
+    """Return the state of a broker without a group in the store `root`; None when there was no such broker.
+
+    Raises:
+        as `LocalState.open`.
+    """
+    directory = f"{root}/{DIRECTORY}"
+    if not files.is_directory(directory):
+        return None
+    snapshots = SnapshotStore.open(files, directory)
+    try:
+        if snapshots.damaged:
+            raise snapshots.damaged[0]
+        latest = snapshots.latest()
+        if latest is None:
+            return None
+        state = BrokerState()
+        state.snapshot_load(snapshots.load(latest))
+        return state
+    finally:
+        snapshots.close()
+
+
+class LocalState:
+    """The state and its snapshots. Construct it by `open`, inside the running loop.
+
+    Attributes:
+        state: for reading; changed by `change` only.
+    """
+
+    def __init__(self, state: BrokerState, snapshots: SnapshotStore, number: int) -> None:
+        self.state = state
+        self._snapshots = snapshots
+        self._number = number
+        self._loop = asyncio.get_running_loop()
+        self._thread = StorageThread("broker-state")
+        self._failure: asyncio.Future[Exception] = self._loop.create_future()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_saving = False
+        # The last snapshot found no room: the state holds changes that none has.
+        self._is_unsaved = False
+
+    @classmethod
+    def open(cls, files: Files, root: str) -> LocalState:
+        """Load the newest snapshot in the store `root`; without one, what RocketMQ's configuration says there.
+
+        Raises:
+            cluster.state.rocketmq_config.UnreadableConfig: RocketMQ's configuration cannot be taken over.
+            dledger.storage.snapshot_store.SnapshotDamaged: the newest one is damaged: restore it, or remove it to go on
+                with the one before.
+            cluster.state.compact_bytes.Unreadable: it is of a newer version.
+            store.errors.StorageFailed: it cannot be read.
+        """
+        directory = f"{root}/{DIRECTORY}"
+        files.make_directory(f"{root}/config")
+        files.make_directory(directory)
+        snapshots = SnapshotStore.open(files, directory)
+        if snapshots.damaged:
+            raise snapshots.damaged[0]
+        state, latest = BrokerState(), snapshots.latest()
+        if latest is not None:
+            state.snapshot_load(snapshots.load(latest))
+            return cls(state, snapshots, latest.index)
+        imported = import_config(Path(root))
+        for note in imported.notes:
+            logger.warning("imported %s", note)
+        for command in imported.commands():
+            state.apply_command(command)
+        # From now on the snapshots say what there is; the files of RocketMQ are looked at only once.
+        snapshots.save(0, _NO_TERM, b"".join(state.snapshot_save()))
+        return cls(state, snapshots, 0)
+
+    @property
+    def failure(self) -> asyncio.Future[Exception]:
+        """Ends with the error after which nothing is known of what is durable."""
+        return self._failure
+
+    async def change(self, command: Command) -> Applied:
+        """Change the state; return, when it is durable, what became of the command.
+
+        Raises:
+            RequestFailed: DISK_FULL: it is changed, but may be lost with this process.
+            store.errors.StorageFailed: whether it is durable is not known; the process must stop.
+        """
+        applied = self.state.apply_command(command)
+        # What changed nothing may rest on a change that is not durable yet.
+        if applied.verdict is Verdict.CHANGED or self._is_saving or self._is_unsaved:
+            saved: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append(saved)
+            self._save_next()
+            try:
+                await saved
+            except DiskFull as error:
+                text = f"{error}: it is as you want it now, but not durable, and is lost when the broker crashes before"
+                raise RequestFailed(Reason.DISK_FULL, text, certainty=Certainty.UNKNOWN) from error
+        return applied
+
+    def _save_next(self) -> None:
+        if self._is_saving or not self._waiting:
+            return
+        if self._failure.done():
+            self._end_all(self._waiting, self._failure.result())
+            return
+        self._is_saving = True
+        waiting, self._waiting = self._waiting, []
+        self._number += 1
+        # Worded in the thread: with a hundred thousand topics that takes a good part of a second.
+        number, content = self._number, self.state.snapshot_save()
+
+        def finished(error: Exception | None) -> None:
+            self._is_saving = False
+            self._is_unsaved = error is not None
+            if error is not None and not isinstance(error, DiskFull) and not self._failure.done():
+                logger.error("broker_state_failed error=%r", str(error))
+                self._failure.set_result(error)
+            self._end_all(waiting, error)
+            self._save_next()
+
+        self._thread.run(lambda: self._snapshots.save(number, _NO_TERM, b"".join(content)), finished)
+
+    @staticmethod
+    def _end_all(waiting: list[asyncio.Future[None]], error: Exception | None) -> None:
+        for saved in waiting:
+            if saved.done():
+                continue
+            if error is None:
+                saved.set_result(None)
+            else:
+                assert isinstance(error, StoreError), error
+                saved.set_exception(error)
+
+    async def stop(self) -> None:
+        """Finish what is under way."""
+        await self._thread.stop()
+        self._snapshots.close()

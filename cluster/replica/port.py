@@ -1,0 +1,137 @@
+"""One replica of a broker, as its services see it: the port between what clients ask and what holds the messages.
+
+Two implementations: a store of one machine (`cluster.replica.standalone`), and a node of a Raft group. Services know
+only this. Everything belongs to the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cluster.protocol.route_table import BrokerNode
+from cluster.state.broker_state import Applied, BrokerState
+from cluster.state.commands import Command
+from store.access.message_store import MessageStore
+from store.model.commit_log import Outcome
+from store.model.message import Host, Message
+
+NO_DIVIDE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a replica stands.
+
+    Attributes:
+        role: LEADER, FOLLOWER, CANDIDATE; STANDALONE without a group.
+        term: of the group; 0 without one.
+        leader_id: empty while none is known.
+        leader_address: of its gRPC services; empty while it is not known.
+        is_serving_puts: it leads, and everything in the log is dispatched.
+        reason: why puts are not served, for people; empty when they are, and when nobody asked.
+        behind_bytes: of the log that must be dispatched before puts are served, on a leader.
+    """
+
+    role: str
+    term: int
+    leader_id: str
+    leader_address: str
+    is_serving_puts: bool
+    reason: str = ""
+    behind_bytes: int = 0
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this replica is asked for changes."""
+        return self.role in ("LEADER", "STANDALONE")
+
+
+class Replica(Protocol):
+    """Messages and broker state of one node."""
+
+    @property
+    def store(self) -> MessageStore:
+        """For reading."""
+        ...
+
+    @property
+    def state(self) -> BrokerState:
+        """For reading."""
+        ...
+
+    @property
+    def store_host(self) -> Host:
+        """What stands in the records that this node appends."""
+        ...
+
+    @property
+    def divided_offset(self) -> int:
+        """Below lie the files of before the group; `NO_DIVIDE` without such."""
+        ...
+
+    @property
+    def failure(self) -> asyncio.Future[Exception]:
+        """Ends with the error after which the process must stop."""
+        ...
+
+    def disk_used_ratio(self) -> float:
+        """Return how full the disk of the store is, from 0 to 1; any thread may call it."""
+        ...
+
+    def standing(self) -> Standing:
+        """Return how the replica stands now."""
+        ...
+
+    def nodes(self) -> tuple[BrokerNode, ...]:
+        """Return all nodes whose gRPC services are known, this one among them."""
+        ...
+
+    def check_serving_puts(self) -> None:
+        """Raise unless this node takes puts now: what it knows of topics may be old until then.
+
+        Raises:
+            cluster.protocol.errors.RequestFailed: NOT_LEADER, LEADER_NOT_READY, STORE_STOPPED.
+        """
+        ...
+
+    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
+        """Put messages, in this very turn of the loop; the future tells what became of them.
+
+        Raises:
+            store.errors.IllegalMessage: nothing was put.
+            store.errors.StorageFailed: whether anything was put is not known.
+            cluster.protocol.errors.RequestFailed: this node does not serve puts; nothing was put.
+        """
+        ...
+
+    async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:
+        """See `store.maintenance.service.StoreService.wait`."""
+        ...
+
+    async def change(self, command: Command) -> Applied:
+        """Change the state, durably, on all replicas; return what became of the command.
+
+        Raises:
+            cluster.protocol.errors.RequestFailed: it says whether the state may be changed all the same.
+            store.errors.StoreError, dledger.errors.DLedgerError: likewise, by the table of `cluster.protocol.errors`.
+        """
+        ...
+
+    async def confirm(self, mode: int) -> None:
+        """Return when what is read here now is as new as `mode` asks for: a `dledger.v1.ReadMode`.
+
+        Raises:
+            cluster.protocol.errors.RequestFailed, dledger.errors.DLedgerError: it cannot be promised.
+        """
+        ...
+
+    def when_flushed(self, listener: Callable[[float], None]) -> None:
+        """Have `listener` hear how long each sync of a plain log took, in seconds; in any thread."""
+        ...
+
+    def when_standing_changes(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called whenever the standing has changed."""
+        ...

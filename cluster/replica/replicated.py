@@ -1,0 +1,361 @@
+"""A broker in a Raft group: messages and broker state through one replicated log, on each node alike.
+
+| part          | what it does here                                                                             |
+| ------------- | --------------------------------------------------------------------------------------------- |
+| node          | replicates entries (`dledger.node.node`)                                                      |
+| log           | says what of them are records (`commitlog.replicated.commit_log`)                             |
+| message store | queues and index of what is committed; gives out queue offsets (`store.access.message_store`) |
+| broker state  | topics, groups, consumed offsets: the node's state machine (`cluster.state.broker_state`)     |
+| leadership    | says from when on puts are taken (`commitlog.replicated.leadership`)                          |
+| upkeep        | dispatches behind commits, flushes, expires (`cluster.replica.replicated_background`)         |
+
+`open` brings the store into order (`cluster.replica.replicated_parts`), `start` joins the group. All belongs to the
+loop.
+
+Source: RocketMQ `DLedgerCommitLog`, `DLedgerRoleChangeHandler`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Self
+
+from cluster.protocol.errors import Reason, RequestFailed, failure_of_code
+from cluster.protocol.route_table import BrokerNode
+from cluster.replica.port import NO_DIVIDE, Standing
+from cluster.replica.replicated_background import ReplicatedUpkeep
+from cluster.replica.replicated_parts import ReplicatedConfig, ReplicatedParts, open_parts
+from cluster.replica.state_import import StateImport
+from cluster.state.broker_state import Applied, BrokerState
+from cluster.state.commands import Command, encode_command
+from commitlog.record.system_records import STAMP_AT, STATE_CHANNEL
+from commitlog.replicated.leadership import Leadership, Readiness
+from dledger.errors import ResponseCode
+from dledger.metrics import NodeMetrics
+from dledger.node.parts import Trace
+from dledger.types import Role
+from dledger.v1.log_pb2 import ReadMode
+from store.access.message_store import MessageStore
+from store.dispatch.catch_up import Progress
+from store.errors import DiskFull
+from store.fs.ports import Files
+from store.fs.retention_rules import ClockReading, read_clocks
+from store.model.commit_log import Certainty, Outcome
+from store.model.message import Host, Message
+
+__all__ = ["ReplicatedConfig", "ReplicatedReplica"]
+
+_CHANGING: Final = "what was put just now is decided first, which takes a moment"
+_IMPORTING: Final = "the leader takes over the topics and groups of the store that the group goes on from"
+
+logger = logging.getLogger(__name__)
+
+
+class ReplicatedReplica:
+    """One node of a broker; a `cluster.replica.port.Replica`. Construct it by `open`, in the loop.
+
+    Attributes:
+        node: of the group.
+        parts: all of them.
+        notes: what opening found, did or repaired, one sentence each.
+    """
+
+    def __init__(self, files: Files, config: ReplicatedConfig, parts: ReplicatedParts) -> None:
+        self.parts = parts
+        self.node = parts.node
+        self.notes = (*parts.divided.notes, *parts.entries.recovery_notes, *parts.messages.derived.notes)
+        self._files = files
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._failure: asyncio.Future[Exception] = self._loop.create_future()
+        self._listeners: list[Callable[[], None]] = []
+        self._is_started = False
+        self._is_stopping = False
+        log, messages = parts.log, parts.messages
+        self._leadership = Leadership(
+            parts.node,
+            term_at=parts.entries.term_at,
+            end_offset=lambda: log.end_offset,
+            dispatched_offset=lambda: parts.machine.trusted_offset(messages.derived.dispatcher.offset),
+            is_idle=lambda: not parts.node.pending_appends_count,
+            recover_queue_offsets=messages.recover_queue_offsets,
+        )
+        self._upkeep = ReplicatedUpkeep(
+            messages, log, parts.node, self._leadership, parts.machine, parts.keeper, config.store, self._looked
+        )
+        self._upkeep.failure.add_done_callback(self._part_failed)
+        self._import = StateImport(
+            parts.old_state, parts.state, self._propose, self._import_ended, config.node.max_pending_requests_num
+        )
+        self._last_standing = self.standing()
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        config: ReplicatedConfig,
+        metrics: NodeMetrics,
+        *,
+        trace: Trace | None = None,
+        clocks: Callable[[], ClockReading] = read_clocks,
+        on_progress: Progress | None = None,
+    ) -> Self:
+        """Open the store, which is created if need be, and bring it into order; nothing is on the network yet.
+
+        Args:
+            files: the file system.
+            config: see there.
+            metrics: where the node counts.
+            trace: see `dledger.node.node.Node`.
+            clocks: the machine's, unless a test brings others; the wall clock stamps records.
+            on_progress: hears how much of what must be dispatched is.
+
+        Raises:
+            store.errors.StoreError, dledger.errors.DLedgerError: it cannot be opened; see the message.
+        """
+        return cls(files, config, open_parts(files, config, metrics, trace, clocks, on_progress))
+
+    # ------------------------------------------------------------------------------------------- starting and ending
+
+    async def start(self) -> None:
+        """Join the group.
+
+        Raises:
+            store.errors.StoreError, dledger.errors.DLedgerError: see `Node.start`; `stop` must follow.
+            OSError: the peer address cannot be listened on.
+        """
+        await self.node.start()
+        self._is_started = True
+        self.node.failed.add_done_callback(self._node_failed)
+        self._upkeep.start()
+
+    async def stop(self) -> None:
+        """Leave the group, make everything durable, close in order.
+
+        Raises:
+            store.errors.StoreError: it could not be, or had failed before; the files are given back.
+        """
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        keeper, is_in_order = self.parts.keeper, False
+        self._import.stop()
+        self._looked()
+        await self._upkeep.end()
+        try:
+            if self.node.is_running and not self.parts.messages.stop_reason:
+                # The log is read for that. What is committed behind it is dispatched by the next process.
+                self._upkeep.prepare_to_end()
+                keeper.flush()
+                is_in_order = True
+        except DiskFull as error:
+            # Nothing is lost: the next start finds that the store was not closed in order, and dispatches the rest.
+            logger.warning("not_flushed error=%r", str(error))
+        finally:
+            try:
+                await self.node.stop()
+            finally:
+                try:
+                    keeper.abandon(is_in_order=is_in_order)
+                finally:
+                    self.parts.log.close()
+        if self._failure.done():
+            raise self._failure.result()
+
+    def _part_failed(self, part: asyncio.Future[Exception]) -> None:
+        if not part.cancelled() and not self._failure.done():
+            self._failure.set_result(part.result())
+
+    def _node_failed(self, failed: asyncio.Future[Exception]) -> None:
+        if not failed.cancelled():
+            self._upkeep.fail(failed.result())
+            self._looked()
+
+    # ---------------------------------------------------------------------------------------------- what it consists of
+
+    @property
+    def store(self) -> MessageStore:
+        """The messages."""
+        return self.parts.messages
+
+    @property
+    def state(self) -> BrokerState:
+        """Topics, groups, offsets: as far as this node has applied the log."""
+        return self.parts.state
+
+    @property
+    def store_host(self) -> Host:
+        """What stands in the records that this node appends."""
+        return self._config.log.store_host
+
+    @property
+    def divided_offset(self) -> int:
+        """See `Replica.divided_offset`."""
+        log = self.parts.log
+        return log.divided_commitlog_offset if log.has_old_files else NO_DIVIDE
+
+    @property
+    def failure(self) -> asyncio.Future[Exception]:
+        """Ends with the error after which the process must stop."""
+        return self._failure
+
+    def disk_used_ratio(self) -> float:
+        """See `Replica.disk_used_ratio`."""
+        return self._files.disk_used_ratio(self._config.path)
+
+    # -------------------------------------------------------------------------------------------------- how it stands
+
+    def readiness(self) -> Readiness:
+        """Return how far this node is on its way to take puts; any thread may call it."""
+        return self._upkeep.readiness
+
+    def standing(self) -> Standing:
+        """Return how the replica stands now."""
+        node = self.node
+        if not self._is_started:
+            return Standing(Role.FOLLOWER.value, max(node.term, 0), "", "", is_serving_puts=False)
+        leader = node.leader()
+        is_serving = self._is_ready and not self.store.stop_reason
+        readiness = self._upkeep.readiness
+        return Standing(
+            node.role.value,
+            max(node.term, 0),
+            leader.id,
+            leader.client_address,
+            is_serving_puts=is_serving,
+            reason="" if is_serving else self._reason(readiness) or _CHANGING,
+            behind_bytes=0 if is_serving else readiness.behind_bytes,
+        )
+
+    @property
+    def _is_ready(self) -> bool:
+        return self._leadership.is_ready and not self._is_stopping and not self._import.is_due
+
+    def nodes(self) -> tuple[BrokerNode, ...]:
+        """See `Replica.nodes`."""
+        return tuple(BrokerNode(node_id, address) for node_id, address in self.node.client_addresses().items())
+
+    def when_standing_changes(self, listener: Callable[[], None]) -> None:
+        """See `Replica.when_standing_changes`."""
+        self._listeners.append(listener)
+
+    def when_flushed(self, listener: Callable[[float], None]) -> None:
+        """There is no plain log; how long syncs take is among the node's metrics."""
+
+    def _looked(self) -> None:
+        """Say so when the standing has changed; readers look again whether they are still served."""
+        if self._leadership.is_ready and not self._is_stopping:
+            self._import.begin()
+        standing = self.standing()
+        before, self._last_standing = self._last_standing, standing
+        if standing == before:
+            return
+        if (standing.is_leading, standing.term) != (before.is_leading, before.term):
+            self.store.wake_readers()
+        if standing.is_serving_puts != before.is_serving_puts:
+            logger.info("serving_puts=%s term=%d reason=%r", standing.is_serving_puts, standing.term, standing.reason)
+        for listener in self._listeners:
+            listener()
+
+    def _reason(self, readiness: Readiness) -> str:
+        """Say why puts are not taken; empty when they are."""
+        if self._is_stopping:
+            return "the node is stopping"
+        if readiness.is_ready and self._import.is_due:
+            return _IMPORTING
+        return self.store.stop_reason or readiness.reason
+
+    # ------------------------------------------------------------------------------------------------------- messages
+
+    def check_serving_puts(self) -> None:
+        """See `Replica.check_serving_puts`."""
+        if not self._is_ready:
+            raise self._refusal()
+
+    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
+        """See `Replica.begin_put`; the bounds of what waits, and its time limit, are the node's.
+
+        Raises:
+            RequestFailed: this node does not take puts, or not yet; nothing was put.
+            store.errors.IllegalMessage: nothing was put.
+        """
+        self.check_serving_puts()
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        pending = self.store.put_many(messages)
+
+        def end(outcome: Outcome) -> None:
+            if not future.done():
+                future.set_result(outcome)
+            if outcome.certainty is Certainty.NOT_APPENDED:
+                self._leadership.distrust_offsets()
+                # Which looks at once whether those before it are decided.
+                self._upkeep.dispatch_soon()
+
+        if pending.outcome is not None:
+            future.set_result(pending.outcome)
+        else:
+            pending.when_done(end)
+        return future
+
+    def _refusal(self) -> RequestFailed:
+        reason = self._reason(self._leadership.look())
+        if self.store.stop_reason or self._is_stopping:
+            return RequestFailed(Reason.STORE_STOPPED, reason)
+        code = Reason.LEADER_NOT_READY if self.node.is_leader else Reason.NOT_LEADER
+        return RequestFailed(code, reason or _CHANGING)
+
+    async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:
+        """See `Replica.wait`."""
+        return await self._upkeep.wait(topic, queue_id, offset, time_limit_s, tags)
+
+    async def confirm(self, mode: int) -> None:
+        """See `Replica.confirm`: whatever was acknowledged before is applied and dispatched here when it returns.
+
+        Raises:
+            dledger.pending.reads.RequestRefused: nobody is known to lead, or this node has stopped.
+            store.errors.StoreStopped: this node has stopped.
+        """
+        if mode == ReadMode.READ_MODE_LOCAL:
+            return
+        self._check_imported()
+        index = await self.node.read_index(is_lease_allowed=mode == ReadMode.READ_MODE_LEASE)
+        await self.node.wait_applied(index)
+        await self._upkeep.dispatched_to(self.parts.log.end_offset_of(index))
+
+    # ---------------------------------------------------------------------------------------------------------- state
+
+    async def change(self, command: Command) -> Applied:
+        """See `Replica.change`.
+
+        Raises:
+            RequestFailed: it says whether the state may be changed all the same.
+            store.errors.IllegalMessage: the command is too long; nothing was changed.
+        """
+        self._check_imported()
+        return await self._propose(command)
+
+    def _check_imported(self) -> None:
+        """Refuse what might be decided by what this leader has not taken over yet."""
+        if self.node.is_leader and self._import.is_due:
+            raise RequestFailed(Reason.LEADER_NOT_READY, _IMPORTING)
+
+    def _import_ended(self, failure: Exception | None) -> None:
+        if failure is not None:
+            self._upkeep.fail(failure)
+        self._looked()
+
+    async def _propose(self, command: Command) -> Applied:
+        if self._is_stopping or not self._is_started:
+            raise RequestFailed(Reason.STORE_STOPPED, "the node does not run; try another one")
+        record = self.parts.codec.record(encode_command(command))
+        result = await self.node.append([record], STAMP_AT, channel=STATE_CHANNEL)
+        if result.code is not ResponseCode.SUCCESS:
+            raise failure_of_code(result.code, result.message)
+        applied = result.results[0] if result.results else None
+        if not isinstance(applied, Applied):
+            # Another leader has it in the log, or a snapshot brought it: it is done, and its outcome was told nobody.
+            message = "the change was taken, but another node leads now; look whether it is as you want it"
+            raise RequestFailed(Reason.ANSWER_LOST, message)
+        return applied

@@ -1,0 +1,169 @@
+"""Opens the store of one node of a broker: settings, parts, and the order in which they come.
+
+Each step can be done again when a crash came in between:
+
+1. the root is locked, and noted as open;
+2. queues and index of a Java node are distrusted, durably;
+3. the log is divided (`commitlog.conversion.divide`): from here on there are entries, if there were records;
+4. the node opens its entries;
+5. queues and index are brought to what is known to be committed: all that was when the node stopped.
+
+Not here: what runs (`cluster.replica.replicated`). Source: RocketMQ `DLedgerCommitLog.recover`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from cluster.replica.replicated_state import ReplicatedState
+from cluster.replica.state_import import OldState, find_old_state
+from cluster.state.broker_state import BrokerState
+from commitlog.conversion.divide import Divided, LogPlaces, divide_log, was_written_by_java
+from commitlog.conversion.old_log import OldLog
+from commitlog.conversion.origin import load_origin
+from commitlog.plain.store import LOG_DIRECTORY, last_exit_of
+from commitlog.record.system_records import MessageEntryCodec, system_body
+from commitlog.replicated.commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
+from dledger.config import NodeConfig
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.metrics import NodeMetrics
+from dledger.node.node import Node
+from dledger.node.parts import Trace
+from store.access.message_store import MessageStore
+from store.dispatch.catch_up import Progress
+from store.fs.ports import Files
+from store.fs.retention_rules import ClockReading
+from store.maintenance.directory import StoreRoot
+from store.maintenance.lifecycle import DerivedKeeper
+from store.maintenance.retention import StoreRetention
+from store.model.config import MessageStoreConfig
+from store.model.queue_ends import QueueEnds
+
+_MS_PER_S: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatedConfig:
+    """Settings of a node of a broker.
+
+    Attributes:
+        node: of the node; its `store_base_dir` is the root of the store.
+        broker: name of the group of nodes, as clients see it.
+        store: of queues, index, and old files' retention; entries expire as `node` says.
+        log: of the records.
+        has_property_crc: the plain log below was written with property CRCs.
+    """
+
+    node: NodeConfig
+    broker: str
+    store: MessageStoreConfig = field(default_factory=MessageStoreConfig)
+    log: DLedgerCommitLogConfig = field(default_factory=DLedgerCommitLogConfig)
+    has_property_crc: bool = False
+
+    @property
+    def path(self) -> str:
+        """The root of the store."""
+        return self.node.store_base_dir
+
+    @property
+    def places(self) -> LogPlaces:
+        """Where the log is."""
+        node = self.node
+        return LogPlaces(
+            f"{self.path}/{LOG_DIRECTORY}",
+            f"{self.path}/dledger-{node.self_id}",
+            EntryStoreConfig(node.mapped_file_size_for_entry_data, node.mapped_file_size_for_entry_index),
+            has_property_crc=self.has_property_crc,
+        )
+
+
+class ReplicatedParts(NamedTuple):
+    """What an open replica consists of."""
+
+    root: StoreRoot
+    divided: Divided
+    codec: MessageEntryCodec
+    node: Node
+    entries: EntryStore
+    state: BrokerState
+    machine: ReplicatedState
+    log: DLedgerCommitLog
+    messages: MessageStore
+    keeper: DerivedKeeper
+    old_state: OldState
+
+
+def open_parts(
+    files: Files,
+    config: ReplicatedConfig,
+    metrics: NodeMetrics,
+    trace: Trace | None,
+    clocks: Callable[[], ClockReading],
+    on_progress: Progress | None,
+) -> ReplicatedParts:
+    """Open everything, in the order of the module's text; or nothing.
+
+    Raises:
+        store.errors.StoreError, dledger.errors.DLedgerError: it cannot be opened; see the message.
+    """
+
+    def now_ms() -> int:
+        return int(clocks().wall_s * _MS_PER_S)
+
+    path, places = config.path, config.places
+    origin = load_origin(files, places)
+    state = BrokerState(system_body)
+
+    def queue_ends() -> QueueEnds:
+        return messages.derived.queue_ends()
+
+    def needed_from() -> int:
+        """Return from where on the log is needed: by queues and index, or by a peer's state."""
+        return min(messages.derived.durable_offset, machine.retention_offset(node.snapshot))
+
+    machine = ReplicatedState(state, queue_ends=queue_ends, applied_index=lambda: node.applied_index)
+    codec = MessageEntryCodec(now_ms, config.log.store_host)
+    with ExitStack() as on_failure:
+        root = StoreRoot.open(files, path, os.getpid())
+        on_failure.callback(root.close, is_in_order=False)
+        if was_written_by_java(files, places.node_directory):
+            root.distrust_derived()
+        old_state = find_old_state(files, path)
+        divided = divide_log(files, places, codec, last_exit_of(files, root))
+        node = Node(
+            config.node,
+            metrics,
+            files,
+            codec=codec,
+            origin=origin,
+            state_machine=machine,
+            keep_from=lambda: log.retention_floor(retention.archive.lowered(needed_from(), log.begin_offset)),
+            trace=trace,
+        )
+        entries = node.open()
+        on_failure.callback(node.abandon)
+        old = _open_old(files, places, divided.divide)
+        log = DLedgerCommitLog(node, entries, divided.divide, old, config.log, now_ms)
+        on_failure.callback(log.close)
+        log.drop_stranded_files()
+        messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
+        on_failure.callback(messages.close)
+        retention = StoreRetention(messages, log, files, path, config.store, clocks, needed_from, _in_turns)
+        keeper = DerivedKeeper(messages, root, retention)
+        keeper.save_checkpoint()
+        on_failure.pop_all()
+    return ReplicatedParts(root, divided, codec, node, entries, state, machine, log, messages, keeper, old_state)
+
+
+def _in_turns() -> None:
+    """Do nothing: queues follow the log in turns of their own (`replicated_background`), whoever deleted files."""
+
+
+def _open_old(files: Files, places: LogPlaces, divide: int) -> OldLog | None:
+    """Open the files of the plain log below, if there are any."""
+    size = places.sizes.data_file_size_bytes
+    return OldLog.open(files, places.old_directory, size, divide, is_property_crc_checked=places.has_property_crc)

@@ -1,0 +1,145 @@
+"""The state machine of a node of a broker: broker state, and in its snapshots how far each queue had come.
+
+A node that begins its log anew, or lost its queues, finds in the log no more how far queues had come whose messages
+are all expired: should it lead, it would give their offsets out again. So a snapshot also says for every queue which
+offset comes next, as of a place in the log; and entries behind that place are kept as long as the snapshot may be
+needed (`retention_offset`).
+
+| what | form (`cluster.state.compact_bytes`) |
+| --- | --- |
+| magic | 4 bytes, `DLBQ` |
+| version | a number: 1 |
+| place in the log up to which queues are told | a number |
+| queues | how many; topic, number and next offset of each |
+| broker state | the rest (`cluster.state.snapshot`) |
+
+A snapshot is saved in another thread, while queues are dispatched; `DerivedData.queue_ends` may be called there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from cluster.state.broker_state import Applied, BrokerState
+from cluster.state.compact_bytes import Reader, Writer
+from dledger.entries.format.entry import Entry
+from dledger.types import NO_INDEX, SnapshotInfo
+from store.model.message import QueueKey
+from store.model.queue_ends import QueueEnds
+
+_MAGIC: Final = b"DLBQ"
+_VERSION: Final = 1
+
+
+class ReplicatedState:
+    """A `dledger.node.state_machine.StateMachine` around broker state.
+
+    Args:
+        state: of the broker.
+        queue_ends: returns how far queues have come now; called in the thread that saves a snapshot.
+        applied_index: returns up to which entry the state goes; likewise.
+
+    Attributes:
+        loaded: what the snapshot that was loaded last says of queues, until its taker has set it to None.
+    """
+
+    def __init__(
+        self, state: BrokerState, *, queue_ends: Callable[[], QueueEnds], applied_index: Callable[[], int]
+    ) -> None:
+        self.loaded: QueueEnds | None = None
+        self._state = state
+        self._queue_ends = queue_ends
+        self._applied_index = applied_index
+        # Place by index of the snapshot; of those that are not known to be good, or not yet.
+        self._tried: dict[int, int] = {}
+        self._noted: SnapshotInfo | None = None
+        self._good: list[tuple[int, int]] = []
+
+    def trusted_offset(self, dispatched_offset: int) -> int:
+        """Return up to which place in the log queues say which offset comes next.
+
+        As long as `loaded` waits, that is not so behind the place of which it tells, however far they are dispatched.
+        """
+        loaded = self.loaded
+        return dispatched_offset if loaded is None else min(dispatched_offset, loaded.offset)
+
+    def apply(self, entries: Sequence[Entry]) -> list[Applied]:
+        """See `BrokerState.apply`."""
+        return self._state.apply(entries)
+
+    def snapshot_save(self) -> Iterator[bytes]:
+        """Return state and queues, in chunks."""
+        # In this order: what is restored meanwhile is among the queues' own ends then.
+        loaded, queues = self.loaded, self._queue_ends()
+        if loaded is not None:
+            queues = queues.joined(loaded)
+        self._tried[self._applied_index()] = queues.offset
+        yield encode_queue_ends(queues)
+        yield from self._state.snapshot_save()
+
+    def snapshot_load(self, content: bytes) -> None:
+        """Take over a snapshot; the queues wait in `loaded`.
+
+        Raises:
+            cluster.state.compact_bytes.Unreadable: it is none, or one of a newer version; the state is as before.
+        """
+        reader = Reader(content, "a snapshot of a broker", len(_MAGIC))
+        queues = _read_queue_ends(reader, content)
+        self._state.snapshot_load(content[reader.position :])
+        self.loaded = queues
+        self._tried.clear()
+        self._good = [(NO_INDEX, queues.offset)]
+
+    def note_snapshot(self, snapshot: SnapshotInfo | None) -> None:
+        """Take note which snapshot is the newest good one; asked often, none is missed, nor one that failed counted.
+
+        Args:
+            snapshot: it; another object for each that was saved, also of the same entries, also with the same bytes.
+        """
+        if snapshot is None or snapshot is self._noted:
+            # One of the same entries may be about to be saved anew: that one counts when it is there.
+            return
+        self._noted = snapshot
+        # Copied at once: another thread may be about to save a snapshot.
+        tried = sorted(index for index in list(self._tried) if index <= snapshot.index)
+        if snapshot.index in tried:
+            # Of several that came since, any may have been the first good one.
+            first = [] if self._good else [(tried[0], self._tried[tried[0]])]
+            self._good = [*self._good, *first, (snapshot.index, self._tried[snapshot.index])][-2:]
+            for index in tried:
+                del self._tried[index]
+
+    def retention_offset(self, snapshot: SnapshotInfo | None) -> int:
+        """Return the place in the log behind which everything must be kept, for the sake of snapshots.
+
+        It is that of the last but one: a follower may be getting that one just now.
+
+        Args:
+            snapshot: as for `note_snapshot`.
+        """
+        self.note_snapshot(snapshot)
+        return self._good[0][1] if self._good else 0
+
+
+def encode_queue_ends(queues: QueueEnds) -> bytes:
+    """Return the head of a snapshot."""
+    writer = Writer(_MAGIC)
+    writer.number(_VERSION)
+    writer.number(queues.offset)
+    writer.number(len(queues.next_offsets))
+    for key, next_offset in sorted(queues.next_offsets.items()):
+        writer.text(key.topic)
+        writer.number(key.queue_id)
+        writer.number(next_offset)
+    return bytes(writer.data)
+
+
+def _read_queue_ends(reader: Reader, content: bytes) -> QueueEnds:
+    if not content.startswith(_MAGIC):
+        raise reader.fault(repr(_MAGIC), repr(content[: len(_MAGIC)]), 0)
+    if (version := reader.number()) != _VERSION:
+        raise reader.fault(f"version {_VERSION}", str(version), len(_MAGIC))
+    offset = reader.number()
+    next_offsets = {QueueKey(reader.text(), reader.number()): reader.number() for _ in range(reader.count())}
+    return QueueEnds(offset, next_offsets)

@@ -1,0 +1,174 @@
+"""A broker without a group: the plain log of one machine, and its state beside it.
+
+For development, and for stores that RocketMQ wrote. What is acknowledged survives a power cut (`flush_disk_type` sync)
+but not the loss of the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from cluster.protocol.route_table import BrokerNode
+from cluster.replica.local_state import LocalState
+from cluster.replica.port import NO_DIVIDE, Standing
+from cluster.state.broker_state import Applied, BrokerState
+from cluster.state.commands import Command
+from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
+from dledger.v1.log_pb2 import ReadMode
+from store.access.message_store import MessageStore
+from store.fs.ports import Files
+from store.maintenance.service import StoreService
+from store.model.commit_log import Outcome
+from store.model.message import Host, Message
+
+ROLE = "STANDALONE"
+
+
+@dataclass(frozen=True, slots=True)
+class StandaloneConfig:
+    """Settings of the store behind a broker.
+
+    Attributes:
+        path: directory of the store.
+        plain: of the store.
+        broker: its name.
+        address: `host:port` of its gRPC services.
+    """
+
+    path: str
+    broker: str
+    address: str
+    plain: PlainStoreConfig = field(default_factory=PlainStoreConfig)
+
+
+class StandaloneReplica:
+    """The one replica of a broker without a group; a `Replica`. Construct it by `open`, in the loop."""
+
+    def __init__(
+        self, files: Files, config: StandaloneConfig, plain: PlainStore, service: StoreService, local: LocalState
+    ) -> None:
+        self._files = files
+        self._config = config
+        self._plain = plain
+        self._service = service
+        self._local = local
+        self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        for part in (service.failure, local.failure):
+            part.add_done_callback(self._part_failed)
+
+    @classmethod
+    def open(cls, files: Files, config: StandaloneConfig) -> StandaloneReplica:
+        """Open the store, which is created if need be, and begin to run it.
+
+        Raises:
+            store.errors.StoreError, dledger.errors.DLedgerError: it cannot be opened; see the message.
+        """
+        plain = open_plain_store(files, config.path, config.plain)
+        try:
+            local = LocalState.open(files, config.path)
+        except BaseException:
+            plain.keeper.abandon()
+            raise
+        service = StoreService(
+            plain.messages,
+            plain.log,
+            plain.keeper,
+            config.plain.store,
+            is_flush_sync=config.plain.log.is_flush_sync,
+        )
+        service.start()
+        return cls(files, config, plain, service, local)
+
+    def _part_failed(self, part: asyncio.Future[Exception]) -> None:
+        if not part.cancelled() and not self._failure.done():
+            self._failure.set_result(part.result())
+
+    async def stop(self) -> None:
+        """Finish what is under way, make everything durable, close in order.
+
+        Raises:
+            store.errors.StoreError: it could not be, or had failed before.
+        """
+        await self._local.stop()
+        await self._service.stop()
+
+    @property
+    def store(self) -> MessageStore:
+        """The messages."""
+        return self._plain.messages
+
+    @property
+    def plain(self) -> PlainStore:
+        """All parts of the store."""
+        return self._plain
+
+    @property
+    def service(self) -> StoreService:
+        """What runs it."""
+        return self._service
+
+    @property
+    def state(self) -> BrokerState:
+        """Topics, groups, offsets."""
+        return self._local.state
+
+    @property
+    def store_host(self) -> Host:
+        """What stands in its records."""
+        return self._config.plain.log.store_host
+
+    @property
+    def divided_offset(self) -> int:
+        """There is no group."""
+        return NO_DIVIDE
+
+    @property
+    def failure(self) -> asyncio.Future[Exception]:
+        """Ends with the error after which the process must stop."""
+        return self._failure
+
+    def disk_used_ratio(self) -> float:
+        """See `Replica.disk_used_ratio`."""
+        return self._files.disk_used_ratio(self._config.path)
+
+    def standing(self) -> Standing:
+        """Return how the replica stands now."""
+        is_serving = not self._plain.messages.stop_reason
+        return Standing(ROLE, 0, self._config.broker, self._config.address, is_serving)
+
+    def nodes(self) -> tuple[BrokerNode, ...]:
+        """Return this one."""
+        return (BrokerNode(self._config.broker, self._config.address),)
+
+    def check_serving_puts(self) -> None:
+        """Nobody else leads: what is known of topics is the newest, and a store that stopped says so itself."""
+
+    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
+        """See `Replica.begin_put`."""
+        return self._service.begin_put(messages)
+
+    async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:
+        """See `Replica.wait`."""
+        return await self._service.wait(topic, queue_id, offset, time_limit_s, tags)
+
+    async def change(self, command: Command) -> Applied:
+        """See `Replica.change`."""
+        return await self._local.change(command)
+
+    async def confirm(self, mode: int) -> None:
+        """See `Replica.confirm`: nobody else leads, so what is durable here was acknowledged; it is dispatched, too.
+
+        Raises:
+            store.errors.StoreStopped: the store has stopped.
+        """
+        if mode != ReadMode.READ_MODE_LOCAL:
+            await self._service.dispatched_to(self._plain.log.end_offset)
+
+    def when_flushed(self, listener: Callable[[float], None]) -> None:
+        """See `Replica.when_flushed`."""
+        self._service.flush_listener = listener
+
+    def when_standing_changes(self, listener: Callable[[], None]) -> None:
+        """It never does."""

@@ -1,0 +1,187 @@
+"""A broker: puts replica and services together; and the process of a standalone one.
+
+| mode | messages and state | parts |
+| --- | --- | --- |
+| standalone | this machine alone | `cluster.replica.standalone`: plain log, message store, snapshots of the state |
+| replicated | a Raft group | the node's replica behind the same port, `cluster.replica.port` |
+
+Everything above the port is the same in both. Order of a start: directory locked and recovered, name servers, services,
+then the line `ready`; of an end: services, name servers, then everything made durable and closed. A write or a sync
+that fails ends the process: what reached the disk is not known any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Self
+
+from prometheus_client import CollectorRegistry
+
+from cluster.api.broker_service import BrokerService
+from cluster.api.shared import BrokerCore, BrokerOptions
+from cluster.broker.metrics import BrokerGauges, BrokerMetrics
+from cluster.nameserver.registration import Registrar
+from cluster.process.metrics_page import metrics_page
+from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
+from cluster.protocol.route_table import Registration
+from cluster.replica.port import Replica
+from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
+from dledger.config import Address
+from dledger.service.grpc_server import Served, start_grpc_server
+from store.fs.linux.files import OsFiles
+
+# How soon name servers hear of a change of nodes; of standing and topics, at once.
+_REGISTRATION_INTERVAL_S: Final = 0.5
+# So long whoever changed a topic waits for name servers.
+_ANNOUNCE_LIMIT_S: Final = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class Broker:
+    """The services of one broker in front of a replica; `async with` starts and stops them, but not the replica.
+
+    Args:
+        replica: open.
+        options: see there.
+        address: where clients are served.
+        name_servers: `host:port` of each, comma separated; empty: none.
+        registry: for metrics; None: none are shown.
+        beside: services that the same server serves.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        options: BrokerOptions,
+        address: Address,
+        *,
+        name_servers: str = "",
+        registry: CollectorRegistry | None = None,
+        beside: Sequence[Served] = (),
+    ) -> None:
+        self._replica = replica
+        self._address = address
+        self._beside = beside
+        self._metrics = BrokerMetrics(registry, options.broker, options.self_id)
+        replica.when_flushed(self._metrics.flush_latency_s.observe)
+        self.core = BrokerCore(replica, options, self._metrics)
+        self._service = BrokerService(self.core)
+        self._registrar = Registrar(name_servers) if name_servers else None
+        self._changed = asyncio.Event()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Serve.
+
+        Raises:
+            ServerNotStarted: the address is taken or wrong.
+        """
+        async with AsyncExitStack() as stack:
+            self._metrics.watch(self.gauges)
+            stack.callback(self._metrics.watch, None)
+            if self._registrar is not None:
+                await stack.enter_async_context(self._registrar)
+                registering = asyncio.create_task(self._register(self._registrar))
+                stack.callback(registering.cancel)
+                self.core.on_topics_changed = self._changed.set
+                self.core.announced = partial(self._announced, self._registrar)
+                self.core.life_digests = self._registrar.life_digests
+            server = await start_grpc_server(self._address, [self._service.served(), *self._beside])
+            stack.push_async_callback(server.stop, GRACE_S)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """End; calls that are being answered get half a second."""
+        await self._stack.aclose()
+
+    async def _register(self, registrar: Registrar) -> None:
+        """Tell name servers what they should know, and each change of it."""
+        self._replica.when_standing_changes(self._changed.set)
+        while True:
+            self._changed.clear()
+            registrar.say(self._registration(), self._service.topics)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_REGISTRATION_INTERVAL_S):
+                    await self._changed.wait()
+
+    async def _announced(self, registrar: Registrar) -> None:
+        registrar.say(self._registration(), self._service.topics)
+        await registrar.settled(_ANNOUNCE_LIMIT_S)
+
+    def _registration(self) -> Registration | None:
+        return self._service.topics.registration() if self._replica.standing().is_serving_puts else None
+
+    def gauges(self) -> BrokerGauges:
+        """Return how the broker stands; any thread may call it."""
+        store, state = self._replica.store, self._replica.state
+        dispatcher, standing = store.derived.dispatcher, self._replica.standing()
+        return BrokerGauges(
+            dispatch_behind_bytes=dispatcher.behind_bytes,
+            dispatched_messages=dispatcher.dispatched_count,
+            long_polls=store.waiters_count,
+            queues=len(store.derived.queues),
+            topics=len(state.topics),
+            groups=len(state.groups),
+            group_members=len(self._service.groups.members),
+            min_physical_offset=store.log.begin_offset,
+            max_physical_offset=store.log.end_offset,
+            disk_used_ratio=self._replica.disk_used_ratio(),
+            serving_puts=standing.is_serving_puts,
+            not_ready_bytes=standing.behind_bytes,
+            divided_offset=self._replica.divided_offset,
+        )
+
+
+# --------------------------------------------------------------------------------------------------------- processes
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """What the process of a standalone broker needs.
+
+    Attributes:
+        store: of the replica.
+        options: of the services.
+        address: where clients are served.
+        metrics_address: where `/metrics` is served; None: nowhere.
+        name_servers: `host:port` of each, comma separated; empty: none.
+    """
+
+    store: StandaloneConfig
+    options: BrokerOptions
+    address: Address
+    metrics_address: Address | None = None
+    name_servers: str = ""
+
+
+def run_broker(config: BrokerConfig) -> int:
+    """Run one standalone broker until it stops; return the exit code of the process."""
+    return run_process("broker", partial(_serve, config))
+
+
+async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) -> None:
+    """Start the parts in order, wait for the end, stop them in reverse order.
+
+    Raises:
+        StoreError, DLedgerError: the broker could not start, or had to stop.
+        OSError: an address cannot be listened on.
+    """
+    registry = process_registry()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(metrics_page(config.metrics_address, registry))
+        replica = StandaloneReplica.open(OsFiles(), config.store)
+        stack.push_async_callback(replica.stop)
+        for note in replica.plain.notes:
+            logger.info("recovered %s", note)
+        broker = Broker(replica, config.options, config.address, name_servers=config.name_servers, registry=registry)
+        await stack.enter_async_context(broker)
+        say_ready(broker=config.options.broker, grpc=config.address, metrics=config.metrics_address or "")
+        await wait_end(stopped, replica.failure)

@@ -1,0 +1,169 @@
+"""The process of a node: builds everything bottom-up, serves until it is told to stop or must, takes it down again.
+
+| the settings | the log holds | served beside health, reflection and AdminService |
+| ------------ | ------------- | ------------------------------------------------- |
+| no `broker`  | raw entries   | LogService                                        |
+| `broker`     | messages      | BrokerService; LogService without appends         |
+
+Order of a broker's start: metrics page; old files agreed on with the other nodes; log, queues and state opened; the
+group joined; services; name servers; the line `ready`. Of an end: the other way round. See `cluster.process.serving`
+for output and exit codes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster.config.values import store_host_of
+from cluster.process.metrics_page import metrics_page
+from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
+from cluster.process.trace_file import TraceFile
+from dledger.metrics import NodeMetrics
+from dledger.node.node import Node
+from dledger.service.log import log_services, start_server
+from store.fs.linux.files import OsFiles
+from store.fs.retention_rules import read_clocks
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+
+    from prometheus_client import CollectorRegistry
+
+    from cluster.config.load import BrokerSettings, ServerConfig
+    from cluster.replica.replicated import ReplicatedConfig
+
+_APPEND_REFUSAL: Final = (
+    "this log holds messages: put them through cluster.v1.BrokerService (`dledger produce`, cluster.Producer)"
+)
+
+logger = logging.getLogger(__name__)
+
+
+def run_server(config: ServerConfig) -> int:
+    """Run one node until it stops; return the exit code of the process."""
+    return run_process("server", partial(_serve, config))
+
+
+async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) -> None:
+    """Start the parts in order, wait for the end, stop them in reverse order.
+
+    Raises:
+        StoreError, DLedgerError: the node could not start, or had to stop.
+        OSError: an address cannot be listened on.
+    """
+    registry = process_registry()
+    metrics = NodeMetrics(registry, config.node.group, config.node.self_id)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(metrics_page(config.metrics_address, registry))
+        trace = _trace_of(config, stack)
+        if config.broker is None:
+            failure = await _serve_entries(config, metrics, trace, stack)
+        elif not await _settle(config, registry, stopped):
+            return
+        else:
+            failure = await _serve_messages(config, config.broker, metrics, registry, trace, stack)
+        say_ready(
+            self_id=config.node.self_id,
+            peers=config.node.self_address,
+            grpc=config.node.client_address,
+            metrics=config.metrics_address,
+        )
+        await wait_end(stopped, failure)
+
+
+async def _serve_entries(
+    config: ServerConfig, metrics: NodeMetrics, trace: Callable[[str], None] | None, stack: AsyncExitStack
+) -> asyncio.Future[Exception]:
+    """Serve a log of raw entries; return what ends with the error after which the process must stop."""
+    node = Node(config.node, metrics, trace=trace)
+    stack.push_async_callback(node.stop)
+    await node.start()
+    server = await start_server(node, config.node.client_address)
+    stack.push_async_callback(server.stop, GRACE_S)
+    return node.failed
+
+
+async def _settle(config: ServerConfig, registry: CollectorRegistry, stopped: asyncio.Future[signal.Signals]) -> bool:
+    """Make sure that the node has the old files of its group; return False when the process is told to stop first."""
+    # Only here: a log of raw entries needs none of it.
+    from cluster.replica.bootstrap import settle_old_files  # noqa: PLC0415
+    from commitlog.record.system_records import MessageEntryCodec  # noqa: PLC0415
+
+    codec = MessageEntryCodec(lambda: int(read_clocks().wall_s * 1000), store_host_of(config.node.client_address))
+    has_property_crc = config.broker is not None and config.broker.has_property_crc
+    settling = asyncio.ensure_future(
+        settle_old_files(OsFiles(), config.node, codec, registry, has_property_crc=has_property_crc)
+    )
+    ends: list[asyncio.Future[Any]] = [settling, stopped]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    if not settling.done():
+        settling.cancel()
+        await asyncio.wait([settling])
+        logger.info("stopping signal=%s", stopped.result().name)
+        return False
+    for note in settling.result().divided.notes:
+        logger.info("recovered %s", note)
+    return True
+
+
+async def _serve_messages(
+    config: ServerConfig,
+    settings: BrokerSettings,
+    metrics: NodeMetrics,
+    registry: CollectorRegistry,
+    trace: Callable[[str], None] | None,
+    stack: AsyncExitStack,
+) -> asyncio.Future[Exception]:
+    """Serve a log of messages; return what ends with the error after which the process must stop."""
+    # Only here: a log of raw entries needs none of it.
+    from cluster.api.shared import BrokerOptions  # noqa: PLC0415
+    from cluster.replica.replicated import ReplicatedReplica  # noqa: PLC0415
+    from cluster.server.broker import Broker  # noqa: PLC0415
+
+    node_config = config.node
+    replica = ReplicatedReplica.open(OsFiles(), replicated_config(config, settings), metrics, trace=trace)
+    stack.push_async_callback(replica.stop)
+    for note in replica.notes:
+        logger.info("recovered %s", note)
+    await replica.start()
+    options = BrokerOptions(
+        settings.broker,
+        settings.cluster,
+        node_config.self_id,
+        auto_create_topic_enable=settings.auto_create_topic_enable,
+        default_topic_queue_nums=settings.default_topic_queue_nums,
+        auto_create_subscription_group=settings.auto_create_subscription_group,
+    )
+    broker = Broker(
+        replica,
+        options,
+        node_config.client_address,
+        name_servers=settings.name_servers,
+        registry=registry,
+        beside=log_services(replica.node, append_refusal=_APPEND_REFUSAL),
+    )
+    await stack.enter_async_context(broker)
+    return replica.failure
+
+
+def replicated_config(config: ServerConfig, settings: BrokerSettings) -> ReplicatedConfig:
+    """Return the settings of a node's replica."""
+    from cluster.replica.replicated import ReplicatedConfig  # noqa: PLC0415
+    from commitlog.replicated.commit_log import DLedgerCommitLogConfig  # noqa: PLC0415
+
+    log = DLedgerCommitLogConfig(settings.max_message_size, store_host_of(config.node.client_address))
+    return ReplicatedConfig(config.node, settings.broker, settings.store, log, settings.has_property_crc)
+
+
+def _trace_of(config: ServerConfig, stack: AsyncExitStack) -> Callable[[str], None] | None:
+    if not config.trace_file:
+        return None
+    trace = TraceFile(Path(config.trace_file))
+    stack.callback(trace.close)
+    return trace.write

@@ -1,0 +1,312 @@
+"""What a broker knows beside its messages: topics, groups of consumers, how far they have consumed, delay progress.
+
+Changed by committed commands and by nothing else, so it is the same on every replica after the same entry. A command
+that cannot be done is refused alike everywhere; the result of `apply` says so to whoever proposed it.
+
+| command | done when | otherwise |
+| --- | --- | --- |
+| set topic, group | there is room | TOO_MUCH_STATE; with `is_new` and another one there: TOPIC_EXISTS, GROUP_EXISTS |
+| delete topic, group | it exists | UNKNOWN_TOPIC, UNKNOWN_GROUP |
+| commit offsets | group and topics exist | UNKNOWN_GROUP, UNKNOWN_TOPIC: none is taken |
+| … each offset | higher than the kept one, and not reset since | NOT_AHEAD, WAS_RESET: the kept one stays |
+| reset offsets | the group exists | UNKNOWN_GROUP |
+| … each offset | not reset since | WAS_RESET |
+
+So an offset goes back only when somebody resets it, a late commit of a consumer that lost its queue changes nothing,
+and every command may come twice. A command that says what cannot be is refused with ILLEGAL_REQUEST.
+
+Not here: whether an offset is beyond the end of its queue (the service knows the queues), bytes (`state.commands`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from itertools import islice
+from types import MappingProxyType
+from typing import Final, assert_never
+
+from cluster.protocol.topic_config import GroupConfig, TopicConfig
+from cluster.state.commands import (
+    Command,
+    CommitOffsets,
+    DeleteGroup,
+    DeleteTopic,
+    FinishImport,
+    QueueOffset,
+    ResetOffsets,
+    SetDelayOffsets,
+    SetGroup,
+    SetTopic,
+    check_command,
+    decode_command,
+)
+from cluster.state.offsets import KeptOffsets
+from cluster.state.snapshot import Content, decode_snapshot, encode_snapshot
+from dledger.entries.format.entry import Entry
+from store.errors import IllegalMessage
+
+TOPICS_MAX: Final = 100_000
+# Of so many changes of topics it is known which topic they were of, for name servers that know an older version.
+CHANGED_TOPICS_MAX: Final = 1_000
+GROUPS_MAX: Final = 100_000
+OFFSETS_MAX: Final = 2_000_000
+# So many removed offsets are freed with each command, and one more for each offset that the command brings: removed
+# ones are freed faster than new ones can come.
+SWEPT_PER_COMMAND: Final = 100
+
+
+class Verdict(StrEnum):
+    """What became of a command; names as in `cluster.protocol.errors.Reason` where they mean a refusal."""
+
+    CHANGED = "CHANGED"
+    UNCHANGED = "UNCHANGED"
+    UNKNOWN_TOPIC = "UNKNOWN_TOPIC"
+    UNKNOWN_GROUP = "UNKNOWN_GROUP"
+    TOPIC_EXISTS = "TOPIC_EXISTS"
+    GROUP_EXISTS = "GROUP_EXISTS"
+    TOO_MUCH_STATE = "TOO_MUCH_STATE"
+    ILLEGAL_REQUEST = "ILLEGAL_REQUEST"
+
+
+class CommitOutcome(IntEnum):
+    """What became of one offset; numbers as in `cluster.v1.CommitOutcome`."""
+
+    COMMITTED = 0
+    NOT_AHEAD = 1
+    WAS_RESET = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a command.
+
+    Attributes:
+        verdict: of it all.
+        detail: what was wrong, for people; empty when nothing was.
+        outcomes: of each offset of a commit or reset, in order of the command as its bytes have it.
+    """
+
+    verdict: Verdict
+    detail: str = ""
+    outcomes: tuple[CommitOutcome, ...] = ()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the state is now as the command wants it (but for single offsets)."""
+        return self.verdict in (Verdict.CHANGED, Verdict.UNCHANGED)
+
+
+_CHANGED: Final = Applied(Verdict.CHANGED)
+_UNCHANGED: Final = Applied(Verdict.UNCHANGED)
+
+
+class BrokerState:
+    """The state of one replica; a `dledger.node.state_machine.StateMachine`.
+
+    Args:
+        command_of: returns the bytes of the command that an entry's body holds; in a log of messages that is
+            `commitlog.record.system_records.system_body`.
+    """
+
+    def __init__(self, command_of: Callable[[bytes], bytes] = bytes) -> None:
+        self._command_of = command_of
+        self._content = Content()
+        self._offsets = KeptOffsets()
+        # One for each of the latest versions of the topics, the newest last; empty after a snapshot was loaded.
+        self._changed_topics: deque[str] = deque(maxlen=CHANGED_TOPICS_MAX)
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    @property
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """All topics by name."""
+        return MappingProxyType(self._content.topics)
+
+    @property
+    def groups(self) -> Mapping[str, GroupConfig]:
+        """All groups by name."""
+        return MappingProxyType(self._content.groups)
+
+    @property
+    def delay_offsets(self) -> Mapping[int, int]:
+        """By delay level (1, 2, …): up to where its queue was delivered."""
+        return MappingProxyType(self._content.delay_offsets)
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether what a store knew before it was a group's was taken over (`cluster.replica.state_import`)."""
+        return self._content.is_imported
+
+    @property
+    def topics_version(self) -> int:
+        """How often topics were changed."""
+        return self._content.topics_version
+
+    def topics_changed_since(self, version: int) -> set[str] | None:
+        """Return the names of topics that were changed or deleted since a version; None: nobody remembers."""
+        count = self.topics_version - version
+        if not 0 <= count <= len(self._changed_topics):
+            return None
+        return set(islice(reversed(self._changed_topics), count))
+
+    def offset(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
+        """Return how far a group has consumed a queue; None when nothing is kept."""
+        return self._offsets.get(group, topic, queue_id)
+
+    def offsets(self, group: str) -> Iterator[QueueOffset]:
+        """Return all that is kept of a group, in no order."""
+        return self._offsets.of_group(group)
+
+    # ----------------------------------------------------------------------------------------------------- changing
+
+    def apply(self, entries: Sequence[Entry]) -> list[Applied]:
+        """Apply the commands that the entries' bodies hold; return what became of each.
+
+        Raises:
+            cluster.state.compact_bytes.Unreadable: a body is no command, or one of a newer version. The node must stop.
+        """
+        return [self.apply_command(decode_command(self._command_of(entry.body))) for entry in entries]
+
+    def apply_command(self, command: Command) -> Applied:
+        """Apply one command."""
+        try:
+            check_command(command)
+        except IllegalMessage as error:
+            return Applied(Verdict.ILLEGAL_REQUEST, str(error))
+        self._offsets.sweep(SWEPT_PER_COMMAND)
+        match command:
+            case SetTopic():
+                applied = self._set_topic(command)
+            case DeleteTopic(name):
+                applied = self._delete_topic(name)
+            case SetGroup():
+                applied = self._set_group(command)
+            case DeleteGroup(name):
+                applied = self._delete_group(name)
+            case CommitOffsets(group, offsets):
+                self._offsets.sweep(len(offsets))
+                applied = self._commit(group, offsets)
+            case ResetOffsets(group, offsets):
+                self._offsets.sweep(len(offsets))
+                applied = self._reset(group, offsets)
+            case SetDelayOffsets(delays):
+                applied = self._set_delays(delays)
+            case FinishImport():
+                applied = _UNCHANGED if self._content.is_imported else _CHANGED
+                self._content.is_imported = True
+            case _:
+                assert_never(command)
+        return applied
+
+    def _set_topic(self, command: SetTopic) -> Applied:
+        topics, topic = self._content.topics, command.topic
+        known = topics.get(topic.name)
+        if known == topic:
+            return _UNCHANGED
+        if known is not None and command.is_new:
+            return Applied(Verdict.TOPIC_EXISTS, f"topic {topic.name!r} exists, with other settings")
+        if known is None and len(topics) >= TOPICS_MAX:
+            return _too_much("topics", TOPICS_MAX)
+        topics[topic.name] = topic
+        self._topic_changed(topic.name)
+        return _CHANGED
+
+    def _topic_changed(self, name: str) -> None:
+        self._content.topics_version += 1
+        self._changed_topics.append(name)
+
+    def _delete_topic(self, name: str) -> Applied:
+        if self._content.topics.pop(name, None) is None:
+            return _unknown_topic(name)
+        self._topic_changed(name)
+        self._offsets.remove_topic(name)
+        return _CHANGED
+
+    def _set_group(self, command: SetGroup) -> Applied:
+        groups, group = self._content.groups, command.group
+        known = groups.get(group.name)
+        if known == group:
+            return _UNCHANGED
+        if known is not None and command.is_new:
+            return Applied(Verdict.GROUP_EXISTS, f"group {group.name!r} exists, with other settings")
+        if known is None and len(groups) >= GROUPS_MAX:
+            return _too_much("groups", GROUPS_MAX)
+        groups[group.name] = group
+        return _CHANGED
+
+    def _delete_group(self, name: str) -> Applied:
+        if self._content.groups.pop(name, None) is None:
+            return _unknown_group(name)
+        self._offsets.remove_group(name)
+        return _CHANGED
+
+    def _commit(self, group: str, offsets: Sequence[QueueOffset]) -> Applied:
+        if group not in self._content.groups:
+            return _unknown_group(group)
+        unknown = next((each.topic for each in offsets if each.topic not in self._content.topics), None)
+        if unknown is not None:
+            return _unknown_topic(unknown)
+        return self._put_offsets(group, offsets, is_reset=False)
+
+    def _reset(self, group: str, offsets: Sequence[QueueOffset]) -> Applied:
+        # Topics need not exist: offsets of a Java broker may speak of some that were never configured.
+        if group not in self._content.groups:
+            return _unknown_group(group)
+        return self._put_offsets(group, offsets, is_reset=True)
+
+    def _put_offsets(self, group: str, offsets: Sequence[QueueOffset], *, is_reset: bool) -> Applied:
+        kept = self._offsets
+        new_count = sum(kept.get(group, each.topic, each.queue_id) is None for each in offsets)
+        if kept.count + new_count > OFFSETS_MAX:
+            return _too_much("offsets", OFFSETS_MAX)
+        outcomes = [self._put_offset(group, each, is_reset=is_reset) for each in offsets]
+        is_changed = CommitOutcome.COMMITTED in outcomes
+        return Applied(Verdict.CHANGED if is_changed else Verdict.UNCHANGED, "", tuple(outcomes))
+
+    def _put_offset(self, group: str, given: QueueOffset, *, is_reset: bool) -> CommitOutcome:
+        known = self._offsets.get(group, given.topic, given.queue_id)
+        if given.reset_count != (0 if known is None else known.reset_count):
+            return CommitOutcome.WAS_RESET
+        if known is not None and not is_reset and given.offset <= known.offset:
+            return CommitOutcome.NOT_AHEAD
+        self._offsets.put(group, given._replace(reset_count=given.reset_count + is_reset))
+        return CommitOutcome.COMMITTED
+
+    def _set_delays(self, delays: Iterable[tuple[int, int]]) -> Applied:
+        kept = self._content.delay_offsets
+        ahead = {level: offset for level, offset in delays if offset > kept.get(level, -1)}
+        kept |= ahead
+        return _CHANGED if ahead else _UNCHANGED
+
+    # ---------------------------------------------------------------------------------------------------- snapshots
+
+    def snapshot_save(self) -> Iterator[bytes]:
+        """Return the whole state as it is now, in chunks; equal states give equal bytes.
+
+        The chunks are made when they are asked for, in any thread, whatever becomes of the state meanwhile.
+        """
+        return encode_snapshot(self._content.copy(), self._offsets.frozen())
+
+    def snapshot_load(self, content: bytes) -> None:
+        """Put the state that `snapshot_save` returned in place of the one there is.
+
+        Raises:
+            cluster.state.compact_bytes.Unreadable: it is none, or one of a newer version; the state is as before.
+        """
+        self._content, self._offsets = decode_snapshot(content)
+        self._changed_topics.clear()
+
+
+def _unknown_topic(name: str) -> Applied:
+    return Applied(Verdict.UNKNOWN_TOPIC, f"there is no topic {name!r}")
+
+
+def _unknown_group(name: str) -> Applied:
+    return Applied(Verdict.UNKNOWN_GROUP, f"there is no group {name!r}")
+
+
+def _too_much(what: str, maximum: int) -> Applied:
+    return Applied(Verdict.TOO_MUCH_STATE, f"there are {maximum} {what}, and no more may be: delete some")

@@ -1,0 +1,325 @@
+"""Changes of broker state, and their bytes: bodies of committed entries that every replica applies alike.
+
+| bytes | meaning |
+| --- | --- |
+| 1 | version of this form: 1 |
+| 1 | kind of command |
+| … | its fields, in the form of `cluster.state.compact_bytes`, in the order of the classes below |
+
+One command has one form: attributes and offsets are written in order. A version or a kind that is not known stops the
+node, because passing it over would let replicas part; a newer program must only write what all nodes of its group know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from cluster.protocol.topic_config import QUEUES_MAX, GroupConfig, TopicConfig
+from cluster.state.compact_bytes import Reader, Writer
+from store.errors import IllegalMessage
+from store.model.topics import DELAY_LEVELS_MS, check_group, is_storable_topic
+
+VERSION: Final = 1
+OFFSET_MAX: Final = (1 << 63) - 1
+OFFSETS_PER_COMMAND_MAX: Final = 4_096
+_HEAD_SIZE: Final = 2
+
+
+class QueueOffset(NamedTuple):
+    """How far a group has consumed a queue.
+
+    Attributes:
+        topic: of the queue.
+        queue_id: of the queue.
+        offset: the group's next message.
+        reset_count: how often the offset was reset, as far as the sender knows.
+    """
+
+    topic: str
+    queue_id: int
+    offset: int
+    reset_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SetTopic:
+    """Create a topic or change it; with `is_new`, only create it."""
+
+    topic: TopicConfig
+    is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Delete a topic, and what groups have consumed of it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetGroup:
+    """Create a group or change it; with `is_new`, only create it."""
+
+    group: GroupConfig
+    is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    """Delete a group, and what it has consumed."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsets:
+    """A group has consumed queues up to there. Offsets only go forwards, and only if they were not reset since."""
+
+    group: str
+    offsets: tuple[QueueOffset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOffsets:
+    """Set offsets of a group, forwards or back. One that was reset since is left: so the command may come twice."""
+
+    group: str
+    offsets: tuple[QueueOffset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetDelayOffsets:
+    """The queues of delay levels are delivered up to there: pairs of level (1, 2, …) and offset, which only grow."""
+
+    offsets: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishImport:
+    """What a store knew before it was a group's is taken over; it is not to be done again."""
+
+
+Command = (
+    SetTopic | DeleteTopic | SetGroup | DeleteGroup | CommitOffsets | ResetOffsets | SetDelayOffsets | FinishImport
+)
+
+
+# ------------------------------------------------------------------------------------------------------------- checks
+
+
+def check_command(command: Command) -> None:
+    """Raise unless broker state may be changed so; the bytes of what passes can be read again.
+
+    Raises:
+        IllegalMessage: what is wrong.
+    """
+    match command:
+        case SetTopic(topic):
+            topic.check()
+        case SetGroup(group):
+            group.check()
+        case DeleteTopic(name):
+            _check_topic_name(name)
+        case DeleteGroup(name):
+            check_group(name)
+        case CommitOffsets(name, offsets) | ResetOffsets(name, offsets):
+            check_group(name)
+            _check_offsets(offsets)
+        case SetDelayOffsets(delays):
+            levels = [level for level, _ in delays]
+            if len(set(levels)) < len(levels) or not all(1 <= level <= len(DELAY_LEVELS_MS) for level in levels):
+                expected = f"1 to {len(DELAY_LEVELS_MS)}, each once"
+                raise IllegalMessage("delay levels", expected, repr(levels)[:200])
+            for _, offset in delays:
+                _check_offset(offset)
+
+
+def _check_offsets(offsets: tuple[QueueOffset, ...]) -> None:
+    if not 1 <= len(offsets) <= OFFSETS_PER_COMMAND_MAX:
+        raise IllegalMessage("offsets", f"1 to {OFFSETS_PER_COMMAND_MAX}", str(len(offsets)))
+    if len({(each.topic, each.queue_id) for each in offsets}) < len(offsets):
+        raise IllegalMessage("offsets", "each queue once", "a queue twice")
+    for each in offsets:
+        _check_topic_name(each.topic)
+        if not 0 <= each.queue_id < QUEUES_MAX:
+            raise IllegalMessage("queue", f"0 to {QUEUES_MAX - 1}", str(each.queue_id))
+        _check_offset(each.offset)
+        if not 0 <= each.reset_count <= OFFSET_MAX:
+            raise IllegalMessage("reset_count", "at least 0", str(each.reset_count))
+
+
+def _check_offset(offset: int) -> None:
+    if not 0 <= offset <= OFFSET_MAX:
+        raise IllegalMessage("offset", "0 to 2^63 - 1", str(offset))
+
+
+def _check_topic_name(name: str) -> None:
+    # More than may be created here: a Java broker may have stored a longer one.
+    if not is_storable_topic(name):
+        raise IllegalMessage("topic", "a name of 1 to 255 letters, digits and % | _ -", repr(name[:80]))
+
+
+# -------------------------------------------------------------------------------------------------------------- bytes
+
+
+def encode_command(command: Command) -> bytes:
+    """Return the bytes of a command.
+
+    Raises:
+        IllegalMessage: see `check_command`.
+    """
+    check_command(command)
+    kind, write = _WRITERS[type(command)]
+    writer = Writer(bytes((VERSION, kind)))
+    write(writer, command)
+    return bytes(writer.data)
+
+
+def decode_command(body: bytes) -> Command:
+    """Return the command that `body` is. Its content is not checked: see `check_command`.
+
+    Raises:
+        cluster.state.compact_bytes.Unreadable: it is none, or one of a newer version.
+    """
+    reader = Reader(body, "a change of broker state", _HEAD_SIZE)
+    if len(body) < _HEAD_SIZE or body[0] != VERSION or body[1] not in _READERS:
+        expected = f"version {VERSION} and a kind of 1 to {len(_READERS)}"
+        raise reader.fault(expected, body[:_HEAD_SIZE].hex(" ") or "nothing", 0)
+    command = _READERS[body[1]](reader)
+    reader.end()
+    return command
+
+
+def write_topic(writer: Writer, topic: TopicConfig) -> None:
+    """Append a topic."""
+    writer.text(topic.name)
+    for value in (topic.read_queues, topic.write_queues, topic.permission, topic.is_ordered, topic.sys_flag):
+        writer.number(value)
+    writer.pairs(topic.attributes)
+
+
+def read_topic(reader: Reader) -> TopicConfig:
+    """Read a topic."""
+    name, number = reader.text(), reader.number
+    return TopicConfig(name, number(), number(), number(), bool(number()), number(), reader.pairs())
+
+
+def write_group(writer: Writer, group: GroupConfig) -> None:
+    """Append a group."""
+    writer.text(group.name)
+    for flag in (group.is_consume_enabled, group.is_broadcast_enabled, group.is_from_min_enabled, group.is_orderly):
+        writer.number(flag)
+    # -1 (no limit) is the lowest that there is.
+    for value in (group.retry_queues, group.retry_max_times + 1, group.consume_timeout_minutes, group.sys_flag):
+        writer.number(value)
+    writer.pairs(group.attributes)
+
+
+def read_group(reader: Reader) -> GroupConfig:
+    """Read a group."""
+    name, number = reader.text(), reader.number
+    return GroupConfig(
+        name,
+        is_consume_enabled=bool(number()),
+        is_broadcast_enabled=bool(number()),
+        is_from_min_enabled=bool(number()),
+        is_orderly=bool(number()),
+        retry_queues=number(),
+        retry_max_times=number() - 1,
+        consume_timeout_minutes=number(),
+        sys_flag=number(),
+        attributes=reader.pairs(),
+    )
+
+
+def write_offsets(writer: Writer, offsets: Iterable[QueueOffset]) -> None:
+    """Append offsets, in order of topic and queue."""
+    by_topic = [(topic, list(rows)) for topic, rows in groupby(sorted(offsets), key=lambda each: each.topic)]
+    writer.number(len(by_topic))
+    for topic, rows in by_topic:
+        write_topic_offsets(writer, topic, rows)
+
+
+def write_topic_offsets(writer: Writer, topic: str, offsets: Iterable[QueueOffset]) -> None:
+    """Append offsets of one topic, in order of the queues."""
+    rows = sorted(offsets)
+    writer.text(topic)
+    writer.number(len(rows))
+    for row in rows:
+        writer.number(row.queue_id)
+        writer.number(row.offset)
+        writer.number(row.reset_count)
+
+
+def read_offsets(reader: Reader) -> tuple[QueueOffset, ...]:
+    """Read offsets."""
+    number = reader.number
+    found: list[QueueOffset] = []
+    for _ in range(reader.count()):
+        topic = reader.text()
+        found.extend(QueueOffset(topic, number(), number(), number()) for _ in range(reader.count()))
+    return tuple(found)
+
+
+def write_delays(writer: Writer, offsets: Iterable[tuple[int, int]]) -> None:
+    """Append offsets of delay levels, in order."""
+    pairs = sorted(offsets)
+    writer.number(len(pairs))
+    for level, offset in pairs:
+        writer.number(level)
+        writer.number(offset)
+
+
+def read_delays(reader: Reader) -> tuple[tuple[int, int], ...]:
+    """Read offsets of delay levels."""
+    return tuple((reader.number(), reader.number()) for _ in range(reader.count()))
+
+
+def _write_new_topic(writer: Writer, command: SetTopic) -> None:
+    writer.number(command.is_new)
+    write_topic(writer, command.topic)
+
+
+def _write_new_group(writer: Writer, command: SetGroup) -> None:
+    writer.number(command.is_new)
+    write_group(writer, command.group)
+
+
+def _write_group_offsets(writer: Writer, command: CommitOffsets | ResetOffsets) -> None:
+    writer.text(command.group)
+    write_offsets(writer, command.offsets)
+
+
+def _read_set_topic(reader: Reader) -> SetTopic:
+    is_new = bool(reader.number())
+    return SetTopic(read_topic(reader), is_new)
+
+
+def _read_set_group(reader: Reader) -> SetGroup:
+    is_new = bool(reader.number())
+    return SetGroup(read_group(reader), is_new)
+
+
+_WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
+    SetTopic: (1, _write_new_topic),
+    DeleteTopic: (2, lambda writer, command: writer.text(command.name)),
+    SetGroup: (3, _write_new_group),
+    DeleteGroup: (4, lambda writer, command: writer.text(command.name)),
+    CommitOffsets: (5, _write_group_offsets),
+    ResetOffsets: (6, _write_group_offsets),
+    SetDelayOffsets: (7, lambda writer, command: write_delays(writer, command.offsets)),
+    FinishImport: (8, lambda _writer, _command: None),
+}
+_READERS: Final[dict[int, Callable[[Reader], Command]]] = {
+    1: _read_set_topic,
+    2: lambda reader: DeleteTopic(reader.text()),
+    3: _read_set_group,
+    4: lambda reader: DeleteGroup(reader.text()),
+    5: lambda reader: CommitOffsets(reader.text(), read_offsets(reader)),
+    6: lambda reader: ResetOffsets(reader.text(), read_offsets(reader)),
+    7: lambda reader: SetDelayOffsets(read_delays(reader)),
+    8: lambda _: FinishImport(),
+}

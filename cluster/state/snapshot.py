@@ -1,0 +1,127 @@
+"""Snapshots of broker state: all of it as bytes, in one form only.
+
+| what | form (`cluster.state.compact_bytes`) |
+| --- | --- |
+| magic | 4 bytes, `DLBS` |
+| version | a number: 2; 1 is read, too |
+| how often topics were changed | a number |
+| topics, in order of their names | how many; each as in a command |
+| groups, in order of their names | how many; each as in a command |
+| offsets, in order of the groups' names | how many groups; name and offsets of each, as in a command |
+| offsets of delay levels | as in a command |
+| whether old state was taken over | a number: 1 if so; from version 2 on |
+
+Whoever keeps a snapshot checks that its bytes are unchanged (`dledger.storage.snapshot_file`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from cluster.protocol.topic_config import GroupConfig, TopicConfig
+from cluster.state.commands import (
+    read_delays,
+    read_group,
+    read_offsets,
+    read_topic,
+    write_delays,
+    write_group,
+    write_topic,
+    write_topic_offsets,
+)
+from cluster.state.compact_bytes import Reader, Writer
+from cluster.state.offsets import FrozenOffsets, KeptOffsets
+
+_MAGIC: Final = b"DLBS"
+_VERSION: Final = 2
+_VERSION_WITHOUT_IMPORT: Final = 1
+_CHUNK_SIZE_BYTES: Final = 64 << 10
+
+
+@dataclass(slots=True)
+class Content:
+    """All of the state but the offsets.
+
+    Attributes:
+        topics: by name.
+        groups: by name.
+        delay_offsets: by level.
+        topics_version: how often topics were changed.
+        is_imported: what a store knew before it was a group's was taken over.
+    """
+
+    topics: dict[str, TopicConfig] = field(default_factory=dict)
+    groups: dict[str, GroupConfig] = field(default_factory=dict)
+    delay_offsets: dict[int, int] = field(default_factory=dict)
+    topics_version: int = 0
+    is_imported: bool = False
+
+    def copy(self) -> Content:
+        """Return the same state, which later changes of this one leave as it is; what it holds is shared."""
+        return Content(
+            dict(self.topics),
+            dict(self.groups),
+            dict(self.delay_offsets),
+            self.topics_version,
+            self.is_imported,
+        )
+
+
+def encode_snapshot(content: Content, offsets: FrozenOffsets) -> Iterator[bytes]:
+    """Return the bytes of a state, in chunks of about 64 KiB."""
+    writer = Writer(_MAGIC)
+    for _ in _write(writer, content, offsets):
+        if len(writer.data) >= _CHUNK_SIZE_BYTES:
+            yield bytes(writer.data)
+            writer.data.clear()
+    yield bytes(writer.data)
+
+
+def _write(writer: Writer, content: Content, offsets: FrozenOffsets) -> Iterator[None]:
+    """Write piece after piece; stop behind each."""
+    writer.number(_VERSION)
+    writer.number(content.topics_version)
+    writer.number(len(content.topics))
+    for _, topic in sorted(content.topics.items()):
+        write_topic(writer, topic)
+        yield
+    writer.number(len(content.groups))
+    for _, group in sorted(content.groups.items()):
+        write_group(writer, group)
+        yield
+    groups = list(offsets.groups())
+    writer.number(len(groups))
+    for name, parts in groups:
+        writer.text(name)
+        writer.number(len(parts))
+        for topic_name, rows in parts:
+            write_topic_offsets(writer, topic_name, rows.values())
+            yield
+    write_delays(writer, content.delay_offsets.items())
+    writer.number(content.is_imported)
+
+
+def decode_snapshot(data: bytes) -> tuple[Content, KeptOffsets]:
+    """Return the state that these bytes are, and its offsets.
+
+    Raises:
+        cluster.state.compact_bytes.Unreadable: they are none, or one of a newer version.
+    """
+    reader = Reader(data, "a snapshot of broker state", len(_MAGIC))
+    if not data.startswith(_MAGIC):
+        raise reader.fault(repr(_MAGIC), repr(data[: len(_MAGIC)]), 0)
+    if (version := reader.number()) not in (_VERSION_WITHOUT_IMPORT, _VERSION):
+        raise reader.fault(f"version 1 to {_VERSION}", str(version), len(_MAGIC))
+    content = Content(topics_version=reader.number())
+    content.topics = {topic.name: topic for topic in (read_topic(reader) for _ in range(reader.count()))}
+    content.groups = {group.name: group for group in (read_group(reader) for _ in range(reader.count()))}
+    offsets = KeptOffsets()
+    for _ in range(reader.count()):
+        offsets.fill(reader.text(), read_offsets(reader))
+    content.delay_offsets = dict(read_delays(reader))
+    if version != _VERSION_WITHOUT_IMPORT:
+        content.is_imported = bool(reader.number())
+    reader.end()
+    return content, offsets
