@@ -148,7 +148,7 @@ mutants-blind: $(READY) ## Judge planted bugs by rungs that were not chosen for 
 	@$(BIN)/python scripts/mutants_blind.py --jobs $(WORKERS)
 
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes, 10,000 queues; the long form
-	@DLEDGER_MANY_QUEUES=long $(BIN)/python -m pytest -q tests/chaos tests/integration/brokers/test_many_queues.py
+	@DLEDGER_MANY_QUEUES=long $(BIN)/python -m pytest -q tests/chaos tests/integration/cluster/local_brokers/test_many_queues.py
 
 interop: $(READY) ## Our stores in RocketMQ's own program and its stores in ours (needs Java 17 and Maven, else skipped)
 	@$(BIN)/python scripts/interop.py

@@ -12,7 +12,13 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 # They serve, or run real processes.
-SLOW = ("chaos", "integration/broker", "integration/brokers", "integration/cluster", "integration/nameserver")
+SLOW = (
+    "chaos",
+    "integration/cluster/api",
+    "integration/cluster/local_brokers",
+    "integration/cluster/local_nodes",
+    "integration/cluster/nameserver",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,7 +1,7 @@
 """The bounds of all fields that requests of BrokerService and NameServer have; the reasons stand beside the numbers.
 
 A request that keeps to them costs the event loop less than 50 ms in one piece, whatever it holds
-(`tests/integration/broker/test_hostile_requests.py`).
+(`tests/integration/cluster/api/test_hostile_requests.py`).
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ Global___Certainty: _TypeAlias = Certainty  # noqa: Y015
 class Answer(_message.Message):
     """A refusal; a response without one (or with code 0) is a success. A refusal is an ordinary response and never an error
     of gRPC, so that a client always learns whether its request may have happened, and who leads. Which cause has which
-    code and which certainty is one table: cluster/errors.py.
+    code and which certainty is one table: cluster/protocol/errors.py.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

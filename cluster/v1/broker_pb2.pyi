@@ -106,7 +106,7 @@ class _GetStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GetStatus.V
     GET_STATUS_NO_MESSAGE_IN_QUEUE: _GetStatus.ValueType  # 8
 
 class GetStatus(_GetStatus, metaclass=_GetStatusEnumTypeWrapper):
-    """RocketMQ's names (GetMessageStatus); the table of all is in store/get_message.py."""
+    """RocketMQ's names (GetMessageStatus); the table of all is in store/access/get_message.py."""
 
 GET_STATUS_FOUND: GetStatus.ValueType  # 0
 GET_STATUS_NO_MATCHED_MESSAGE: GetStatus.ValueType  # 1

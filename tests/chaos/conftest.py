@@ -17,7 +17,7 @@ import pytest
 
 from cluster.local.cluster import LocalCluster
 from dledger import Appended, AppendUnknown, LogClient, NotAppended
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 # index, term, magic, body: all that must be equal on all nodes.
 LogEntry = tuple[int, int, int, bytes]

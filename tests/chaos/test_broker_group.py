@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from tests.broker_group import BROKER, BrokerGroup
-from tests.message_history import Fate, everything_is_delivered, judge
-from tests.message_load import TOPIC, mixed_load
-from tests.stored_files import check_closed, check_states
-from tests.waiting import STORY_S, run
+from tests.support.brokers.group import BROKER, BrokerGroup
+from tests.support.message_history import Fate, everything_is_delivered, judge
+from tests.support.message_load import TOPIC, mixed_load
+from tests.support.stored_files import check_closed, check_states
+from tests.support.waiting import STORY_S, run
 
 KILLS = int(os.environ.get("DLEDGER_BROKER_KILLS", "10"))
 

@@ -15,10 +15,10 @@ import pytest
 from cluster import OutgoingMessage, Producer
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
-from tests.broker_group import BrokerGroup
-from tests.message_load import records_of
-from tests.stored_files import DERIVED, check_closed
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.brokers.group import BrokerGroup
+from tests.support.message_load import records_of
+from tests.support.stored_files import DERIVED, check_closed
+from tests.support.waiting import PATIENCE_S, wait_until
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 SIZES = {

@@ -13,7 +13,7 @@ from cluster.local.cluster import LocalCluster
 from dledger import LogClient, ReadFailed
 from dledger.client.reading import ReadMode
 from dledger.errors import ResponseCode
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 KILLS = 10
 END = b"the last entry of the test"

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from tests.broker_process import BrokerProcess
-from tests.message_history import Fate, everything_is_delivered, judge
-from tests.message_load import TOPIC, mixed_load
-from tests.stored_files import check_closed
-from tests.waiting import run
+from tests.support.brokers.process import BrokerProcess
+from tests.support.message_history import Fate, everything_is_delivered, judge
+from tests.support.message_load import TOPIC, mixed_load
+from tests.support.stored_files import check_closed
+from tests.support.waiting import run
 
 KILLS = 3
 SETTINGS = {

@@ -10,7 +10,7 @@ from pipeline.archive.restore_store import restore_store
 from pipeline.lake.lake import Lake
 from pipeline.log.stores import open_store
 from pipeline.sink.options import LakeTarget
-from tests.message_stores import SMALL, open_small, queued, with_log
+from tests.support.message_stores import SMALL, open_small, queued, with_log
 
 FILE_SIZE = 65536
 

@@ -9,7 +9,7 @@ from store.index.key_index import KeyIndex
 from store.maintenance.lock import was_closed_in_order
 from store.model.message import QueueKey
 from store.queues.consume_queues import ConsumeQueues
-from tests.unit.store.batches import batch_of_manifest, key_hash
+from tests.support.dispatch_batches import batch_of_manifest, key_hash
 
 LAYOUT = IndexLayout(100, 400)
 QUEUE_FILE_SIZE = 1000

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tests.message_stores import SMALL, derived_files, open_small, rebuilt_files, with_log
+from tests.support.message_stores import SMALL, derived_files, open_small, rebuilt_files, with_log
 
 PLAIN = ("plain-clean", "plain-killed", "plain-livecopy", "plain-torn", "plain-propcrc")
 # What may have become of a store before it is opened here.

@@ -14,7 +14,7 @@ from store.fs.linux.files import OsFiles
 from store.maintenance.lock import was_closed_in_order
 from store.model.config import MessageStoreConfig
 from store.model.message import Message, QueueKey
-from tests.unit.dledger_log.conftest import Clock, Opened
+from tests.unit.commitlog.conftest import Clock, Opened
 
 FILE_SIZE = 65_536
 SIZES = EntryStoreConfig(FILE_SIZE, 5 * 1024 * 1024 * 32)

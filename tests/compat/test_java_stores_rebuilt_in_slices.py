@@ -14,7 +14,7 @@ from pipeline.rebuild.queue_builder import build_queues, finish_queues
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
 from store.index.file import IndexLayout
-from tests.stored_files import check_rebuilt, derived_files
+from tests.support.stored_files import check_rebuilt, derived_files
 
 QUEUE_FILE_SIZE = 1000
 INDEX_LAYOUT = IndexLayout(100, 400)

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster.cli.app import app
-from tests.message_stores import open_small
+from tests.support.message_stores import open_small
 
 SIZES = ("--queue-file-size", "1000", "--index-slots", "100", "--index-items", "400")
 

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from cluster.cli.app import app
 from tests.compat.conftest import FIXTURES
-from tests.message_stores import Clock, numbered, open_small
-from tests.replicated_brokers import configs_in, running_group
-from tests.replicated_brokers import numbered as of_broker
-from tests.waiting import until
+from tests.support.brokers.replicated import configs_in, running_group
+from tests.support.brokers.replicated import numbered as of_broker
+from tests.support.message_stores import Clock, numbered, open_small
+from tests.support.waiting import until
 
 SEED = 20261122
 NOBODY = 65534

@@ -18,8 +18,8 @@ from dledger.metrics import NodeMetrics
 from dledger.storage.properties import parse_checked
 from store.model.config import MessageStoreConfig
 from tests.crashpoints.workload import files_on
-from tests.message_stores import numbered
-from tests.unit.dledger_log.conftest import SimpleNode
+from tests.support.message_stores import numbered
+from tests.unit.commitlog.conftest import SimpleNode
 
 ROOT = "/s"
 FILE_SIZE = 2048

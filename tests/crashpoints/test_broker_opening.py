@@ -15,7 +15,7 @@ from dledger.testing.faults import FaultCounts
 from tests.crashpoints.crashes import IS_LONG, Crashes
 from tests.crashpoints.opening import CONFIG, NODE, OpenedBroker, check_queues, contents, identity_on, write_plain
 from tests.crashpoints.workload import files_on
-from tests.message_stores import Clock, numbered
+from tests.support.message_stores import Clock, numbered
 
 # One in so many of these crashes again while it is opened.
 SECOND_CRASH_STRIDE = 29 if IS_LONG else 23

@@ -14,7 +14,7 @@ from store.index.key_index import KeyIndex
 from store.queues.consume_queues import ConsumeQueues
 from tests.crashpoints.images import crash_images, killed
 from tests.crashpoints.workload import files_on
-from tests.unit.store.batches import batch_of
+from tests.support.dispatch_batches import batch_of
 
 ROOT = "/store"
 LAYOUT = IndexLayout(slots=20, items=12)

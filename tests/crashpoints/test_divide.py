@@ -13,7 +13,7 @@ from dledger.testing.faults import FaultCounts
 from store.model.message import Message
 from tests.crashpoints.crashes import IS_LONG, Crashes
 from tests.crashpoints.workload import files_on
-from tests.unit.dledger_log.conftest import Clock, Opened
+from tests.unit.commitlog.conftest import Clock, Opened
 
 SECOND_CRASH_STRIDE = 3 if IS_LONG else 11
 FILE_SIZE = 2048

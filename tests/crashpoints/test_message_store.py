@@ -18,7 +18,7 @@ from store.model.config import MessageStoreConfig
 from store.model.sys_flag import has_queue_offset
 from tests.crashpoints.crashes import IS_LONG, Crashes
 from tests.crashpoints.workload import files_on
-from tests.message_stores import Clock, numbered
+from tests.support.message_stores import Clock, numbered
 
 ROOT = "/s"
 CONFIG = PlainStoreConfig(

@@ -28,7 +28,7 @@ from tests.crashpoints.crashes import IS_LONG, Crashes, nothing
 from tests.crashpoints.images import crash_images
 from tests.crashpoints.opening import NODE, ROOT, OpenedBroker, check_queues, contents, write_plain
 from tests.crashpoints.workload import files_on
-from tests.message_stores import Clock
+from tests.support.message_stores import Clock
 
 STRIDE = 1 if IS_LONG else 5
 SECOND_CRASH_STRIDE = 7 if IS_LONG else 31

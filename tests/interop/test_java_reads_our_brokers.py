@@ -23,7 +23,7 @@ from store.model.topics import DLEDGER_TOPIC
 from tests.interop.java_program import Sizes
 from tests.interop.ours import Clock, OurStore
 from tests.interop.puts import lines_of, puts_of_every_kind
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 

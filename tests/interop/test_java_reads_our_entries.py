@@ -22,7 +22,7 @@ from tests.interop.java_program import SMALL
 from tests.interop.ours import OurStore
 from tests.interop.puts import IPV4_STORE as HOST
 from tests.interop.puts import Place, lines_of, puts_of_every_kind
-from tests.unit.dledger_log.conftest import Clock, Opened
+from tests.unit.commitlog.conftest import Clock, Opened
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,6 @@
 """All planted bugs, by name."""
 
-from tests.mutants import (
+from tests.mutants.bugs import (
     brought,
     catch_up,
     damage,

@@ -17,7 +17,7 @@ from tests.crashpoints.inspector import Inspector
 from tests.crashpoints.workload import WORKLOADS, Workload
 from tests.mutants.forks import Forks
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, ShellSeeds, Tests, as_drawn
-from tests.waiting import STORY_S
+from tests.support.waiting import STORY_S
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "tests" / "scenarios"

@@ -13,7 +13,7 @@ from dledger.testing.options import draw_options
 from dledger.testing.runner import run_options
 from dledger.testing.shell.options import draw_shell_options
 from dledger.testing.shell.simulation import ShellSimulation
-from tests.mutants import shell, shell_strangers
+from tests.mutants.bugs import shell, shell_strangers
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import Seeds, ShellSeeds, as_drawn, shell_as_drawn
 from tests.mutants.rungs import FIRST_SEED, run

@@ -19,7 +19,7 @@ from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
 from store.model.message import QueueKey
 from store.queues.consume_queues import ConsumeQueues
-from tests.unit.store.batches import batch_of
+from tests.support.dispatch_batches import batch_of
 
 ROOT = "/store"
 LAYOUT = IndexLayout(slots=200, items=40)

@@ -21,7 +21,7 @@ from dledger.testing.faults import FaultCounts, SimulatedCrash
 from store.model.config import MessageStoreConfig
 from store.model.message import QueueKey
 from store.model.sys_flag import has_queue_offset
-from tests.message_stores import Clock, numbered
+from tests.support.message_stores import Clock, numbered
 
 ROOT = "/s"
 CONFIG = PlainStoreConfig(

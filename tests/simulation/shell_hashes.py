@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from dledger.testing.shell.options import draw_shell_options
 from dledger.testing.shell.simulation import ShellSimulation
-from tests.mutants import shell
+from tests.mutants.bugs import shell
 
 
 def hash_of(run):

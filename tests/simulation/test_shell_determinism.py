@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from tests.simulation.shell_hashes import hash_of
-from tests.waiting import STORY_S
+from tests.support.waiting import STORY_S
 
 # The last one has a client that cancels several calls at once, in the order of a set until that was mended.
 RUNS = ("3", "14", "10037:with_elections")

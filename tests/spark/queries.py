@@ -6,8 +6,8 @@ Spark itself ends a query where the machine is busy (`gave_up_on_python`): befor
 from pyspark.errors import StreamingQueryException
 
 from tests.spark.processes import gave_up_on_python
-from tests.spark_cli import run
-from tests.waiting import STORY_S, wait_until
+from tests.support.spark_cli import run
+from tests.support.waiting import STORY_S, wait_until
 
 LIMIT_S = 120
 

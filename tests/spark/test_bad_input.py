@@ -17,13 +17,13 @@ from pipeline.log.stores import open_store
 from pipeline.source.chunk_client import BrokerLog
 from pipeline.source.parts import Part
 from pipeline.spark.jobs import report_over
-from tests.broker_thread import running_broker
 from tests.spark.processes import session_settings, spark_environment
 from tests.spark.queries import LIMIT_S, run_until
 from tests.spark.test_options import run_stream
 from tests.spark.test_streams import offsets_of
-from tests.unit.pipeline.test_stream_plan import put
-from tests.waiting import wait_until
+from tests.support.brokers.thread import running_broker
+from tests.support.waiting import wait_until
+from tests.unit.pipeline.source.test_stream_plan import put
 
 
 @pytest.fixture(scope="module")

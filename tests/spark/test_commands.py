@@ -13,10 +13,10 @@ from pipeline.report.summary import summarise
 from pipeline.source.parts import Part
 from pipeline.spark.jobs import group_parts, partial_of, report_over, size_of
 from store.maintenance.archive_mark import decode_mark
-from tests.broker_thread import running_broker
 from tests.spark.queries import run_command
-from tests.spark_cli import run
-from tests.unit.pipeline.test_stream_plan import put
+from tests.support.brokers.thread import running_broker
+from tests.support.spark_cli import run
+from tests.unit.pipeline.source.test_stream_plan import put
 
 
 @pytest.fixture(scope="module")

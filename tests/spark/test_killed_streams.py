@@ -19,7 +19,7 @@ from pipeline.source.chunk_client import BrokerLog
 from pipeline.source.parts import HowToRead, Part
 from pipeline.source.stretch import Stretch
 from tests.spark.processes import StreamProcess, gave_up_on_python
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 # Of leaders and queries, and as many of leaders and drivers; make test takes a few, a long run takes 20.
 ENDS = int(os.environ.get("DLEDGER_STREAM_ENDS", "3"))

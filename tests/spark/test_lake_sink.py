@@ -10,7 +10,7 @@ from pipeline.columns.record_builder import build_records
 from pipeline.lake.lake import Lake
 from pipeline.lake.manifest import Manifests
 from pipeline.spark.lake import LakeSource
-from tests.lake_rows import records_of, rows_of
+from tests.support.lake_rows import records_of, rows_of
 
 
 def frame(spark, batch):

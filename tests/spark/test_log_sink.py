@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 
 from pipeline.sink.log_writer import LogTarget, LogWriter, Origin
 from pipeline.spark.source import DLedgerSource
-from tests.broker_thread import running_broker
+from tests.support.brokers.thread import running_broker
 
 TOPIC = "orders"
 

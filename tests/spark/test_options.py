@@ -8,9 +8,9 @@ from pyspark.errors import PySparkException
 
 from cluster.v1 import broker_pb2 as pb
 from pipeline.source.options import OPTION_NAMES
-from tests.broker_thread import running_broker
 from tests.spark.queries import run_to_the_end, run_until
-from tests.unit.pipeline.test_stream_plan import put
+from tests.support.brokers.thread import running_broker
+from tests.unit.pipeline.source.test_stream_plan import put
 
 # Topic a: queues 0 and 1 of 60 messages; topic b: queue 0 of 30.
 COUNT = 150

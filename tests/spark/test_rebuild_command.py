@@ -8,10 +8,10 @@ from commitlog.offline.rebuild import Layout
 from pipeline.lake.lake import Lake
 from pipeline.log.sample_store import SampleConfig, make_sample_store
 from store.index.file import IndexLayout
-from tests.pipeline_stores import append_uncommitted, make_replicated
 from tests.spark.queries import run_command
-from tests.spark_cli import run
-from tests.stored_files import derived_files
+from tests.support.pipeline_stores import append_uncommitted, make_replicated
+from tests.support.spark_cli import run
+from tests.support.stored_files import derived_files
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.log.sample_store import SampleConfig, make_sample_store
 from tests.spark.processes import ROOT, START_S, spark_environment
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 RUN_S = 240
 

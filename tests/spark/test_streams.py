@@ -5,9 +5,9 @@ import json
 import pytest
 
 from cluster.v1 import broker_pb2 as pb
-from tests.broker_thread import running_broker
 from tests.spark.queries import run_to_the_end
-from tests.unit.pipeline.test_stream_plan import put
+from tests.support.brokers.thread import running_broker
+from tests.unit.pipeline.source.test_stream_plan import put
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 
 from pipeline.lake.lake import Lake
 from pipeline.lake.upkeep import verify
-from tests.broker_thread import running_broker
 from tests.spark.processes import START_S, StreamProcess, gave_up_on_python
-from tests.unit.pipeline.test_stream_plan import put
-from tests.waiting import wait_until
+from tests.support.brokers.thread import running_broker
+from tests.support.waiting import wait_until
+from tests.unit.pipeline.source.test_stream_plan import put
 
 # What Spark says where one has written already what the other was to write.
 _ONE_TOO_MANY = r"concurrently using file:\S*/checkpoint/|one streaming job runs on a specific checkpoint location"

@@ -13,7 +13,7 @@ from pipeline.log.stores import open_store
 from pipeline.sink.options import LakeTarget
 from store.fs.linux.files import OsFiles
 from store.maintenance.archive_mark import ArchiveFloor, decode_mark, mark_path
-from tests.message_stores import SMALL, numbered, open_small, with_log
+from tests.support.message_stores import SMALL, numbered, open_small, with_log
 
 # Files of 64 KiB: about 200 messages in each.
 CONFIG = with_log(SMALL, mapped_file_size=65536)

@@ -16,7 +16,7 @@ from pipeline.lake.files import FileWriter, UnfitRows, checksum_of
 from pipeline.lake.lake import Lake
 from pipeline.lake.manifest import BatchId, DamagedLake, LogRange
 from store.fs.linux.files import OsFiles
-from tests.lake_rows import NAMES, records_of, rows_of
+from tests.support.lake_rows import NAMES, records_of, rows_of
 
 BATCH = BatchId("query", 3)
 

@@ -10,7 +10,7 @@ from pipeline.common.errors import PipelineError
 from pipeline.lake.lake import Lake, TableChanged
 from pipeline.lake.manifest import BatchId
 from pipeline.lake.upkeep import compact, vacuum
-from tests.lake_rows import NAMES, records_of, rows_of
+from tests.support.lake_rows import NAMES, records_of, rows_of
 
 deltalake = pytest.importorskip("deltalake")
 sql = pytest.importorskip("pyiceberg.catalog.sql")

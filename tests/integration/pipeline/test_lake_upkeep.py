@@ -15,7 +15,7 @@ from pipeline.lake.manifest import BatchId, LogRange
 from pipeline.lake.upkeep import compact, vacuum, verify
 from store.errors import DirectoryLocked
 from store.fs.linux.files import OsFiles
-from tests.lake_rows import records_of, rows_of
+from tests.support.lake_rows import records_of, rows_of
 
 RECORDS = records_of(1_200, step_ms=50_000)
 

@@ -10,8 +10,8 @@ from pipeline.common.errors import BadOption
 from pipeline.sink import log_writer
 from pipeline.sink.log_rows import UnfitFrame
 from pipeline.sink.log_writer import LogTarget, LogWriter, Origin, WriteFailed
-from tests.broker_thread import running_broker
-from tests.waiting import PATIENCE_S
+from tests.support.brokers.thread import running_broker
+from tests.support.waiting import PATIENCE_S
 
 TOPIC = "orders"
 ORIGIN = Origin("query", 7, 0)

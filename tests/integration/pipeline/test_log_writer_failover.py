@@ -13,8 +13,8 @@ from pipeline.log.stores import open_store
 from pipeline.reading.read_slice import read_slice
 from pipeline.sink.log_writer import LogTarget, LogWriter, Origin, WriteFailed
 from pipeline.source.broker_nodes import Nodes
-from tests.broker_group import BrokerGroup
-from tests.waiting import PATIENCE_S
+from tests.support.brokers.group import BrokerGroup
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 SEED = int(os.environ.get("DLEDGER_SINK_SEED", str(random.randrange(1 << 30))))

@@ -21,10 +21,10 @@ from pipeline.log.stores import open_store
 from pipeline.sink.log_writer import LogTarget, WriteFailed
 from pipeline.sink.options import LakeTarget
 from store.model.message import Message
-from tests.broker_thread import running_broker
-from tests.lake_rows import records_of, rows_of
-from tests.message_stores import SMALL, Clock, open_small, queued, with_log
-from tests.waiting import PATIENCE_S
+from tests.support.brokers.thread import running_broker
+from tests.support.lake_rows import records_of, rows_of
+from tests.support.message_stores import SMALL, Clock, open_small, queued, with_log
+from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 COUNT = 600

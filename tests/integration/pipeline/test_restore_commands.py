@@ -10,8 +10,8 @@ from pipeline.log.slices import plan
 from pipeline.log.stores import open_store
 from pipeline.reading.read_slice import read_slice
 from pipeline.sink.options import LakeTarget
-from tests.broker_thread import running_broker
-from tests.spark_cli import run
+from tests.support.brokers.thread import running_broker
+from tests.support.spark_cli import run
 
 pytestmark = pytest.mark.slow
 TOPIC = "mails"

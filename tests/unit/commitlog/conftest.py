@@ -1,41 +1,160 @@
-"""Messages and records to be encoded and damaged."""
+"""A replicated log without a network: an entry store, and a node that commits when a test says so."""
 
 import pytest
 
-from commitlog.record.encoder import RecordEncoder
-from store.model.message import Host, Message
+from commitlog.conversion.divide import LogPlaces, divide_log
+from commitlog.conversion.old_log import OldLog
+from commitlog.record.system_records import MessageEntryCodec
+from commitlog.replicated.commit_log import DLedgerCommitLog, DLedgerCommitLogConfig
+from dledger.entries.damaged_tail import keep_damaged_tail
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.errors import ResponseCode
+from dledger.pending.appends import AppendResult
+from dledger.types import Member, Membership
+from store.fs.linux.files import OsFiles
+from store.model.message import LOOPBACK, Message
 
-STORE_HOST = Host(b"\x7f\x00\x00\x01", 10911)
-IPV6_HOST = Host(bytes(range(16)), 40911)
+FILE_SIZE = 4096
+SIZES = EntryStoreConfig(FILE_SIZE, 32 * 16)
+MEMBERS = Membership((Member("n0"), Member("n1")))
+
+
+class FakeFuture:
+    """As an asyncio future that belongs to no loop; callbacks run at once."""
+
+    def __init__(self):
+        self._result = None
+        self._callbacks = []
+
+    def done(self):
+        return self._result is not None
+
+    def cancelled(self):
+        return False
+
+    def result(self):
+        return self._result
+
+    def add_done_callback(self, callback):
+        self._callbacks.append(callback)
+
+    def set_result(self, result):
+        self._result = result
+        for callback in self._callbacks:
+            callback(self)
+
+
+class SimpleNode:
+    """Leads a group of one whose quorum is the test: what is appended is committed by `commit`."""
+
+    def __init__(self, store, codec):
+        self.store, self.codec = store, codec
+        self.term, self.is_leader, self.commit_index = 0, False, -1
+        self.refusal = None
+        self.waiting = []
+        self.unapplied_count = 0
+
+    @property
+    def applied_index(self):
+        return self.commit_index - self.unapplied_count
+
+    def lead(self, term):
+        self.term, self.is_leader = term, True
+        self.append_own(self.codec.no_op())
+
+    def append_own(self, entry):
+        magic, channel, body, stamp_at = entry
+        index = self.store.last_index + 1
+        self.store.append([body], index, self.term, magic=magic, channel=channel, stamp_at=stamp_at)
+
+    def append(self, bodies, stamp_at=None):
+        future = FakeFuture()
+        if self.refusal is not None:
+            future.set_result(AppendResult(self.refusal, "refused"))
+            return future
+        first_index = self.store.last_index + 1
+        positions = self.store.append(bodies, first_index, self.term, stamp_at=stamp_at)
+        self.waiting.append((first_index + len(bodies) - 1, future, first_index, positions))
+        return future
+
+    def commit(self, index=None):
+        self.commit_index = self.store.last_index if index is None else index
+        for last_index, future, first_index, positions in self.waiting:
+            if last_index <= self.commit_index and not future.done():
+                future.set_result(AppendResult(ResponseCode.SUCCESS, "", first_index, self.term, positions))
+
+    def answer(self, code):
+        """End what waits without a commit."""
+        for _, future, *_ in self.waiting:
+            if not future.done():
+                future.set_result(AppendResult(code, "said the test"))
+
+    def drop_last(self):
+        """Refuse the last append though it was taken in; nothing of it is in the log."""
+        _, future, first_index, _ = self.waiting.pop()
+        self.store.truncate(first_index)
+        future.set_result(AppendResult(ResponseCode.LEADER_TRANSFERRING, "said the test"))
+
+    def flush(self):
+        ticket = self.store.begin_flush()
+        ticket.sync()
+        self.store.end_flush(ticket)
+
+
+class Opened:
+    def __init__(self, root, files, clock, sizes=SIZES, store_host=LOOPBACK, give_up=keep_damaged_tail):
+        codec = MessageEntryCodec(clock=clock, store_host=store_host)
+        self.places = LogPlaces(f"{root}/commitlog", f"{root}/dledger-n0", sizes)
+        self.divided = divide_log(files, self.places, codec)
+        self.store = EntryStore.open(files, self.places.node_directory, sizes, codec, give_up)
+        self.node = SimpleNode(self.store, codec)
+        self.old = OldLog.open(files, self.places.old_directory, sizes.data_file_size_bytes, self.divided.divide)
+        self.log = DLedgerCommitLog(
+            self.node, self.store, self.divided.divide, self.old, DLedgerCommitLogConfig(store_host=store_host), clock
+        )
+
+    def close(self):
+        self.log.close()
+        self.store.save_checkpoint(self.node.commit_index)
+        self.store.abandon()
+
+    def scanned(self, size=700):
+        """Return (topic, queue id, queue offset, physical offset, size) of all, as dispatch sees them."""
+        found, offset = [], self.log.begin_offset
+        while (batch := self.log.scan(offset, size, is_body_checked=True)) is not None:
+            assert batch.skipped == ()
+            assert batch.next_offset > offset
+            for row in range(len(batch)):
+                key = batch.queues[batch.queue_numbers[row]]
+                place = (int(batch.queue_offsets[row]), int(batch.physical_offsets[row]), int(batch.sizes[row]))
+                found.append((key.topic, key.queue_id, *place))
+            offset = batch.next_offset
+        return found
+
+
+class Clock:
+    def __init__(self, now=1_700_000_000_000):
+        self.now = now
+
+    def __call__(self):
+        return self.now
 
 
 @pytest.fixture
-def encoded():
-    """Return a function that encodes messages as consecutive records; queue offsets count from 0."""
-
-    def encode(messages, *, physical_offset=0, store_timestamp=1_600_000_000_001, store_host=STORE_HOST, **options):
-        prepared = RecordEncoder(store_host, **options).prepare(messages)
-        return bytes(prepared.encode(physical_offset, range(len(messages)), store_timestamp))
-
-    return encode
+def clock():
+    return Clock()
 
 
 @pytest.fixture
-def some_messages():
-    """Return a function that makes messages of many shapes: hosts, versions, properties, bodies."""
+def open_log(tmp_path, clock):
+    opened = []
 
-    def make(count, body_size=40):
-        return [
-            Message(
-                topic=("orders", "%RETRY%billing", "%RETRY%" + "g" * 150)[number % 3],
-                body=bytes([number % 251]) * (number * 7 % body_size),
-                queue_id=number % 4,
-                properties={"TAGS": f"tag-{number % 5}", "KEYS": f"a{number} b", "UNIQ_KEY": f"{number:032X}"},
-                sys_flag=(0, 0, 4, 8, 12)[number % 5],
-                born_timestamp=1_600_000_000_000 + number,
-                born_host=IPV6_HOST if number % 4 == 1 else Host(b"\x0a\x00\x00\x07", 8123),
-            )
-            for number in range(count)
-        ]
+    def open_one(root=None, **arguments):
+        opened.append(Opened(root or tmp_path, OsFiles(), clock, **arguments))
+        return opened[-1]
 
-    return make
+    return open_one
+
+
+def message(body=b"hello", topic="T", queue_id=0, **fields):
+    return Message(topic, body, queue_id, **fields)

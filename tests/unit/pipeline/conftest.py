@@ -11,7 +11,7 @@ from commitlog.offline.verify import StoreParts
 from commitlog.record.system_records import is_system_record
 from store.fs.read_only_files import ReadOnlyFiles
 from store.model.sys_flag import has_queue_offset
-from tests.pipeline_stores import MAKERS
+from tests.support.pipeline_stores import MAKERS
 
 
 def described(folder):

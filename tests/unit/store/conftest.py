@@ -4,8 +4,15 @@ import shutil
 
 import pytest
 
-from tests.message_stores import SMALL, Clock, numbered, open_small
-from tests.unit.store.damage import COUNT
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.message_stores import SMALL, Clock, numbered, open_small
+from tests.support.store_damage import COUNT
+
+
+@pytest.fixture
+def faulty_files():
+    """Return a file system that fails where a test says so."""
+    return FaultyDisk()
 
 
 @pytest.fixture

@@ -1,0 +1,105 @@
+"""Standalone brokers: in the test's own loop, or as real processes; small files, free ports."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from cluster.api.shared import BrokerOptions
+from cluster.local.node import choose_ports
+from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
+from cluster.server.broker import Broker
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1 import broker_pb2_grpc
+from commitlog.plain.commit_log import CommitLogConfig
+from commitlog.plain.store import PlainStoreConfig
+from dledger.config import Address
+from store.fs.linux.files import OsFiles
+from store.model.config import MessageStoreConfig
+from tests.support import waiting
+from tests.support.brokers.process import BrokerProcess
+
+TOPIC = "orders"
+SMALL = {
+    "mapped_file_size": 4 << 20,
+    "mapped_file_size_consume_queue": 20_000,
+    "max_hash_slot_num": 1_000,
+    "max_index_num": 4_000,
+}
+
+
+class Shop:
+    """A broker in the running loop, and a client of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files: Any = OsFiles()
+        self.stub: Any = None
+        self.replica: Any = None
+        self.replica_kind = StandaloneReplica
+
+    @asynccontextmanager
+    async def open(self, **options: Any) -> AsyncIterator[Any]:
+        """Serve, with a topic of two queues."""
+        (port,) = choose_ports(1, None)
+        address = self.address = Address("127.0.0.1", port)
+        plain = PlainStoreConfig(
+            log=CommitLogConfig(mapped_file_size=SMALL["mapped_file_size"]),
+            store=MessageStoreConfig(
+                mapped_file_size_consume_queue=SMALL["mapped_file_size_consume_queue"],
+                max_hash_slot_num=SMALL["max_hash_slot_num"],
+                max_index_num=SMALL["max_index_num"],
+                max_transfer_count_on_message_in_memory=32_767,
+                max_transfer_bytes_on_message_in_memory=4 << 20,
+                dedupe_window_count=1_000,
+                waiters_max=8,
+            ),
+        )
+        self.replica = self.replica_kind.open(self.files, StandaloneConfig(str(self.path), "b", str(address), plain))
+        try:
+            async with (
+                Broker(self.replica, BrokerOptions("b", **options), address) as broker,
+                grpc.aio.insecure_channel(str(address)) as channel,
+            ):
+                self.broker = broker
+                self.stub = broker_pb2_grpc.BrokerServiceStub(channel)
+                await self.set_topic(TOPIC)
+                yield self.stub
+        finally:
+            await self.replica.stop()
+
+    async def set_topic(self, name: str, queues: int = 2, permission: int = 6) -> Any:
+        topic = pb.Topic(name=name, read_queues=queues, write_queues=queues, permission=permission)
+        return await self.stub.SetTopic(pb.SetTopicRequest(topic=topic))
+
+    async def put(self, *bodies: bytes, topic: str = TOPIC, queue_id: int = 0, **fields: Any) -> Any:
+        return await self.stub.Put(pb.PutRequest(topic=topic, queue_ids=[queue_id], bodies=bodies, **fields))
+
+    async def get(self, offset: int = 0, topic: str = TOPIC, **fields: Any) -> Any:
+        return await self.stub.Get(pb.GetRequest(topic=topic, offset=offset, **fields))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    """Return what opens a broker in a directory of its own, as often as wanted."""
+    return Shop(tmp_path / "store")
+
+
+def run(story: Callable[[], Awaitable[None]]) -> None:
+    """Run one story in a loop of its own."""
+    waiting.run(story())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """Return a running broker process; it is ended behind the test."""
+    process = BrokerProcess(tmp_path / "store", **SMALL)
+    process.start()
+    yield process
+    process.kill()

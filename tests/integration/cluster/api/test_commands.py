@@ -1,0 +1,268 @@
+"""The commands for messages against a broker process: what a person types, and what comes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+from cluster import Consumer, Producer
+from cluster.cli.app import app
+from cluster.local.node import choose_ports
+from cluster.protocol.errors import RequestFailed
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from tests.support.waiting import PATIENCE_S, wait_until
+
+GROUPS_OF_COMMANDS = ("topic", "group", "query")
+# Commands, by name and exit code, that ran as a process already.
+RAN_AS_PROCESSES = set()
+
+
+@pytest.fixture
+def dledger(broker):
+    """Return what runs a command against the broker: the first time as a process, as a person does, then in this one.
+
+    The start of a process takes many times as long as most commands.
+    """
+
+    def run(*arguments, text="", code=0):
+        command = [*arguments, "--broker", broker.address]
+        kind = (*arguments[: 2 if arguments[0] in GROUPS_OF_COMMANDS else 1], code)
+        is_first = kind not in RAN_AS_PROCESSES
+        RAN_AS_PROCESSES.add(kind)
+        exit_code, stdout, stderr = run_process(command, text) if is_first else run_here(command, text)
+        assert exit_code == code, stderr
+        return stdout if code == 0 else stderr
+
+    return run
+
+
+def run_process(arguments, text):
+    command = [sys.executable, "-m", "cluster.cli", *arguments]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def run_here(arguments, text):
+    done = CliRunner().invoke(app, arguments, input=text)
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_lines_go_into_a_topic_and_come_out_again(dledger):
+    dledger("topic", "create", "orders", "--queues", "1")
+    assert "orders" in dledger("topic", "list")
+    dledger("produce", "orders", "--tag", "paid", "--key", "o-1 o-2", text="one\ntwo\n")
+    dledger("produce", "orders", text="three\n")
+
+    assert dledger("consume", "orders") == "one\ntwo\nthree\n"
+    assert dledger("consume", "orders", "--tag", "paid") == "one\ntwo\n"
+    assert dledger("consume", "orders", "--from", "end") == ""
+    assert dledger("consume", "orders", "--follow", "--limit", "2") == "one\ntwo\n"
+
+    found = [json.loads(line) for line in dledger("query", "key", "orders", "o-2").splitlines()]
+    assert [each["body"] for each in found] == ["two", "one"]
+    first = found[-1]
+    assert json.loads(dledger("query", "id", first["msgId"]))["body"] == "one"
+    assert json.loads(dledger("query", "id", first["uniqKey"], "--topic", "orders")) == first
+    by_time = dledger("query", "time", "orders", f"@{first['storeTimestamp']}", "--format", "text")
+    assert by_time == "one\ntwo\nthree\n"
+
+    dledger("topic", "delete", "orders")
+    assert "no topic 'orders'" in dledger("consume", "orders", code=1)
+
+
+def test_messages_are_produced_and_consumed_with_keys_headers_queues_and_templates(dledger, tmp_path):
+    dledger("topic", "create", "orders", "--queues", "4")
+    lines = "".join(f"k{number % 7}:{number}\n" for number in range(200))
+    dledger("produce", "orders", "-K", ":", "--by-key", "--header", "source=test", text=lines)
+    shown = dledger("consume", "orders", "--template", "{queue} {keys} {header:source} {body}").split("\n")[:-1]
+    queues = {}
+    for queue, key, source, body in map(str.split, shown):
+        assert source == "test"
+        queues.setdefault((queue, key), []).append(int(body))
+    assert len(queues) == 7
+    assert all(numbers == sorted(numbers) for numbers in queues.values())
+    assert sorted(number for numbers in queues.values() for number in numbers) == list(range(200))
+
+    queue = shown[0].split()[0]
+    of_queue = [line for line in shown if line.split()[0] == queue]
+    from_third = dledger("consume", "orders", "--queue", queue, "--offset", "3", "-T", "{queue} {keys} test {body}")
+    assert from_third.split("\n")[:-1] == of_queue[3:]
+    assert "the end of queue" in dledger("consume", "orders", "--queue", queue, "--offset", "900", code=2)
+    assert "0 to 3" in dledger("consume", "orders", "--queue", "9", code=2)
+    assert "expected with --queue" in dledger("consume", "orders", "--offset", "1", code=2)
+    assert "--template" in dledger("consume", "orders", "--template", "{x}", code=2)
+
+    copied = dledger("consume", "orders", "--format", "jsonl")
+    dledger("topic", "create", "copies")
+    dledger("produce", "copies", "--input", "jsonl", text=copied)
+    of_copies = dledger("consume", "copies", "--template", "{keys} {header:source} {body}").splitlines()
+    assert sorted(of_copies) == sorted(line.split(" ", 1)[1] for line in shown)
+
+    dledger("topic", "create", "files", "--queues", "1")
+    (tmp_path / "a").write_bytes(b"one\ntwo\n")
+    dledger("produce", "files", "--input", "file", str(tmp_path / "a"), "--queue-key", "x")
+    assert dledger("consume", "files", "--template", "{size} {body}") == "8 one\ntwo\n\n"
+    refused = dledger("produce", "files", "-i", "jsonl", text='{"body": "fits"}\nbad\n', code=2)
+    assert "standard input, line 2: expected a JSON object" in refused
+    assert "1 message put" in refused
+
+
+def test_a_group_goes_on_where_it_was_until_it_is_reset(dledger):
+    dledger("topic", "create", "orders", "--queues", "2")
+    dledger("produce", "orders", "--queue", "0", text="a\nb\nc\n")
+    dledger("produce", "orders", "--queue", "1", text="d\n")
+
+    assert dledger("consume", "orders", "--group", "billing", "--limit", "2") == "a\nb\n"
+    assert dledger("consume", "orders", "--group", "billing") == "c\nd\n"
+    assert dledger("consume", "orders", "--group", "billing") == ""
+    assert "billing" in dledger("group", "list")
+    rows = [line.split() for line in dledger("offsets", "orders", "--group", "billing").splitlines()]
+    assert [row[-2:] for row in rows if row and row[0] in "01"] == [["3", "0"], ["1", "0"]]
+    dledger("group", "reset", "billing", "orders", "--to", "begin")
+    assert dledger("consume", "orders", "--group", "billing") == "a\nb\nc\nd\n"
+    assert "expected begin, end or a time" in dledger("consume", "orders", "--from", "42", code=2)
+    dledger("group", "delete", "billing")
+
+
+def test_a_group_that_is_held_up_gets_nothing_and_then_goes_on_by_itself(dledger, broker):
+    dledger("topic", "create", "orders", "--queues", "2")
+    dledger("group", "create", "billing", "--orderly")
+    with (
+        Producer(broker.address) as producer,
+        Consumer(broker.address, group="billing", topics="orders", start="first") as consumer,
+    ):
+        producer.send("orders", b"a", queue_id=0)
+        assert next(iter(consumer)).body == b"a"
+        dledger("group", "disable", "billing")
+        assert " no " in dledger("group", "list")
+        producer.send("orders", b"b", queue_id=0)
+        producer.send("orders", b"c", queue_id=1)
+        assert consumer.poll(timeout_s=1.0) == []
+        assert "dledger group enable billing" in dledger("consume", "orders", "--group", "billing", code=1)
+        with (
+            pytest.raises(RequestFailed, match="dledger group enable billing"),
+            Consumer(broker.address, group="billing", topics="orders") as late,
+        ):
+            late.poll(timeout_s=PATIENCE_S)
+        dledger("group", "enable", "billing")
+        found = [next(iter(consumer)).body, next(iter(consumer)).body]
+        assert sorted(found) == [b"b", b"c"]
+
+
+def test_a_topic_is_created_once_and_altered_only_where_that_is_said(dledger):
+    def topic():
+        (row,) = map(json.loads, dledger("topic", "list", "--json").splitlines())
+        return row["topic"], row["read_queues"], row["write_queues"], row["permission"]
+
+    assert "there is no topic 'orders'" in dledger("topic", "alter", "orders", "--queues", "2", code=1)
+    dledger("topic", "create", "orders", "--queues", "16")
+    refused = dledger("topic", "create", "orders", "--queues", "4", code=1)
+    assert "topic orders exists already; nothing was changed. `dledger topic alter` changes it" in refused
+    dledger("topic", "create", "orders", "--queues", "4", "--if-not-exists")
+    assert topic() == ("orders", 16, 16, "rw")
+    dledger("topic", "alter", "orders", "--permission", "r")
+    assert topic() == ("orders", 16, 16, "r")
+    dledger("topic", "alter", "orders", "--queues", "20")
+    assert topic() == ("orders", 20, 20, "r")
+    assert "expected --queues, --permission or both" in dledger("topic", "alter", "orders", code=2)
+
+
+def test_creating_a_group_again_changes_only_what_is_said(dledger, broker):
+    dledger("group", "create", "billing")
+    dledger("group", "disable", "billing")
+    dledger("group", "create", "billing", "--orderly")
+    with grpc.insecure_channel(broker.address) as channel:
+        (found,) = BrokerServiceStub(channel).ListGroups(pb.ListGroupsRequest()).groups
+    assert (found.group.is_consume_enabled, found.group.is_orderly, found.group.retry_max_times) == (False, True, 16)
+
+
+def test_what_is_wrong_is_said_with_what_to_do_next(dledger, broker):
+    assert "dledger topic create orders" in dledger("produce", "orders", text="x\n", code=1)
+    assert "expected begin, end or a time" in dledger("group", "reset", "g", "t", "--to", "5", code=2)
+    assert "a time is 2026-11-21T09:00:00 (UTC)" in dledger("query", "time", "t", "yesterday", code=2)
+    assert "there is no group 'nobody'" in dledger("group", "disable", "nobody", code=1)
+    assert "expected rw, r or w" in dledger("topic", "create", "t", "--permission", "x", code=2)
+    broker.kill()
+    assert "Is the broker running?" in dledger("topic", "list", code=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--set", "mapped_file_sise=1"], "did you mean mapped_file_size"),
+        (["--set", "dedupe_window_count=x"], "expected a whole number"),
+        (["--listen", "nowhere"], "--listen"),
+        (["--flush", "never"], "expected sync or async"),
+    ],
+)
+def test_a_broker_that_is_called_wrongly_says_so(tmp_path, arguments, text):
+    command = [sys.executable, "-m", "cluster.cli", "broker", "--standalone", str(tmp_path / "s"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_consume_commits_what_it_printed_when_it_is_ended_by_sigterm(dledger, broker, tmp_path):
+    """Nothing here waits longer than 30 s. What is printed arrives at once, also in a file, which Python buffers."""
+    dledger("topic", "create", "orders", "--queues", "1")
+    dledger("produce", "orders", text="a\nb\nc\n")
+    printed, notes = tmp_path / "printed", tmp_path / "notes"
+    command = [sys.executable, "-m", "cluster.cli", "consume", "orders", "--group", "billing", "--follow"]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with printed.open("w") as stdout, notes.open("w") as stderr:
+        consumer = subprocess.Popen([*command, "-b", broker.address], stdout=stdout, stderr=stderr, env=buffered)
+    try:
+        wait_until(lambda: printed.read_text() == "a\nb\nc\n" or consumer.poll() is not None, notes.read_text, 30)
+
+        def has_ended():
+            consumer.send_signal(signal.SIGTERM)  # again and again: `timeout` sends two, to the process and its group
+            return consumer.poll() is not None
+
+        wait_until(has_ended, notes.read_text, 30)
+        assert consumer.returncode == 0, notes.read_text()
+    finally:
+        consumer.kill()
+        consumer.wait(timeout=30)
+    assert "stopped" in notes.read_text()
+
+    (row,) = map(json.loads, dledger("offsets", "orders", "--group", "billing", "--json").splitlines())
+    assert (row["group"], row["lag"]) == (3, 0)
+
+
+def test_a_new_user_sees_what_a_broker_does_and_where_it_listens(tmp_path):
+    """README's line, in a home without anything of ours, and with output that Python buffers."""
+    (port,) = choose_ports(1, None)
+    store = tmp_path / "data" / "store"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONUNBUFFERED", "DLEDGER_"))}
+    command = [sys.executable, "-m", "cluster.cli", "broker", "--standalone", str(store)]
+    one = subprocess.Popen(
+        [*command, "--listen", f"127.0.0.1:{port}"],
+        env={**kept, "HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    limit = threading.Timer(30, one.kill)
+    limit.start()
+    try:
+        what = f"broker broker-a on 127.0.0.1:{port}, store {store}"
+        assert one.stderr.readline() == f"dledger: starting {what}; Ctrl-C stops it\n"
+        assert one.stdout.readline() == f"ready broker=broker-a grpc=127.0.0.1:{port} metrics=\n"
+        status = CliRunner().invoke(app, ["status", "--endpoints", f"127.0.0.1:{port}"])
+        assert (status.exit_code, "broker broker-a\n" in status.stdout, "taken" in status.stdout) == (0, True, True)
+        one.send_signal(signal.SIGINT)
+        _, said = one.communicate(timeout=30)
+    finally:
+        limit.cancel()
+        one.kill()
+        one.communicate(timeout=30)
+    assert (one.returncode, "stopping signal=SIGINT" in said) == (0, True)
+    assert "fatal" not in said.lower(), "nothing sounds like an error in a run without one"

@@ -1,0 +1,68 @@
+"""Every field of every request to a broker is sent as large and as hostile as it can be.
+
+Each is answered, and no turn of the loop is long: measured in time of the processor, and tried three times, so that no
+machine that stalls makes it fail. The requests are made from the descriptors: a new field is tried without a new test.
+"""
+
+import grpc
+import pytest
+
+from cluster.protocol.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX, SUBSCRIBE_QUEUES_MAX
+from cluster.v1 import broker_pb2 as pb
+from tests.integration.cluster.api.conftest import TOPIC, run
+from tests.support.hostile_requests import try_all
+
+pytestmark = pytest.mark.slow
+
+BASE = {"topic": TOPIC, "group": "billing", "client_id": "c", "max_messages": 1}
+OWN_BASE = {
+    "Put": {"topic": TOPIC, "bodies": [b"x"]},
+    # What is deleted and changed must not be what the others need.
+    "DeleteTopic": {"topic": "other"},
+    "DeleteGroup": {"group": "other"},
+    "SetTopic": {"topic": {"name": "other", "read_queues": 1, "write_queues": 1, "permission": 6}},
+    "SetGroup": {"group": {"name": "other"}},
+}
+QUEUES = 65_536
+ALL = range(QUEUES)
+WIDE = {"topic": "wide", "queue_ids": ALL}
+# Requests of which all lists have the length of the longest.
+WHOLE = {
+    "Offsets": [pb.OffsetsRequest(**WIDE), pb.OffsetsRequest(**WIDE, timestamp_ms=1), pb.OffsetsRequest(topic="wide")],
+    "PlanLog": [pb.PlanLogRequest(spans=[pb.QueueSpans(**WIDE, begins=[0] * QUEUES, ends=[9] * QUEUES)])],
+    "DescribeLog": [pb.DescribeLogRequest(topics=["wide"], timestamp_ms=1)],
+    "CommitOffset": [pb.CommitOffsetRequest(group="billing", **WIDE, offsets=[0] * QUEUES)],
+    "FetchOffset": [pb.FetchOffsetRequest(group="billing", **WIDE), pb.FetchOffsetRequest(group="billing")],
+    "ResetOffset": [pb.ResetOffsetRequest(group="billing", **WIDE, offsets=[0] * QUEUES)],
+    "QueryByTime": [pb.QueryByTimeRequest(**WIDE, end_ms=1 << 60)],
+    "Subscribe": [
+        pb.SubscribeRequest(
+            topic="wide",
+            queue_ids=range(SUBSCRIBE_QUEUES_MAX),
+            offsets=[0] * SUBSCRIBE_QUEUES_MAX,
+            tags="||".join(f"tag{number}" for number in range(256)),
+        )
+    ],
+    "LockQueues": [
+        pb.LockQueuesRequest(
+            group="billing",
+            client_id="c",
+            queues=[pb.QueueId(topic="wide", queue_id=number) for number in range(LOCK_QUEUES_MAX)],
+        )
+    ],
+}
+
+
+def test_no_request_to_a_broker_holds_up_its_loop(shop):
+    async def story():
+        service = pb.DESCRIPTOR.services_by_name["BrokerService"]
+        async with shop.open():
+            for _ in range(10):
+                await shop.put(*[b"x" * 10] * 4_000)
+            await shop.set_topic("wide", QUEUES)
+            with grpc.insecure_channel(str(shop.address)) as channel:
+                slow, odd = await try_all(channel, service, BROKER_BOUNDS, BASE, OWN_BASE, WHOLE)
+            assert (await shop.get()).columns.bodies
+        assert ([], []) == (slow, odd), "\n".join(slow + odd)
+
+    run(story)

@@ -1,0 +1,184 @@
+"""What clients of a broker hear when its node gains or loses the lead: streams end at once, locks are given anew."""
+
+import asyncio
+
+from cluster.replica.port import Standing
+from cluster.replica.standalone import StandaloneReplica
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1.nameserver_pb2 import RouteRequest
+from dledger.v1.log_pb2 import READ_MODE_LOCAL
+from tests.integration.cluster.api.conftest import run
+from tests.support.waiting import until
+
+TOPIC = "orders"
+LEADER = Standing("LEADER", 1, "n0", "127.0.0.1:1", is_serving_puts=True)
+FOLLOWER = Standing("FOLLOWER", 2, "n1", "127.0.0.1:2", is_serving_puts=False)
+LEADER_AGAIN = Standing("LEADER", 3, "n0", "127.0.0.1:1", is_serving_puts=True)
+
+
+class MovingReplica(StandaloneReplica):
+    """A store of one machine whose standing is what the test says."""
+
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self.now = LEADER
+        self.listeners = []
+
+    def standing(self):
+        return self.now
+
+    def when_standing_changes(self, listener):
+        self.listeners.append(listener)
+
+    def move(self, standing):
+        self.now = standing
+        self.store.wake_readers()
+        for listener in self.listeners:
+            listener()
+
+
+def opened(shop, **options):
+    shop.replica_kind = MovingReplica
+    return shop.open(**options)
+
+
+async def join(stub, client_id, instance=1):
+    call = stub.JoinGroup()
+    await call.write(pb.JoinGroupRequest(group="billing", client_id=client_id, instance=instance))
+    return call
+
+
+async def heard(call, *client_ids):
+    """Read until these are the members."""
+    while list((answer := await call.read()).client_ids) != list(client_ids):
+        assert not answer.answer.code, answer
+
+
+def lock(stub, client_id, *queue_ids):
+    queues = [pb.QueueId(topic=TOPIC, queue_id=each) for each in queue_ids]
+    return stub.LockQueues(pb.LockQueuesRequest(group="billing", client_id=client_id, queues=queues))
+
+
+def locked(response):
+    assert not response.answer.code, response.answer
+    return [each.queue_id for each in response.locked]
+
+
+def test_all_who_wait_hear_at_once_that_another_node_leads(shop):
+    async def story():
+        async with opened(shop) as stub:
+            member = await join(stub, "a")
+            assert list((await member.read()).client_ids) == ["a"]
+            reader = stub.Subscribe(pb.SubscribeRequest(topic=TOPIC, queue_ids=[0, 1], offsets=[0, 0]))
+            assert not (await reader.read()).answer.code
+            poll = asyncio.ensure_future(shop.get(wait_ms=30_000))
+            await until(lambda: shop.replica.store.waiters_count == 3, "two queues of the stream, and the poll, wait")
+
+            shop.replica.move(FOLLOWER)
+
+            for answer in [(await member.read()).answer, (await reader.read()).answer, (await poll).answer]:
+                assert (answer.reason, answer.leader.address) == ("NOT_LEADER", "127.0.0.1:2")
+
+    run(story)
+
+
+def test_a_stream_to_a_node_that_follows_is_refused_before_it_sends_anything(shop):
+    async def story():
+        async with opened(shop) as stub:
+            shop.replica.move(FOLLOWER)
+            request = pb.SubscribeRequest(topic=TOPIC, queue_ids=[0], offsets=[0])
+            answer = (await stub.Subscribe(request).read()).answer
+            assert (answer.reason, answer.leader.address) == ("NOT_LEADER", "127.0.0.1:2")
+            request.mode = READ_MODE_LOCAL
+            assert not (await stub.Subscribe(request).read()).answer.code
+
+    run(story)
+
+
+def test_locks_end_with_the_reign_and_with_the_consumers_stay(shop):
+    async def story():
+        async with opened(shop) as stub:
+            first, second = await join(stub, "a"), await join(stub, "b", 2)
+            await heard(second, "a", "b")
+            assert locked(await lock(stub, "a", 0)) == [0]
+            assert locked(await lock(stub, "b", 0, 1)) == [1]
+            first.cancel()
+            await heard(second, "b")
+            assert locked(await lock(stub, "b", 0, 1)) == [0, 1]
+
+            shop.replica.move(FOLLOWER)
+            assert (await lock(stub, "b", 0)).answer.reason == "NOT_LEADER"
+            shop.replica.move(LEADER_AGAIN)
+            await heard(await join(stub, "c", 3), "c")
+            assert locked(await lock(stub, "c", 0, 1)) == [0, 1]
+
+    run(story)
+
+
+def test_a_new_leader_waits_for_the_consumers_of_a_group_before_it_shares_anything_out(shop, monkeypatch):
+    now_ms = 1_000_000
+    monkeypatch.setattr("cluster.api.group_calls.monotonic_ms", lambda: now_ms)
+
+    async def story():
+        nonlocal now_ms
+        async with opened(shop) as stub:
+            await shop.put(b"x")
+            commit = pb.CommitOffsetRequest(group="billing", topic=TOPIC, queue_ids=[0], offsets=[1])
+            assert not (await stub.CommitOffset(commit)).answer.code
+            shop.replica.move(FOLLOWER)
+            shop.replica.move(LEADER_AGAIN)
+
+            refused = (await lock(stub, "a", 0)).answer
+            assert refused.reason == "LEADER_NOT_READY"
+            assert "ask again" in refused.message
+            first, second = await join(stub, "a"), await join(stub, "b", 2)
+            now_ms += 2_999
+            assert (await lock(stub, "a", 0)).answer.reason == "LEADER_NOT_READY"
+            now_ms += 1
+            # Both hear of both, whoever came first.
+            third = await join(stub, "c", 3)
+            for member in (first, second, third):
+                await heard(member, "a", "b", "c")
+            assert locked(await lock(stub, "a", 0)) == [0]
+
+    run(story)
+
+
+def test_status_and_metrics_say_how_far_a_new_leader_is(shop):
+    def gauges():
+        families = {
+            family.name: family.samples[0].value for family in shop.broker.core.metrics.collect() if family.samples
+        }
+        return families["dledger_broker_serving_puts"], families["dledger_broker_not_ready_bytes"]
+
+    async def story():
+        async with opened(shop) as stub:
+            ready = await stub.Status(pb.BrokerStatusRequest())
+            assert (ready.is_serving_puts, ready.not_serving_reason, ready.behind_bytes) == (True, "", 0)
+            assert gauges() == (1, 0)
+            shop.replica.move(Standing("LEADER", 3, "n0", "127.0.0.1:1", False, "the queues lag", 70))
+            status = await stub.Status(pb.BrokerStatusRequest())
+            assert (status.role, status.is_serving_puts) == ("LEADER", False)
+            assert (status.not_serving_reason, status.behind_bytes) == ("the queues lag", 70)
+            assert gauges() == (0, 70)
+
+    run(story)
+
+
+def test_routes_say_whether_they_are_the_leaders_word_and_how_new_they_are(shop):
+    async def story():
+        async with opened(shop) as stub:
+            request = RouteRequest(topics=[TOPIC])
+            before = await stub.Route(request)
+            await shop.set_topic(TOPIC, queues=8)
+            changed = await stub.Route(request)
+            shop.replica.move(FOLLOWER)
+            followed = await stub.Route(request)
+
+            (first,), (second,), (third,) = (answer.routes[0].brokers for answer in (before, changed, followed))
+            assert (first.queues.write_queues, second.queues.write_queues) == (2, 8)
+            assert first.sequence < second.sequence == third.sequence
+            assert [answer.may_lack_topics for answer in (before, changed, followed)] == [False, False, True]
+            assert [answer.term for answer in (before, changed, followed)] == [1, 1, 2]
+
+    run(story)

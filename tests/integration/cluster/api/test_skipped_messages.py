@@ -1,0 +1,186 @@
+"""Damaged messages: whoever reads past one hears of it, in every way of reading, and gets all others."""
+
+import subprocess
+import sys
+
+import grpc
+import pytest
+
+from cluster import Consumer, RequestFailed
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from store.access.skipped_messages import SkipCause
+from tests.integration.cluster.api.conftest import TOPIC, run
+
+BODY_AT = 88
+
+
+def damage(store_path, physical_offset):
+    """Change a byte of the body of one message, under the running broker."""
+    with (store_path / "commitlog" / ("0" * 20)).open("r+b") as file:
+        file.seek(physical_offset + BODY_AT)
+        file.write(b"\xff")
+
+
+async def put_with_damage(shop, count=5, damaged=(2,), **fields):
+    """Put messages and damage some of them; return where each stands."""
+    put = await shop.put(*(b"%d" % number for number in range(count)), **fields)
+    await shop.stub.Offsets(pb.OffsetsRequest(topic=TOPIC))  # a confirmed read: they are dispatched
+    for number in damaged:
+        damage(shop.path, put.physical_offsets[number])
+    return put.physical_offsets
+
+
+def told(response):
+    return [(each.queue_id, each.begin_offset, each.end_offset, each.cause) for each in response.skipped]
+
+
+def test_get_tells_which_offsets_it_passed_over_and_why(shop):
+    async def story():
+        async with shop.open():
+            places = await put_with_damage(shop, damaged=(2, 3))
+            found = await shop.get(0)
+            assert list(found.columns.bodies) == [b"0", b"1", b"4"]
+            assert told(found) == [(0, 2, 4, pb.SKIP_CAUSE_DAMAGED)]
+            (note,) = found.skipped
+            assert (note.physical_offset, note.file.endswith("commitlog/" + "0" * 20)) == (places[2], True)
+            assert "CRC" in note.expected
+            assert note.position >= places[2]
+            skipped = shop.broker.core.metrics.counts.skipped_messages
+            assert skipped == {"DAMAGED": 2}
+
+    run(story)
+
+
+def test_long_poll_ends_with_the_damage_it_met_rather_than_wait_behind_it(shop):
+    async def story():
+        async with shop.open():
+            await put_with_damage(shop, count=2, damaged=(1,))
+            found = await shop.get(1, wait_ms=30_000)
+            assert (told(found), found.next_offset) == ([(0, 1, 2, pb.SKIP_CAUSE_DAMAGED)], 2)
+
+    run(story)
+
+
+def test_subscription_tells_at_once_and_goes_on(shop):
+    async def story():
+        async with shop.open() as stub:
+            await put_with_damage(shop, damaged=(0, 4))
+            stream = stub.Subscribe(pb.SubscribeRequest(topic=TOPIC, queue_ids=[0], offsets=[0]))
+            await stream.read()
+            first = await stream.read()
+            assert list(first.columns.bodies) == [b"1", b"2", b"3"]
+            assert told(first) == [(0, 0, 1, pb.SKIP_CAUSE_DAMAGED), (0, 4, 5, pb.SKIP_CAUSE_DAMAGED)]
+            # From offset 4 on there is nothing but damage: it is told all the same, and what comes then comes.
+            late = stub.Subscribe(pb.SubscribeRequest(topic=TOPIC, queue_ids=[0], offsets=[4]))
+            await late.read()
+            only = await late.read()
+            assert (list(only.columns.bodies), told(only)) == ([], [(0, 4, 5, pb.SKIP_CAUSE_DAMAGED)])
+            await shop.put(b"new")
+            for each in (stream, late):
+                assert list((await each.read()).columns.bodies) == [b"new"]
+                each.cancel()
+
+    run(story)
+
+
+def test_queries_tell_of_damaged_records_that_may_be_meant(shop):
+    async def story():
+        async with shop.open() as stub:
+            properties = [b"UNIQ_KEY\x01U%d\x02KEYS\x01all\x02" % number for number in range(5)]
+            places = await put_with_damage(shop, properties=properties)
+            by_key = await stub.QueryByKey(pb.QueryByKeyRequest(topic=TOPIC, key="all"))
+            assert sorted(by_key.columns.bodies) == [b"0", b"1", b"3", b"4"]
+            assert [(each.queue_id, each.physical_offset) for each in by_key.skipped] == [(-1, places[2])]
+            by_time = await stub.QueryByTime(pb.QueryByTimeRequest(topic=TOPIC))
+            assert told(by_time) == [(0, 2, 3, pb.SKIP_CAUSE_DAMAGED)]
+            by_id = await stub.QueryById(pb.QueryByIdRequest(topic=TOPIC, unique_key="U2"))
+            assert by_id.answer.reason == "CORRUPT_DATA"
+            assert not (await stub.QueryById(pb.QueryByIdRequest(topic=TOPIC, unique_key="U3"))).answer.code
+
+    run(story)
+
+
+def consumer_of(shop, **options):
+    return Consumer(str(shop.address), group="g", topics=[TOPIC], start="first", **options)
+
+
+async def poll_until(consumer, body):
+    bodies = []
+    while body not in bodies:
+        bodies += [message.body for message in await consumer.poll(100, 1.0)]
+    return bodies
+
+
+def test_consumer_hears_of_what_it_does_not_get(shop, caplog):
+    async def story():
+        async with shop.open():
+            await put_with_damage(shop)
+            heard = []
+            async with consumer_of(shop, on_skipped=heard.append) as consumer:
+                assert await poll_until(consumer, b"4") == [b"0", b"1", b"3", b"4"]
+                await consumer.poll(1, 0.0)
+            (skipped,) = heard
+            assert skipped[:6] == (TOPIC, "b", 0, 2, 3, SkipCause.DAMAGED)
+            assert "offset 2: skipped: damaged record at" in str(skipped)
+            assert "messages_skipped" not in caplog.text
+            # The group has come past it, and heard of it.
+            kept = await shop.stub.FetchOffset(pb.FetchOffsetRequest(group="g", topic=TOPIC, queue_ids=[0]))
+            assert list(kept.offsets) == [5]
+
+    run(story)
+
+
+def test_consumer_that_asks_for_nothing_finds_it_in_its_log(shop, caplog):
+    async def story():
+        async with shop.open():
+            await put_with_damage(shop)
+            async with consumer_of(shop) as consumer:
+                assert await poll_until(consumer, b"4") == [b"0", b"1", b"3", b"4"]
+
+    run(story)
+    assert "messages_skipped b: topic orders, queue 0, offset 2" in caplog.text
+
+
+def test_consumer_may_stop_before_what_it_does_not_get(shop):
+    def stop(skipped):
+        raise LookupError(f"not without {skipped.begin}")
+
+    async def story():
+        async with shop.open():
+            await put_with_damage(shop)
+            async with consumer_of(shop, on_skipped=stop) as consumer:
+                with pytest.raises(RequestFailed, match="not without 2"):
+                    await poll_until(consumer, b"4")
+            kept = await shop.stub.FetchOffset(pb.FetchOffsetRequest(group="g", topic=TOPIC, queue_ids=[0]))
+            # The messages before it were handed out, and are done with or not; it is not passed.
+            assert kept.offsets[0] <= 2
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        (("consume", TOPIC), "0\n1\n3\n4\n"),
+        (("query", "key", TOPIC, "all", "--format", "text"), "4\n3\n1\n0\n"),
+        (("query", "time", TOPIC, "@0", "--format", "text"), "0\n1\n3\n4\n"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_commands_print_what_there_is_tell_the_rest_and_fail(broker, tmp_path, arguments, printed):
+    with grpc.insecure_channel(broker.address) as channel:
+        stub = BrokerServiceStub(channel)
+        stub.SetTopic(pb.SetTopicRequest(topic=pb.Topic(name=TOPIC, read_queues=1, write_queues=1, permission=6)))
+        bodies = [b"%d" % number for number in range(5)]
+        request = pb.PutRequest(topic=TOPIC, queue_ids=[0], bodies=bodies, properties=[b"KEYS\x01all\x02"] * 5)
+        put = stub.Put(request)
+        stub.Offsets(pb.OffsetsRequest(topic=TOPIC))
+    damage(tmp_path / "store", put.physical_offsets[2])
+
+    command = [sys.executable, "-m", "cluster.cli", *arguments, "--broker", broker.address]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert (done.stdout, done.returncode) == (printed, 1)
+    assert f"damaged record at {put.physical_offsets[2]}" in done.stderr
+    assert "1 message is not to be had here" in done.stderr

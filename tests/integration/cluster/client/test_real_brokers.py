@@ -1,0 +1,126 @@
+"""Producer and consumer with brokers of our own: in this process, and as processes that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from cluster import OutgoingMessage, Producer
+from cluster.v1 import broker_pb2 as pb
+from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from tests.integration.cluster.client.helpers import bodies, consumer_of, numbers, take
+from tests.support.brokers.consumer_process import ConsumerProcess, shared_out
+from tests.support.brokers.process import BrokerProcess
+from tests.support.waiting import PATIENCE_S, STORY_S, run, until
+
+pytestmark = pytest.mark.slow
+
+
+SETTINGS = {
+    "mapped_file_size": 4 << 20,
+    "max_hash_slot_num": 1_000,
+    "max_index_num": 4_000,
+    "dedupe_window_count": 10_000,
+}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """Return a broker in a process of its own, with a topic of four queues."""
+    process = BrokerProcess(tmp_path / "store", **SETTINGS)
+    process.start()
+    with grpc.insecure_channel(process.address) as channel:
+        topic = pb.Topic(name="orders", read_queues=4, write_queues=4, permission=6)
+        BrokerServiceStub(channel).SetTopic(pb.SetTopicRequest(topic=topic), timeout=PATIENCE_S)
+    yield process
+    process.kill()
+
+
+def test_what_is_sent_is_received_with_tags_keys_and_places(broker: BrokerProcess) -> None:
+    large = b"large" * 2_000
+    with Producer(broker.address) as producer:
+        sent = [producer.send("orders", large, tags="paid", keys=["k1"]) for _ in range(8)]
+        producer.send("orders", b"other", tags="open")
+
+    async def main() -> list[Any]:
+        async with consumer_of(broker, topics={"orders": "paid"}) as consumer:
+            return await take(consumer, 8)
+
+    received = run(main())
+    expected = {(each.queue_id, each.queue_offset, each.message_id, each.unique_key) for each in sent}
+    found = {(each.queue_id, each.queue_offset, each.message_id, each.unique_key) for each in received}
+    assert expected == found
+    assert {(large, "paid", ("k1",))} == {(each.body, each.tags, tuple(each.keys)) for each in received}
+
+
+def test_killed_broker_costs_no_message_and_repeats_none(broker: BrokerProcess) -> None:
+    """While one sends with retries and one receives, the broker is killed twice."""
+
+    async def main() -> list[Any]:
+        received: list[Any] = []
+        async with (
+            # Two brokers start within the deadline of the first messages.
+            Producer(broker.address, is_unknown_retried=True, deadline_s=STORY_S) as producer,
+            consumer_of(broker, commit_interval_s=0.2) as consumer,
+        ):
+            for life in range(3):
+                for number in range(life * 200, life * 200 + 200):
+                    producer.submit(OutgoingMessage("orders", b"%d" % number))
+                if life < 2:
+                    received += await consumer.poll(50, 0.5)
+                    await asyncio.to_thread(broker.kill)
+                    await asyncio.to_thread(broker.start)
+            await producer.flush()
+            deadline = time.monotonic() + PATIENCE_S
+            while len(received) < 600 and time.monotonic() < deadline:
+                received += await consumer.poll(100, 0.5)
+        return received
+
+    received = run(main())
+    assert sorted(numbers(600)) == sorted(bodies(received))
+
+
+def test_group_of_processes_reads_everything_when_one_is_killed(broker: BrokerProcess, tmp_path: Path) -> None:
+    consumers = {name: ConsumerProcess(tmp_path / name, name, endpoints=broker.address) for name in "abc"}
+
+    def places(*names: str) -> list[tuple[int, int]]:
+        return [(queue_id, offset) for name in names for _, queue_id, offset in consumers[name].messages()]
+
+    async def main() -> None:
+        async with Producer(broker.address) as producer:
+
+            async def send_all(total: int) -> None:
+                for _ in range(100):
+                    for queue_id in range(4):
+                        producer.submit(OutgoingMessage("orders", b"x"), queue_id=queue_id)
+                await producer.flush()
+                await until(lambda: len(set(places(*consumers))) == total)
+
+            await until(lambda: shared_out(4, *consumers.values()))
+            await send_all(400)
+            # While no queue changes hands nothing comes twice.
+            assert len(places(*consumers)) == 400
+            consumers["b"].kill()
+            await until(lambda: shared_out(4, consumers["a"], consumers["c"]))
+            await send_all(800)
+
+    try:
+        run(main())
+    finally:
+        # All stand still first: else those that are ended last take over the queues of the others.
+        for consumer in consumers.values():
+            consumer.pause()
+        for consumer in consumers.values():
+            consumer.kill()
+    assert {(queue_id, offset) for queue_id in range(4) for offset in range(200)} == set(places(*consumers))
+    # What came twice is what the killed one had got and not committed; each of it came once more, to one of the others.
+    repeated = {place: count for place, count in Counter(places(*consumers)).items() if count > 1}
+    assert set(repeated.values()) <= {2}
+    assert set(repeated) <= set(places("b"))

@@ -1,0 +1,51 @@
+"""Three real node processes, shared by the tests of a module: all of them append, none may assume an empty log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from cluster.local.cluster import LocalCluster
+from dledger import LogClient
+from dledger.client import AdminClient, AdminFailed
+from tests.support.waiting import PATIENCE_S, wait_until
+
+# A leader is given up only by who has not heard of it for long, on a busy machine too.
+OPTIONS = {
+    "heart_beat_time_interval_ms": 50,
+    "min_election_timeout_ms": 1_000,
+    "max_election_timeout_ms": 2_000,
+    # A stall leaves no outcome open; `client_of` waits for longer.
+    "max_wait_ack_time_ms": int(1000 * PATIENCE_S),
+    "mapped_file_size_for_entry_data": 1 << 20,
+    "mapped_file_size_for_entry_index": 1 << 20,
+}
+
+
+def client_of(endpoints: str) -> LogClient:
+    """Return a client that takes no node for lost that is only slow."""
+    return LogClient(endpoints, deadline_s=PATIENCE_S, answer_timeout_s=2 * PATIENCE_S)
+
+
+def hand_leadership_on(cluster: LocalCluster) -> None:
+    """Let another node lead, which appends a no-op; a new leader may refuse until it counts its followers."""
+
+    def is_handed_on() -> bool:
+        leader = cluster.wait_for_leader(PATIENCE_S)
+        target = next(node_id for node_id in cluster.node_ids if node_id != leader)
+        with suppress(AdminFailed), AdminClient(cluster.endpoints, deadline_s=PATIENCE_S) as admin:
+            admin.transfer(target)
+            return True
+        return False
+
+    wait_until(is_handed_on, "another node leads")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Return a running cluster that has a leader."""
+    with LocalCluster.create(tmp_path_factory.mktemp("cluster"), options=OPTIONS) as running:
+        running.wait_for_leader(PATIENCE_S)
+        yield running

@@ -1,0 +1,25 @@
+"""The programs in docs/examples do what their text says."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[4] / "docs" / "examples"
+
+
+@pytest.mark.slow
+def test_dictionary_outlives_its_leader_and_a_lost_disk(monkeypatch, capsys):
+    # Here, where the clock of its nodes stands still when the process does; and no command is given up for a stall.
+    monkeypatch.setattr("dledger.pending.appends.PendingAppends.expire", lambda *_: None)
+
+    runpy.run_path(str(EXAMPLES / "key_value.py"), run_name="__main__")
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Fifty-one puts, and a swap tried three times: [False, True, False]"
+    answers = [line.split("  ")[-1] for line in lines if line.startswith("  n")]
+    assert answers == [
+        *['{"colour": "blue", "count": 49, "stock": 7}'] * 3,
+        *['{"colour": "green", "count": 49, "stock": 7}'] * 2,
+        *['{"colour": "green", "count": null, "stock": 7}'] * 3,
+    ]

@@ -1,0 +1,99 @@
+"""The metrics page answers scrapers while others connect and are silent, send without end, or read nothing."""
+
+import http.client
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.parser import text_string_to_metric_families
+
+from cluster.local.node import choose_ports
+from cluster.process.metrics_page import CONNECTIONS_MAX, metrics_page
+from dledger.config import Address
+from tests.support.waiting import PATIENCE_S, wait_until
+
+
+@pytest.fixture
+def registry():
+    registry = CollectorRegistry()
+    Gauge("height", "How high.", registry=registry).set(7)
+    return registry
+
+
+@pytest.fixture
+def address():
+    return Address("127.0.0.1", choose_ports(1, None)[0])
+
+
+def connected(address):
+    return socket.create_connection((address.host, address.port), PATIENCE_S)
+
+
+def scraped(address, method="GET"):
+    connection = http.client.HTTPConnection(address.host, address.port, PATIENCE_S)
+    try:
+        connection.request(method, "/metrics")
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+def descriptors_count():
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def is_ended(connection):
+    """Return whether the server has closed this connection."""
+    connection.settimeout(0.01)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_a_scraper_gets_all_metrics(registry, address):
+    with metrics_page(address, registry):
+        status, page = scraped(address)
+        assert (200, 7.0) == (status, next(text_string_to_metric_families(page)).samples[0].value)
+        assert (200, "") == scraped(address, "HEAD")
+        assert scraped(address, "POST")[0] == 405
+
+
+def test_connections_that_say_nothing_cost_no_thread_and_hold_up_nobody(registry, address):
+    with metrics_page(address, registry):
+        threads = threading.active_count()
+        silent = [connected(address) for _ in range(3 * CONNECTIONS_MAX)]
+        assert scraped(address)[0] == 200
+        assert threads >= threading.active_count()
+        wait_until(lambda: sum(map(is_ended, silent)) >= 2 * CONNECTIONS_MAX, "the oldest ones were closed")
+        for connection in silent:
+            connection.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /met", b"x" * 100_000], ids=["nothing", "half a request", "no request"])
+def test_an_exchange_ends_in_time_whatever_is_sent(registry, address, sent):
+    with metrics_page(address, registry, exchange_limit_s=0.2), connected(address) as connection:
+        connection.sendall(sent)
+        wait_until(lambda: is_ended(connection), "the connection was closed")
+
+
+def test_a_reader_that_takes_nothing_is_cut_off(registry, address):
+    Gauge("long", "x" * (8 << 20), registry=registry)
+    with metrics_page(address, registry, exchange_limit_s=0.2), socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        count = descriptors_count()
+        connection.connect((address.host, address.port))
+        wait_until(lambda: descriptors_count() > count, "the connection was accepted")
+        connection.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        wait_until(lambda: descriptors_count() == count, "the connection was cut off")
+
+
+def test_an_address_that_is_taken_is_named(registry, address):
+    again = metrics_page(address, registry)
+    with metrics_page(address, registry), pytest.raises(OSError, match=f"metrics_address {address} cannot"):
+        again.__enter__()

@@ -1,0 +1,159 @@
+"""Every field of every request to a name server is sent as large and as hostile as it can be.
+
+See `tests.support.hostile_requests`. And clients: whatever a name server says of a topic, a call ends in its time.
+"""
+
+import time
+from typing import Self
+
+import grpc
+import grpc.aio
+import pytest
+
+from cluster import Consumer, Producer
+from cluster.api.name_server import TOPICS_PER_PAGE, NameServer
+from cluster.local.node import choose_ports
+from cluster.nameserver.registration import Registrar
+from cluster.protocol.errors import RequestFailed
+from cluster.protocol.request_bounds import NAME_SERVER_BOUNDS
+from cluster.protocol.route_table import BrokerNode, Registration, TopicQueues
+from cluster.v1 import nameserver_pb2 as pb
+from cluster.v1 import nameserver_pb2_grpc
+from dledger.config import Address
+from dledger.service.grpc_server import start_grpc_server
+from tests.support import waiting
+from tests.support.hostile_requests import measured_turns, slowness, try_all
+from tests.support.waiting import PATIENCE_S, until
+
+NODES = (BrokerNode("n0", "127.0.0.1:1"),)
+
+
+class Server:
+    """A name server in the running loop."""
+
+    def __init__(self) -> None:
+        self.address = Address("127.0.0.1", choose_ports(1, None)[0])
+        self.service = NameServer()
+
+    async def __aenter__(self) -> Self:
+        self._server = await start_grpc_server(self.address, [self.service.served()])
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._server.stop(None)
+
+
+@pytest.mark.slow
+def test_no_request_to_a_name_server_holds_up_its_loop() -> None:
+    async def story() -> None:
+        service = pb.DESCRIPTOR.services_by_name["NameServer"]
+        nodes = [pb.BrokerNode(id="n0", address="127.0.0.1:1")]
+        base = {"broker": "b", "cluster": "c", "leader_id": "n0", "nodes": nodes}
+        async with Server() as server:
+            with grpc.insecure_channel(str(server.address)) as channel:
+                slow, odd = await try_all(channel, service, NAME_SERVER_BOUNDS, base, {}, {})
+        assert ([], []) == (slow, odd), "\n".join(slow + odd)
+
+    waiting.run(story())
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_topics_are_registered_and_listed_in_pieces() -> None:
+    """Neither who registers nor the name server is ever busy for long: both share this loop."""
+    topics = tuple(TopicQueues(f"t{number:06}", 8, 8, 6) for number in range(100_000))
+
+    async def story() -> None:
+        async with Server() as server, Registrar(str(server.address)) as registrar, measured_turns() as turns:
+            registrar.say(Registration("b", "c", 1, 1, "n0", NODES, topics))
+            await until(lambda: server.service.topics_count == len(topics))
+            # Two pieces, the making of one and the taking of another, may fall into one turn.
+            assert turns.take() < 0.1 * slowness()
+            async with grpc.aio.insecure_channel(str(server.address)) as channel:
+                stub, after, found = nameserver_pb2_grpc.NameServerStub(channel), "", []
+                while True:
+                    page = await stub.ListTopics(pb.ListRegisteredTopicsRequest(after=after))
+                    found += page.topics
+                    assert len(page.topics) <= TOPICS_PER_PAGE
+                    if not page.has_more:
+                        break
+                    after = found[-1]
+            assert found == [each.topic for each in topics]
+
+    waiting.run(story())
+
+
+class Liar(nameserver_pb2_grpc.NameServerServicer):
+    """Says what it was made to say of every topic."""
+
+    def __init__(self, **fields: object) -> None:
+        queues = {"read_queues": 4, "write_queues": 4, "permission": 6, "topic": "orders"}
+        nodes = fields.pop("nodes", [pb.BrokerNode(id="n0", address="127.0.0.1:1")])
+        count = fields.pop("brokers", 1)
+        own = {name: fields.pop(name) for name in list(fields) if name in queues}
+        self.routes = [
+            pb.BrokerRoute(
+                broker=f"b{number}",
+                cluster="c",
+                term=1,
+                leader_id="n0",
+                nodes=nodes,
+                queues=pb.TopicQueues(**queues | own),
+                **fields,
+            )
+            for number in range(count)
+        ]
+
+    async def Route(self, request, _context):  # noqa: N802  (gRPC's name)
+        return pb.RouteResponse(routes=[pb.TopicRoute(topic=topic, brokers=self.routes) for topic in request.topics])
+
+
+LIES = {
+    "two thousand million queues": {"write_queues": 2_000_000_000, "read_queues": 2_000_000_000},
+    "negative queues": {"write_queues": -5, "read_queues": -5},
+    "many brokers with many queues": {"brokers": 1_000, "write_queues": 65_536, "read_queues": 65_536},
+    "thousands of nodes": {"nodes": [pb.BrokerNode(id=f"n{each}", address="127.0.0.1:1") for each in range(20_000)]},
+    "an address of two lines": {"nodes": [pb.BrokerNode(id="n0", address="127.0.0.1:1\nCRITICAL")]},
+    "an address of a file": {"nodes": [pb.BrokerNode(id="n0", address="unix:/etc/passwd")]},
+    "no nodes": {"nodes": []},
+    "another topic": {"topic": "../../etc"},
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_a_client_survives_any_route(lie, caplog) -> None:
+    async def story() -> None:
+        server = grpc.aio.server()
+        nameserver_pb2_grpc.add_NameServerServicer_to_server(Liar(**lie), server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        begin_s = time.monotonic()
+        try:
+            async with Producer(name_servers=f"127.0.0.1:{port}") as producer:
+                with pytest.raises(RequestFailed):
+                    await producer.send("orders", b"x", deadline_s=0.5)
+            async with Consumer(
+                name_servers=f"127.0.0.1:{port}", group="billing", topics="orders", mode="broadcast"
+            ) as consumer:
+                assert await consumer.poll(timeout_s=0.1) == []
+        finally:
+            await server.stop(None)
+        assert time.monotonic() - begin_s < PATIENCE_S
+        assert not any("\n" in record.getMessage() for record in caplog.records)
+
+    waiting.run(story())
+
+
+def test_addresses_with_line_ends_are_refused_and_reach_no_log(caplog) -> None:
+    async def story() -> None:
+        async with Server() as server, grpc.aio.insecure_channel(str(server.address)) as channel:
+            stub = nameserver_pb2_grpc.NameServerStub(channel)
+            node = pb.BrokerNode(id="n0", address="127.0.0.1:1\n2026-01-01 CRITICAL stopped")
+            request = pb.RegisterRequest(broker="b", cluster="c", leader_id="n0", nodes=[node])
+            assert (await stub.Register(request)).answer.reason == "ILLEGAL_REGISTRATION"
+            await stub.Unregister(pb.UnregisterRequest(broker="b\nCRITICAL"))
+            await stub.SetWritable(pb.SetWritableRequest(broker="b\nCRITICAL"))
+            await stub.Heartbeat(pb.HeartbeatRequest(broker="b\nCRITICAL"))
+        assert not any("\n" in record.getMessage() for record in caplog.records)
+
+    with caplog.at_level("DEBUG"):
+        waiting.run(story())

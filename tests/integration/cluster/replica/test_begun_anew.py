@@ -1,0 +1,99 @@
+"""A node that begins its log anew behind the others' retention: queues, index and queue offsets follow."""
+
+import shutil
+
+import pytest
+
+from cluster.protocol.topic_config import TopicConfig
+from cluster.state.commands import SetTopic
+from store.model.message import QueueKey
+from tests.support.brokers.replicated import FILE_SIZE, configs_in, numbered, put, read_queue, running_group
+from tests.support.waiting import run, until
+
+COUNT = 900
+
+
+async def delete_all_that_may_go(replica):
+    """Have the node delete what its retention may delete, as when the disk is too full."""
+    node, log = replica.node, replica.parts.entries
+    retention = node._parts.retention
+    # A follower that is live needs what it has not acknowledged, for a moment.
+    await until(lambda: log.position_of(min(retention._floor(), log.last_index)) > 5 * FILE_SIZE)
+
+    def is_deleted():
+        # Again and again: whoever is elected meanwhile keeps all for a moment.
+        node._turns.soon(lambda driver: driver.delete_before(retention._floor()))
+        return log.begin_index > 0
+
+    await until(is_deleted)
+
+
+def begin_of(replica):
+    """Return where the log begins, and the checksum of the chain of entries before it."""
+    return replica.parts.log.begin_offset, replica.parts.entries.begin_chain_crc
+
+
+async def fill(group):
+    """Put messages into three queues; one of them is silent from then on, in which only expired ones will be."""
+    await group.of_leader(lambda leader: leader.change(SetTopic(TopicConfig("T", 4, 4))))
+    await group.put(*numbered(range(30), queue_id=2))
+    for begin in range(0, COUNT, 100):
+        await group.put(*numbered(range(begin, begin + 100)))
+        await group.put(*numbered(range(begin, begin + 100), queue_id=1))
+        # A snapshot keeps what was not dispatched when it was saved, and here none comes behind the last.
+        await group.level()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_wiped", [False, True], ids=["behind", "wiped"])
+def test_node_that_installs_a_log_knows_how_far_queues_came_and_leads_without_reuse(tmp_path, is_wiped):
+    async def story():
+        async with running_group(configs_in(tmp_path, snapshot_threshold=200)) as group:
+            await group.start()
+            await group.put(*numbered(range(5)))
+            leader = await group.level()
+            away = next(name for name in group.open if group.open[name] is not leader)
+            await group.stop(away)
+            if is_wiped:
+                shutil.rmtree(tmp_path / away)
+            await fill(group)
+            await group.durable()
+            for each in group.open.values():
+                await until(lambda each=each: each.parts.machine.retention_offset(each.node.snapshot) > 0)
+                await delete_all_that_may_go(each)
+            await group.start(away)
+            late = group.open[away]
+            await group.level()
+            # From whoever led when it came; the others' snapshots, and so their logs' begins, may differ.
+            others = [each for each in group.open.values() if each is not late]
+            (source, *_) = (each for each in others if begin_of(each) == begin_of(late))
+            assert begin_of(late)[0] > 0
+            assert begin_of(late)[1] != -1
+            await until(lambda: late.parts.machine.loaded is None)
+            for queue_id in range(3):
+                assert late.store.max_offset("T", queue_id) == source.store.max_offset("T", queue_id)
+            assert read_queue(late, queue_id=1) == read_queue(source, queue_id=1) != []
+            assert late.store.min_offset("T", 2) == late.store.max_offset("T", 2) == 30
+            assert late.store.derived.dispatcher.misplaced_count == 0
+            assert late.state.topics == source.state.topics
+            async with group.steady_leader(away):
+                for queue_id, offset in ((0, COUNT + 5), (1, COUNT), (2, 30), (3, 0)):
+                    (place,) = await put(late, *numbered([7], queue_id=queue_id))
+                    assert place.queue_offset == offset
+            await group.level()
+            # And again after a restart, when only the snapshot tells of the silent queue.
+            await group.stop(away)
+            shutil.rmtree(tmp_path / away / "consumequeue")
+            await group.start(away)
+            again = group.open[away]
+            await group.level()
+            await until(lambda: again.parts.machine.loaded is None)
+            queues = again.store.derived.queues
+            assert [queues.get(QueueKey("T", number)).max_offset for number in range(4)] == [
+                COUNT + 6,
+                COUNT + 1,
+                31,
+                1,
+            ]
+
+    run(story())

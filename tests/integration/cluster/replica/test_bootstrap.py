@@ -1,0 +1,223 @@
+"""Nodes agree on old files before they take part: over real sockets, with stores on the disk."""
+
+import asyncio
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from cluster.replica.bootstrap import places_of
+from commitlog.conversion.old_files import OldFilesDiffer
+from commitlog.conversion.origin import load_origin
+from commitlog.conversion.settled_files import OldFilesNotSettled, load_manifest
+from store.errors import CorruptData, DirectoryLocked
+from store.fs.linux.files import OsFiles
+from store.maintenance.lock import lock_store
+from tests.support.brokers.bootstrap_nodes import (
+    DIVIDE,
+    answering,
+    contents,
+    group_with_old_files,
+    is_still_waiting,
+    nodes_in,
+    old_root,
+    settle,
+    settle_all,
+    source_and_newcomer,
+    spoil,
+    stop,
+    write_plain,
+)
+from tests.support.brokers.replicated import FILE_SIZE, configs_in, numbered, read_queue, running_group
+from tests.support.waiting import run, until
+
+
+def test_group_forms_on_the_old_store_of_one_node_and_all_read_old_and_new(tmp_path):
+    async def story():
+        configs = configs_in(tmp_path)
+        write_plain(old_root(configs[1].node))
+        settled = await settle_all([config.node for config in configs])
+        assert len({each.manifest for each in settled}) == 1
+        assert settled[0].divided.divide == settled[0].manifest.divide == DIVIDE
+        assert contents(configs[0].node) == contents(configs[1].node) == contents(configs[2].node)
+        assert (settled[1].fetched_bytes, settled[0].fetched_bytes) == (0, DIVIDE)
+        async with running_group(configs) as group:
+            await group.start()
+            _, (place,) = await group.put(*numbered([600]))
+            assert (place.queue_offset, place.physical_offset > DIVIDE) == (600, True)
+            await group.level()
+            for each in group.open.values():
+                assert read_queue(each) == [(number, b"%d" % number) for number in range(601)]
+
+    run(story())
+
+
+def test_group_begins_at_0_only_when_all_founders_have_said_that_they_have_nothing(tmp_path):
+    async def story():
+        configs = nodes_in(tmp_path)
+        first, second = settle(configs[0]), settle(configs[1])
+        assert await is_still_waiting(first, second)
+        await stop(first, second)
+        for settled in await settle_all(configs):
+            assert (settled.divided.divide, settled.manifest.files) == (0, ())
+
+    run(story())
+
+
+def test_founder_that_comes_late_with_an_old_store_is_waited_for(tmp_path):
+    async def story():
+        configs = nodes_in(tmp_path)
+        write_plain(old_root(configs[2]))
+        two = asyncio.ensure_future(settle_all(configs[:2]))
+        assert await is_still_waiting(two)
+        await settle(configs[2])
+        async with answering(configs[2]):
+            await two
+        assert contents(configs[0]) == contents(configs[1]) == contents(configs[2]) != {}
+
+    run(story())
+
+
+def test_old_files_that_turn_up_behind_the_answer_nothing_are_refused(tmp_path):
+    async def story():
+        configs = nodes_in(tmp_path)
+        await settle_all(configs)
+        write_plain(old_root(configs[1]))
+        with pytest.raises(CorruptData, match="one that turned up later"):
+            await settle(configs[1])
+        # Also when nothing else is left of the node: the others tell.
+        shutil.rmtree(places_of(configs[1]).node_directory)
+        async with answering(configs[0]):
+            with pytest.raises(OldFilesDiffer, match=r"n0: they end at \d+ here and at 0 there"):
+                await settle(configs[1])
+
+    run(story())
+
+
+def test_different_old_files_form_no_group_and_both_nodes_name_the_first_difference(tmp_path):
+    async def story():
+        configs = nodes_in(tmp_path)
+        write_plain(old_root(configs[0]))
+        shutil.copytree(old_root(configs[0]), old_root(configs[1]), dirs_exist_ok=True)
+        damaged = f"{places_of(configs[1]).old_directory}/{FILE_SIZE:020d}"
+        # Within a body, in a file that a store closed in order need not read again.
+        spoil(damaged)
+        both = await asyncio.gather(settle(configs[0]), settle(configs[1]), return_exceptions=True)
+        for error, peer in zip(both, ("n1", "n0"), strict=True):
+            assert isinstance(error, OldFilesDiffer)
+            assert f"those of {peer}: file {FILE_SIZE:020d} has" in str(error)
+        with pytest.raises(OldFilesNotSettled):
+            load_origin(OsFiles(), places_of(configs[0]))
+
+    run(story())
+
+
+def test_equal_stores_on_all_nodes_need_no_fetch(tmp_path):
+    async def story():
+        configs = nodes_in(tmp_path)
+        write_plain(old_root(configs[0]))
+        for config in configs[1:]:
+            shutil.copytree(old_root(configs[0]), old_root(config))
+        settled = await settle_all(configs)
+        assert [each.fetched_bytes for each in settled] == [0, 0, 0]
+        assert len({each.manifest for each in settled}) == 1
+
+    run(story())
+
+
+def test_copies_of_which_one_lacks_the_oldest_file_are_refused(tmp_path):
+    async def story():
+        configs = nodes_in(tmp_path, 2)
+        write_plain(old_root(configs[0]))
+        shutil.copytree(old_root(configs[0]), old_root(configs[1]))
+        OsFiles().remove(f"{places_of(configs[1]).old_directory}/{0:020d}")
+        both = await asyncio.gather(settle(configs[0]), settle(configs[1]), return_exceptions=True)
+        assert all("the oldest file is" in str(error) for error in both), both
+
+    run(story())
+
+
+def test_wiped_node_gets_old_files_from_a_running_group_while_another_is_down(tmp_path):
+    async def story():
+        configs = await group_with_old_files(tmp_path)
+        async with running_group(configs) as group:
+            await group.start()
+            await group.put(*numbered([600]))
+            leader = await group.level()
+            wiped, down = (name for name in group.open if group.open[name] is not leader)
+            await group.stop(wiped)
+            config = group.configs[wiped].node
+            shutil.rmtree(config.store_base_dir)
+            await group.stop(down)
+            settled = await settle(config)
+            assert (settled.fetched_bytes, settled.divided.divide) == (DIVIDE, DIVIDE)
+            await group.start(down, wiped)
+            await group.level()
+            assert read_queue(group.open[wiped]) == [(number, b"%d" % number) for number in range(601)]
+
+    run(story())
+
+
+def test_node_that_joins_founds_nothing_and_takes_what_the_group_has(tmp_path):
+    async def story():
+        configs = await group_with_old_files(tmp_path)
+        founders = configs[0].node.peers
+        (lone,) = nodes_in(tmp_path / "new", 1)
+        newcomer = replace(
+            lone,
+            self_id="n9",
+            peers=(*founders, replace(lone.peers[0], id="n9")),
+            is_joining=True,
+        )
+        joining = settle(newcomer)
+        assert await is_still_waiting(joining)
+        async with running_group(configs) as group:
+            await group.start("n1")
+            settled = await joining
+            assert settled.fetched_bytes == DIVIDE
+            assert contents(newcomer) == contents(configs[0].node)
+
+    run(story())
+
+
+def test_old_files_that_have_expired_in_the_group_are_not_fetched_and_the_divide_stays(tmp_path):
+    async def story():
+        source, newcomer = await source_and_newcomer(tmp_path)
+        files = OsFiles()
+        for gone in (range(2), range(2, 6)):
+            for number in gone:
+                files.remove(f"{places_of(source).old_directory}/{number * FILE_SIZE:020d}")
+            async with answering(source):
+                settled = await settle(newcomer)
+            assert contents(newcomer) == contents(source)
+            assert settled.divided.divide == DIVIDE
+            # What has expired stays in what is compared.
+            assert settled.manifest == load_manifest(files, places_of(source).node_directory).manifest
+            shutil.rmtree(newcomer.store_base_dir)
+
+    run(story())
+
+
+def test_store_is_locked_meanwhile_and_given_back(tmp_path):
+    async def story():
+        config = nodes_in(tmp_path)[0]
+        waiting = settle(config)
+        await until(lambda: OsFiles().exists(f"{config.store_base_dir}/lock"))
+        assert await is_still_waiting(waiting)
+        with pytest.raises(DirectoryLocked):
+            lock_store(OsFiles(), config.store_base_dir)
+        await stop(waiting)
+        lock_store(OsFiles(), config.store_base_dir).release()
+
+    run(story())
+
+
+def test_lone_node_asks_nobody(tmp_path):
+    async def story():
+        (config,) = nodes_in(tmp_path, 1)
+        write_plain(old_root(config))
+        settled = await settle(config)
+        again = await settle(config)
+        assert (settled.divided.divide, settled.manifest) == (DIVIDE, again.manifest)
+
+    run(story())

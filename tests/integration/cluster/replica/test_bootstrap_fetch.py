@@ -1,0 +1,169 @@
+"""Old files come from nodes that fail, lie, go away in the middle; disks are full; a fetch that was stopped goes on."""
+
+import shutil
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from cluster.replica import bootstrap as old_files_start
+from cluster.replica.bootstrap import places_of
+from commitlog.conversion.old_files import OldFilesDamaged, make_manifest
+from commitlog.conversion.origin import OldFilesOrigin, load_origin
+from commitlog.conversion.settled_files import OldFilesNotSettled, load_manifest
+from dledger.peer.inquiry import InquiryServer
+from dledger.peer.origin import Speech
+from store.fs.linux.files import OsFiles
+from tests.support.brokers.bootstrap_nodes import (
+    DIVIDE,
+    contents,
+    is_still_waiting,
+    nodes_in,
+    old_root,
+    settle,
+    settle_all,
+    source_and_newcomer,
+    spoil,
+    stop,
+    write_plain,
+)
+from tests.support.brokers.replicated import FILE_SIZE
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.waiting import run, until
+
+
+class Source:
+    """A settled node whose answers a test spoils."""
+
+    def __init__(self, config, spoil):
+        origin = load_origin(OsFiles(), places_of(config))
+        self.chunks = 0
+
+        async def answer(peer_id, question):
+            answer = await OldFilesOrigin.answer(origin, peer_id, question)
+            if b'"chunk"' in question.body:
+                self.chunks += 1
+                return spoil(self.chunks, answer)
+            return answer
+
+        origin.answer = answer
+        self.server = InquiryServer(config, origin)
+
+    async def __aenter__(self):
+        await self.server.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.server.stop()
+
+
+def end_connection(number, answer):
+    if number % 2 == 0:
+        raise ValueError("the source goes away")
+    return answer
+
+
+SPOILED = {
+    "ends the connection now and then": end_connection,
+    "damages chunks": lambda number, answer: Speech(answer.body, bytes(8)) if number == 2 else answer,
+    "gives too little": lambda number, answer: Speech(b'{"checksum": 0}', answer.payload[:7]) if number < 3 else answer,
+    "gives too much": lambda number, answer: Speech(answer.body, answer.payload * 3) if number == 1 else answer,
+    "talks nonsense": lambda number, answer: Speech(b"[]", answer.payload) if number == 3 else answer,
+    "has nothing for once": lambda number, answer: Speech(answer.body) if number == 2 else answer,
+}
+
+
+@pytest.mark.parametrize("fault", SPOILED)
+def test_source_that_fails_is_asked_again_until_all_is_right(tmp_path, monkeypatch, fault):
+    monkeypatch.setattr(old_files_start, "_PAUSE_S", 0.01)
+
+    async def story():
+        source, newcomer = await source_and_newcomer(tmp_path)
+        async with Source(source, SPOILED[fault]) as server:
+            settled = await settle(newcomer)
+            assert server.chunks > 4
+        assert contents(newcomer) == contents(source)
+        assert make_manifest(OsFiles(), places_of(newcomer).old_directory, DIVIDE) == settled.manifest
+
+    run(story())
+
+
+def test_source_whose_file_is_not_what_its_manifest_says_ends_the_start(tmp_path):
+    async def story():
+        source, newcomer = await source_and_newcomer(tmp_path)
+        spoil(f"{places_of(source).old_directory}/{0:020d}")
+        async with Source(source, lambda _, answer: answer):
+            with pytest.raises(OldFilesDamaged, match="3 times"):
+                await settle(newcomer)
+        with pytest.raises(OldFilesNotSettled):
+            load_origin(OsFiles(), places_of(newcomer))
+
+    run(story())
+
+
+def test_interrupted_fetch_goes_on_and_nothing_opens_meanwhile(tmp_path):
+    async def story():
+        source, newcomer = await source_and_newcomer(tmp_path)
+        async with Source(source, lambda *_: (_ for _ in ()).throw(ValueError("not now"))):
+            fetching = settle(newcomer)
+            await until(lambda: load_manifest(OsFiles(), places_of(newcomer).node_directory) is not None)
+            await stop(fetching)
+        with pytest.raises(OldFilesNotSettled):
+            load_origin(OsFiles(), places_of(newcomer))
+
+        def two_only(number, answer):
+            if number > 2:
+                raise ValueError("not now")
+            return answer
+
+        async with Source(source, two_only) as server:
+            fetching = settle(newcomer)
+            await until(lambda: server.chunks > 2)
+            await until(lambda: len(contents(newcomer)) >= 2)
+            await stop(fetching)
+        async with Source(source, lambda _, answer: answer):
+            settled = await settle(newcomer)
+        assert 0 < settled.fetched_bytes <= 4 * FILE_SIZE
+        assert contents(newcomer) == contents(source)
+
+    run(story())
+
+
+def test_nobody_begins_at_0_while_a_node_awaits_files_that_nobody_has_any_more(tmp_path):
+    async def story():
+        configs = nodes_in(tmp_path)
+        write_plain(old_root(configs[0]))
+        await settle_all(configs)
+        # n1 had begun to fetch; n0 and n2 lost everything.
+        node = places_of(configs[1]).node_directory
+        path = f"{node}/oldfiles"
+        manifest = load_manifest(OsFiles(), node).manifest
+        shutil.rmtree(old_root(configs[0]))
+        shutil.rmtree(old_root(configs[2]))
+        shutil.rmtree(old_root(configs[1]))
+        old_files_start.save_manifest(OsFiles(), node, manifest, is_settled=False)
+        assert OsFiles().exists(path)
+        waiting = [settle(config) for config in configs]
+        assert await is_still_waiting(*waiting)
+        await stop(*waiting)
+
+    run(story())
+
+
+def test_full_disk_holds_the_fetch_up_until_there_is_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(old_files_start, "_LONG_PAUSE_S", 0.05)
+
+    async def story():
+        asked, newcomer = await source_and_newcomer(tmp_path)
+        files, registry = FaultyDisk(), CollectorRegistry()
+        files.full_part, files.is_full = "/commitlog/", True
+        async with Source(asked, lambda _, answer: answer) as source:
+            fetching = settle(newcomer, files, registry)
+            await until(lambda: source.chunks > 2)
+            labels = {"group": "test", "self_id": "n1"}
+            assert registry.get_sample_value("dledger_old_files_missing_bytes", labels) == DIVIDE
+            files.is_full = False
+            settled = await fetching
+        assert settled.fetched_bytes == DIVIDE
+        assert registry.get_sample_value("dledger_old_files_missing_bytes", labels) == 0
+
+    run(story())

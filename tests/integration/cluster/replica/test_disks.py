@@ -1,0 +1,356 @@
+"""Disks of a broker's nodes fill up, fail, are made room on: what is said is true, nothing acknowledged is lost."""
+
+import asyncio
+
+import pytest
+
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.topic_config import TopicConfig
+from cluster.state.commands import SetTopic
+from store.errors import StorageFailed
+from store.fs.linux.files import OsFiles
+from store.model.commit_log import Certainty
+from store.model.message import Message, QueueKey
+from store.model.queue_ends import QueueEnds
+from tests.support.brokers.bootstrap_nodes import DIVIDE, group_with_old_files
+from tests.support.brokers.replicated import FILE_SIZE, configs_in, numbered, put, read_queue, running_group
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.waiting import PATIENCE_S, run, until
+
+
+async def put_until_no_disk_has_room(group, first, size=20_000):
+    """Put messages one by one until no node has room; return (who leads then, the number refused, the refusal).
+
+    A leader without room hands over to a node that may have some: each of them has to find out.
+    """
+    number, refusals = first, []
+    while not any("disk" in refusal.message for refusal in refusals):
+        assert number < first + 1000, "nothing was refused"
+        assert len(refusals) < 1000, refusals[-1]
+        leader = await group.leader()
+        try:
+            await put(leader, *numbered([number], size=size))
+            number += 1
+        except RequestFailed as refusal:
+            refusals.append(refusal)
+            await asyncio.sleep(0.005)
+    assert all(each.is_worth_trying and each.certainty is Certainty.NOT_APPENDED for each in refusals), refusals
+    return leader, number, refusals[-1]
+
+
+@pytest.mark.slow
+def test_full_disk_refuses_puts_while_reads_go_on_and_takes_them_again_by_itself(tmp_path):
+    async def story():
+        disk = FaultyDisk()
+        configs = configs_in(tmp_path)
+        async with running_group(configs, files={config.node.self_id: disk for config in configs}) as group:
+            await group.start()
+            await group.put(*numbered(range(3)))
+            async with group.steady_leader():
+                await group.level()
+                disk.is_full = True
+                leader, count, refusal = await put_until_no_disk_has_room(group, 3)
+                # RocketMQ's word for it; what is full is said beside it.
+                assert (refusal.reason, refusal.certainty) == (Reason.SERVICE_NOT_AVAILABLE, Certainty.NOT_APPENDED)
+                # Another one may find room, or a smaller message does: so puts are taken, and refused each by itself.
+                standing = leader.standing()
+                assert standing.is_serving_puts == (not standing.reason)
+                await until(lambda: leader.standing().is_serving_puts)
+                assert count > 3
+                expected = [(number, b"%d" % number) for number in range(count)]
+                for replica in group.open.values():
+                    await replica.confirm(0)
+                    assert read_queue(replica) == expected
+                disk.is_full = False
+                await until(lambda: not leader.node.status().is_disk_full)
+                _, (place,) = await group.put(*numbered([count]))
+                assert place.queue_offset == count
+                await group.level()
+                for replica in group.open.values():
+                    assert read_queue(replica) == [*expected, (count, b"%d" % count)]
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_queues_that_find_no_room_hold_up_reading_and_lose_nothing(tmp_path):
+    async def story():
+        disk = FaultyDisk()
+        async with running_group(configs_in(tmp_path, count=1), files={"n0": disk}) as group:
+            await group.start()
+            await group.put(*numbered(range(50), size=10))
+            leader = await group.level()
+            disk.is_full = True
+            # A file of the queue holds a hundred: the log has room for the next one, the queue has not.
+            await put(leader, *numbered(range(50, 150), size=10))
+            confirming = asyncio.create_task(leader.confirm(0))
+            await until(lambda: leader.store.derived.dispatcher.offset < leader.parts.log.end_offset)
+            assert leader.store.max_offset("T", 0) <= 100
+            assert not confirming.done()
+            assert not leader.failure.done()
+            disk.is_full = False
+            await confirming
+            assert read_queue(leader) == [(number, b"%d" % number) for number in range(150)]
+            # Nor is it an error to end while there is no room.
+            disk.is_full = True
+            await put(leader, *numbered(range(150, 250), size=10))
+            await group.stop("n0")
+            disk.is_full = False
+            await group.start("n0")
+            await group.level()
+            assert read_queue(group.open["n0"]) == [(number, b"%d" % number) for number in range(250)]
+
+    run(story())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("waiting_bytes_max", [1 << 20, 100], ids=["in memory", "too many for memory"])
+def test_no_offset_is_given_out_again_while_there_is_no_room_for_how_far_queues_had_come(
+    tmp_path, caplog, monkeypatch, waiting_bytes_max
+):
+    """Blanks for expired messages wait as a count, whatever the bound of those in memory; no put waits for them.
+
+    The first message of such a queue must not get offset 0.
+    """
+    monkeypatch.setattr("store.queues.consume_queue._BLANKS_PENDING_BYTES_MAX", waiting_bytes_max)
+
+    async def story():
+        disk = FaultyDisk()
+        async with running_group(configs_in(tmp_path, count=1), files={"n0": disk}) as group:
+            await group.start()
+            await group.put(*numbered(range(5)))
+            await group.stop("n0")
+            replica = group.open_node("n0")
+            # As of a snapshot: all messages of that queue have expired.
+            replica.parts.machine.loaded = QueueEnds(0, {QueueKey("T", 1): 510})
+            disk.is_full = True
+            await replica.start()
+            _, (place,) = await group.put(*numbered([5], queue_id=1))
+            assert place.queue_offset == 510
+            assert not any("cannot_dispatch" in line for line in caplog.messages)
+            await until(lambda: disk.counts["refused"] > 3)
+            assert sum("cannot_flush_queues" in line for line in caplog.messages) == 1
+            # The node ends while no file says so: then the log does.
+            _, (place,) = await group.put(*numbered([6], queue_id=1))
+            assert place.queue_offset == 511
+            await group.stop("n0")
+            assert not list((tmp_path / "n0/consumequeue/T").glob("1/*"))
+            disk.is_full = False
+            await group.start("n0")
+            _, (place,) = await group.put(*numbered([7], queue_id=1))
+            assert place.queue_offset == 512
+            await group.durable()
+            assert read_queue(group.open["n0"], queue_id=1) == [(505 + number, b"%d" % number) for number in (5, 6, 7)]
+
+    run(story())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["", "/consumequeue/"], ids=["all files", "queues"])
+def test_failing_sync_stops_the_node_and_the_others_go_on_with_all_that_was_acknowledged(tmp_path, part):
+    async def story():
+        configs = configs_in(tmp_path)
+        disks = {config.node.self_id: FaultyDisk() for config in configs}
+        async with running_group(configs, files=disks) as group:
+            await group.start()
+            async with group.steady_leader() as leader:
+                places = await put(leader, *numbered(range(5)))
+                sick = group.name_of(leader)
+                disks[sick].broken_part, disks[sick].is_broken = part, True
+                # The others may have it before the sync fails, or not.
+                outcome = await leader.begin_put(numbered([5]))
+                assert outcome.certainty in (Certainty.APPENDED, Certainty.UNKNOWN)
+            assert isinstance(await leader.failure, StorageFailed)
+            assert not leader.standing().is_serving_puts
+            with pytest.raises(RequestFailed) as refused:
+                leader.begin_put(numbered([6]))
+            assert refused.value.reason is Reason.STORE_STOPPED
+            with pytest.raises(StorageFailed):
+                await leader.stop()
+            del group.open[sick]
+            _, (place,) = await group.put(*numbered([7]))
+            is_there = outcome.certainty is Certainty.APPENDED or place.queue_offset == 6
+            assert place.queue_offset == len(places) + is_there
+            disks[sick].is_broken = False
+            await group.start(sick)
+            await group.level()
+            bodies = [b"%d" % number for number in ([0, 1, 2, 3, 4, 5, 7] if is_there else [0, 1, 2, 3, 4, 7])]
+            for replica in group.open.values():
+                assert read_queue(replica) == list(enumerate(bodies))
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_old_files_go_when_a_snapshot_says_how_far_their_queues_had_come_and_that_comes_soon(tmp_path):
+    """A node that is filled again later finds that nowhere else: should it lead, it would give offsets out again."""
+
+    async def story():
+        (config, *_) = await group_with_old_files(tmp_path, count=1)
+        disk = FaultyDisk()
+        disk.used_ratio = 0.87
+        async with running_group([config], files={"n0": disk}) as group:
+            replica = group.open_node("n0")
+            log, retention = replica.parts.log, replica.parts.keeper.retention
+            retention.run()
+            assert log.begin_offset == 0
+            await replica.start()
+            await until(lambda: log.begin_offset > 0)
+            assert replica.node.snapshot is not None
+            await until(lambda: not log.has_old_files)
+            ends = replica.parts.machine.retention_offset(replica.node.snapshot)
+            assert ends >= DIVIDE
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_full_disk_brings_snapshots_forward_so_that_entries_can_go(tmp_path):
+    """A snapshot is due after a hundred thousand entries: large ones fill the disk before."""
+
+    async def story():
+        disk = FaultyDisk()
+        disk.used_ratio = 0.87
+        async with running_group(configs_in(tmp_path, count=1), files={"n0": disk}) as group:
+            await group.start()
+            for first in range(0, 20_000, 50):
+                await group.put(*numbered(range(first, first + 50)))
+                replica = await group.level()
+                replica.node._turns.soon(lambda _, node=replica.node: node._parts.retention.look())
+                if replica.parts.entries.begin_index > 0:
+                    break
+            assert replica.parts.entries.begin_index > 0
+            kept = replica.parts.machine.retention_offset(replica.node.snapshot)
+            assert replica.parts.log.begin_offset <= kept
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_files_of_a_group_that_nobody_writes_to_any_more_go_up_to_the_end(tmp_path):
+    async def story():
+        disk = FaultyDisk()
+        async with running_group(configs_in(tmp_path, count=1), files={"n0": disk}) as group:
+            await group.start()
+            await group.put(*numbered(range(5)))
+            replica = await group.level()
+            node, log = replica.node, replica.parts.log
+            # One snapshot of the beginning, and one of the end, which knows queues only as they were before.
+            node.ask_snapshot()
+            await until(lambda: node.snapshot is not None)
+            for first in range(0, 500, 50):
+                await group.put(*numbered(range(first, first + 50)))
+            await group.level()
+            queues = replica.store.derived.queue_ends()
+            for first in range(500, 1000, 50):
+                await group.put(*numbered(range(first, first + 50)))
+            await group.level()
+            replica.parts.machine._queue_ends = lambda: queues
+            node.ask_snapshot()
+            await until(lambda: node.snapshot.index == node.applied_index)
+            replica.parts.machine._queue_ends = replica.store.derived.queue_ends
+
+            disk.used_ratio = 0.87
+            last = (log.end_offset - 1) // FILE_SIZE * FILE_SIZE
+            assert queues.offset < last > 3 * FILE_SIZE
+
+            def is_last_alone():
+                node._turns.soon(lambda _: node._parts.retention.look())
+                return log.begin_offset >= last
+
+            await until(is_last_alone)
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_many_queues_follow_the_log_in_turns_in_which_others_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("store.maintenance.background.TURN_S", 0.0)
+
+    async def story():
+        queues = 40
+        async with running_group(configs_in(tmp_path, count=1, snapshot_threshold=100)) as group:
+            await group.start()
+            for first in range(0, 600, queues):
+                await group.put(*(numbered([first + at], queue_id=at)[0] for at in range(queues)))
+            replica = await group.level()
+            store = replica.store
+            # How far the last snapshot reaches hangs on when each of them ended.
+            while replica.parts.machine.retention_offset(replica.node.snapshot) <= FILE_SIZE:
+                await group.put(*(numbered([at], queue_id=at)[0] for at in range(queues)))
+                await group.level()
+            counts = set()
+
+            async def look_each_turn():
+                while queues not in counts:
+                    counts.add(sum(store.min_offset("T", at) > 0 for at in range(queues)))
+                    await asyncio.sleep(0)
+
+            looking = asyncio.create_task(look_each_turn())
+            replica.node._turns.soon(
+                lambda driver: driver.delete_before(replica.parts.entries.index_before(FILE_SIZE) + 1)
+            )
+            await asyncio.wait_for(looking, PATIENCE_S)
+            assert len(counts) > 3, "all at once"
+            for at in range(queues):
+                assert read_queue(replica, queue_id=at)[0][0] == store.min_offset("T", at)
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_old_files_go_first_and_then_entries_and_queue_offsets_go_on(tmp_path):
+    async def story():
+        configs = await group_with_old_files(tmp_path, snapshot_threshold=100)
+        disks = {config.node.self_id: FaultyDisk() for config in configs}
+        async with running_group(configs, files=disks) as group:
+            await group.start()
+            await group.of_leader(lambda leader: leader.change(SetTopic(TopicConfig("T", 2, 2))))
+            # In a queue of its own, of which nothing will be left.
+            await group.put(Message("T", b"silent", 1))
+            for first in range(600, 1400, 100):
+                await group.put(*numbered(range(first, first + 100)))
+                # A snapshot keeps what was not dispatched when it was saved, and here none comes behind the last.
+                await group.level()
+            await group.durable()
+            assert [replica.store.min_offset("T", 0) for replica in group.open.values()] == [0] * 3
+            for disk in disks.values():
+                disk.removed.clear()
+                # Young files go, too.
+                disk.used_ratio = 0.87
+            for name, replica in group.open.items():
+                await until(lambda replica=replica: is_begun_later(replica))
+                gone = [path for path in disks[name].removed if "/commitlog/" in path or "/data/" in path]
+                old = [path for path in gone if "/commitlog/" in path]
+                assert len(old) == 6
+                assert gone[:6] == old == sorted(old)
+                assert replica.divided_offset == -1
+                begin = replica.parts.log.begin_offset
+                assert begin == replica.parts.entries.begin_position > DIVIDE
+            for disk in disks.values():
+                disk.used_ratio = 0.1
+            _, places = await group.put(*numbered([1400]), Message("T", b"again", 1))
+            assert [place.queue_offset for place in places] == [1400, 1]
+            await group.level()
+            for replica in group.open.values():
+                # Queues follow the log's begin a moment later.
+                await until(lambda replica=replica: replica.store.min_offset("T", 0) == read_queue(replica)[0][0])
+                found = read_queue(replica)
+                assert found == [(number, b"%d" % number) for number in range(found[0][0], 1401)]
+                assert found[0][0] > 600
+            # And all of it over a restart, which knows the divide from the entries alone.
+            for name in list(group.open):
+                await group.stop(name)
+                await group.start(name)
+                await group.level()
+            for replica in group.open.values():
+                assert replica.store.max_offset("T", 0) == 1401
+                assert read_queue(replica)[-1] == (1400, b"1400")
+                assert read_queue(replica, queue_id=1) == [(1, b"again")]
+
+    def is_begun_later(replica):
+        replica.node._turns.soon(lambda _: replica.node._parts.retention.look())
+        return replica.parts.entries.begin_index > 0 and not replica.parts.log.has_old_files
+
+    assert OsFiles().disk_used_ratio(str(tmp_path)) < 0.85, "this test needs room on the disk"
+    run(story())

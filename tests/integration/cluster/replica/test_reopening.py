@@ -1,0 +1,221 @@
+"""Nodes are opened again: behind an end in order nothing is done; queues that are ahead or behind follow the log."""
+
+import asyncio
+import re
+import shutil
+from dataclasses import replace
+from itertools import count, islice
+
+import pytest
+
+from cluster.protocol.topic_config import TopicConfig
+from cluster.state.commands import SetTopic
+from dledger.errors import ResponseCode
+from store.model.commit_log import Certainty, PutStatus
+from tests.support.brokers.replicated import STORE, WallClock, configs_in, numbered, read_queue, running_group, units_of
+from tests.support.message_stores import derived_files
+from tests.support.waiting import run, until
+
+
+@pytest.mark.slow
+def test_nodes_that_ended_in_order_dispatch_and_change_nothing_when_they_are_opened_again(tmp_path):
+    async def story():
+        async with running_group(configs_in(tmp_path)) as group:
+            await group.start()
+            await group.put(*numbered(range(150)))
+            await group.of_leader(lambda leader: leader.change(SetTopic(TopicConfig("T", 2, 2))))
+            await group.level()
+            units = {name: units_of(replica) for name, replica in group.open.items()}
+            await group.stop()
+            before = {name: derived_files(tmp_path / name) for name in group.configs}
+            for name in group.configs:
+                replica = group.open_node(name)
+                assert replica.notes == ()
+                assert replica.store.derived.dispatcher.dispatched_count == 0
+                assert units_of(replica) == units[name]
+                await replica.start()
+            await group.level()
+            await group.stop()
+            assert {name: derived_files(tmp_path / name) for name in group.configs} == before
+
+    run(story())
+
+
+async def write_and_copy(group, root, copy):
+    """Have a lone node write 300 messages; copy its store when there were 120."""
+    await group.start()
+    await group.put(*numbered(range(120)))
+    await group.level()
+    await group.stop()
+    shutil.copytree(root, copy)
+    await group.start()
+    await group.put(*numbered(range(120, 300)))
+    await group.level()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_clean", [True, False], ids=["ended in order", "killed"])
+def test_queues_and_index_ahead_of_the_log_are_cut_and_their_offsets_given_out_again(tmp_path, is_clean):
+    """As when an older copy of the log is put back beside newer queues."""
+
+    async def story():
+        root, copy = tmp_path / "n0", tmp_path / "copy"
+        async with running_group(configs_in(tmp_path, count=1)) as group:
+            await write_and_copy(group, root, copy)
+            await group.stop()
+            shutil.rmtree(root / "dledger-n0")
+            shutil.copytree(copy / "dledger-n0", root / "dledger-n0")
+            if not is_clean:
+                (root / "abort").write_text("1")
+            replica = group.open_node("n0")
+            assert any("consume queues: cut" in note for note in replica.notes)
+            assert any("index: cut" in note for note in replica.notes)
+            assert replica.store.max_offset("T", 0) <= 120
+            await replica.start()
+            _, (place,) = await group.put(*numbered([1000]))
+            assert place.queue_offset == 120
+            await group.level()
+            assert read_queue(replica) == [(number, b"%d" % number) for number in range(120)] + [(120, b"1000")]
+            assert not replica.store.query_by_key("T", "key-200").messages
+            (found,) = replica.store.query_by_key("T", "key-1000").messages
+            assert found.physical_offset == place.physical_offset
+
+    run(story())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_clean", [True, False], ids=["ended in order", "killed"])
+def test_queues_and_index_behind_the_log_are_brought_to_it_before_anybody_is_served(tmp_path, is_clean):
+    """As when an older copy of queues and index is put back, or their last writes are lost."""
+
+    async def story():
+        root, copy = tmp_path / "n0", tmp_path / "copy"
+        async with running_group(configs_in(tmp_path, count=1)) as group:
+            await write_and_copy(group, root, copy)
+            await group.put(*numbered(range(7), queue_id=1))
+            await group.level()
+            expected = units_of(group.open["n0"])
+            await group.stop()
+            newest = derived_files(root)
+            for name in ("consumequeue", "index", "checkpoint"):
+                old = copy / name
+                shutil.rmtree(root / name) if old.is_dir() else (root / name).unlink()
+                shutil.copytree(old, root / name) if old.is_dir() else shutil.copy2(old, root / name)
+            if not is_clean:
+                (root / "abort").write_text("1")
+            replica = group.open_node("n0")
+            assert units_of(replica) == expected
+            await replica.start()
+            _, (place,) = await group.put(*numbered([300]))
+            assert place.queue_offset == 300
+            assert len(replica.store.query_by_key("T", "key-250").messages) == 1
+            await group.stop()
+            assert {path for path, data in derived_files(root).items() if newest.get(path) != data} <= {
+                # What was put now, and nothing else.
+                *(path for path in newest if "/T/0/" in path or path.startswith("index/")),
+                *(path for path in derived_files(root) if path not in newest),
+            }
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_killed_node_dispatches_no_more_again_than_its_bound(tmp_path):
+    bound = 20_000
+    # But for the bound nothing would be flushed for a minute.
+    store = replace(
+        STORE,
+        redispatch_max_bytes=bound,
+        flush_interval_consume_queue_ms=10,
+        flush_consume_queue_thorough_interval_ms=60_000,
+        checkpoint_interval_ms=60_000,
+    )
+
+    async def story():
+        clocks, root, killed = WallClock(), tmp_path / "n0", tmp_path / "killed" / "n0"
+        async with running_group(configs_in(tmp_path, count=1, store=store), clocks=clocks) as group:
+            await group.start()
+            for first in range(0, 300, 10):
+                clocks.wall_s += 4
+                await group.put(*numbered(range(first, first + 10)))
+                replica = await group.level()
+                derived = replica.store.derived
+                await until(lambda derived=derived: derived.dispatcher.offset - derived.durable_offset < bound)
+            told = lambda: replica.parts.root._checkpoint.checkpoint.index_msg_timestamp  # noqa: E731
+            log = replica.parts.log
+            await until(lambda: log.offset_at_timestamp(told()) >= derived.durable_offset - 10_000)
+            end = log.end_offset
+            shutil.copytree(root, killed)
+        (config,) = configs_in(killed.parent, count=1, store=store)
+        async with running_group([config], clocks=clocks) as group:
+            replica = group.open_node("n0")
+            (note,) = [note for note in replica.notes if "dispatched again" in note]
+            dispatched, begin = (int(word) for word in re.findall(r"\d+", note))
+            assert end - 3 * bound < begin <= begin + dispatched <= end
+            await replica.start()
+            await group.level()
+            assert read_queue(replica) == [(number, b"%d" % number) for number in range(300)]
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_puts_that_a_leader_refuses_late_leave_no_gap_and_are_nowhere(tmp_path):
+    """It takes them in, and gives the lead away before it has appended them."""
+
+    async def story():
+        refused, numbers, acknowledged = set(), count(), []
+        async with running_group(configs_in(tmp_path)) as group:
+            await group.start()
+            while not refused:
+                await group.level()
+                async with group.steady_leader() as leader:
+                    target = next(name for name in group.open if group.open[name] is not leader)
+                    transfer = leader.node.transfer_leadership(target)
+                    pending = [(number, leader.begin_put(numbered([number]))) for number in islice(numbers, 5)]
+                    for number, future in pending:
+                        outcome = await future
+                        assert outcome.certainty is not Certainty.UNKNOWN, outcome
+                        if outcome.certainty is Certainty.NOT_APPENDED:
+                            assert outcome.status is PutStatus.SERVICE_NOT_AVAILABLE
+                            refused.add(b"%d" % number)
+                        else:
+                            acknowledged.append((outcome.places[0].queue_offset, b"%d" % number))
+                if (await transfer).code is ResponseCode.SUCCESS:
+                    await until(lambda leader=leader: not leader.standing().is_serving_puts)
+            _, places = await group.put(*numbered([last := next(numbers)]))
+            acknowledged.append((places[0].queue_offset, b"%d" % last))
+            await group.level()
+            for replica in group.open.values():
+                assert read_queue(replica) == acknowledged
+            assert [offset for offset, _ in acknowledged] == list(range(len(acknowledged)))
+            assert not refused & {body for _, body in acknowledged}
+
+    run(story())
+
+
+@pytest.mark.slow
+def test_leader_takes_puts_only_when_it_knows_all_topics_that_were_acknowledged(tmp_path, monkeypatch):
+    """Else it would refuse messages of one for good: nobody tries a topic again that does not exist."""
+    monkeypatch.setattr("dledger.node.state_machine._SPARSE_STEP_SIZE_BYTES", 1000)
+
+    async def story():
+        async with running_group(configs_in(tmp_path, count=1)) as group:
+            await group.start()
+            for begin in range(0, 400, 50):
+                await group.put(*numbered(range(begin, begin + 50)))
+            await group.of_leader(lambda leader: leader.change(SetTopic(TopicConfig("late", 2, 2))))
+            await group.level()
+            await group.stop()
+            replica = group.open_node("n0")
+            replica.when_standing_changes(lambda: known.append("late" in replica.state.topics))
+            known = []
+            await replica.start()
+            await until(lambda: replica.node.is_leader)
+            while not replica.standing().is_serving_puts:
+                assert "late" in replica.state.topics or not replica.readiness().is_ready
+                await asyncio.sleep(0)
+            assert "late" in replica.state.topics
+            assert known[-1]
+
+    run(story())

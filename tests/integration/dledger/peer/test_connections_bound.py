@@ -1,0 +1,145 @@
+"""What one client can take of a server: connections, and calls on one connection, are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+import dledger.service.grpc_server
+from cluster.local.node import choose_ports
+from dledger.config import Address
+from dledger.service.grpc_server import start_grpc_server
+from tests.support.waiting import PATIENCE_S
+
+if TYPE_CHECKING:
+    import pytest
+
+CONNECTIONS_MAX = 8
+CALLS_MAX = 64
+STREAMS = 5_000
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS, HEADERS, DATA = 4, 1, 0
+END_HEADERS = 4
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process, as the kernel counts it."""
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    """Return whether the other side has closed a connection that it has sent nothing but settings on."""
+    with contextlib.suppress(ConnectionResetError):
+        while await reader.read(4096):
+            continue
+    return True
+
+
+def test_server_closes_connections_beyond_its_bound_and_serves_when_others_have_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dledger.service.grpc_server, "connections_max", lambda: CONNECTIONS_MAX)
+
+    async def main() -> None:
+        (port,) = choose_ports(1, None)
+        server = await start_grpc_server(Address("127.0.0.1", port), [])
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4 * CONNECTIONS_MAX)]
+        ends = [asyncio.ensure_future(is_closed(reader)) for reader, _ in idle]
+
+        async with asyncio.timeout(PATIENCE_S):
+            while sum(end.done() for end in ends) < 3 * CONNECTIONS_MAX:
+                await asyncio.wait([end for end in ends if not end.done()], return_when=asyncio.FIRST_COMPLETED)
+
+        for _, writer in idle:
+            writer.close()
+        await asyncio.gather(*ends)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            asked = health_pb2.HealthCheckRequest()
+            answer = await health_pb2_grpc.HealthStub(channel).Check(asked, timeout=PATIENCE_S, wait_for_ready=True)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        await server.stop(0)
+
+    asyncio.run(main())
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """Return a frame of HTTP/2."""
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def headers(**named: str) -> bytes:
+    """Return headers as literals, which no table remembers."""
+    pairs = {name.replace("_", "-"): value for name, value in named.items()}
+    pairs = {f":{name}" if name in ("method", "scheme", "path", "authority") else name: v for name, v in pairs.items()}
+    parts = [(name.encode(), value.encode()) for name, value in pairs.items()]
+    return b"".join(bytes((0, len(name))) + name + bytes((len(value),)) + value for name, value in parts)
+
+
+async def check(port: int) -> int:
+    """Ask a server for its health on a connection of its own."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+        asked = health_pb2.HealthCheckRequest()
+        return (await health_pb2_grpc.HealthStub(channel).Check(asked, timeout=PATIENCE_S)).status
+
+
+def test_calls_of_one_connection_leave_room_for_others() -> None:
+    async def main() -> None:
+        (port,) = choose_ports(1, None)
+        server = await start_grpc_server(Address("127.0.0.1", port), [], calls_max=CALLS_MAX)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            calls = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(4 * CALLS_MAX)]
+            answers = [asyncio.ensure_future(call.read()) for call in calls]
+            async with asyncio.timeout(PATIENCE_S):
+                while sum(answer.done() for answer in answers) < CALLS_MAX // 2:
+                    waiting = [answer for answer in answers if not answer.done()]
+                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+
+            assert await check(port) == health_pb2.HealthCheckResponse.SERVING
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*answers, return_exceptions=True)
+        await server.stop(0)
+
+    asyncio.run(main())
+
+
+def test_client_that_ignores_the_bound_of_calls_disturbs_nobody() -> None:
+    """It opens thousands of streams in one piece and sends half a message on each."""
+    opening = headers(
+        method="POST",
+        scheme="http",
+        path="/grpc.health.v1.Health/Watch",
+        authority="x",
+        te="trailers",
+        content_type="application/grpc",
+    )
+    half = b"\0" + (1 << 20).to_bytes(4, "big") + bytes(100)
+
+    async def main() -> None:
+        (port,) = choose_ports(1, None)
+        server = await start_grpc_server(Address("127.0.0.1", port), [], calls_max=CALLS_MAX)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        before = resident_bytes()
+        writer.write(PREFACE + frame(SETTINGS, 0, 0))
+        for stream in range(1, 2 * STREAMS, 2):
+            writer.write(frame(HEADERS, END_HEADERS, stream, opening) + frame(DATA, 0, stream, half))
+        end = asyncio.ensure_future(is_closed(reader))
+
+        for _ in range(20):
+            assert await asyncio.wait_for(check(port), PATIENCE_S) == health_pb2.HealthCheckResponse.SERVING
+
+        assert resident_bytes() - before < 64 << 20
+        writer.close()
+        await end
+        await server.stop(0)
+
+    asyncio.run(main())

@@ -1,0 +1,117 @@
+"""Calls that send headers and no request keep no others out: they end after a while, and the oldest end first."""
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager, contextmanager
+
+import grpc.aio
+import pytest
+
+from cluster.local.node import choose_ports
+from dledger.config import Address
+from dledger.service.grpc_server import start_grpc_server
+from tests.support.waiting import PATIENCE_S
+
+CALLS_MAX = 16
+CHECK = "/grpc.health.v1.Health/Check"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+HEADERS, SETTINGS = 1, 4
+END_HEADERS = 4
+
+
+def frame(kind, flags, stream, payload=b""):
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def headers_of(path):
+    """Return the headers of a call, each as a literal of HPACK that is not indexed."""
+    pairs = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x"), ("te", "trailers")]
+    parts = []
+    for name, value in [*pairs, ("content-type", "application/grpc")]:
+        parts.append(b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode())
+    return b"".join(parts)
+
+
+@contextmanager
+def calls_without_request(address, path, count):
+    """Hold calls of one connection of which only the headers were sent."""
+    with socket.create_connection((address.host, address.port), timeout=PATIENCE_S) as connection:
+        opening = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0)
+        calls = (frame(HEADERS, END_HEADERS, 2 * number + 1, headers_of(path)) for number in range(count))
+        connection.sendall(opening + b"".join(calls))
+        yield connection
+
+
+@asynccontextmanager
+async def serving(**options):
+    address = Address("127.0.0.1", choose_ports(1, None)[0])
+    server = await start_grpc_server(address, [], calls_max=CALLS_MAX, **options)
+    async with grpc.aio.insecure_channel(str(address)) as channel:
+        try:
+            yield address, channel.unary_unary(CHECK)
+        finally:
+            await server.stop(None)
+
+
+@pytest.mark.parametrize("path", [CHECK, REFLECTION])
+def test_others_are_served_while_calls_send_no_request(path):
+    async def main():
+        async with serving(request_limit_s=PATIENCE_S) as (address, check):
+            # Each connection is allowed half of all calls: these would take all places.
+            with (
+                calls_without_request(address, path, CALLS_MAX // 2) as first,
+                calls_without_request(address, path, CALLS_MAX // 2) as second,
+            ):
+                async with asyncio.timeout(PATIENCE_S):
+                    # Half of all calls may wait for a request, so the other half ends.
+                    await until_calls_ended(CALLS_MAX // 2, first, second)
+                    assert await check(b"", timeout=PATIENCE_S)
+
+    asyncio.run(main())
+
+
+async def until_calls_ended(count, *connections):
+    """Return when so many calls of the connections got the headers that end a call."""
+    loop = asyncio.get_running_loop()
+    ended, done = [], asyncio.Event()
+
+    async def read(connection):
+        connection.setblocking(False)
+        content = b""
+        while True:
+            content += await loop.sock_recv(connection, 4096)
+            while len(content) >= 9 and len(content) >= (end := 9 + int.from_bytes(content[:3], "big")):
+                if content[3] == HEADERS:
+                    ended.append(connection)
+                content = content[end:]
+            if len(ended) >= count:
+                done.set()
+
+    readers = [asyncio.ensure_future(read(each)) for each in connections]
+    await done.wait()
+    for reader in readers:
+        reader.cancel()
+    await asyncio.gather(*readers, return_exceptions=True)
+
+
+def test_call_that_sends_no_request_ends_after_its_limit():
+    async def main():
+        async with serving(request_limit_s=0.05) as (address, check):
+            with calls_without_request(address, CHECK, 1) as connection:
+                async with asyncio.timeout(PATIENCE_S):
+                    await until_calls_ended(1, connection)
+            assert await check(b"", timeout=PATIENCE_S)
+
+    asyncio.run(main())
+
+
+def test_call_that_ends_without_a_request_is_refused_and_a_stream_is_not():
+    async def main():
+        async with serving() as (address, _), grpc.aio.insecure_channel(str(address)) as channel:
+            none = channel.stream_unary(CHECK)(iter(()), timeout=PATIENCE_S)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await none
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert [each async for each in channel.stream_stream(REFLECTION)(iter(()), timeout=PATIENCE_S)] == []
+
+    asyncio.run(main())

@@ -1,0 +1,148 @@
+"""Planted bugs of what files and messages bring: memberships, snapshots, and where a log begins again.
+
+Most of these did not leave a trace in a thousand seeds. So a story, a crash point or a unit test leads to each place.
+"""
+
+from dataclasses import replace
+
+import dledger.core.catch_up
+import dledger.core.follower
+import dledger.core.reads
+import dledger.entries.membership_file
+from dledger.types import UNKNOWN_TERM
+from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Tests
+
+CATCH_UP = "tests/unit/dledger/core/test_catch_up.py::"
+
+# ------------------------------------------------------------------------------------------- memberships
+
+
+def membership_of_the_file_is_not_compared_with_the_log(patch):
+    patch.setattr(dledger.entries.membership_file, "_is_held", lambda entry, log: True)
+
+
+def reset_brings_a_membership_that_is_not_committed(patch):
+    original = dledger.core.catch_up.ResetLog
+
+    def reset_log(**fields):
+        return original(**fields | {"membership": newest[0]})
+
+    send_reset, newest = dledger.core.catch_up._send_reset, [None]
+
+    def send(state, peer, progress, snapshot_index):
+        newest[0] = state.memberships[-1]
+        send_reset(state, peer, progress, snapshot_index)
+
+    patch.setattr(dledger.core.catch_up, "ResetLog", reset_log)
+    patch.setattr(dledger.core.catch_up, "_send_reset", send)
+
+
+# ------------------------------------------------------------------------------------------- snapshots
+
+
+def chunk_of_another_snapshot_continues_the_first_one(patch):
+    original = dledger.core.catch_up.on_snapshot_chunk
+
+    def on_snapshot_chunk(state, sender, chunk):
+        if state.incoming is not None:
+            state.incoming = (chunk.snapshot, state.incoming[1])
+        original(state, sender, chunk)
+
+    patch.setattr(dledger.core.catch_up, "on_snapshot_chunk", on_snapshot_chunk)
+
+
+def progress_of_another_snapshot_is_believed(patch):
+    original = dledger.core.catch_up.on_snapshot_progress
+
+    def on_snapshot_progress(state, progress, sender, response):
+        installation = progress.installation
+        if installation is not None and installation.snapshot is not None:
+            response = replace(response, index=installation.snapshot.index)
+        original(state, progress, sender, response)
+
+    patch.setattr(dledger.core.catch_up, "on_snapshot_progress", on_snapshot_progress)
+
+
+def snapshot_that_the_log_outgrew_is_sent_to_its_end(patch):
+    """What `begin` chooses is looked at once, and not again while it is under way."""
+    original = dledger.core.catch_up.go_on
+
+    def go_on(state, peer, progress):
+        snapshot, log, begin_index = progress.installation.snapshot, state.log, state.log.begin_index
+        if snapshot is None or snapshot.index >= begin_index - 1:
+            original(state, peer, progress)
+        elif progress.installation.sent_bytes >= snapshot.size_bytes:
+            dledger.core.catch_up._send_reset(state, peer, progress, snapshot.index)
+        else:
+            log.begin_index = snapshot.index + 1
+            original(state, peer, progress)
+            log.begin_index = begin_index
+
+    patch.setattr(dledger.core.catch_up, "go_on", go_on)
+
+
+# ------------------------------------------------------------------------------------------- leases
+
+
+def lease_counts_from_the_quickest_answer(patch):
+    def has_lease(state):
+        office = state.leader
+        if office.is_lease_void or state.commit_index < office.term_start_index:
+            return False
+        others = [office.progress[voter].round for voter in state.voters if voter != state.self_id]
+        confirmed = max(others, default=office.round)
+        begun_ms = next((ms for number, ms in reversed(office.round_times) if number <= confirmed), None)
+        return begun_ms is not None and state.now_ms - begun_ms < dledger.core.reads.lease_ms_of(state.config)
+
+    patch.setattr(dledger.core.reads, "has_lease", has_lease)
+
+
+# ------------------------------------------------------------------------------------------- beginnings
+
+
+def reset_is_judged_by_length_and_not_by_term(patch):
+    patch.setattr(
+        dledger.core.catch_up,
+        "_holds",
+        lambda state, index, term: index <= max(state.kept_index, state.log.last_index),
+    )
+
+
+def unknown_previous_term_agrees_with_all(patch):
+    original = dledger.core.follower._agrees
+    patch.setattr(
+        dledger.core.follower,
+        "_agrees",
+        lambda state, index, term: term == UNKNOWN_TERM or original(state, index, term),
+    )
+
+
+SCENARIOS = {
+    reset_brings_a_membership_that_is_not_committed: ("a quorum in common", "reset-while-members-change"),
+    lease_counts_from_the_quickest_answer: ("linearizable reads", "lease-of-a-minority"),
+    reset_is_judged_by_length_and_not_by_term: ("log matching", "longer-log-than-the-leaders-beginning"),
+    unknown_previous_term_agrees_with_all: ("log matching", "unknown-term-before-the-log"),
+}
+MUTANTS = (
+    *(Mutant(plant, breaks, Scenario(name)) for plant, (breaks, name) in SCENARIOS.items()),
+    Mutant(
+        membership_of_the_file_is_not_compared_with_the_log,
+        "a quorum in common",
+        CrashPoints("change_members"),
+    ),
+    Mutant(
+        chunk_of_another_snapshot_continues_the_first_one,
+        "liveness",
+        Tests(CATCH_UP + "test_another_snapshot_begins_with_its_first_byte_however_much_of_the_last_one_came"),
+    ),
+    Mutant(
+        progress_of_another_snapshot_is_believed,
+        "the state machine sees every entry",
+        Tests(CATCH_UP + "test_late_progress_of_another_snapshot_is_not_taken_for_that_of_this_one"),
+    ),
+    Mutant(
+        snapshot_that_the_log_outgrew_is_sent_to_its_end,
+        "the state machine sees every entry",
+        Tests(CATCH_UP + "test_snapshot_that_the_log_outgrew_while_it_was_sent_is_given_up_for_a_newer_one"),
+    ),
+)

@@ -1,0 +1,87 @@
+"""Planted bugs of what a node makes of bytes that its disk has changed."""
+
+import dledger.entries.recovery
+import dledger.entries.tail
+import dledger.node.voice
+from dledger.node.voice import VoiceGivenUp
+from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Tests
+
+VOICE = "tests/unit/dledger/node/test_voice_given_up.py"
+RECOVERY = "tests/unit/dledger/entries/test_recovery.py"
+
+
+def one_bit_beside_zeros_is_a_torn_write(patch):
+    patch.setattr("dledger.entries.tail.is_one_bit_off", lambda content, checksum: False)
+
+
+def damaged_tail_is_cut_like_a_torn_one(patch):
+    patch.setattr(dledger.entries.recovery, "is_ours", lambda place: False)
+
+
+def tail_is_cut_and_the_voice_is_kept(patch):
+    patch.setattr(VoiceGivenUp, "__call__", lambda self, damage: "")
+
+
+def voice_is_given_up_where_nobody_can_give_it_back(patch):
+    patch.setattr(dledger.node.voice, "quorum_of", lambda count: 0)
+
+
+def leave_to_give_up_an_entry_is_kept_for_ever(patch):
+    original = VoiceGivenUp._ask_for_leave
+
+    def ask(self, damage):
+        remove, self._files.remove = self._files.remove, lambda path: None
+        try:
+            return original(self, damage)
+        finally:
+            self._files.remove = remove
+
+    patch.setattr(VoiceGivenUp, "_ask_for_leave", ask)
+
+
+def lost_sector_in_a_body_is_taken_for_damage(patch):
+    original = dledger.entries.tail.is_lost_write
+
+    def is_lost(place):
+        is_zero = not any(place.file.view()[place.offset : place.offset + 48])
+        return is_zero and original(place)
+
+    patch.setattr(dledger.entries.recovery, "is_lost_write", is_lost)
+
+
+def half_a_blank_is_taken_for_damage(patch):
+    patch.setattr(dledger.entries.recovery, "is_unfinished_step", lambda place: False)
+
+
+def chain_checksum_of_a_torn_entry_is_not_compared(patch):
+    patch.setattr(dledger.entries.tail, "_chain_at", lambda place, fields: fields[6])
+
+
+MUTANTS = (
+    Mutant(
+        one_bit_beside_zeros_is_a_torn_write,
+        "no promise is forgotten",
+        Tests(
+            "tests/unit/dledger/entries/test_recovery.py::test_one_bit_of_a_body_with_zeros_of_its_own_is_no_lost_write"
+        ),
+    ),
+    Mutant(damaged_tail_is_cut_like_a_torn_one, "no promise is forgotten", Scenario("flipped-bit-in-the-last-entry")),
+    Mutant(tail_is_cut_and_the_voice_is_kept, "no promise is forgotten", Scenario("flipped-bit-in-the-last-entry")),
+    Mutant(
+        voice_is_given_up_where_nobody_can_give_it_back,
+        "a person decides",
+        Tests(f"{VOICE}::test_without_a_majority_of_others_it_refuses_until_a_person_gives_leave"),
+    ),
+    Mutant(
+        leave_to_give_up_an_entry_is_kept_for_ever,
+        "a person decides",
+        Tests(f"{VOICE}::test_without_a_majority_of_others_it_refuses_until_a_person_gives_leave"),
+    ),
+    Mutant(lost_sector_in_a_body_is_taken_for_damage, "a node starts again", CrashPoints("append_and_roll_over")),
+    Mutant(half_a_blank_is_taken_for_damage, "a node starts again", CrashPoints("append_and_roll_over")),
+    Mutant(
+        chain_checksum_of_a_torn_entry_is_not_compared,
+        "no promise is forgotten",
+        Tests(f"{RECOVERY}::test_header_of_an_entry_with_zeros_of_its_own_is_checked_to_the_last_bit"),
+    ),
+)

@@ -1,0 +1,388 @@
+"""Planted bugs of whom and what a node believes: terms, second leaders, groups, directories."""
+
+from dataclasses import replace
+
+import dledger.core.follower
+import dledger.core.leader
+import dledger.core.raft
+import dledger.core.reads
+import dledger.core.state.pasts
+import dledger.core.transitions
+import dledger.core.trust
+from dledger.core.events import Distrust
+from dledger.core.messages import Heartbeat, ReadIndexResponse
+from dledger.core.raft import Raft
+from dledger.peer.connection import PeerConnection
+from dledger.peer.frames import _parse
+from dledger.peer.transport import PeerTransport
+from dledger.storage.checkpoint import CheckpointFile
+from dledger.storage.hard_state import HardStateFile
+from dledger.storage.identity import IdentityFile
+from dledger.types import NO_GROUP, NO_INDEX
+from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
+from tests.mutants.shapes import (
+    with_damaged_frames,
+    with_strange_directories,
+    with_strange_directories_from_the_founding,
+)
+
+TRUST = "tests/unit/dledger/core/test_trust.py::"
+CHECKPOINT = "tests/unit/dledger/storage/test_checkpoint.py::"
+FOUNDING = "tests/unit/dledger/core/test_founding_groups.py::"
+FLOOR = "tests/unit/dledger/core/test_commit_floor.py::"
+
+
+def any_term_is_believed(patch):
+    patch.setattr(dledger.core.trust, "TERM_JUMP_MAX", 1 << 64)
+    patch.setattr(dledger.core.trust, "TERM_MAX", 1 << 64)
+
+
+def reset_to_any_index_is_believed(patch):
+    patch.setattr(dledger.core.trust, "INDEX_JUMP_MAX", 1 << 64)
+
+
+def node_stands_in_the_last_term(patch):
+    patch.setattr("dledger.core.election.TERM_MAX", 1 << 64)
+
+
+def messages_of_other_groups_are_believed(patch):
+    original = dledger.core.trust.fault_of
+
+    def fault_of(state, sender, message):
+        fault = original(state, sender, message)
+        return None if fault is Distrust.GROUP else fault
+
+    patch.setattr(dledger.core.trust, "fault_of", fault_of)
+
+
+def reset_may_bring_another_group(patch):
+    patch.setattr(dledger.core.trust, "ResetLog", Heartbeat)
+
+
+def newcomers_are_strangers_before_the_first_commit(patch):
+    original = dledger.core.trust._fault_of_group
+
+    def fault_of_group(state, sender, message):
+        known, state.group_id = state.group_id, 0
+        fault = original(state, sender, message)
+        state.group_id = known
+        return fault
+
+    patch.setattr(dledger.core.trust, "_fault_of_group", fault_of_group)
+
+
+def strangers_lead_an_old_directory(patch):
+    patch.setattr(dledger.core.trust, "_may_be_of_our_group", lambda state, sender: True)
+
+
+def request_for_a_read_raises_the_term(patch):
+    class Nothing:
+        """Is no message."""
+
+    patch.setattr(dledger.core.raft, "ReadIndexRequest", Nothing)
+
+
+def answer_to_a_request_for_a_read_raises_the_term(patch):
+    original = Raft._compare_terms
+
+    def compare_terms(self, sender, message):
+        if isinstance(message, ReadIndexResponse) and message.term > self.state.term:
+            dledger.core.transitions.see_term(self.state, message.term, None)
+        original(self, sender, message)
+
+    patch.setattr(Raft, "_compare_terms", compare_terms)
+
+
+def directory_of_any_node_is_taken(patch):
+    original = IdentityFile._load
+
+    def load(self, node_id, group):
+        found = self.read()
+        return original(self, node_id, group) if found is None else replace(found, node_id=node_id, group=group)
+
+    patch.setattr(IdentityFile, "_load", load)
+
+
+def directory_without_a_name_is_taken(patch):
+    original = IdentityFile.begin
+
+    def begin(self, node_id, group, *, has_past, is_adopting, draw):
+        del is_adopting
+        return original(self, node_id, group, has_past=has_past, is_adopting=True, draw=draw)
+
+    patch.setattr(IdentityFile, "begin", begin)
+
+
+def control_parts_are_taken_without_their_checksum(patch):
+    patch.setattr("dledger.peer.decoder.parse_control", lambda control, payload_size: _parse(control))
+
+
+def late_answer_of_an_earlier_life_is_believed(patch):
+    original = dledger.core.state.pasts.recognise
+
+    def recognise(state, peer, progress, incarnation):
+        if original(state, peer, progress, incarnation):
+            return True
+        progress.incarnation = incarnation
+        return incarnation != 0
+
+    patch.setattr(dledger.core.state.pasts, "recognise", recognise)
+
+
+def only_what_is_committed_says_the_group(patch):
+    patch.setattr(dledger.core.state.pasts, "believed_group_id", lambda state: state.settled_group_id)
+
+
+def promised_group_is_not_saved(patch):
+    original = HardStateFile.save
+    patch.setattr(HardStateFile, "save", lambda self, state: original(self, replace(state, founding_group_id=NO_GROUP)))
+
+
+def votes_promise_no_group(patch):
+    patch.setattr(dledger.core.state.pasts, "promise_group", lambda state, group_id: None)
+
+
+def node_without_a_past_founds_with_one_that_has_one(patch):
+    def is_founded_by(state, candidate):
+        return len(candidate.votes) == len(state.voters) and state.log.holds_only_no_ops
+
+    patch.setattr(dledger.core.state.pasts, "is_founded_by", is_founded_by)
+
+
+def wiped_node_keeps_what_it_promised(patch):
+    original = dledger.core.state.pasts.meet_leader
+
+    def meet_leader(state, leader_id, *, is_founding):
+        promised = state.founding_group_id
+        original(state, leader_id, is_founding=is_founding)
+        state.founding_group_id = promised
+
+    patch.setattr(dledger.core.state.pasts, "meet_leader", meet_leader)
+
+
+def each_leader_draws_a_group(patch):
+    original = dledger.core.leader.take_office
+
+    def take_office(state, *, is_founding):
+        known, state.group_id = state.group_id, 0
+        original(state, is_founding=is_founding)
+        state.group_id = state.group_id or known
+
+    patch.setattr(dledger.core.leader, "take_office", take_office)
+
+
+def commit_index_is_forgotten_at_a_restart(patch):
+    original = dledger.core.raft.Raft.__init__
+
+    def init(self, config, **arguments):
+        original(self, config, **(arguments | {"commit_floor": -1}))
+
+    patch.setattr(dledger.core.raft.Raft, "__init__", init)
+
+
+def truncation_forgets_what_is_committed(patch):
+    original = CheckpointFile.withdraw
+
+    def withdraw(self, first_index):
+        self._saved = replace(self._saved, commit_floor=NO_INDEX)
+        original(self, first_index)
+
+    patch.setattr(CheckpointFile, "withdraw", withdraw)
+
+
+def what_an_earlier_life_committed_is_cut(patch):
+    original = dledger.core.follower._take_entries
+
+    def take_entries(state, push, span):
+        known, state.commit_floor = state.commit_floor, -1
+        is_taken = original(state, push, span)
+        state.commit_floor = min(known, state.log.last_index)
+        return is_taken
+
+    patch.setattr(dledger.core.follower, "_take_entries", take_entries)
+
+
+def candidate_without_committed_entries_is_elected(patch):
+    patch.setattr(
+        "dledger.core.election._holds_enough",
+        lambda state, candidate, request: state.log.is_up_to_date(request.last_index, request.last_term),
+    )
+
+
+def checkpoint_of_java_forbids_to_cut(patch):
+    patch.setattr("dledger.storage.checkpoint.is_checked", lambda content: True)
+
+
+def connections_greeted_before_the_id_stay_unproven(patch):
+    patch.setattr(PeerTransport, "_prove_group", lambda self: None)
+
+
+def who_named_another_group_may_stay_until_the_proof_is_due(patch):
+    patch.setattr(PeerConnection, "is_of_another_group", lambda self, group_id: False)
+
+
+def push_is_checked_before_it_is_believed(patch):
+    patch.setattr(Raft, "is_believed", lambda self, sender, message: True)
+
+
+def reads_of_peers_are_not_bounded_together(patch):
+    patch.setattr(dledger.core.reads, "READS_MAX", 1 << 30)
+
+
+MUTANTS = (
+    Mutant(
+        connections_greeted_before_the_id_stay_unproven,
+        "a false member replaces no true one",
+        Tests(
+            "tests/integration/dledger/peer/test_proven_connections.py::"
+            "test_all_connections_of_a_new_group_are_proven_soon_after_its_id_is_committed"
+        ),
+    ),
+    Mutant(
+        who_named_another_group_may_stay_until_the_proof_is_due,
+        "a foreign directory is not obeyed",
+        Tests(
+            "tests/integration/dledger/peer/test_proven_connections.py::"
+            "test_member_that_named_another_group_before_the_id_was_known_is_cut_off_at_once"
+        ),
+    ),
+    Mutant(
+        reset_to_any_index_is_believed,
+        "no message uses up the indexes",
+        Tests(TRUST + "test_a_reset_to_where_no_group_came_changes_nothing"),
+    ),
+    Mutant(
+        push_is_checked_before_it_is_believed,
+        "a stranger causes no work",
+        Tests(
+            "tests/unit/dledger/driver/test_admission.py::test_push_that_is_not_believed_is_neither_checked_nor_given_room"
+        ),
+    ),
+    Mutant(
+        reads_of_peers_are_not_bounded_together,
+        "bounded memory",
+        Tests("tests/unit/dledger/core/test_reads.py::test_reads_of_all_peers_together_are_bounded"),
+    ),
+    Mutant(
+        answer_to_a_request_for_a_read_raises_the_term,
+        "a foreign directory deposes nobody",
+        Seeds(("Violation: strangers",), with_strange_directories),
+    ),
+    Mutant(
+        newcomers_are_strangers_before_the_first_commit,
+        "liveness",
+        Tests(
+            TRUST
+            + "test_whoever_names_the_group_of_an_entry_that_is_not_known_to_be_committed_need_not_be_a_known_member"
+        ),
+    ),
+    Mutant(
+        directory_of_any_node_is_taken,
+        "exchanged directories are refused",
+        Seeds(("Violation: identity",), with_strange_directories),
+    ),
+    Mutant(
+        directory_without_a_name_is_taken,
+        "a directory is used by its node alone",
+        Seeds(("Violation: identity",), with_strange_directories),
+    ),
+    Mutant(
+        control_parts_are_taken_without_their_checksum,
+        "no damaged byte is used",
+        Seeds(("Violation: frames",), with_damaged_frames),
+    ),
+    Mutant(
+        commit_index_is_forgotten_at_a_restart,
+        "committed is for ever",
+        Scenario("committed-entries-outlive-a-restart"),
+    ),
+    Mutant(
+        what_an_earlier_life_committed_is_cut,
+        "committed is for ever",
+        Tests(FLOOR + "test_a_leader_that_would_cut_below_the_floor_is_refused"),
+    ),
+    Mutant(
+        candidate_without_committed_entries_is_elected,
+        "committed is for ever",
+        Tests(FLOOR + "test_nobody_whose_log_ends_before_the_floor_gets_a_vote"),
+    ),
+    Mutant(
+        truncation_forgets_what_is_committed,
+        "committed is for ever",
+        Tests(CHECKPOINT + "test_withdrawal_keeps_what_forbids_to_cut"),
+    ),
+    Mutant(
+        checkpoint_of_java_forbids_to_cut,
+        "old directories start",
+        Tests(CHECKPOINT + "test_only_a_checked_checkpoint_of_durable_acknowledgements_forbids_to_cut"),
+    ),
+    Mutant(
+        messages_of_other_groups_are_believed,
+        "a foreign directory erases nothing",
+        Tests(TRUST + "test_nothing_of_another_group_is_believed_whoever_sends_it"),
+    ),
+    Mutant(
+        only_what_is_committed_says_the_group,
+        "a foreign directory erases nothing",
+        Seeds(("Violation: strangers",), with_strange_directories_from_the_founding),
+    ),
+    Mutant(
+        promised_group_is_not_saved,
+        "a foreign directory erases nothing",
+        Scenario("foreign-directory-before-the-first-commit"),
+    ),
+    Mutant(
+        votes_promise_no_group,
+        "a foreign directory erases nothing",
+        Tests(FOUNDING + "test_member_of_a_founding_believes_no_other_group_though_nothing_is_committed"),
+    ),
+    Mutant(
+        node_without_a_past_founds_with_one_that_has_one,
+        "a group keeps its id",
+        Tests(
+            "tests/unit/dledger/core/test_pasts.py::test_a_vote_helps_to_found_a_group_if_the_past_of_its_voter_allows_it"
+        ),
+    ),
+    Mutant(
+        wiped_node_keeps_what_it_promised,
+        "a wiped node comes back",
+        Tests(FOUNDING + "test_wiped_node_that_voted_for_a_stranger_follows_the_leader_of_its_group"),
+    ),
+    Mutant(
+        reset_may_bring_another_group,
+        "a group keeps its id",
+        Tests(TRUST + "test_reset_to_a_membership_of_another_group_is_not_believed"),
+    ),
+    Mutant(
+        strangers_lead_an_old_directory,
+        "leaders' messages come from members",
+        Tests(TRUST + "test_old_directory_without_a_group_believes_members_only"),
+    ),
+    Mutant(
+        request_for_a_read_raises_the_term,
+        "a stranger deposes nobody",
+        Tests("tests/unit/dledger/core/test_reads.py::test_a_request_for_a_read_index_deposes_nobody"),
+    ),
+    Mutant(
+        late_answer_of_an_earlier_life_is_believed,
+        "acknowledged is durable",
+        Tests(
+            "tests/unit/dledger/core/test_wiped_nodes.py::test_late_acknowledgements_of_earlier_lives_count_for_nothing"
+        ),
+    ),
+    Mutant(
+        each_leader_draws_a_group,
+        "a group keeps its id",
+        Tests(TRUST + "test_first_leader_draws_the_group_and_all_know_it_once_it_is_committed"),
+    ),
+    Mutant(
+        any_term_is_believed,
+        "a message cannot end all elections",
+        Tests(TRUST + "test_a_term_that_no_election_reached_is_neither_taken_nor_saved"),
+    ),
+    Mutant(
+        node_stands_in_the_last_term,
+        "what is saved can be sent",
+        Tests(TRUST + "test_in_the_last_term_nobody_stands"),
+    ),
+)

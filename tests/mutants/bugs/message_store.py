@@ -1,0 +1,150 @@
+"""Planted bugs of the message store: what RocketMQ gets wrong, and what is easily forgotten."""
+
+import store.access.message_query
+import store.dispatch.catch_up
+import store.maintenance.directory
+import store.queues.offsets
+from commitlog.plain.commit_log import PlainCommitLog
+from store.dispatch.derived_data import DerivedData
+from store.dispatch.dispatcher import Dispatcher
+from store.dispatch.long_polls import MessageWaiters
+from store.index.key_index import KeyIndex
+from store.model.tag_filter import TagFilter
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.offsets import QueueOffsets
+from tests.mutants.mutant import Mutant, Tests
+
+PUTTING = "tests/unit/store/access/test_message_store.py::"
+READING = "tests/unit/store/access/test_reading.py::"
+RECOVERY = "tests/unit/store/dispatch/test_recovery.py::"
+LOST = "tests/unit/store/maintenance/test_lost_files.py::"
+RETENTION = "tests/unit/store/maintenance/test_retention.py::"
+CRASHES = "tests/crashpoints/test_message_store.py::test_nothing_flushed_is_missing_after_a_crash"
+
+
+def queue_offsets_of_a_refused_put_are_lost(patch):
+    patch.setattr(QueueOffsets, "take_back", lambda self, messages, offsets: None)
+
+
+def prepared_messages_take_a_queue_offset(patch):
+    patch.setattr(store.queues.offsets, "has_queue_offset", lambda sys_flag: True)
+
+
+def what_is_not_flushed_can_be_read(patch):
+    patch.setattr(PlainCommitLog, "end_offset", PlainCommitLog.written_offset)
+
+
+def queues_are_not_cut_after_a_crash(patch):
+    patch.setattr(ConsumeQueues, "truncate", lambda self, physical_offset, is_message=None: None)
+
+
+def index_is_not_cut_after_a_crash(patch):
+    patch.setattr(KeyIndex, "truncate", lambda self, physical_offset, store_timestamp_of: None)
+
+
+def checkpoint_promises_what_is_only_dispatched(patch):
+    """As RocketMQ does."""
+    patch.setattr(
+        DerivedData,
+        "queues_timestamp",
+        property(lambda self: max(self._opened_queues.store_timestamp, self.queues.dispatched.store_timestamp)),
+    )
+
+
+def open_store_is_not_marked(patch):
+    patch.setattr(store.maintenance.directory, "mark_open", lambda files, path, process_id: None)
+
+
+def dispatch_goes_on_where_the_queues_end_for_both(patch):
+    original = Dispatcher.begin_at
+    patch.setattr(Dispatcher, "begin_at", lambda self, queues, index: original(self, queues, queues))
+
+
+def gaps_in_queues_are_not_looked_for(patch):
+    patch.setattr(store.dispatch.catch_up.DerivedCatchUp, "_gaps", lambda self, batch, seen: set())
+
+
+def files_go_before_they_are_dispatched(patch):
+    patch.setattr(DerivedData, "durable_offset", property(lambda self: self._log.end_offset))
+
+
+def files_go_before_their_units_are_durable(patch):
+    patch.setattr(DerivedData, "durable_offset", property(lambda self: self.dispatcher.offset))
+
+
+def only_hashes_of_tags_are_compared(patch):
+    patch.setattr(TagFilter, "matches", lambda self, message: True)
+
+
+def only_hashes_of_keys_are_compared(patch):
+    patch.setattr(store.access.message_query, "has_key", lambda message, key: True)
+
+
+def waiting_readers_are_not_told(patch):
+    patch.setattr(MessageWaiters, "dispatched", lambda self, batch: None)
+
+
+MUTANTS = (
+    Mutant(
+        queue_offsets_of_a_refused_put_are_lost,
+        "queues without gaps",
+        Tests(PUTTING + "test_illegal_message_is_refused_and_uses_no_offset_up"),
+    ),
+    Mutant(
+        prepared_messages_take_a_queue_offset,
+        "queues without gaps",
+        Tests(PUTTING + "test_transactions_take_queue_offsets_only_when_they_are_visible"),
+    ),
+    Mutant(
+        what_is_not_flushed_can_be_read,
+        "what is read stays",
+        Tests(PUTTING + "test_put_that_waits_for_the_disk_ends_with_the_flush"),
+    ),
+    Mutant(
+        queues_are_not_cut_after_a_crash,
+        "queues are what the log says",
+        Tests(RECOVERY + "test_queues_that_point_past_the_log_are_cut"),
+    ),
+    Mutant(index_is_not_cut_after_a_crash, "the index is what the log says", Tests(CRASHES + "[expire_and_go_on]")),
+    Mutant(
+        checkpoint_promises_what_is_only_dispatched,
+        "queues are what the log says",
+        Tests(LOST + "test_checkpoint_promises_nothing_of_queues_that_a_flush_left_out"),
+    ),
+    Mutant(open_store_is_not_marked, "queues are what the log says", Tests(CRASHES + "[put_and_flush]")),
+    Mutant(
+        dispatch_goes_on_where_the_queues_end_for_both,
+        "the index is what the log says",
+        Tests(RECOVERY + "test_queues_and_index_are_those_that_are_built_from_nothing"),
+    ),
+    Mutant(
+        gaps_in_queues_are_not_looked_for,
+        "queues are what the log says",
+        Tests(RECOVERY + "test_queue_that_lost_its_end_without_a_sign_is_built_anew_when_a_gap_shows"),
+    ),
+    Mutant(
+        files_go_before_they_are_dispatched,
+        "no message is lost",
+        Tests(RETENTION + "test_what_is_not_dispatched_durably_is_never_deleted"),
+    ),
+    Mutant(
+        files_go_before_their_units_are_durable,
+        "queue offsets are given once",
+        Tests(RETENTION + "test_what_is_not_dispatched_durably_is_never_deleted"),
+    ),
+    Mutant(
+        only_hashes_of_tags_are_compared,
+        "a filter is exact",
+        Tests(READING + "test_tag_of_the_same_hash_is_not_returned"),
+    ),
+    Mutant(
+        only_hashes_of_keys_are_compared,
+        "a query is exact",
+        Tests(READING + "test_key_of_the_same_hash_is_not_returned"),
+    ),
+    Mutant(
+        waiting_readers_are_not_told,
+        "a reader that waits is told",
+        Tests(PUTTING + "test_waiter_is_told_by_dispatch"),
+    ),
+)

@@ -1,0 +1,126 @@
+"""Planted bugs of units that wait in memory, of opening many queues by one look at their files, and of directories."""
+
+from crc32c import crc32c
+
+import store.queues.glance
+from dledger.testing.disk.files import SimFiles
+from store.dispatch.catch_up import QueuesPromise
+from store.fs.linux.files import OsFiles
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.pending_units import PendingUnits, Tail
+from store.queues.unit_writer import UnitWriter
+from tests.mutants.mutant import Mutant, Tests
+
+ENDS = "tests/unit/store/queues/test_queue_ends.py::"
+PENDING = "tests/unit/store/queues/test_pending_units.py::"
+OPENING = "tests/unit/store/queues/test_opening_many_queues.py::"
+LOOKS = "tests/unit/store/queues/test_glance.py::"
+MADE = "tests/unit/dledger/entries/test_made_directories.py::"
+RULE = "queues are what the log says"
+
+
+def units_that_found_no_room_are_forgotten(patch):
+    original = PendingUnits.end_writing
+    patch.setattr(PendingUnits, "end_writing", lambda self, *, is_written: original(self, is_written=True))
+
+
+def only_files_are_read(patch):
+    patch.setattr(PendingUnits, "tails_of", lambda self, key: ())
+
+
+def units_that_the_owner_took_are_written_all_the_same(patch):
+    def write(self, key, tail, group):
+        with self._pending.lock:
+            self._write_units(f"{self._root}/{key.topic}/{key.queue_id}", tail, group)
+
+    patch.setattr(UnitWriter, "_write", write)
+
+
+def blanks_that_wait_are_not_written(patch):
+    original = Tail.parts
+    patch.setattr(Tail, "parts", lambda self, begin, end: original(self, max(begin, self.data_offset), end))
+
+
+def queues_without_files_count_in_the_digest(patch):
+    def digest(self):
+        ends = sorted((key, queue.max_offset) for key, queue in self._queues.items() if queue.max_offset)
+        return crc32c("".join(f"{key.topic}/{key.queue_id} {end}\n" for key, end in ends).encode())
+
+    patch.setattr(ConsumeQueues, "digest", digest)
+
+
+def memory_is_never_full(patch):
+    patch.setattr(ConsumeQueues, "is_full", property(lambda self: False))
+
+
+def what_a_killed_process_wrote_is_taken_for_durable(patch):
+    patch.setattr(SimFiles, "sync_tree", lambda self, path: None)
+
+
+def withdrawn_promise_is_given_again(patch):
+    patch.setattr(QueuesPromise, "withdraw", lambda self: self._last.withdraw())
+
+
+def full_files_are_not_asked_for(patch):
+    patch.setattr(store.queues.glance, "_is_full", lambda file: True)
+
+
+def directory_that_exists_is_taken_for_durable(patch):
+    """It may be the last thing that a killed process made."""
+    patch.setattr(OsFiles, "_sync_name", lambda self, directory: None)
+
+
+def new_directory_is_taken_for_durable(patch):
+    original = SimFiles.make_directory
+    patch.setattr(SimFiles, "make_directory", lambda self, path, **_: original(self, path, is_durable=False))
+
+
+MUTANTS = (
+    Mutant(
+        directory_that_exists_is_taken_for_durable,
+        "acknowledged is durable",
+        Tests(MADE + "test_directory_that_exists_gets_a_durable_name_unless_its_caller_sees_to_it"),
+    ),
+    Mutant(
+        new_directory_is_taken_for_durable,
+        "acknowledged is durable",
+        Tests(MADE + "test_what_was_promised_after_a_kill_survives_a_power_cut"),
+    ),
+    Mutant(
+        units_that_found_no_room_are_forgotten,
+        RULE,
+        Tests(PENDING + "test_full_disk_loses_nothing_and_the_next_flush_goes_on"),
+    ),
+    Mutant(only_files_are_read, RULE, Tests(PENDING + "test_units_are_read_over_files_and_tails")),
+    Mutant(
+        units_that_the_owner_took_are_written_all_the_same,
+        RULE,
+        Tests(PENDING + "test_queue_that_is_cut_while_its_units_are_written_is_what_the_log_says"),
+    ),
+    Mutant(
+        blanks_that_wait_are_not_written,
+        RULE,
+        Tests(ENDS + "test_first_message_of_such_a_queue_brings_its_blanks_as_rocketmq_needs_them"),
+    ),
+    Mutant(
+        queues_without_files_count_in_the_digest,
+        RULE,
+        Tests(ENDS + "test_queues_whose_messages_have_expired_cost_no_disk_until_their_next_message"),
+    ),
+    Mutant(
+        memory_is_never_full,
+        RULE,
+        Tests(PENDING + "test_queues_are_full_when_more_waits_than_memory_is_meant_for"),
+    ),
+    Mutant(
+        what_a_killed_process_wrote_is_taken_for_durable,
+        RULE,
+        Tests(OPENING + "test_zeros_of_a_killed_process_are_durable_whatever_files_the_pool_holds"),
+    ),
+    Mutant(
+        withdrawn_promise_is_given_again,
+        RULE,
+        Tests(OPENING + "test_queues_that_lost_what_was_promised_are_written_before_anything_is_promised_again"),
+    ),
+    Mutant(full_files_are_not_asked_for, RULE, Tests(LOOKS + "test_look_at_files_says_what_opening_them_says")),
+)

@@ -1,0 +1,176 @@
+"""Planted bugs of linearizable reads: by asking around, by lease, on followers."""
+
+import dledger.core.election
+import dledger.core.raft
+import dledger.core.reads
+from dledger.core.events import ReadReady, ReadRefused
+from dledger.core.state import membership
+from dledger.core.state.roles import PendingRead
+from dledger.types import NO_INDEX, Role
+from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
+from tests.mutants.shapes import with_leases, with_readers, with_short_lives
+
+READS = "tests/unit/dledger/core/test_reads.py::"
+
+
+def read_is_served_without_a_quorum_round(patch):
+    def on_read_index(state, read_id, *, is_lease_allowed):
+        if state.role is Role.LEADER:
+            state.emit(ReadReady(read_id, state.commit_index))
+        else:
+            state.emit(ReadRefused(read_id))
+
+    patch.setattr(dledger.core.reads, "on_read_index", on_read_index)
+
+
+def read_is_served_before_the_no_op_commits(patch):
+    def begin(state, read_id, peer):
+        state.leader.reads.append(PendingRead(read_id, state.commit_index, state.leader.round + 1, peer))
+        dledger.core.reads.answer(state)
+
+    patch.setattr(dledger.core.reads, "_begin", begin)
+
+
+def old_round_confirms_a_read(patch):
+    def begin(state, read_id, peer):
+        index = max(state.commit_index, state.leader.term_start_index)
+        state.leader.reads.append(PendingRead(read_id, index, state.leader.round, peer))
+        dledger.core.reads.answer(state)
+
+    patch.setattr(dledger.core.reads, "_begin", begin)
+
+
+def follower_serves_a_read_without_waiting_for_the_commit(patch):
+    def on_response(state, sender, response):
+        read = state.office.asked_reads.pop(response.read_id, None) if state.role is Role.FOLLOWER else None
+        if read is not None:
+            ready = response.index != NO_INDEX
+            state.emit(ReadReady(read.read_id, response.index) if ready else ReadRefused(read.read_id))
+
+    patch.setattr(dledger.core.reads, "on_response", on_response)
+
+
+def read_ids_begin_alike_in_each_life(patch):
+    """As they once did: the answer to a read of an earlier life fits one of the next."""
+    patch.setattr(dledger.core.raft, "LIFE_END", 2)
+
+
+def leader_is_asked_under_the_id_of_the_owner(patch):
+    """The same, put in elsewhere: the owner counts from 1 in each life."""
+    original = dledger.core.reads.on_read_index
+
+    def on_read_index(state, read_id, *, is_lease_allowed):
+        state.last_asked_id = read_id - 1
+        original(state, read_id, is_lease_allowed=is_lease_allowed)
+
+    patch.setattr(dledger.core.reads, "on_read_index", on_read_index)
+
+
+def reads_of_a_peer_that_was_lost_are_answered(patch):
+    patch.setattr(dledger.core.reads, "drop", lambda state, peer: None)
+
+
+def _has_lease(factor, *, is_voidable=True, is_no_op_awaited=True):
+    def has_lease(state):
+        if is_voidable and state.leader.is_lease_void:
+            return False
+        if is_no_op_awaited and state.commit_index < state.leader.term_start_index:
+            return False
+        confirmed = membership.agreed(state, state.leader.round, lambda progress: progress.round)
+        begun_ms = next((ms for number, ms in reversed(state.leader.round_times) if number <= confirmed), None)
+        return begun_ms is not None and state.now_ms - begun_ms < factor * state.config.min_election_timeout_ms
+
+    return has_lease
+
+
+def lease_lasts_past_its_bound(patch):
+    patch.setattr(dledger.core.reads, "has_lease", _has_lease(3))
+
+
+def lease_forgets_the_drift_of_clocks(patch):
+    patch.setattr(dledger.core.reads, "has_lease", _has_lease(1))
+
+
+def lease_goes_on_after_a_transfer(patch):
+    patch.setattr(dledger.core.reads, "has_lease", _has_lease(0.9, is_voidable=False))
+
+
+def lease_begins_before_the_no_op_commits(patch):
+    patch.setattr(dledger.core.reads, "has_lease", _has_lease(0.9, is_no_op_awaited=False))
+
+
+def node_votes_right_after_its_start(patch):
+    """It may have promised its leader a lease a moment ago."""
+    original = dledger.core.election.hears_leader
+
+    def hears_leader(state):
+        quiet_until_ms, state.quiet_until_ms = state.quiet_until_ms, 0
+        heard = original(state)
+        state.quiet_until_ms = quiet_until_ms
+        return heard
+
+    patch.setattr(dledger.core.election, "hears_leader", hears_leader)
+
+
+MUTANTS = (
+    Mutant(
+        read_is_served_without_a_quorum_round,
+        "linearizable reads",
+        Seeds(("Violation: linearizable read",), with_readers, 300),
+    ),
+    Mutant(
+        read_is_served_before_the_no_op_commits,
+        "linearizable reads",
+        Seeds(("Violation: linearizable read",), with_leases),
+    ),
+    Mutant(
+        old_round_confirms_a_read,
+        "linearizable reads",
+        Tests(READS + "test_answers_to_an_earlier_round_do_not_confirm_a_read"),
+    ),
+    Mutant(
+        follower_serves_a_read_without_waiting_for_the_commit,
+        "linearizable reads",
+        Seeds(("Violation: read", "EntryNotFound"), with_readers),
+    ),
+    Mutant(
+        read_ids_begin_alike_in_each_life,
+        "linearizable reads",
+        Seeds(("Violation: linearizable read",), with_short_lives, 200),
+    ),
+    Mutant(
+        leader_is_asked_under_the_id_of_the_owner,
+        "linearizable reads",
+        Scenario("read-of-an-earlier-life"),
+    ),
+    Mutant(
+        reads_of_a_peer_that_was_lost_are_answered,
+        "bounded memory",
+        Tests(READS + "test_reads_of_a_peer_that_was_lost_are_refused_at_once"),
+    ),
+    Mutant(
+        lease_lasts_past_its_bound,
+        "linearizable reads",
+        Seeds(("Violation: linearizable read",), with_leases),
+    ),
+    Mutant(
+        lease_forgets_the_drift_of_clocks,
+        "linearizable reads",
+        Tests(READS + "test_a_lease_serves_reads_without_asking_and_ends_before_anybody_else_can_be_elected"),
+    ),
+    Mutant(
+        lease_goes_on_after_a_transfer,
+        "linearizable reads",
+        Scenario("lease-is-void-during-a-transfer"),
+    ),
+    Mutant(
+        lease_begins_before_the_no_op_commits,
+        "linearizable reads",
+        Seeds(("Violation: linearizable read",), with_leases),
+    ),
+    Mutant(
+        node_votes_right_after_its_start,
+        "linearizable reads",
+        Scenario("lease-and-voters-that-restart"),
+    ),
+)

@@ -1,0 +1,383 @@
+"""Planted bugs of the broker in a group: what RocketMQ gets wrong, and what is easily forgotten."""
+
+import cluster.client.routing.finder
+import cluster.nameserver.witnesses
+import cluster.replica.bootstrap
+import commitlog.replicated.commit_log
+import store.access.dedupe
+from cluster.client.consumer.progress import QueueProgress
+from cluster.nameserver.registered_brokers import RouteTable
+from cluster.nameserver.registration import Registrar
+from cluster.replica.replicated import ReplicatedReplica
+from cluster.replica.replicated_background import ReplicatedUpkeep
+from cluster.replica.standalone import StandaloneReplica
+from cluster.state.offsets import KeptOffsets
+from commitlog.conversion.old_config import find_config
+from commitlog.conversion.old_files import OldFilesFetch
+from commitlog.replicated.commit_log import DLedgerCommitLog
+from commitlog.replicated.leadership import Leadership
+from dledger.types import NO_INDEX
+from store.access.dedupe import DedupeWindow
+from store.access.message_store import MessageStore
+from store.maintenance.background import StoreUpkeep
+from store.maintenance.debouncer import PacedTurn
+from store.maintenance.retention import StoreRetention
+from store.queues.offsets import QueueOffsets
+from tests.mutants.mutant import Mutant, Tests
+
+REPLICATED = "tests/unit/commitlog/replicated/"
+CONVERSION = "tests/unit/commitlog/conversion/"
+LOG = REPLICATED + "test_commit_log.py::"
+PUTS = REPLICATED + "test_puts.py::"
+GROUP = "tests/integration/cluster/replica/"
+PACE = "tests/unit/store/dispatch/test_dispatch_pace.py::"
+FORGED = "tests/integration/cluster/nameserver/test_forged_registrations.py::"
+HAND_OVER = "tests/integration/cluster/client/test_hand_over.py::"
+NAME_SERVER = "tests/integration/cluster/nameserver/test_name_server.py::"
+UNKNOWN_TOPIC = "test_put_to_a_topic_that_a_node_does_not_know_is_sent_to_the_leader_that_may_know_it"
+YOUNG = "test_a_topic_is_unknown_only_when_a_name_server_says_so_that_brokers_had_time_to_register_with"
+SETTLED = "test_what_was_said_is_settled_when_every_name_server_knows_it_that_can_be_reached"
+ROUND = GROUP + "test_queue_offsets.py::test_no_gap_and_no_reuse_when_the_lead_goes_round"
+CONFIRMED = GROUP + "test_three_nodes.py::test_what_was_acknowledged_is_read_on_every_node_after_a_confirmation"
+
+
+def topic_that_is_made_again_has_its_old_offsets(patch):
+    def remove_topic(self, name):
+        if name in self._topics:
+            self._removed_topics.append((name, self._topics[name]))
+
+    patch.setattr(KeptOffsets, "remove_topic", remove_topic)
+
+
+def messages_are_dispatched_before_they_are_committed(patch):
+    patch.setattr(DLedgerCommitLog, "commit_index", property(lambda self: self._entries.last_index))
+
+
+def puts_are_taken_before_the_leader_is_ready(patch):
+    """As soon as it leads: its queues may not hold yet what leaders before it have acknowledged."""
+    patch.setattr(Leadership, "is_ready", property(lambda self: self._node.is_leader))
+
+
+def leader_is_ready_before_its_no_op_is_committed(patch):
+    patch.setattr(Leadership, "_is_own_committed", lambda self, term: True)
+
+
+def leader_is_ready_before_its_state_is_applied(patch):
+    """It says of topics that were acknowledged that it does not know them."""
+    aim = Leadership._aim
+
+    def aim_at_dispatch_alone(self, term):
+        aim(self, term)
+        self._target = (*self._target[:2], NO_INDEX)
+
+    patch.setattr(Leadership, "_aim", aim_at_dispatch_alone)
+
+
+def queue_offsets_are_not_asked_anew_by_a_new_leader(patch):
+    patch.setattr(MessageStore, "recover_queue_offsets", lambda self: None)
+
+
+def queue_offsets_of_a_late_refusal_are_lost(patch):
+    patch.setattr(Leadership, "distrust_offsets", lambda self: None)
+
+
+def queue_offsets_of_a_put_that_is_refused_at_once_are_lost(patch):
+    patch.setattr(QueueOffsets, "take_back", lambda self, messages, offsets: None)
+
+
+def entries_go_before_old_files(patch):
+    patch.setattr(DLedgerCommitLog, "retention_floor", lambda self, offset: self._entries.index_before(offset) + 1)
+
+
+def old_files_go_before_a_snapshot_tells_of_their_queues(patch):
+    """Then nothing says how far a queue had come whose messages are all expired."""
+    begin = StoreRetention.__init__
+
+    def begin_without_floor(self, store, log, files, directory, config, clocks, floor=None):
+        begin(self, store, log, files, directory, config, clocks)
+
+    patch.setattr(StoreRetention, "__init__", begin_without_floor)
+
+
+def records_do_not_carry_their_place(patch):
+    patch.setattr(commitlog.replicated.commit_log, "STAMP_AT", None)
+
+
+def reads_are_confirmed_before_they_are_dispatched(patch):
+    async def dispatched_to(self, offset):
+        pass
+
+    patch.setattr(ReplicatedUpkeep, "dispatched_to", dispatched_to)
+
+
+def reads_are_not_confirmed_at_all(patch):
+    async def confirm(self, mode):
+        pass
+
+    patch.setattr(ReplicatedReplica, "confirm", confirm)
+
+
+def reads_of_a_lone_broker_are_not_confirmed(patch):
+    async def confirm(self, mode):
+        pass
+
+    patch.setattr(StandaloneReplica, "confirm", confirm)
+
+
+def who_waits_for_dispatch_waits_for_its_pace(patch):
+    patch.setattr(PacedTurn, "soon", PacedTurn.later)
+
+
+def confirmed_reads_wait_for_the_pace_of_dispatch(patch):
+    patch.setattr(StoreUpkeep, "_is_dispatch_urgent", lambda self: False)
+
+
+def leader_that_begins_waits_for_the_pace_of_dispatch(patch):
+    patch.setattr(ReplicatedUpkeep, "_is_dispatch_urgent", StoreUpkeep._is_dispatch_urgent)
+
+
+def dedupe_window_is_empty_at_the_start(patch):
+    def load(self, end_offset):
+        self._next_offset = end_offset
+
+    patch.setattr(DedupeWindow, "load", load)
+
+
+def dedupe_window_hears_nothing_of_the_log(patch):
+    """It knows what this node was given itself, and nothing of what was put at the leader before it."""
+    patch.setattr(DedupeWindow, "dispatched", lambda self, batch: None)
+
+
+def retry_of_a_put_that_nobody_knew_of_is_never_answered(patch):
+    def known(self, key, hashed):
+        put = self._undispatched.get(key)
+        return self._stored(key, hashed) if put is None else store.access.dedupe._Waiting(put, put.keys.index(key))
+
+    patch.setattr(DedupeWindow, "_known", known)
+
+
+def fetched_file_counts_before_it_is_durable(patch):
+    class Unsynced:
+        def __init__(self, file):
+            self._file = file
+
+        def __getattr__(self, name):
+            return (lambda: None) if name == "sync" else getattr(self._file, name)
+
+    end_file = OldFilesFetch._end_file
+    patch.setattr(OldFilesFetch, "_end_file", lambda self, file, wanted: end_file(self, Unsynced(file), wanted))
+
+
+def group_is_founded_without_those_that_are_silent(patch):
+    """As if one that is not reachable could have no old store."""
+    rule = cluster.replica.bootstrap.decide
+
+    def decide(own, heard, _founders, *, is_joining):
+        return rule(own, heard, (), is_joining=is_joining)
+
+    patch.setattr(cluster.replica.bootstrap, "decide", decide)
+
+
+def old_files_that_turn_up_later_are_taken(patch):
+    patch.setattr(cluster.replica.bootstrap._Start, "_check_present", lambda self, manifest: None)
+
+
+def configuration_that_a_crash_left_half_is_taken_for_the_nodes_own(patch):
+    def size(files, root, _node_directory):
+        return sum(file.size for file in find_config(files, root))
+
+    patch.setattr(cluster.replica.bootstrap, "own_config_size", size)
+
+
+def topic_is_looked_for_before_the_leader(patch):
+    """A node that does not lead says that a topic is unknown which its leader has."""
+    patch.setattr(ReplicatedReplica, "check_serving_puts", lambda self: None)
+
+
+def topics_are_unknown_to_name_servers_that_have_just_started(patch):
+    looked_up = cluster.client.routing.finder.LookedUp
+
+    def believed(routes, _may_lack_topics):
+        return looked_up(routes, may_lack_topics=False)
+
+    patch.setattr(cluster.client.routing.finder, "LookedUp", believed)
+
+
+def creation_of_a_topic_is_answered_before_name_servers_know(patch):
+    async def settled(_self, _time_limit_s):
+        pass
+
+    patch.setattr(Registrar, "settled", settled)
+
+
+def name_server_believes_a_leader_that_does_not_know_its_life(patch):
+    def confirms(_known, claim, answer):
+        return (answer.status.term, answer.status.leader.id) == (claim.term, claim.leader_id)
+
+    patch.setattr(cluster.nameserver.witnesses, "_confirms", confirms)
+
+
+def name_server_takes_heartbeats_without_the_life(patch):
+    heartbeat = RouteTable.heartbeat
+
+    def believing(self, broker, term, sequence, now_ms, life=b""):
+        known = self._brokers.get(broker)
+        return heartbeat(self, broker, term, sequence, now_ms, known.registration.life if known else life)
+
+    patch.setattr(RouteTable, "heartbeat", believing)
+
+
+def queue_is_handed_over_while_messages_are_at_work(patch):
+    patch.setattr(QueueProgress, "is_settled", True)
+
+
+MUTANTS = (
+    Mutant(
+        queue_is_handed_over_while_messages_are_at_work,
+        "a change of members repeats nothing",
+        Tests(HAND_OVER + "test_a_queue_is_taken_over_when_its_messages_at_work_are_done_and_committed"),
+    ),
+    Mutant(
+        messages_are_dispatched_before_they_are_committed,
+        "what is read stays",
+        Tests(LOG + "test_uncommitted_messages_are_neither_read_nor_scanned"),
+    ),
+    Mutant(puts_are_taken_before_the_leader_is_ready, "queue offsets are given once", Tests(ROUND)),
+    Mutant(
+        leader_is_ready_before_its_no_op_is_committed,
+        "queue offsets are given once",
+        Tests(REPLICATED + "test_leadership.py::test_no_op_of_an_older_term_does_not_count"),
+    ),
+    Mutant(
+        leader_is_ready_before_its_state_is_applied,
+        "what was acknowledged is known",
+        Tests(GROUP + "test_reopening.py::test_leader_takes_puts_only_when_it_knows_all_topics_that_were_acknowledged"),
+    ),
+    Mutant(queue_offsets_are_not_asked_anew_by_a_new_leader, "queue offsets are given once", Tests(ROUND)),
+    Mutant(
+        queue_offsets_of_a_late_refusal_are_lost,
+        "queues without gaps",
+        Tests(PUTS + "test_queue_offsets_of_a_put_that_is_refused_late_are_asked_for_anew_before_the_next_put"),
+    ),
+    Mutant(
+        queue_offsets_of_a_put_that_is_refused_at_once_are_lost,
+        "queues without gaps",
+        Tests(PUTS + "test_put_that_is_refused_at_once_uses_no_queue_offset_up"),
+    ),
+    Mutant(
+        entries_go_before_old_files,
+        "no message is lost",
+        Tests(CONVERSION + "test_divide.py"),
+    ),
+    Mutant(
+        old_files_go_before_a_snapshot_tells_of_their_queues,
+        "queue offsets are given once",
+        Tests(
+            GROUP
+            + "test_disks.py::test_old_files_go_when_a_snapshot_says_how_far_their_queues_had_come_and_that_comes_soon"
+        ),
+    ),
+    Mutant(
+        fetched_file_counts_before_it_is_durable,
+        "old files are the same on all nodes",
+        Tests("tests/crashpoints/test_old_files_fetch.py"),
+    ),
+    Mutant(
+        group_is_founded_without_those_that_are_silent,
+        "old files are the same on all nodes",
+        Tests(
+            GROUP + "test_bootstrap.py::test_group_begins_at_0_only_when_all_founders_have_said_that_they_have_nothing"
+        ),
+    ),
+    Mutant(
+        old_files_that_turn_up_later_are_taken,
+        "old files are the same on all nodes",
+        Tests(GROUP + "test_bootstrap.py::test_old_files_that_turn_up_behind_the_answer_nothing_are_refused"),
+    ),
+    Mutant(
+        records_do_not_carry_their_place,
+        "a message has its physical offset",
+        Tests(LOG + "test_put_ends_when_it_is_committed_and_says_where"),
+    ),
+    Mutant(
+        reads_are_confirmed_before_they_are_dispatched,
+        "reads are linearizable",
+        Tests(
+            GROUP + "test_queue_offsets.py"
+            "::test_confirmed_read_waits_until_this_node_has_dispatched_what_was_acknowledged"
+        ),
+    ),
+    Mutant(
+        topic_that_is_made_again_has_its_old_offsets,
+        "offsets of a deleted topic are gone",
+        Tests(
+            "tests/unit/cluster/state/test_offsets.py::test_offsets_are_as_in_a_plain_dictionary_and_frozen_ones_stay"
+        ),
+    ),
+    Mutant(reads_are_not_confirmed_at_all, "reads are linearizable", Tests(CONFIRMED)),
+    Mutant(
+        reads_of_a_lone_broker_are_not_confirmed,
+        "reads are linearizable",
+        Tests(PACE + "test_a_confirmed_read_sees_what_was_acknowledged_before"),
+    ),
+    Mutant(
+        who_waits_for_dispatch_waits_for_its_pace,
+        "a reader that waits is told",
+        Tests(PACE + "test_a_reader_that_waits_is_told_at_once_whether_it_came_before_the_put_or_after"),
+    ),
+    Mutant(
+        confirmed_reads_wait_for_the_pace_of_dispatch,
+        "a confirmed read returns",
+        Tests(PACE + "test_a_confirmed_read_sees_what_was_acknowledged_before"),
+    ),
+    Mutant(
+        leader_that_begins_waits_for_the_pace_of_dispatch,
+        "a leader takes puts soon",
+        Tests(GROUP + "test_three_nodes.py::test_nobody_who_waits_does_so_for_the_pace_of_dispatch"),
+    ),
+    Mutant(
+        dedupe_window_is_empty_at_the_start,
+        "a retry is put once",
+        Tests("tests/unit/store/access/test_dedupe.py::test_the_window_is_the_same_after_a_restart"),
+    ),
+    Mutant(
+        dedupe_window_hears_nothing_of_the_log,
+        "a retry is put once",
+        Tests(GROUP + "test_queue_offsets.py::test_retry_at_another_leader_is_answered_with_the_first_place"),
+    ),
+    Mutant(
+        retry_of_a_put_that_nobody_knew_of_is_never_answered,
+        "a retry is answered",
+        Tests(PUTS + "test_retry_of_a_put_that_nobody_knew_of_is_answered_when_it_was_dispatched_after_all"),
+    ),
+    Mutant(
+        configuration_that_a_crash_left_half_is_taken_for_the_nodes_own,
+        "what an old store knew is taken over whole",
+        Tests("tests/crashpoints/test_old_files_fetch.py"),
+    ),
+    Mutant(
+        topic_is_looked_for_before_the_leader,
+        "what a client is told is so",
+        Tests(GROUP + "test_three_nodes.py::" + UNKNOWN_TOPIC + "[refused]"),
+    ),
+    Mutant(
+        topics_are_unknown_to_name_servers_that_have_just_started,
+        "what a client is told is so",
+        Tests(NAME_SERVER + YOUNG),
+    ),
+    Mutant(
+        creation_of_a_topic_is_answered_before_name_servers_know,
+        "what a client is told is so",
+        Tests(NAME_SERVER + SETTLED),
+    ),
+    Mutant(
+        name_server_believes_a_leader_that_does_not_know_its_life,
+        "strangers take no broker's place",
+        Tests(FORGED + "test_forged_registrations_are_refused_while_an_honest_node_is_alive"),
+    ),
+    Mutant(
+        name_server_takes_heartbeats_without_the_life,
+        "strangers take no broker's place",
+        Tests(FORGED + "test_strangers_keep_no_registration_alive_and_take_none_away"),
+    ),
+)

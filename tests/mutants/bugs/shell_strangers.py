@@ -1,0 +1,156 @@
+"""Planted bugs of the shell in greetings, identities, frames, pending requests and the clock."""
+
+from dataclasses import replace
+
+import dledger.peer.buffer
+import dledger.storage.acquaintances
+from dledger.core.raft import Raft
+from dledger.peer.handshake import Handshake
+from dledger.peer.link import PeerLink
+from dledger.peer.strangers import LargeFrames, Strangers
+from dledger.pending.appends import PendingAppends
+from dledger.pending.reads import PendingReads
+from dledger.storage.acquaintances import Acquaintances
+from dledger.storage.identity import IdentityFile
+from dledger.testing.shell.options import ShellTrouble
+from tests.mutants.bugs.shell import FAILED, LOST, READ, STUCK, with_elections, with_troubles
+from tests.mutants.mutant import Mutant, ShellSeeds, Tests
+
+STRANGER = ("Violation: whose directory it is", "Violation: a foreign directory is not obeyed")
+
+with_pauses = with_troubles(ShellTrouble.PAUSE, ShellTrouble.ISOLATE)
+with_foreign_directories = with_troubles(ShellTrouble.PUT_FOREIGN)
+with_old_copies = with_troubles(ShellTrouble.PUT_OLD_COPY)
+with_exchanges = with_troubles(ShellTrouble.EXCHANGE)
+with_flipped_frames = with_troubles(ShellTrouble.FLIP_FRAMES)
+
+
+def with_half_open_connections(options):
+    """Machines that lose power say nothing: the other side keeps their connections until a time limit ends these."""
+    shaped = with_troubles(ShellTrouble.CUT_POWER)(options)
+    return replace(
+        shaped, is_flush_sync=True, downtime_max_us=50_000, trouble_interval_us=1_000_000, safety_us=9_000_000
+    )
+
+
+def large_frames_of_guests_share_no_bound(patch):
+    patch.setattr(LargeFrames, "add", lambda self, connection: None)
+
+
+def time_stands_still_between_ticks(patch):
+    """A process that was stopped takes what waited for it as of the time at which it was stopped."""
+    patch.setattr(Raft, "pass_time", lambda *_: None)
+
+
+def old_copy_of_a_directory_is_let_in(patch):
+    original = Acquaintances.fault_of
+
+    def fault_of(self, peer_id, directory_id, starts, lives):
+        original(self, peer_id, directory_id, starts, lives)
+
+    patch.setattr(Acquaintances, "fault_of", fault_of)
+
+
+def only_the_last_directory_of_a_node_is_remembered(patch):
+    patch.setattr(dledger.storage.acquaintances, "DIRECTORIES_MAX", 1)
+
+
+def group_of_a_peer_is_not_compared(patch):
+    original = Handshake._judge_directory
+
+    def judge_directory(self, hello):
+        if self._acquaintances is None or hello.group_id == self._acquaintances.group_id:
+            original(self, hello)
+
+    patch.setattr(Handshake, "_judge_directory", judge_directory)
+
+
+def directory_of_another_node_is_taken(patch):
+    patch.setattr(IdentityFile, "_load", lambda self, *_: self.read())
+
+
+def end_of_a_replaced_connection_takes_the_new_one_out(patch):
+    patch.setattr(PeerLink, "holds", lambda *_: True)
+
+
+def size_of_a_damaged_frame_is_awaited(patch):
+    patch.setattr(dledger.peer.buffer, "check_control", lambda *_: None)
+
+
+def connection_that_is_made_after_the_stop_is_kept(patch):
+    original = Strangers.close
+
+    def close(self, error):
+        original(self, error)
+        self._closed_for = None
+
+    patch.setattr(Strangers, "close", close)
+
+
+def room_of_appends_is_never_given_back(patch):
+    patch.setattr(PendingAppends, "_release", lambda *_: None)
+
+
+def append_that_ends_where_the_log_is_cut_is_kept(patch):
+    original = PendingAppends.truncated
+    patch.setattr(PendingAppends, "truncated", lambda self, first_index: original(self, first_index + 1))
+
+
+def refused_read_is_answered_with_the_first_index(patch):
+    def refused(self, read_id):
+        for future in self._take(read_id):
+            if not future.done():
+                future.set_result(0)
+
+    patch.setattr(PendingReads, "refused", refused)
+
+
+MUTANTS = (
+    Mutant(
+        large_frames_of_guests_share_no_bound,
+        "memory of strangers is bounded",
+        Tests(
+            "tests/integration/dledger/peer/test_guests.py::test_frames_that_guests_begin_and_never_end_share_one_bound"
+        ),
+    ),
+    Mutant(time_stands_still_between_ticks, "leases are promises", ShellSeeds(("Violation: lease",), with_pauses)),
+    Mutant(
+        old_copy_of_a_directory_is_let_in,
+        "peers know each other",
+        ShellSeeds(STRANGER, with_old_copies),
+    ),
+    Mutant(
+        only_the_last_directory_of_a_node_is_remembered,
+        "peers know each other",
+        ShellSeeds(STRANGER, with_old_copies),
+    ),
+    Mutant(group_of_a_peer_is_not_compared, "peers know each other", ShellSeeds(STRANGER, with_foreign_directories)),
+    Mutant(directory_of_another_node_is_taken, "a directory is its node's", ShellSeeds(STRANGER, with_exchanges)),
+    Mutant(
+        end_of_a_replaced_connection_takes_the_new_one_out,
+        "connections",
+        ShellSeeds(STUCK, with_half_open_connections, 10),
+    ),
+    Mutant(
+        connection_that_is_made_after_the_stop_is_kept,
+        "a node that stops is silent",
+        Tests(
+            "tests/integration/dledger/peer/test_stopping_transport.py"
+            "::test_connection_that_is_made_after_the_stop_is_ended_and_nobody_is_dialled_back"
+        ),
+    ),
+    Mutant(room_of_appends_is_never_given_back, "liveness", ShellSeeds(STUCK, with_elections)),
+    Mutant(append_that_ends_where_the_log_is_cut_is_kept, "outcomes are so", ShellSeeds(FAILED + LOST, with_elections)),
+    Mutant(refused_read_is_answered_with_the_first_index, "reads are linearizable", ShellSeeds(READ, with_elections)),
+    Mutant(size_of_a_damaged_frame_is_awaited, "frames are whole", ShellSeeds(STUCK, with_flipped_frames)),
+)
+
+# Production code must hold in each of them.
+SOUND = (
+    with_pauses,
+    with_foreign_directories,
+    with_old_copies,
+    with_exchanges,
+    with_flipped_frames,
+    with_half_open_connections,
+)

@@ -1,0 +1,230 @@
+"""Planted bugs of what a start takes over, of the log set aside, and of the bounds on nodes that are no members."""
+
+import dledger.node.files
+import dledger.peer.strangers
+import dledger.peer.transport
+from dledger.entries.aside import Aside
+from dledger.entries.membership_file import MembershipFile
+from dledger.node.persistent_state import MembershipKeeper
+from dledger.storage.hard_state import HardStateFile
+from dledger.testing.disk.files import SimFiles
+from store.fs.linux.files import OsFiles
+from tests.mutants.mutant import Mutant, Tests
+
+VOICE = "tests/unit/dledger/node/test_voice.py::"
+ASIDE = "tests/unit/dledger/entries/test_aside.py::"
+STRANGERS = "tests/unit/dledger/peer/test_strangers.py::"
+GUESTS = "tests/integration/dledger/peer/test_guests.py::"
+AFTER_A_KILL = (
+    "tests/crashpoints/test_promises_after_a_kill.py::test_what_a_start_finds_and_promises_outlives_a_power_cut"
+)
+exists, remove = OsFiles.exists, OsFiles.remove
+
+
+# ------------------------------------------------------------------------------------------- the voice taken back
+
+
+def vote_is_given_back_without_the_leave_of_a_person(patch):
+    patch.setattr(OsFiles, "exists", lambda self, path: "take-back-voice" in path or exists(self, path))
+    patch.setattr(OsFiles, "remove", lambda self, path: None if "take-back-voice" in path else remove(self, path))
+
+
+def leave_for_the_vote_is_kept_for_ever(patch):
+    patch.setattr(OsFiles, "remove", lambda self, path: None if "take-back-voice" in path else remove(self, path))
+
+
+def leave_for_the_vote_holds_for_any_loss(patch):
+    """The name of the file is not compared with the incarnation that lost its voice."""
+
+    def names_any(self, path):
+        directory, _, name = path.rpartition("/")
+        if not name.startswith("take-back-voice"):
+            return exists(self, path)
+        return any(other.startswith("take-back-voice") for other in self.list_directory(directory))
+
+    patch.setattr(OsFiles, "exists", names_any)
+    patch.setattr(OsFiles, "remove", lambda self, path: remove(self, path) if exists(self, path) else None)
+
+
+def leave_for_the_vote_goes_before_the_vote_is_saved(patch):
+    """A crash in between costs the leave, and the node still has no vote."""
+
+    def take(self, path):
+        is_there = exists(self, path)
+        if is_there and "take-back-voice" in path:
+            remove(self, path)
+        return is_there
+
+    patch.setattr(OsFiles, "exists", take)
+    patch.setattr(OsFiles, "remove", lambda self, path: remove(self, path) if exists(self, path) else None)
+
+
+# ------------------------------------------------------------------------------------------- what a start makes durable
+
+
+def _without_syncs_of_directories(patch, owner, method):
+    original = getattr(owner, method)
+
+    def call(*arguments, **others):
+        with patch.context() as inner:
+            inner.setattr(SimFiles, "sync_directory", lambda self, path: None)
+            return original(*arguments, **others)
+
+    patch.setattr(owner, method, call)
+
+
+def rename_of_a_killed_process_is_not_made_durable(patch):
+    patch.setattr(Aside, "settle", lambda self: None)
+
+
+def membership_of_a_killed_process_is_not_made_durable(patch):
+    _without_syncs_of_directories(patch, MembershipFile, "open")
+
+
+def vote_of_a_killed_process_is_not_made_durable(patch):
+    _without_syncs_of_directories(patch, HardStateFile, "open")
+
+
+def beginning_that_another_program_made_is_not_noted(patch):
+    patch.setattr(dledger.node.files, "note_beginning", lambda head_file, found: None)
+
+
+# ------------------------------------------------------------------------------------------- the log set aside
+
+
+def old_log_goes_before_its_record(patch):
+    """A crash in between leaves a log that looks whole and kept, without its end."""
+    original = Aside._delete_one
+
+    def delete_one(self, *, is_waiting):
+        has_record, record, self._has_record = self._has_record, self.record, False
+        original(self, is_waiting=is_waiting)
+        if has_record and self._names:
+            self._has_record, self.record = has_record, record
+            self._files.remove(self._record_path)
+            self._files.sync_directory(self._path)
+            self._has_record, self.record = False, None
+
+    patch.setattr(Aside, "_delete_one", delete_one)
+
+
+def old_log_goes_from_its_beginning(patch):
+    """What is left of it must be a log that can be opened: its first files, not its last."""
+    original = Aside._delete_one
+
+    def delete_one(self, *, is_waiting):
+        self._names.reverse()
+        original(self, is_waiting=is_waiting)
+        self._names.reverse()
+
+    patch.setattr(Aside, "_delete_one", delete_one)
+
+
+# ------------------------------------------------------------------------------------------- memberships
+
+
+def memberships_that_the_log_does_not_hold_stay_in_the_file(patch):
+    original = MembershipKeeper.load
+
+    def load(self, store, hard_state, settings):
+        entries = self._file.load()
+        standing = original(self, store, hard_state, settings)
+        if entries is not None:
+            self._file.save(entries)
+        return standing
+
+    patch.setattr(MembershipKeeper, "load", load)
+
+
+# ------------------------------------------------------------------------------------------- no members
+
+
+def guests_are_not_bounded(patch):
+    patch.setattr(dledger.peer.transport.PeerTransport, "_has_place_for", lambda self, peer_id: True)
+
+
+def guests_of_one_address_are_not_bounded(patch):
+    patch.setattr(dledger.peer.transport.PeerTransport, "_make_place_at", lambda self, host: None)
+
+
+def connections_that_have_not_greeted_are_not_bounded(patch):
+    patch.setattr(dledger.peer.strangers, "STRANGERS_MAX", 1 << 30)
+    patch.setattr(dledger.peer.strangers, "STRANGERS_PER_ADDRESS_MAX", 1 << 30)
+
+
+def newest_stranger_goes_instead_of_the_oldest(patch):
+    original = dledger.peer.strangers.Strangers._end
+
+    def end(self, _connection, reason):
+        original(self, next(reversed(self._hosts)), reason)
+
+    patch.setattr(dledger.peer.strangers.Strangers, "_end", end)
+
+
+VOTE = "one vote a term"
+KILLED = "what a start finds is durable before it is promised"
+SET_ASIDE = "a reset loses nothing before the new log has it"
+MUTANTS = (
+    Mutant(
+        memberships_that_the_log_does_not_hold_stay_in_the_file,
+        "what is in force as committed was committed",
+        Tests(
+            "tests/unit/dledger/entries/test_membership.py::"
+            "test_membership_that_a_crash_kept_from_the_log_is_not_in_force_once_the_head_is_deleted"
+        ),
+    ),
+    Mutant(
+        vote_is_given_back_without_the_leave_of_a_person,
+        VOTE,
+        Tests(VOICE + "test_leave_for_another_loss_gives_nothing_back"),
+    ),
+    Mutant(leave_for_the_vote_is_kept_for_ever, VOTE, Tests(VOICE + "test_leave_of_a_person_gives_the_vote_back_once")),
+    Mutant(
+        leave_for_the_vote_holds_for_any_loss,
+        VOTE,
+        Tests(VOICE + "test_leave_for_another_loss_gives_nothing_back"),
+    ),
+    Mutant(
+        leave_for_the_vote_goes_before_the_vote_is_saved,
+        "a person gives leave once",
+        Tests(VOICE + "test_leave_outlives_a_crash_before_the_vote_is_saved"),
+    ),
+    Mutant(rename_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[begin_anew]")),
+    Mutant(membership_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[change_members]")),
+    Mutant(vote_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[vote_and_lead]")),
+    Mutant(
+        beginning_that_another_program_made_is_not_noted,
+        "a log that lost its beginning is noticed",
+        Tests("tests/compat/test_java_directories.py"),
+    ),
+    Mutant(
+        old_log_goes_before_its_record,
+        SET_ASIDE,
+        Tests(ASIDE + "test_deletion_that_dies_anywhere_is_finished_later"),
+    ),
+    Mutant(
+        old_log_goes_from_its_beginning,
+        "what is left of an old log can be opened",
+        Tests(ASIDE + "test_deletion_that_a_crash_interrupted_continues"),
+    ),
+    Mutant(
+        guests_are_not_bounded,
+        "bounded memory",
+        Tests(GUESTS + "test_there_are_few_guests_and_the_next_one_is_told_so"),
+    ),
+    Mutant(
+        guests_of_one_address_are_not_bounded,
+        "strangers keep nobody out",
+        Tests(GUESTS + "test_one_address_cannot_take_all_places_of_guests"),
+    ),
+    Mutant(
+        connections_that_have_not_greeted_are_not_bounded,
+        "bounded memory",
+        Tests(STRANGERS + "test_the_oldest_go_when_there_are_too_many"),
+    ),
+    Mutant(
+        newest_stranger_goes_instead_of_the_oldest,
+        "strangers keep nobody out",
+        Tests(STRANGERS + "test_the_oldest_go_when_there_are_too_many"),
+    ),
+)

@@ -1,0 +1,196 @@
+"""Planted bugs in what a store believes of its own files after they were lost or damaged."""
+
+from dataclasses import replace
+
+import commitlog.plain.accepted_damage
+import commitlog.plain.commit_log
+import commitlog.plain.recovery
+import commitlog.plain.store
+import store.check.index_against_log
+import store.dispatch.checkpoint
+import store.maintenance.background
+from commitlog.plain.accepted_damage import AcceptedDamage, AcceptedPlace
+from commitlog.record.record import Record
+from store.dispatch.checkpoint import SealState
+from store.index.key_index import KeyIndex
+from store.maintenance.directory import StoreRoot
+from store.queues.consume_queues import ConsumeQueues
+from tests.mutants.mutant import Mutant, Tests
+
+SERVICE = "tests/unit/store/maintenance/test_service.py::"
+ACCEPTED = "tests/unit/store/maintenance/test_accepted_damage.py::"
+LOST = "tests/unit/store/maintenance/test_lost_files.py::"
+
+
+def seal_is_not_compared_with_the_numbers(patch):
+    original = store.dispatch.checkpoint.seal_state
+
+    def state(content):
+        found = original(content)
+        return SealState.FITS if found is SealState.OTHER_NUMBERS else found
+
+    patch.setattr(store.dispatch.checkpoint, "seal_state", state)
+
+
+def promise_is_not_bounded_by_the_queues(patch):
+    patch.setattr(ConsumeQueues, "max_physical_offset", property(lambda self: 1 << 62))
+
+
+def promise_stays_while_queues_are_built_again(patch):
+    patch.setattr(StoreRoot, "distrust_derived", lambda self: None)
+
+
+def lost_queue_files_are_not_noticed(patch):
+    patch.setattr(ConsumeQueues, "digest", lambda self: 0)
+
+
+def lost_index_files_are_not_noticed(patch):
+    patch.setattr(KeyIndex, "digest", lambda self: 0)
+
+
+def log_may_end_anywhere(patch):
+    patch.setattr(commitlog.plain.recovery, "_check_end", lambda *_, **__: None)
+
+
+def units_are_believed(patch):
+    patch.setattr(Record, "stands_at", lambda self, topic, queue_id, queue_offset: True)
+
+
+def accepted_damage_is_not_compared(patch):
+    patch.setattr(AcceptedPlace, "is_same", lambda self, content: True)
+
+
+def accepted_damage_is_forgotten(patch):
+    patch.setattr(commitlog.plain.store, "accept_more", lambda *_: None)
+
+
+def all_damage_behind_an_accepted_place_is_accepted(patch):
+    original = commitlog.plain.accepted_damage.AcceptedDamage.find
+
+    def find(self, offset, content):
+        found = original(self, offset, content)
+        if found is None and any(place.offset < offset for place in self.places):
+            return replace(self.places[0], offset=offset, size=self.places[0].size)
+        return found
+
+    patch.setattr(commitlog.plain.accepted_damage.AcceptedDamage, "find", find)
+
+
+def verify_takes_any_damage_for_accepted(patch):
+    original = AcceptedDamage.covering
+    patch.setattr(
+        AcceptedDamage, "covering", lambda self, *place: original(self, *place) or next(iter(self.places), None)
+    )
+
+
+def items_of_what_cannot_be_read_are_called_wrong(patch):
+    patch.setattr(store.check.index_against_log, "_is_skipped", lambda batch, offset: False)
+
+
+def cut_files_are_lengthened_without_proof(patch):
+    original = commitlog.plain.commit_log.replace_lost_files
+    patch.setattr(
+        commitlog.plain.commit_log,
+        "replace_lost_files",
+        lambda files, directory, file_size, durable_end: original(files, directory, file_size, 1 << 62),
+    )
+
+
+def all_queues_follow_the_log_in_one_turn(patch):
+    def expire_all(self):
+        for _ in self._expiring or ():
+            continue
+        self._expiring = None
+
+    patch.setattr(store.maintenance.background.StoreUpkeep, "_expire_some", expire_all)
+
+
+def queues_stop_to_follow_the_log_after_one_turn(patch):
+    original = store.maintenance.background.StoreUpkeep._expire_some
+
+    def expire_some(self):
+        original(self)
+        self._expiring = None
+
+    patch.setattr(store.maintenance.background.StoreUpkeep, "_expire_some", expire_some)
+
+
+MUTANTS = (
+    Mutant(
+        all_queues_follow_the_log_in_one_turn,
+        "the loop is not held up",
+        Tests(SERVICE + "test_queues_follow_the_begin_of_the_log_one_turn_after_the_other"),
+    ),
+    Mutant(
+        queues_stop_to_follow_the_log_after_one_turn,
+        "old messages go",
+        Tests(SERVICE + "test_queues_follow_the_begin_of_the_log_one_turn_after_the_other"),
+    ),
+    Mutant(
+        accepted_damage_is_not_compared,
+        "new damage is refused",
+        Tests(ACCEPTED + "test_new_damage_is_refused_although_other_damage_was_accepted"),
+    ),
+    Mutant(
+        accepted_damage_is_forgotten,
+        "an operator decides once",
+        Tests(ACCEPTED + "test_damage_is_accepted_once_and_passed_over_at_each_later_start"),
+    ),
+    Mutant(
+        all_damage_behind_an_accepted_place_is_accepted,
+        "new damage is refused",
+        Tests(ACCEPTED + "test_new_damage_is_refused_although_other_damage_was_accepted"),
+    ),
+    Mutant(
+        verify_takes_any_damage_for_accepted,
+        "verify reports damage",
+        Tests(ACCEPTED + "test_verify_tells_accepted_damage_as_accepted_and_new_damage_as_damage"),
+    ),
+    Mutant(
+        items_of_what_cannot_be_read_are_called_wrong,
+        "verify gives true reasons",
+        Tests(ACCEPTED + "test_whatever_is_damaged_one_acceptance_is_enough"),
+    ),
+    Mutant(
+        cut_files_are_lengthened_without_proof,
+        "files keep their size",
+        Tests(ACCEPTED + "test_files_of_another_size_are_not_made_longer"),
+    ),
+    Mutant(
+        units_are_believed,
+        "a read returns what was asked for",
+        Tests(
+            "tests/unit/store/access/test_reading.py::test_unit_that_leads_to_a_message_of_another_place_delivers_nothing"
+        ),
+    ),
+    Mutant(
+        seal_is_not_compared_with_the_numbers,
+        "queue offsets are given once",
+        Tests(LOST + "test_flipped_bit_of_the_checkpoint_loses_no_message"),
+    ),
+    Mutant(
+        promise_is_not_bounded_by_the_queues,
+        "queue offsets are given once",
+        Tests(LOST + "test_sealed_promise_is_bounded_by_where_the_queues_end"),
+    ),
+    Mutant(
+        promise_stays_while_queues_are_built_again,
+        "queue offsets are given once",
+        Tests(LOST + "test_promise_is_withdrawn_before_queues_are_built_again"),
+    ),
+    Mutant(
+        lost_queue_files_are_not_noticed,
+        "queues are what the log says",
+        Tests(LOST + "test_queue_that_was_damaged_after_an_exit_in_order_is_built_again"),
+    ),
+    Mutant(
+        lost_index_files_are_not_noticed,
+        "the index is what the log says",
+        Tests(LOST + "test_index_that_was_damaged_after_an_exit_in_order_is_built_again"),
+    ),
+    Mutant(
+        log_may_end_anywhere,
+        "no message is lost",
+        Tests(LOST + "test_log_that_lost_what_was_durable_is_refused_and_nothing_is_changed"),
+    ),
+)

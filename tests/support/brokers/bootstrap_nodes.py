@@ -1,0 +1,103 @@
+"""Nodes of a broker that settle their old files in this process: stores on the disk, real sockets."""
+
+import asyncio
+import shutil
+from contextlib import asynccontextmanager
+
+from prometheus_client import CollectorRegistry
+
+from cluster.replica.bootstrap import places_of, settle_old_files
+from commitlog.conversion.origin import load_origin
+from commitlog.record.system_records import MessageEntryCodec
+from dledger.peer.inquiry import InquiryServer
+from store.fs.linux.files import OsFiles
+from tests.support.brokers.replicated import FILE_SIZE, configs_in, numbered
+from tests.support.message_stores import SMALL, open_small, with_store
+
+PLAIN = with_store(SMALL, mapped_file_size_consume_queue=2000)
+# Of what `write_plain` writes: a batch of a hundred fills a file.
+DIVIDE = 6 * FILE_SIZE
+CODEC = MessageEntryCodec(lambda: 0)
+
+
+def write_plain(root, count=600):
+    """Write a plain store of a few files, closed in order; or go on with one that is there."""
+    store = open_small(root, PLAIN)
+    begin = store.messages.max_offset("T", 0)
+    for first in range(begin, begin + count, 100):
+        store.messages.put_many(numbered(range(first, first + 100)))
+    store.dispatch()
+    store.close()
+
+
+def nodes_in(path, count=3, **settings):
+    return [config.node for config in configs_in(path, count, **settings)]
+
+
+def settle(config, files=None, registry=None):
+    return asyncio.ensure_future(settle_old_files(files or OsFiles(), config, CODEC, registry or CollectorRegistry()))
+
+
+async def settle_all(configs):
+    """Settle all at once; each answers the others as a node that takes part would, until all are settled."""
+    barrier = asyncio.Barrier(len(configs))
+
+    async def settle_one(config):
+        settled = await settle(config)
+        async with answering(config):
+            await barrier.wait()
+        return settled
+
+    return await asyncio.gather(*(settle_one(config) for config in configs))
+
+
+@asynccontextmanager
+async def answering(config):
+    server = InquiryServer(config, load_origin(OsFiles(), places_of(config)))
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop()
+
+
+def contents(config):
+    folder = places_of(config).old_directory
+    files = OsFiles()
+    return {name: files.read_bytes(f"{folder}/{name}") for name in files.list_directory(folder)}
+
+
+def old_root(config):
+    return config.store_base_dir
+
+
+def spoil(path):
+    file = OsFiles().open(path)
+    file.write(b"rot", 5000)
+    file.close()
+
+
+async def is_still_waiting(*settling):
+    done, _ = await asyncio.wait(settling, timeout=1.5)
+    return not done
+
+
+async def stop(*settling):
+    for each in settling:
+        each.cancel()
+    await asyncio.wait(settling)
+
+
+async def group_with_old_files(tmp_path, **settings):
+    """Settle three nodes on the plain store of n0; return their settings."""
+    configs = configs_in(tmp_path, **settings)
+    write_plain(old_root(configs[0].node))
+    await settle_all([config.node for config in configs])
+    return configs
+
+
+async def source_and_newcomer(tmp_path):
+    """Settle three nodes on an old store; return the settings of one, and of another one that has lost everything."""
+    source, newcomer, _ = await group_with_old_files(tmp_path)
+    shutil.rmtree(newcomer.node.store_base_dir)
+    return source.node, newcomer.node

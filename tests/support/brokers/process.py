@@ -1,0 +1,70 @@
+"""A broker without a group as a process of its own, for tests that kill it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from cluster.local.node import choose_ports
+from tests.support.waiting import PATIENCE_S
+
+
+class BrokerProcess:
+    """One `dledger broker --standalone` that may be killed and started again at its address.
+
+    Args:
+        path: of its store; beside it stands its log.
+        name: of the broker.
+        name_servers: where it registers, if anywhere.
+        settings: what it is given by `--set`.
+    """
+
+    def __init__(self, path: Path, name: str = "b", name_servers: str = "", **settings: int) -> None:
+        (port,) = choose_ports(1, None)
+        self.path = path
+        self.name = name
+        self.address = f"127.0.0.1:{port}"
+        self._log = Path(f"{path}.log")
+        self._name_servers = name_servers
+        self._settings = settings
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it serves."""
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start it."""
+        command = [sys.executable, "-m", "cluster.cli", "broker", "--standalone", str(self.path)]
+        command += ["--listen", self.address, "--name", self.name]
+        if self._name_servers:
+            command += ["--name-servers", self._name_servers]
+        for name, value in self._settings.items():
+            command += ["--set", f"{name}={value}"]
+        with self._log.open("a") as output:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True)
+
+    def wait_until_ready(self) -> None:
+        """Wait until it serves, or has ended instead."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        ready = self._process.stdout.readline()
+        said = self._log.read_text(errors="replace")[-2000:]
+        assert ready == f"ready broker={self.name} grpc={self.address} metrics=\n", said
+
+    def kill(self) -> None:
+        """End it as a crash would; harmless when it has ended."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate(timeout=PATIENCE_S)
+
+    def stop(self) -> int:
+        """End it in order; return its exit code."""
+        process, self._process = self._process, None
+        assert process is not None
+        process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+        return process.returncode

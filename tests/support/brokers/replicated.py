@@ -1,0 +1,284 @@
+"""Brokers of one Raft group in this process, over loopback: opened, started, stopped; for tests of all kinds."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry
+
+from cluster.local.node import choose_ports
+from cluster.protocol.errors import RequestFailed, failure_of, reason_of_put
+from cluster.replica.bootstrap import settle_alone
+from cluster.replica.replicated import ReplicatedConfig, ReplicatedReplica
+from commitlog.record.system_records import MessageEntryCodec
+from dledger.config import Address, NodeConfig, Peer
+from dledger.core.config import RaftConfig
+from dledger.core.state.roles import Leader
+from dledger.core.transitions import waiting_time_ms
+from dledger.driver.disk_watch import DiskWatch
+from dledger.errors import DLedgerError
+from dledger.metrics import NodeMetrics
+from store.errors import StoreError
+from store.fs.linux.files import OsFiles
+from store.fs.retention_rules import ClockReading
+from store.model.commit_log import Certainty
+from store.model.config import MessageStoreConfig
+from store.model.message import Message, QueueKey
+from tests.support.waiting import PATIENCE_S, until
+
+FILE_SIZE = 1 << 16
+INDEX_FILE_SIZE = 32 << 12
+STORE = MessageStoreConfig(
+    mapped_file_size_consume_queue=2000,
+    max_hash_slot_num=100,
+    max_index_num=400,
+    flush_interval_consume_queue_ms=20,
+    flush_consume_queue_thorough_interval_ms=40,
+    checkpoint_interval_ms=20,
+    clean_resource_interval_ms=50,
+)
+# What takes long on a busy machine is not given up, and so nothing is left open that a test would have to look for.
+WAIT_ACK_MS = int(1000 * PATIENCE_S)
+RAFT = RaftConfig(heart_beat_time_interval_ms=50, min_election_timeout_ms=300, max_election_timeout_ms=600)
+# Of a leader whom no stall of the machine is to cost the lead.
+STEADY_MS = WAIT_ACK_MS
+
+
+def free_port():
+    return Address("127.0.0.1", choose_ports(1, None)[0])
+
+
+class WallClock:
+    """Clocks whose wall is set by the test; what counts durations goes on by itself."""
+
+    def __init__(self, wall_s=1_700_000_000.0):
+        self.wall_s = wall_s
+
+    def __call__(self):
+        return ClockReading(self.wall_s, 0.0, 12)
+
+
+def configs_in(root, count=3, store=STORE, **node_settings):
+    """Return the settings of the nodes n0, n1, … of one group, each with its store in `root/<id>`."""
+    peers = tuple(Peer(f"n{number}", free_port()) for number in range(count))
+    settings = {
+        "group": "test",
+        "mapped_file_size_for_entry_data": FILE_SIZE,
+        "mapped_file_size_for_entry_index": INDEX_FILE_SIZE,
+        "checkpoint_interval_ms": 50,
+        "max_wait_ack_time_ms": WAIT_ACK_MS,
+        "raft": RAFT,
+        **node_settings,
+    }
+    return [
+        ReplicatedConfig(
+            NodeConfig(
+                self_id=peer.id,
+                peers=peers,
+                store_base_dir=str(root / peer.id),
+                client_address=free_port(),
+                **settings,
+            ),
+            broker="broker-a",
+            store=store,
+        )
+        for peer in peers
+    ]
+
+
+class Group:
+    """The nodes that are open now, by id; see `running_group`."""
+
+    def __init__(self, configs, files=None, clocks=None):
+        self.configs = {config.node.self_id: config for config in configs}
+        self.open = {}
+        self._files = files or {}
+        self._clocks = clocks or WallClock()
+        self._steady_blocks = 0
+
+    def open_node(self, name):
+        config = self.configs[name]
+        metrics = NodeMetrics(CollectorRegistry(), config.node.group, name)
+        files = self._files.get(name) or OsFiles()
+        # Nobody is asked: the stores of a test's nodes are equal, unless it says otherwise.
+        settle_alone(files, config.node, MessageEntryCodec(lambda: 0))
+        replica = ReplicatedReplica.open(files, config, metrics, clocks=self._clocks)
+        self.open[name] = replica
+        return replica
+
+    async def start(self, *names):
+        for name in names or self.configs:
+            await self.open_node(name).start()
+
+    async def stop(self, *names):
+        for name in names or list(self.open):
+            await self.open.pop(name).stop()
+
+    def configure(self, name, **node_settings):
+        config = self.configs[name]
+        self.configs[name] = replace(config, node=replace(config.node, **node_settings))
+
+    async def leader(self):
+        """Return the replica that takes puts, when there is one."""
+        serving = lambda: [each for each in self.open.values() if each.standing().is_serving_puts]  # noqa: E731
+        return (await until(serving, "a node takes puts"))[0]
+
+    def name_of(self, replica):
+        return next(name for name, each in self.open.items() if each is replica)
+
+    async def followers(self):
+        leader = await self.leader()
+        return [each for each in self.open.values() if each is not leader]
+
+    async def of_leader(self, ask, limit_s=PATIENCE_S):
+        """Return (who leads, what it answers to `ask`); a leader that is none any more is looked for anew.
+
+        One that lost its quorum just now still believes that it leads. While it is asked, no stall deposes it: what it
+        has taken in by then would have an unknown outcome.
+
+        Args:
+            ask: is given the leader; what it awaits may raise, where it has changed nothing.
+            limit_s: after so long a refusal is raised.
+        """
+        deadline = asyncio.get_running_loop().time() + limit_s
+        while True:
+            try:
+                async with self.steady_leader() as leader:
+                    return leader, await ask(leader)
+            except (DLedgerError, StoreError) as error:
+                if not failure_of(error).is_worth_trying or asyncio.get_running_loop().time() >= deadline:
+                    raise
+            await asyncio.sleep(0.005)
+
+    @asynccontextmanager
+    async def steady_leader(self, name=""):
+        """Yield who takes puts, or the node of that name: it leads on, however machine and disk stall in the block."""
+        while True:
+            leader = await (self.lead(name) if name else self.leader())
+            # Between this look and the block no message is taken in.
+            if self._is_followed_by_all(leader):
+                break
+            await asyncio.sleep(0.005)
+        self._steady_blocks += 1
+        self._set_election_timeouts(lambda _: (STEADY_MS, 2 * STEADY_MS))
+        try:
+            yield leader
+        finally:
+            self._steady_blocks -= 1
+            if not self._steady_blocks:
+                self._set_election_timeouts(lambda raft: (raft.min_election_timeout_ms, raft.max_election_timeout_ms))
+
+    def _is_followed_by_all(self, leader):
+        address = str(leader.node.config.client_address)
+        standings = [each.standing() for each in self._running]
+        return leader.standing().is_serving_puts and {each.leader_address for each in standings} == {address}
+
+    def _set_election_timeouts(self, timeouts_of):
+        for each in self._running:
+            state = each.node._raft.state
+            min_ms, max_ms = timeouts_of(each.node.config.raft)
+            state.config = replace(state.config, min_election_timeout_ms=min_ms, max_election_timeout_ms=max_ms)
+            each.node._parts.driver._disk = DiskWatch(max_ms)
+            if not isinstance(state.office, Leader):
+                state.office.deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
+
+    @property
+    def _running(self):
+        return [each for each in self.open.values() if each._is_started and not each.failure.done()]
+
+    async def put(self, *messages):
+        """Put messages at whoever leads; return (who it was, where they stand)."""
+        return await self.of_leader(lambda leader: put(leader, *messages))
+
+    async def lead(self, name):
+        """Have a node lead and take puts; who leads is asked to hand over until it is so."""
+        replica, deadline = self.open[name], asyncio.get_running_loop().time() + PATIENCE_S
+        while (leader := await self.leader()) is not replica:
+            assert asyncio.get_running_loop().time() < deadline, f"{name} did not get the lead in time"
+            await leader.node.transfer_leadership(name)
+            await asyncio.sleep(0.005)
+        return replica
+
+    async def level(self):
+        """Wait until all that are open have applied and dispatched the same, and the leader's all."""
+
+        async def committed(leader):
+            await leader.confirm(0)
+            return leader.node.commit_index
+
+        leader, index = await self.of_leader(committed)
+
+        def is_level():
+            return all(
+                each.node.commit_index >= index
+                and each.node.status().applied_index >= index
+                and each.store.derived.dispatcher.offset >= each.parts.log.end_offset_of(index)
+                for each in self.open.values()
+            )
+
+        await until(is_level)
+        return leader
+
+    async def durable(self):
+        """Wait until all that are open have dispatched the same, and hold queues and index of all messages durably.
+
+        Behind the last message the log may have entries of its own, of a new leader: of these there is nothing to hold.
+        """
+        await self.level()
+        for each in self.open.values():
+            derived = each.store.derived
+            await until(lambda derived=derived: derived.durable_offset >= derived.queues.max_physical_offset)
+
+
+@asynccontextmanager
+async def running_group(configs, **options):
+    """Yield a `Group`, of which nothing runs yet; stop at the end what is open then."""
+    group = Group(configs, **options)
+    try:
+        yield group
+    finally:
+        for name in list(group.open):
+            replica = group.open.pop(name)
+            if not replica.failure.done():
+                await replica.stop()
+
+
+async def put(replica, *messages):
+    """Put messages; return where they stand.
+
+    Raises:
+        cluster.protocol.errors.RequestFailed: the node refuses them; nothing was put.
+    """
+    outcome = await replica.begin_put(messages)
+    if outcome.certainty is Certainty.NOT_APPENDED:
+        raise RequestFailed(reason_of_put(outcome.status), outcome.detail)
+    assert outcome.certainty is Certainty.APPENDED, outcome
+    return outcome.places
+
+
+def numbered(numbers, topic="T", queue_id=0, size=300):
+    """Return messages that tell their number, with a key each."""
+    return [
+        Message(topic, b"%d " % number + b"x" * size, queue_id=queue_id, properties={"KEYS": f"key-{number}"})
+        for number in numbers
+    ]
+
+
+def read_queue(replica, topic="T", queue_id=0, begin=None):
+    """Return (queue offset, first word of the body) of all messages of a queue."""
+    store, found = replica.store, []
+    offset = store.min_offset(topic, queue_id) if begin is None else begin
+    while messages := store.get(topic, queue_id, offset, 1000).messages:
+        found += [(each.queue_offset, each.body.split()[0]) for each in messages]
+        offset = messages[-1].queue_offset + 1
+    return found
+
+
+def units_of(replica):
+    """Return all units of all queues, by queue."""
+    queues = replica.store.derived.queues
+    found = {}
+    for key in queues:
+        queue = queues.get(key)
+        found[QueueKey(*key)] = (queue.min_offset, queue.unit_tuples(queue.min_offset, queue.max_offset))
+    return found

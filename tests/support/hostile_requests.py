@@ -1,0 +1,251 @@
+"""Requests as large and as hostile as bytes allow, for every field of a method; how long the turns of a loop are."""
+
+import asyncio
+import gc
+import math
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from dledger.service.field_bounds import Bounds, Fields, Many, Text
+from dledger.service.grpc_server import MESSAGE_SIZE_BYTES_MAX
+from tests.support.waiting import PATIENCE_S
+
+_LARGEST = MESSAGE_SIZE_BYTES_MAX - 64
+TURN_S_MAX = 0.05
+# The shortest turn of so many is what the request costs; others hold what else the machine did.
+TRIES = 10
+# Refused by us with an error of gRPC, or by gRPC itself; anything else would be a fault of the server.
+_STATUSES = {status.value[0]: status for status in grpc.StatusCode}
+_REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
+# How much slower than a quiet machine one may be that passes; measured by work like that of a parser.
+_REFERENCE_S = 0.004
+
+
+class Turns:
+    """The longest turn of a loop, in seconds of the processor: what other processes take does not count."""
+
+    longest_s = 0.0
+
+    def take(self) -> float:
+        """Return the longest turn since this was called last."""
+        longest, self.longest_s = self.longest_s, 0.0
+        return longest
+
+
+@asynccontextmanager
+async def measured_turns() -> AsyncIterator[Turns]:
+    """Measure the turns of the running loop; garbage that the tests before have left is not looked at meanwhile."""
+    turns = Turns()
+
+    async def watch() -> None:
+        begin_s = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            end_s = time.thread_time()
+            turns.longest_s = max(turns.longest_s, end_s - begin_s)
+            begin_s = end_s
+
+    gc.collect()
+    gc.disable()
+    watching = asyncio.create_task(watch())
+    try:
+        yield turns
+    finally:
+        gc.enable()
+        watching.cancel()
+
+
+def slowness() -> float:
+    """Return how many times slower than a quiet machine this one is, at least 1."""
+    samples = []
+    for _ in range(5):
+        begin_s = time.thread_time()
+        sum(number & 3 for number in range(80_000))
+        samples.append(time.thread_time() - begin_s)
+    return max(1.0, min(samples) / _REFERENCE_S)
+
+
+# ------------------------------------------------------------------------------------------------------------- requests
+
+
+def hostile_requests(method: MethodDescriptor, bounds: Bounds, base: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """Yield (what it is, its bytes) of each.
+
+    Args:
+        method: whose requests they are.
+        bounds: of its fields.
+        base: what a good request holds, by name of the field; fields that the request has not are left out.
+    """
+    kind: Any = GetMessageClass(method.input_type)
+    names = {field.name for field in method.input_type.fields}
+    good = kind(**{name: value for name, value in base.items() if name in names})
+    yield "good", good.SerializeToString()
+    for path, fill in _fillings(method.input_type, bounds):
+        request = kind()
+        request.CopyFrom(good)
+        fill(request)
+        data = request.SerializeToString()
+        if len(data) <= _LARGEST:
+            yield path, data
+    yield "no protobuf", b"\xff" * 100
+    yield "deep", b"\x0b" * 100_000
+    yield "unknown fields", b"\x98\x06\x01" * (_LARGEST // 3)
+    for field in method.input_type.fields:
+        if field.is_repeated:
+            tag = field.number << 3 | 2
+            if field.cpp_type in (FieldDescriptor.CPPTYPE_STRING, FieldDescriptor.CPPTYPE_MESSAGE):
+                yield f"{field.name}: empty ones", bytes((tag, 0)) * (_LARGEST // 2)
+            else:
+                yield f"{field.name}: packed", bytes((tag,)) + _varint(_LARGEST - 10) + bytes(_LARGEST - 10)
+                yield f"{field.name}: one by one", bytes((tag ^ 2, 0)) * (_LARGEST // 2)
+
+
+def _varint(value: int) -> bytes:
+    parts = []
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def _fillings(descriptor: Any, bounds: Bounds) -> Iterator[tuple[str, Any]]:
+    """Yield (what, a function that sets one field of a message to a hostile value)."""
+    for field in descriptor.fields:
+        bound = bounds[descriptor.full_name][field.name]
+        if isinstance(bound, Many):
+            yield from _lists(field, bound, bounds)
+        elif isinstance(bound, Fields):
+            for path, fill in _fillings(field.message_type, bounds):
+                yield f"{field.name}.{path}", lambda message, n=field.name, f=fill: f(getattr(message, n))
+        else:
+            for what, value in _values(field, bound):
+                yield f"{field.name}: {what}", lambda message, n=field.name, v=value: setattr(message, n, v)
+
+
+def _values(field: Any, bound: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(bound, Text):
+        for piece in ("a||", "\n\x01\U0001f600"):
+            for length in sorted({bound.length_max, bound.length_max + 1, 1_500_000}):
+                text = (piece * (length // len(piece) + 1))[:length]
+                is_text = field.type == FieldDescriptor.TYPE_STRING
+                yield f"{length} of {piece!r}", text if is_text else text.encode()[:length]
+        yield "none", "" if field.type == FieldDescriptor.TYPE_STRING else b""
+    elif field.type == FieldDescriptor.TYPE_BOOL:
+        yield "true", True
+    else:
+        is_unsigned = field.type in (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_UINT32)
+        bits = 64 if field.type in (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64) else 32
+        most = (1 << bits) - 1 if is_unsigned else (1 << (bits - 1)) - 1
+        for number in {1, most} | (set() if is_unsigned else {-1, -most - 1}):
+            yield str(number), number
+
+
+def _lists(field: Any, bound: Many, bounds: Bounds) -> Iterator[tuple[str, Any]]:
+    name = field.name
+    for count in sorted({bound.count_max, bound.count_max + 1, 100_000}):
+        if field.message_type is None:
+            is_text = field.cpp_type == FieldDescriptor.CPPTYPE_STRING
+            each: Any = ("a%x" if field.type == FieldDescriptor.TYPE_STRING else b"a%x") if is_text else None
+
+            def fill(message: Any, count: int = count, each: Any = each) -> None:
+                message.ClearField(name)
+                getattr(message, name).extend(each % number if each else number for number in range(count))
+
+            yield f"{name}: {count}", fill
+        elif field.message_type.GetOptions().map_entry:
+
+            def fill_map(message: Any, count: int = count) -> None:
+                getattr(message, name).update({f"a{number}": "b" * 1_000 for number in range(min(count, 5_000))})
+
+            yield f"{name}: {count}", fill_map
+        else:
+
+            def fill_messages(message: Any, count: int = count) -> None:
+                message.ClearField(name)
+                element: Any = GetMessageClass(field.message_type)
+                getattr(message, name).extend(element() for _ in range(count))
+
+            yield f"{name}: {count}", fill_messages
+    if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+        for path, inner in _fillings(field.message_type, bounds):
+            yield f"{name}[0].{path}", lambda message, f=inner: f(getattr(message, name).add())
+
+
+# ---------------------------------------------------------------------------------------------------------------- calls
+
+
+def answer_to(channel: grpc.Channel, method: MethodDescriptor, data: bytes) -> Any:
+    """Send the bytes of one request; return the (first) response, None for no response, or the gRPC status code."""
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    kind: Any = GetMessageClass(method.output_type)
+    try:
+        if not method.client_streaming and not method.server_streaming:
+            return kind.FromString(channel.unary_unary(path)(data, timeout=PATIENCE_S))
+        if method.client_streaming:
+            call: Any = channel.stream_stream(path)(iter((data,)), timeout=PATIENCE_S)
+        else:
+            call = channel.unary_stream(path)(data, timeout=PATIENCE_S)
+        response = next(call, None)
+        call.cancel()
+    except grpc.RpcError as error:
+        return error.code()
+    return None if response is None else kind.FromString(response)
+
+
+async def try_all(
+    channel: grpc.Channel,
+    service: ServiceDescriptor,
+    bounds: Bounds,
+    base: Mapping[str, Any],
+    own_base: Mapping[str, Mapping[str, Any]],
+    also: Mapping[str, Sequence[Message]],
+    *,
+    servers_count: int = 1,
+) -> tuple[list[str], list[str]]:
+    """Send all hostile requests to a service of this very loop.
+
+    Args:
+        channel: to the server; it is used by another thread, so that only the server's work is measured.
+        service: which one.
+        bounds: of its requests.
+        base: what good requests hold, by name of the field.
+        own_base: the same, for one method, by its name.
+        also: more requests that keep to all bounds, by name of the method.
+        servers_count: how many servers share the loop, and do the work of a request one after the other.
+
+    Returns:
+        the cases whose turns were too long, each tried `TRIES` times; and those that had no proper answer.
+    """
+    limit_s = TURN_S_MAX * servers_count * slowness()
+    slow: list[str] = []
+    odd: list[str] = []
+    async with measured_turns() as turns:
+        for method in service.methods:
+            whole = [
+                (f"whole {number}", each.SerializeToString()) for number, each in enumerate(also.get(method.name, ()))
+            ]
+            for what, data in (*hostile_requests(method, bounds, {**base, **own_base.get(method.name, {})}), *whole):
+                case = f"{method.name} {what} ({len(data)} bytes)"
+                shortest_s = math.inf
+                for _ in range(TRIES):
+                    await asyncio.sleep(0)
+                    turns.take()
+                    answer = await asyncio.to_thread(answer_to, channel, method, data)
+                    shortest_s = min(shortest_s, turns.take())
+                    if shortest_s < limit_s:
+                        break
+                else:
+                    slow.append(f"{case}: {shortest_s:.3f} s, at most {limit_s:.3f} s")
+                if isinstance(answer, grpc.StatusCode) and answer not in _REFUSALS:
+                    odd.append(f"{case}: {answer}")
+                code = getattr(getattr(answer, "answer", None), "code", 0)
+                if what == "no protobuf" and grpc.StatusCode.INVALID_ARGUMENT not in (answer, _STATUSES.get(code)):
+                    odd.append(f"{case}: {answer}")
+    return slow, odd

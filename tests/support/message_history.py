@@ -1,0 +1,273 @@
+"""What clients of a broker were told, and the judgement of it against what the files of every replica hold.
+
+Each message has a UNIQ_KEY of its own, its body begins with it. Each promise is a function of its own: it raises
+`Broken`, which names the promise. Nothing here knows how a broker works.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Fate(StrEnum):
+    """What a client was told of a send."""
+
+    APPENDED = "appended"
+    NOT_APPENDED = "not appended"
+    UNKNOWN = "unknown"
+
+
+class Place(NamedTuple):
+    """Where a broker says that a message stands."""
+
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    message_id: str
+
+
+@dataclass
+class Sent:
+    """Messages of one send, all or none; retries included.
+
+    Attributes:
+        sender: who waits for each answer before the next send, if it is in `History.orderly`.
+        topic: of all.
+        keys: of each message.
+        fate: what became of it.
+        places: of each message when appended.
+    """
+
+    sender: str
+    topic: str
+    keys: tuple[str, ...]
+    fate: Fate
+    places: tuple[Place, ...] = ()
+
+
+class Seen(NamedTuple):
+    """A message that was read or delivered."""
+
+    reader: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    key: str
+
+
+@dataclass
+class History:
+    """All that clients were told.
+
+    Attributes:
+        sent: by all senders, in the order of their answers.
+        read: by readers that go from offset to offset, in their order.
+        delivered: to consumers of groups.
+        missing: acknowledged messages that a read which began later did not find: (key, what was answered).
+        topics: that were created: {name: fate}.
+        retried: sends that were answered twice: what was answered first, and then.
+        orderly: senders that wait for each answer.
+    """
+
+    sent: list[Sent] = field(default_factory=list)
+    read: list[Seen] = field(default_factory=list)
+    delivered: list[Seen] = field(default_factory=list)
+    missing: list[tuple[str, str]] = field(default_factory=list)
+    topics: dict[str, Fate] = field(default_factory=dict)
+    retried: list[tuple[tuple[Place, ...], tuple[Place, ...]]] = field(default_factory=list)
+    orderly: set[str] = field(default_factory=set)
+
+    @property
+    def acknowledged(self):
+        """How many messages were acknowledged."""
+        return sum(len(sent.keys) for sent in self.sent if sent.fate is Fate.APPENDED)
+
+    def told(self):
+        """Return what clients were told, as a line."""
+        counts = Counter()
+        for sent in self.sent:
+            counts[sent.fate.value] += len(sent.keys)
+        counts |= Counter(read=len(self.read), delivered=len(self.delivered), retried=len(self.retried))
+        return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+
+
+class Broken(AssertionError):
+    """A promise that was not kept."""
+
+    def __init__(self, promise, what):
+        super().__init__(f"{promise}: {what}")
+        self.promise = promise
+
+
+def judge(history: History, replicas: Sequence):
+    """Hold a history against the files of all replicas (`tests.support.stored_files`).
+
+    Raises:
+        Broken: the first promise that was not kept.
+    """
+    replicas_are_equal(replicas)
+    for replica in replicas:
+        queues_have_no_gap_and_no_offset_twice(replica)
+        times_and_places_ascend(replica)
+    by_key = by_key_of(replicas[0])
+    messages_stand_once(by_key)
+    nothing_is_there_that_nobody_sent(history, by_key)
+    acknowledged_messages_stand_where_they_were_said_to(history, by_key)
+    refused_messages_are_nowhere(history, by_key)
+    sends_that_are_unknown_have_no_holes(history, by_key)
+    batches_stand_together(history)
+    orderly_senders_find_their_order(history)
+    retries_get_the_first_answer(history)
+    what_was_read_stands_there(history, replicas[0])
+    readers_skip_nothing(history)
+    acknowledged_messages_are_found_by_reads(history)
+
+
+def by_key_of(replica):
+    """Return the messages of a log by their UNIQ_KEY: {key: [messages]}."""
+    found = defaultdict(list)
+    for message in replica.messages:
+        found[message.unique_key].append(message)
+    return dict(found)
+
+
+# ------------------------------------------------------------------------------------------------------- the promises
+
+
+def replicas_are_equal(replicas):
+    """All logs hold the same messages at the same places; one may be ahead with nothing that anybody was told."""
+    first, *others = replicas
+    for other in others:
+        for here, there in zip(first.messages, other.messages, strict=False):
+            if here != there:
+                raise Broken("replicas are equal", f"{first} has {here}, {other} has {there}")
+        if len(first.messages) != len(other.messages):
+            raise Broken("replicas are equal", f"{first} and {other}")
+
+
+def queues_have_no_gap_and_no_offset_twice(replica):
+    """Offsets of each queue are 0, 1, 2 …, in the order of the log."""
+    for queue, messages in replica.queues().items():
+        for expected, message in enumerate(messages):
+            if message.queue_offset != expected:
+                what = f"{replica}: {queue}: expected offset {expected}, found {message}"
+                raise Broken("queue offsets have no gap and are given once", what)
+
+
+def times_and_places_ascend(replica):
+    """Store timestamps never go back along the log."""
+    last = 0
+    for message in replica.messages:
+        if message.store_timestamp < last:
+            raise Broken("times ascend", f"{replica}: {message} behind one of {last}")
+        last = message.store_timestamp
+
+
+def messages_stand_once(by_key):
+    """No message stands twice, whatever was retried."""
+    for key, found in by_key.items():
+        if len(found) > 1:
+            raise Broken("no message stands twice", f"{key}: {found}")
+
+
+def nothing_is_there_that_nobody_sent(history, by_key):
+    """Every message was sent, and its body is what was sent."""
+    sent = {key for each in history.sent for key in each.keys}
+    for key, (message, *_) in by_key.items():
+        if key not in sent:
+            raise Broken("nothing is there that nobody sent", str(message))
+        if not message.body.startswith(f"{key}:".encode()):
+            raise Broken("a message is what was sent", str(message))
+
+
+def acknowledged_messages_stand_where_they_were_said_to(history, by_key):
+    """Exactly once, at the queue and the offsets that were answered, and under the id that was."""
+    for sent in history.sent:
+        if sent.fate is not Fate.APPENDED:
+            continue
+        for key, place in zip(sent.keys, sent.places, strict=True):
+            found = by_key.get(key, [])
+            if [(message.topic, *message.place) for message in found] != [(sent.topic, *place)]:
+                what = f"{key} of {sent.sender}: answered {sent.topic} {place}, found {found}"
+                raise Broken("acknowledged messages stand where they were said to", what)
+
+
+def refused_messages_are_nowhere(history, by_key):
+    """What was not appended is in no log."""
+    for sent in history.sent:
+        if sent.fate is Fate.NOT_APPENDED:
+            found = [by_key[key] for key in sent.keys if key in by_key]
+            if found:
+                raise Broken("refused messages are nowhere", f"{sent}: {found}")
+
+
+def sends_that_are_unknown_have_no_holes(history, by_key):
+    """Of a batch the first messages may be there without the rest, never the other way round."""
+    for sent in history.sent:
+        presence = [key in by_key for key in sent.keys]
+        if sent.fate is Fate.UNKNOWN and sorted(presence, reverse=True) != presence:
+            raise Broken("a batch has no holes", f"{sent}: {presence}")
+
+
+def batches_stand_together(history):
+    """The messages of one acknowledged batch have consecutive offsets of one queue."""
+    for sent in history.sent:
+        if sent.places:
+            first = sent.places[0]
+            expected = [(first.queue_id, first.queue_offset + number) for number in range(len(sent.places))]
+            if [(place.queue_id, place.queue_offset) for place in sent.places] != expected:
+                raise Broken("batches stand together", str(sent))
+
+
+def orderly_senders_find_their_order(history):
+    """Who waits for each answer finds its messages in that order, in the log and in each queue."""
+    last: dict[str, int] = {}
+    for sent in history.sent:
+        if sent.sender not in history.orderly:
+            continue
+        for place in sent.places:
+            if place.physical_offset <= last.get(sent.sender, -1):
+                raise Broken("a sender's order stays", str(sent))
+            last[sent.sender] = place.physical_offset
+
+
+def retries_get_the_first_answer(history):
+    """A message that is sent again inside the dedupe window is answered with where it stands already."""
+    for first, again in history.retried:
+        if first != again:
+            raise Broken("retries get the first answer", f"first {first}, then {again}")
+
+
+def what_was_read_stands_there(history, replica):
+    """Whatever anybody read or was given is what stands there in the end."""
+    there = {(*message.queue, message.queue_offset): message.unique_key for message in replica.messages}
+    for seen in (*history.read, *history.delivered):
+        found = there.get((seen.topic, seen.queue_id, seen.queue_offset))
+        if found != seen.key:
+            raise Broken("what was read stands there", f"{seen}, in the end {found}")
+
+
+def readers_skip_nothing(history):
+    """Who reads a queue from offset to offset sees each offset once, from 0 on."""
+    next_offsets: Counter = Counter()
+    for seen in history.read:
+        queue = seen.reader, seen.topic, seen.queue_id
+        if seen.queue_offset != next_offsets[queue]:
+            raise Broken("readers skip nothing", f"{seen}, expected {next_offsets[queue]}")
+        next_offsets[queue] += 1
+
+
+def acknowledged_messages_are_found_by_reads(history):
+    """A linearizable read finds every message that was acknowledged before it began."""
+    for key, answered in history.missing:
+        raise Broken("acknowledged messages are found by reads", f"{key}: {answered}")
+
+
+def everything_is_delivered(history, replica, topics):
+    """Every message of some topics was given to the group at least once; called when it has come to the end."""
+    delivered = {(seen.topic, seen.queue_id, seen.queue_offset) for seen in history.delivered}
+    for message in replica.messages:
+        if message.topic in topics and (*message.queue, message.queue_offset) not in delivered:
+            raise Broken("every message is delivered", str(message))

@@ -1,0 +1,280 @@
+"""The command line without nodes: help that teaches, faults that say what to do, figures that are summed up right."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner, Result
+
+from cluster.bench.cluster import Run, Summary
+from cluster.bench.workloads import Load
+from cluster.cli.app import app
+from cluster.local.cluster import LocalCluster
+from cluster.local.node import ClusterError
+from dledger.client.blocking import nodes as sync_nodes
+from tests.support.waiting import PATIENCE_S
+
+NOBODY = "127.0.0.1:9"
+
+
+def dledger(*arguments: object, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)], input=stdin)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("server", "append", "get", "tail", "status", "bench", "transfer"),
+        *("inspect entries", "inspect index", "inspect term"),
+        *("inspect messages", "inspect queue", "inspect checkpoint", "verify", "rebuild", "export"),
+        *("members list", "members add", "members promote", "members remove"),
+    ],
+)
+def test_help_of_every_command_shows_an_example_as_one_would_type_it(command: str) -> None:
+    result = dledger(*command.split(), "--help")
+
+    assert 0 == result.exit_code
+    assert f"\n      dledger {command}" in result.stdout
+
+
+def groups_of(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each command that has commands of its own."""
+    names = getattr(command, "commands", None)
+    if names is not None:
+        yield path
+        for name in names:
+            yield from groups_of(names[name], (*path, name))
+
+
+def test_no_line_of_a_list_of_commands_is_cut_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    groups = list(groups_of(get_command(app)))
+    assert len(groups) > 6
+
+    for path in groups:
+        shown = dledger(*path, "--help").stdout
+        listed = shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+        assert listed
+        assert all(line.endswith(".") and not line.endswith("...") and len(line) <= 80 for line in listed), shown
+
+
+def test_help_lists_all_commands_and_version_is_told() -> None:
+    text = dledger("--help").stdout
+
+    assert all(f"\n  {name}" in text for name in ("server", "append", "status", "transfer", "members", "inspect"))
+    assert dledger("--version").stdout.startswith("dledger 0.")
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [("dledger top", "topic"), ("dledger topic cr", "create"), ("dledger produce orders --by", "--by-key")],
+)
+def test_a_shell_completes_commands_and_options(
+    typed: str, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_DLEDGER_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
+
+    with pytest.raises(SystemExit):
+        app(prog_name="dledger")
+
+    assert expected in capsys.readouterr().out.split()
+
+
+def test_help_config_prints_a_configuration() -> None:
+    assert "n0" == tomllib.loads(dledger("server", "--help-config").stdout)["self_id"]
+
+
+def test_server_reports_all_faults_and_starts_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "n0.toml"
+    file.write_text("gruop = 'x'\nflush = 'x'\n")
+
+    result = dledger("server", "--config", file, "--set", "max_push_window=0")
+
+    assert 2 == result.exit_code
+    for text in ("did you mean group?", "expected 'sync' or 'async'", "max_push_window (flag)", "peers: must be set"):
+        assert text in result.stderr
+    assert "expected NAME=VALUE" in dledger("server", "--set", "nonsense").stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["append"],
+        ["get", "0"],
+        ["tail"],
+        ["members", "list"],
+        ["members", "add", "n3-127.0.0.1:1"],
+        ["members", "remove", "n3"],
+        ["transfer", "n1"],
+    ],
+)
+def test_nobody_there_is_told_with_what_to_do_next(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # A refusal that comes late on a busy machine is no silence.
+    monkeypatch.setattr(sync_nodes, "STATUS_TIMEOUT_S", PATIENCE_S)
+
+    result = dledger(*command, "--endpoints", NOBODY, "--deadline", "0.2", stdin=b"a\n")
+
+    assert 1 == result.exit_code
+    assert "127.0.0.1:9 is not reachable (Connection refused)" in result.stderr
+    assert "--endpoints" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_status_of_nobody_says_so_in_the_table_and_in_the_exit_code() -> None:
+    result = dledger("status", "--endpoints", NOBODY, "--timeout", "0.2")
+
+    assert 1 == result.exit_code
+    assert NOBODY in result.stdout
+    assert "no node answers at 127.0.0.1:9" in result.stderr
+    as_json = dledger("status", "--endpoints", NOBODY, "--timeout", "0.2", "--json")
+    assert NOBODY == json.loads(as_json.stdout)["endpoint"]
+
+
+@pytest.mark.parametrize("command", [["append"], ["get", "0"], ["tail"], ["status"], ["transfer", "n1"]])
+def test_bad_endpoint_is_a_fault_of_the_call(command: list[str]) -> None:
+    result = dledger(*command, "--endpoints", "nonsense", stdin=b"")
+
+    assert 2 == result.exit_code
+    assert "bad endpoint 'nonsense'" in result.stderr
+
+
+def test_missing_input_file_is_named(tmp_path: Path) -> None:
+    result = dledger("append", tmp_path / "absent", "--endpoints", NOBODY)
+
+    assert 2 == result.exit_code
+    assert f"{tmp_path / 'absent'} cannot be read: No such file" in result.stderr
+
+
+def test_line_that_is_too_long_ends_the_command_with_advice(tmp_path: Path) -> None:
+    file = tmp_path / "input"
+    file.write_bytes(bytes(5 << 20))
+
+    result = dledger("append", file, "--endpoints", NOBODY, "--deadline", "0.2")
+
+    assert 1 == result.exit_code
+    assert "appended 0 entries" in result.stdout
+    assert f"{file}: line 1 is longer than" in result.stderr
+    assert "--block-size" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["nonsense"], "no workload is called 'nonsense'"),
+        (["--flush", "never"], "expected sync or async"),
+        (["failover", "--endpoints", NOBODY], "runs on its own nodes only"),
+    ],
+)
+def test_bench_refuses_what_it_cannot_do(arguments: list[str], text: str) -> None:
+    result = dledger("bench", *arguments)
+
+    assert 2 == result.exit_code
+    assert text in result.stderr
+
+
+def test_summary_gives_medians_and_the_spread() -> None:
+    summary = Summary("conc64", 1024, is_fsync=True)
+    summary.runs += [Run(ops, p50, 9.0, 1.0, 50.0) for ops, p50 in ((100.0, 3.0), (300.0, 1.0), (200.0, 2.0))]
+
+    figures = summary.as_object()
+
+    assert {"workload": "conc64", "ops_s": 200.0, "p50_ms": 2.0, "fsync": True, "runs": 3}.items() <= figures.items()
+    assert (100.0, 300.0, 0.205) == (figures["lowest"], figures["highest"], figures["mb_s"])
+
+
+def test_summary_of_failovers_has_times_instead_of_rates() -> None:
+    summary = Summary("failover", 1024, is_fsync=True)
+    summary.runs += [Run(None, gap, gap, None, None) for gap in (900.0, 500.0, 700.0)]
+
+    figures = summary.as_object()
+
+    assert (None, 700.0, 500.0, 900.0) == (figures["ops_s"], figures["p50_ms"], figures["lowest"], figures["highest"])
+
+
+def test_latency_is_that_of_the_given_share_of_calls() -> None:
+    load = Load(1.0, 100, [number / 1000 for number in range(100, 0, -1)])
+
+    assert (51.0, 100.0) == (pytest.approx(load.latency_ms(0.5)), pytest.approx(load.latency_ms(0.99)))
+    assert 0.0 == Load(1.0).latency_ms(0.5)
+
+
+def test_cluster_is_made_once_and_found_again(tmp_path: Path) -> None:
+    made = LocalCluster.create(tmp_path, nodes=3, options={"group": "g"})
+    found = LocalCluster.attach(tmp_path)
+
+    assert (made.endpoints, made.node_ids, "g") == (found.endpoints, found.node_ids, found.group)
+    assert () == found.running_ids
+    assert 9 == len({*made.endpoints.split(","), *map(made.metrics_of, made.node_ids)} | peers_of(made))
+    with pytest.raises(ClusterError, match="already holds a cluster"):
+        LocalCluster.create(tmp_path)
+    with pytest.raises(ClusterError, match="does not hold a cluster"):
+        LocalCluster.attach(tmp_path / "absent")
+
+
+def peers_of(cluster: LocalCluster) -> set[str]:
+    text = str(tomllib.loads(cluster.config_of("n0").read_text())["peers"])
+    return {peer.partition("-")[2] for peer in text.split(";")}
+
+
+def test_a_command_is_there_without_the_others() -> None:
+    program = (
+        "import sys; from typer.testing import CliRunner; from cluster.cli.app import app\n"
+        "assert CliRunner().invoke(app, ['status', '--help']).exit_code == 0; print(*sorted(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+
+    assert "cluster.cli.nodes.status" in loaded
+    assert (
+        not {
+            "cluster.cli.bench.cluster",
+            "cluster.cli.store.verify",
+            "cluster.server.broker",
+            "dledger.node.node",
+            "pipeline",
+        }
+        & loaded
+    )
+
+
+NODE = "self_id=n0 peers=n0-127.0.0.1:1;n1-127.0.0.1:2;n2-127.0.0.1:3 store_base_dir=data client_address=127.0.0.1:4"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["broker", "--standalone", "/tmp/store"], "broker broker-a on 127.0.0.1:10911, store /tmp/store"),
+        (["nameserver", "--listen", "127.0.0.1:9"], "name server on 127.0.0.1:9"),
+        (
+            ["server", *(f"--set={setting}" for setting in NODE.split())],
+            "node n0 of group default, clients on 127.0.0.1:4, data in data",
+        ),
+    ],
+    ids=["broker", "nameserver", "server"],
+)
+def test_a_serving_command_says_what_it_starts_before_it_loads_what_is_slow(arguments: list[str], line: str) -> None:
+    """Its process ends with that line, and lists what it has loaded until then."""
+    program = (
+        "import sys, cluster.cli, cluster.cli.common as common\n"
+        "notes = common.notes.print\n"
+        "def end(*said, **how): notes(*said, **how); print(*sorted(sys.modules)); sys.exit()\n"
+        "common.notes.print = end\n"
+        "cluster.cli.main()"
+    )
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+
+    assert f"dledger: starting {line}; Ctrl-C stops it\n" == done.stderr
+    assert not {"grpc", "numpy", "cluster.server.broker", "dledger.node.node", "store.fs.linux.files"} & set(
+        done.stdout.split()
+    )

@@ -1,0 +1,42 @@
+"""Looking at many queues gives way to everything else that the loop of a node has to do."""
+
+import asyncio
+import math
+import time
+
+from cluster.process import cooperative as turns_of_the_loop
+from cluster.process.cooperative import TURN_S, in_turns
+from tests.support.waiting import counting_turns
+
+
+def test_long_work_lets_others_have_their_turn_every_few_milliseconds():
+    async def story():
+        def steps():
+            for _ in range(20):
+                begin = time.monotonic()
+                while time.monotonic() < begin + TURN_S:
+                    continue
+                yield
+            return "done"
+
+        async with counting_turns() as turns:
+            assert await in_turns(steps()) == "done"
+            assert turns() >= 20
+
+    asyncio.run(story())
+
+
+def test_short_work_is_done_in_one_turn(monkeypatch):
+    monkeypatch.setattr(turns_of_the_loop, "TURN_S", math.inf)
+
+    async def story():
+        def steps():
+            yield
+            return 7
+
+        asyncio.get_running_loop().call_soon(others.append, 1)
+        assert await in_turns(steps()) == 7
+        assert not others
+
+    others = []
+    asyncio.run(story())

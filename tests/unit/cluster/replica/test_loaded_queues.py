@@ -1,0 +1,93 @@
+"""What a loaded snapshot says of thousands of queues is followed in turns, and nothing is dispatched meanwhile."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from cluster.replica.loaded_queues import LoadedQueues
+from store.model.message import QueueKey
+from store.model.queue_ends import QueueEnds
+from tests.support.message_stores import numbered, open_small
+
+COUNT = 20
+
+
+@pytest.fixture
+def store(tmp_path):
+    opened = open_small(tmp_path)
+    for number in range(COUNT):
+        opened.messages.put(numbered(number, queues=COUNT))
+    opened.flush()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def following(store):
+    """Return (what follows, the machine that loads snapshots, how often stranded files were dropped)."""
+    machine, dropped = SimpleNamespace(loaded=None), []
+    log = SimpleNamespace(drop_stranded_files=lambda: dropped.append(True))
+    return LoadedQueues(store.messages.derived, log, machine), machine, dropped
+
+
+def ends(offset, end):
+    return QueueEnds(offset, {QueueKey("TopicTest", number): end for number in range(COUNT)})
+
+
+def test_queues_are_restored_some_a_turn_and_only_then_dispatch_goes_on(store, following):
+    loaded_queues, machine, dropped = following
+    machine.loaded = ends(0, 7)
+    assert loaded_queues.turn(0.0)  # none is surpassed
+    turns = 1
+    while not loaded_queues.turn(0.0):
+        turns += 1
+        assert machine.loaded is not None, "it counts only when all of them are as long"
+    assert turns == COUNT + 1
+    assert machine.loaded is None
+    assert set(store.messages.derived.queues.next_offsets().values()) == {7}
+    assert dropped == [True]
+
+
+def test_queues_of_a_stretch_that_is_gone_are_dropped_some_a_turn(store, following, monkeypatch):
+    loaded_queues, machine, _ = following
+    monkeypatch.setattr(type(store.log), "begin_offset", property(lambda log: log.end_offset))
+    machine.loaded = ends(1 << 40, 7)
+    turns = 1
+    while not loaded_queues.turn(0.0):
+        turns += 1
+    assert turns == COUNT + 1
+    assert set(store.messages.derived.queues.next_offsets().values()) == {0}
+    assert machine.loaded is not None, "the end comes when so much is dispatched"
+
+
+def test_turn_waits_for_a_flush_while_too_much_is_in_memory(store, following, monkeypatch):
+    monkeypatch.setattr("store.queues.consume_queues.PENDING_BYTES_MAX", 20 * 20)
+    loaded_queues, machine, _ = following
+    machine.loaded = ends(0, 7)
+    assert loaded_queues.turn(float("inf"))
+    assert not loaded_queues.turn(float("inf"))
+    assert store.messages.derived.queues.is_full
+    while not loaded_queues.turn(float("inf")):
+        assert store.messages.derived.queues.pending_bytes <= 30 * 20
+        store.messages.derived.flush()
+    assert machine.loaded is None
+
+
+def test_snapshot_that_is_loaded_meanwhile_is_followed_from_its_begin(store, following):
+    loaded_queues, machine, dropped = following
+    machine.loaded = ends(0, 7)
+    assert loaded_queues.turn(0.0)
+    assert not loaded_queues.turn(0.0)
+    machine.loaded = ends(0, 9)
+    while machine.loaded is not None:
+        loaded_queues.turn(0.0)
+    assert set(store.messages.derived.queues.next_offsets().values()) == {9}
+    assert dropped == [True, True]
+
+
+def test_node_that_ends_drops_what_is_surpassed_and_leaves_the_rest_to_its_next_start(store, following):
+    loaded_queues, machine, _ = following
+    machine.loaded = ends(0, 7)
+    loaded_queues.drop_surpassed()
+    loaded_queues.drop_surpassed()
+    assert machine.loaded is None or loaded_queues._is_restoring

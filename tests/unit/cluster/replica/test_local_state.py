@@ -1,0 +1,71 @@
+"""State of a broker without a group: what was said to be done is there after a crash, also where the disk was full."""
+
+import asyncio
+
+import pytest
+
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.topic_config import TopicConfig
+from cluster.replica.local_state import LocalState, load_state
+from cluster.state.broker_state import Verdict
+from cluster.state.commands import SetTopic
+from store.fs.linux.files import OsFiles
+from store.model.commit_log import Certainty
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.waiting import run
+
+
+def topic(name):
+    return SetTopic(TopicConfig(name, 4, 4))
+
+
+def run_until_a_crash(story, root):
+    """Run `story` with a disk and the state; it ends without a word."""
+    disk = FaultyDisk()
+
+    async def whole():
+        await story(disk, LocalState.open(disk, root))
+
+    run(whole())
+
+
+def durable_topics(root):
+    return set(load_state(OsFiles(), root).topics)
+
+
+def test_change_that_finds_no_room_is_said_to_be_unknown_for_it_may_last(tmp_path):
+    async def story(disk, state):
+        disk.is_full = True
+        with pytest.raises(RequestFailed) as failed:
+            await state.change(topic("a"))
+        assert (failed.value.reason, failed.value.certainty) == (Reason.DISK_FULL, Certainty.UNKNOWN)
+        assert set(state.state.topics) == {"a"}
+
+    run_until_a_crash(story, str(tmp_path))
+
+
+def test_change_that_is_repeated_after_a_full_disk_is_durable_when_it_is_said_to_be_done(tmp_path):
+    async def story(disk, state):
+        disk.is_full = True
+        for _ in range(2):
+            with pytest.raises(RequestFailed):
+                await state.change(topic("a"))
+        assert durable_topics(str(tmp_path)) == set()
+        disk.is_full = False
+        applied = await state.change(topic("a"))
+        assert applied.verdict is Verdict.UNCHANGED
+        assert durable_topics(str(tmp_path)) == {"a"}
+
+    run_until_a_crash(story, str(tmp_path))
+
+
+def test_changes_behind_one_that_found_no_room_make_it_durable_too(tmp_path):
+    async def story(disk, state):
+        disk.is_full = True
+        with pytest.raises(RequestFailed):
+            await state.change(topic("a"))
+        disk.is_full = False
+        await asyncio.gather(*(state.change(topic(name)) for name in "bcb"))
+        assert durable_topics(str(tmp_path)) == {"a", "b", "c"}
+
+    run_until_a_crash(story, str(tmp_path))

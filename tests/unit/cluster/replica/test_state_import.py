@@ -1,0 +1,123 @@
+"""The import of old state goes on from where the group is, in pieces that the log takes; it pauses when it fails."""
+
+import asyncio
+
+import pytest
+
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.topic_config import GroupConfig, TopicConfig
+from cluster.replica import state_import
+from cluster.replica.state_import import OldState, StateImport
+from cluster.state.broker_state import BrokerState
+from cluster.state.commands import CommitOffsets, FinishImport, QueueOffset, ResetOffsets, SetGroup, SetTopic
+from tests.support.waiting import PATIENCE_S
+
+GROUP = SetGroup(GroupConfig("g"), is_new=True)
+
+
+def topic(name):
+    return SetTopic(TopicConfig(name, 4, 4), is_new=True)
+
+
+def offsets(**by_topic):
+    return tuple(QueueOffset(name, 0, offset) for name, offset in by_topic.items())
+
+
+class Group:
+    """A group whose leader applies what it is given a turn later, and refuses what is more than it may hold."""
+
+    def __init__(self, pending_max=10_000):
+        self.state = BrokerState()
+        self.pending_max = pending_max
+        self.is_full = False
+        self.pending = self.tries = self.ends = 0
+
+    async def change(self, command):
+        self.tries += 1
+        if self.is_full:
+            raise RequestFailed(Reason.SERVICE_NOT_AVAILABLE, "the disk is full")
+        if self.pending >= self.pending_max:
+            raise RequestFailed(Reason.LEADER_PENDING_FULL, "too much")
+        self.pending += 1
+        await asyncio.sleep(0)
+        self.pending -= 1
+        return self.state.apply_command(command)
+
+    def ended(self, failure):
+        assert failure is None
+        self.ends += 1
+
+    def take_over(self, *commands):
+        one = StateImport(OldState(commands), self.state, self.change, self.ended, self.pending_max)
+        one.begin()
+        return one
+
+    async def until_imported(self):
+        async with asyncio.timeout(PATIENCE_S):
+            while not self.state.is_imported:  # noqa: ASYNC110  (a turn of the loop each)
+                await asyncio.sleep(0)
+
+    def offset(self, name):
+        return self.state.offset("g", name, 0).offset
+
+
+def test_offsets_that_the_group_has_committed_meanwhile_stay():
+    async def story():
+        group = Group()
+        for command in (GROUP, topic("T"), CommitOffsets("g", offsets(T=100))):
+            group.state.apply_command(command)
+        group.take_over(topic("T"), topic("U"), GROUP, ResetOffsets("g", offsets(T=17, U=18)))
+        await group.until_imported()
+        assert (group.offset("T"), group.offset("U")) == (100, 18)
+
+    asyncio.run(story())
+
+
+def test_what_is_in_the_log_and_not_yet_applied_counts_as_committed_meanwhile():
+    async def story():
+        group = Group()
+        before = [group.change(command) for command in (GROUP, topic("T"), CommitOffsets("g", offsets(T=100)))]
+        applying = asyncio.gather(*before)
+        group.take_over(GROUP, ResetOffsets("g", offsets(T=17)))
+        await group.until_imported()
+        await applying
+        assert group.offset("T") == 100
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("pending_max", [1, 3, 10_000])
+def test_no_more_is_under_way_than_the_log_takes(pending_max):
+    async def story():
+        group = Group(pending_max)
+        group.take_over(*(topic(f"T{number}") for number in range(20)), GROUP, ResetOffsets("g", offsets(T1=1)))
+        await group.until_imported()
+        assert len(group.state.topics) == 20
+        assert group.tries == 20 + 3
+
+    asyncio.run(story())
+
+
+def test_import_that_cannot_go_on_pauses_before_it_is_begun_again(monkeypatch):
+    # However slowly the turns below come, the pause is longer.
+    monkeypatch.setattr(state_import, "_PAUSE_S", 3600.0)
+
+    async def story():
+        group = Group()
+        group.is_full = True
+        one = group.take_over(topic("T"))
+        for _ in range(100):
+            one.begin()
+            await asyncio.sleep(0)
+        assert group.tries == 1
+        one.stop()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert group.ends == 1
+        group.is_full = False
+        one.begin()
+        await group.until_imported()
+        assert set(group.state.topics) == {"T"}
+        assert group.state.apply_command(FinishImport()).is_done
+
+    asyncio.run(story())

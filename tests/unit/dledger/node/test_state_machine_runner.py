@@ -1,0 +1,243 @@
+"""The state machine of a running node: pieces a turn, results for who waits, snapshots beside it, new beginnings."""
+
+import asyncio
+import threading
+from collections import deque
+
+from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.node.state_machine import Applier
+from dledger.node.state_machine_runner import NodeMachine
+from dledger.storage.snapshot_store import SnapshotStore
+from store.fs.storage_thread import StorageThread
+from tests.support.waiting import PATIENCE_S, run, until
+
+CONFIG = EntryStoreConfig(data_file_size_bytes=2048, index_file_size_bytes=32 * 8)
+
+
+class Journal:
+    """A state machine whose state is the list of all that was ever applied to it."""
+
+    def __init__(self):
+        self.applied = []
+
+    def apply(self, entries):
+        self.applied += [entry.body for entry in entries]
+        return [b"did " + entry.body for entry in entries]
+
+    def snapshot_save(self):
+        return [body + b"\n" for body in self.applied]
+
+    def snapshot_load(self, content):
+        self.applied = content.split(b"\n")[:-1]
+
+
+class Driver:
+    """What a turn is given; keeps the snapshots that it is told of."""
+
+    def __init__(self):
+        self.saved = []
+
+    def snapshot_saved(self, snapshot):
+        self.saved.append(snapshot.index)
+
+
+class Host:
+    """A log with a machine, whose turns the test runs. Construct it in an event loop."""
+
+    def __init__(self, machine, threshold):
+        files = machine.process()
+        self.log = EntryStore.open(files, "/n0", CONFIG)
+        snapshots = SnapshotStore.open(files, "/n0")
+        self.state = Journal()
+        self.turns = deque()
+        self.driver = Driver()
+        self.applied = []
+        self.worker = StorageThread("snapshots")
+        self.machine = NodeMachine(
+            Applier(self.state, self.log, snapshots, threshold),
+            snapshots,
+            worker=self.worker,
+            soon=self.turns.append,
+            on_applied=self.applied.append,
+        )
+
+    def append(self, *bodies, term=1):
+        first_index = self.log.last_index + 1
+        self.log.append(bodies, first_index, term)
+        self.machine.appended(first_index, self.log.last_index)
+        return first_index
+
+    async def turn_all(self):
+        """Run all turns, and those that follow from a snapshot that is being saved.
+
+        That it is saved is known a moment before the thread tells of it: in between, the next one may be begun.
+        """
+        while self.turns or self.worker._jobs_count:
+            if self.turns:
+                self.turns.popleft()(self.driver)
+            await asyncio.sleep(0)
+
+
+def test_committed_entries_are_applied_in_turns_and_results_are_taken_once(machine):
+    async def main():
+        host = Host(machine, threshold=1000)
+        host.append(b"a", b"b")
+        host.append(b"c")
+        assert not host.turns, "nothing is committed"
+        host.machine.committed(1)
+        host.machine.committed(1)
+        assert len(host.turns) == 1
+        await host.turn_all()
+        assert host.applied == [1]
+        assert host.machine.take(0, 1) == [b"did a", b"did b"]
+        host.machine.committed(2)
+        await host.turn_all()
+        assert host.machine.take(2, 2) == [b"did c"]
+        assert host.machine.applied_index == 2
+        await host.machine.stop()
+
+    asyncio.run(main())
+
+
+def test_entries_that_were_cut_off_leave_no_results_behind(machine):
+    async def main():
+        host = Host(machine, threshold=1000)
+        host.append(b"a", b"b", b"c", b"d")
+        host.machine.truncated(2)
+        host.log.truncate(2)
+        host.append(b"e", term=2)
+        host.machine.committed(2)
+        await host.turn_all()
+        assert host.machine.take(0, 1) == [b"did a", b"did b"]
+        assert host.machine.take(2, 2) == [b"did e"]
+        assert not host.machine._applier._results
+        host.machine.truncated(0)
+        await host.machine.stop()
+
+    asyncio.run(main())
+
+
+def test_snapshots_are_saved_in_a_thread_and_the_driver_hears_of_them(machine):
+    async def main():
+        host = Host(machine, threshold=3)
+        for number in range(10):
+            host.append(b"%d" % number)
+            host.machine.committed(number)
+            await host.turn_all()
+        while host.driver.saved[-1:] != [8]:
+            await asyncio.sleep(0)
+            await host.turn_all()
+        assert host.driver.saved == [2, 5, 8]
+        assert host.machine.snapshot_index == 8
+        assert host.state.applied == [b"%d" % number for number in range(10)]
+        await host.machine.stop()
+
+        again = Host(machine, threshold=3)
+        assert (again.machine.applied_index, again.machine.snapshot_index) == (8, 8)
+        await again.machine.stop()
+
+    run(main())
+
+
+def test_snapshot_that_is_asked_for_is_saved_with_all_that_is_applied(machine):
+    async def main():
+        host = Host(machine, threshold=1000)
+        host.machine.ask_snapshot()
+        await host.turn_all()
+        assert host.machine.snapshot is None, "nothing was applied"
+        host.append(b"a", b"b")
+        host.machine.committed(1)
+        host.machine.ask_snapshot()
+        host.machine.ask_snapshot()
+        await host.turn_all()
+        while not host.driver.saved:
+            await asyncio.sleep(0)
+            await host.turn_all()
+        host.machine.ask_snapshot()
+        host.append(b"c")
+        host.machine.committed(2)
+        await host.turn_all()
+        assert host.driver.saved[0] == host.machine.snapshot.index - 1 == 1
+        assert host.machine.applied_index == 2
+        assert host.state.applied == [b"a", b"b", b"c"]
+        await host.machine.stop()
+
+    run(main())
+
+
+def test_snapshot_that_is_asked_for_while_another_one_is_saved_comes_behind_it(machine):
+    async def main():
+        host = Host(machine, threshold=1000)
+        begun, may_end, save = threading.Event(), threading.Event(), host.state.snapshot_save
+
+        def save_slowly():
+            begun.set()
+            assert may_end.wait(PATIENCE_S)
+            return save()
+
+        host.state.snapshot_save = save_slowly
+        host.append(b"a")
+        host.machine.committed(0)
+        await host.turn_all()
+        host.machine.ask_snapshot()
+        host.turns.popleft()(host.driver)
+        await until(begun.is_set)
+        host.machine.ask_snapshot()
+        host.machine.ask_snapshot(anew=True)
+        host.machine.ask_snapshot()
+        may_end.set()
+        await host.turn_all()
+        assert host.driver.saved == [0, 0]
+        await host.machine.stop()
+
+    run(main())
+
+
+def test_new_beginning_brings_the_state_of_the_snapshot_that_came_in(machine):
+    async def main():
+        source = Host(machine, threshold=1000)
+        source.append(*(b"%d" % number for number in range(20)))
+        source.machine.committed(19)
+        await source.turn_all()
+        source.machine._save()
+        snapshot = source.machine.snapshot
+        chunks = [(at, source.machine.read_chunk(snapshot, at, 10)) for at in range(0, snapshot.size_bytes, 10)]
+        await source.machine.stop()
+
+        target = Host(type(machine)(), threshold=1000)
+        target.append(b"of another leader")
+        for at, chunk in chunks:
+            assert target.machine.write_chunk(snapshot, at, chunk) == at + len(chunk)
+        assert target.machine.finish(snapshot)
+        target.log.reset(20, 4096, 1)
+        target.machine.on_reset(20, 19)
+        assert target.state.applied == source.state.applied
+        assert target.machine.applied_index == 19
+        target.append(b"20")
+        target.machine.committed(20)
+        await target.turn_all()
+        assert target.machine.take(20, 20) == [b"did 20"]
+        await target.machine.stop()
+
+    asyncio.run(main())
+
+
+def test_while_a_snapshot_is_saved_nothing_else_touches_the_snapshots(machine):
+    async def main():
+        host = Host(machine, threshold=1000)
+        host.append(b"a")
+        host.machine.committed(0)
+        await host.turn_all()
+        host.machine._save()
+        snapshot = host.machine.snapshot
+        host.machine._is_saved.clear()
+        assert host.machine.read_chunk(snapshot, 0, 10) is None
+        assert host.machine.write_chunk(snapshot, 0, b"x") == 0
+        assert not host.machine.finish(snapshot)
+        host.append(b"b")
+        host.machine.committed(1)
+        assert not host.turns
+        host.machine._is_saved.set()
+        await host.machine.stop()
+
+    asyncio.run(main())

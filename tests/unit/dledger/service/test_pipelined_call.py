@@ -1,0 +1,76 @@
+"""Many requests on one stream: each answered once when it is decided, and no more taken in than may be in flight."""
+
+import asyncio
+from typing import NamedTuple
+
+import pytest
+
+from dledger.service.pipelined_call import IN_FLIGHT_MAX, PipelinedCall
+from tests.support.waiting import run
+
+
+class Request(NamedTuple):
+    request_id: int
+
+
+class Stream:
+    """Requests of one client, as fast as they are taken."""
+
+    def __init__(self, count):
+        self.count = count
+        self.taken = 0
+        self.decisions = []
+
+    async def requests(self):
+        for number in range(self.count):
+            self.taken += 1
+            yield Request(number)
+
+    def begin(self, request):
+        self.decisions.append(asyncio.get_running_loop().create_future())
+        return self.decisions[-1]
+
+    def call(self):
+        return PipelinedCall(self.begin, lambda number, result: (number, result)).run(self.requests())
+
+
+async def settle():
+    """Let everything happen that can without anybody else."""
+    for _ in range(5 * IN_FLIGHT_MAX):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("is_decided_at_once", [True, False])
+def test_no_more_is_taken_in_than_may_wait_for_answers_or_for_a_client_that_reads_none(is_decided_at_once):
+    async def story():
+        stream = Stream(1000)
+        answers = stream.call()
+        first = asyncio.ensure_future(anext(answers))
+        await settle()
+        if is_decided_at_once:
+            for decision in stream.decisions:
+                decision.set_result("done")
+            # One answer goes out, and then the client reads no more.
+            assert await first == (0, "done")
+            await settle()
+        # One more has come from the client, and waits for room.
+        assert IN_FLIGHT_MAX <= stream.taken <= IN_FLIGHT_MAX + 2
+        assert IN_FLIGHT_MAX <= len(stream.decisions) <= IN_FLIGHT_MAX + 1
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await answers.aclose()
+
+    run(story())
+
+
+def test_each_request_is_answered_once_in_the_order_of_decisions():
+    async def story():
+        stream = Stream(3)
+        answers = stream.call()
+        first = asyncio.ensure_future(anext(answers))
+        await settle()
+        for number in (2, 0, 1):
+            stream.decisions[number].set_result(number)
+        assert [await first, *[each async for each in answers]] == [(2, 2), (0, 0), (1, 1)]
+
+    run(story())

@@ -1,0 +1,159 @@
+"""What comes from a broker in chunks that are cut anywhere is put together again; what is gone is told or left out."""
+
+import base64
+import itertools
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from commitlog.record.scan import walk
+from pipeline.columns.schema import DEFAULT_NAMES
+from pipeline.common.errors import CorruptRecord, DataLost
+from pipeline.log.sample_store import SampleConfig, make_sample_store
+from pipeline.log.selection import EVERYTHING
+from pipeline.reading.corrupt_policy import SKIP
+from pipeline.source.chunk_client import BrokerLog
+from pipeline.source.parts import HowToRead, Part
+from pipeline.source.stretch import Chunk, Stretch
+from tests.compat.conftest import java_store, manifest, unpack
+from tests.support.brokers.thread import running_broker
+from tests.unit.pipeline.source.test_stream_plan import put
+
+__all__ = ["java_store", "manifest", "unpack"]
+
+
+def cut(files, sizes, told=lambda _begin, _end: ()):
+    """Yield the bytes of files in chunks of such sizes; none spans two files; `told` gives where records begin."""
+    for file in files:
+        position = 0
+        while position < len(file.content):
+            size = next(sizes)
+            data = file.content[position : position + size]
+            begin, end = file.base + position, file.base + position + len(data)
+            begins = np.array([each - begin for each in told(begin, end)], "<i4").tobytes()
+            yield Chunk(data, file.header_size, begin, end, begins=begins)
+            position += len(data)
+
+
+def told_of(store, kind, draw):
+    """Return a function that tells where records begin in a stretch: all of them, some, or places that are none."""
+    header_size = {file.base: file.header_size for file in store.files}
+    begins = [at - header_size[max(base for base in header_size if base <= at)] for at in sorted(store.messages)]
+
+    def tell(begin, end):
+        true = [at for at in begins if begin <= at < end]
+        if kind == "some" and draw.random() < 0.5:
+            true = [at for at in true if draw.random() < 0.7]
+        return [begin, *(at + draw.randrange(3) for at in true)] if kind == "wrong" else true
+
+    return tell if kind else lambda *_: ()
+
+
+@pytest.mark.parametrize("kind", ["", "all", "some", "wrong"], ids=["not told", "told", "told in part", "told wrong"])
+@pytest.mark.parametrize("block", [1, 3000, 1 << 20])
+def test_chunks_that_are_cut_anywhere_give_every_message_once(java_store, monkeypatch, block, kind):
+    if java_store.name == "plain-torn":
+        pytest.skip("a broker sends nothing of a torn record")
+    draw = random.Random(block)
+    end = max(offset + message["size"] for offset, message in java_store.messages.items())
+    files = [file for file in java_store.files if file.base < end]
+    files[-1].content = files[-1].content[: end - files[-1].base]
+    told = told_of(java_store, kind, draw)
+    monkeypatch.setattr("pipeline.source.broker_reading._BLOCK_BYTES", block)
+    monkeypatch.setattr(BrokerLog, "read", lambda *_: cut(files, iter(lambda: draw.randrange(1, 4000), None), told))
+
+    part = Part(Stretch("127.0.0.1:1", 0, end), EVERYTHING)
+    found = [row for batch in HowToRead(("physicalOffset", "body")).read(part) for row in batch.to_pylist()]
+
+    expected = {offset: base64.b64decode(message["body"]) for offset, message in java_store.messages.items()}
+    assert expected == {row["physicalOffset"]: row["body"] for row in found}
+    assert len(expected) == len(found)
+
+
+def test_where_entries_begin_is_not_looked_for_when_it_was_told(tmp_path, monkeypatch):
+    make_sample_store(str(tmp_path), SampleConfig(size=1 << 20, file_size=4 << 20, has_queues=False))
+    data = (tmp_path / "dledger-n0/data/00000000000000000000").read_bytes()
+    found = walk(memoryview(data), 0, len(data), header_size=48)
+    file = SimpleNamespace(base=0, header_size=48, content=data[: found.position])
+    begins = [start - 48 for start in found.starts]
+    chunks = list(cut([file], itertools.repeat(50_000), lambda *within: [at for at in begins if at in range(*within)]))
+    monkeypatch.setattr(BrokerLog, "read", lambda *_: iter(chunks))
+    monkeypatch.setattr("pipeline.source.broker_reading._BLOCK_BYTES", 200_000)
+    for module in ("pipeline.source.broker_reading", "pipeline.reading.log_reading"):
+        monkeypatch.setattr(f"{module}.walk", None)
+
+    batches = list(HowToRead(("physicalOffset",)).read(Part(Stretch("127.0.0.1:1", 0, found.position), EVERYTHING)))
+
+    assert [row["physicalOffset"] for batch in batches for row in batch.to_pylist()] == found.starts
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with running_broker(tmp_path / "broker", "a") as running:
+        put(running, "a", 0, 200)
+        yield running
+
+
+@pytest.fixture
+def damage(monkeypatch):
+    """Return a function that changes ten bytes at a place of every chunk."""
+
+    def change(at):
+        real = BrokerLog.read
+
+        def damaged(log, stretch):
+            for chunk in real(log, stretch):
+                data = bytearray(chunk.data)
+                data[at : at + 10] = b"\0" * 10
+                yield chunk._replace(data=bytes(data))
+
+        monkeypatch.setattr(BrokerLog, "read", damaged)
+
+    return change
+
+
+@pytest.mark.parametrize("topic", ["", "a"], ids=["log", "queue"])
+@pytest.mark.parametrize(
+    ("at", "options"), [(196 + 4, {}), (196 + 120, {"verify_crc": True})], ids=["not a record", "another body"]
+)
+def test_bytes_that_hold_no_good_message_are_told_with_their_place(broker, damage, topic, at, options):
+    end = 200 if topic else broker.replica.store.log.end_offset
+    part = Part(Stretch(broker.endpoints, 0, end, topic, 0), EVERYTHING)
+    damage(at)
+
+    with pytest.raises(CorruptRecord, match=r"broker 127\.0\.0\.1:.*\(offset 196\)"):
+        list(HowToRead(DEFAULT_NAMES, **options).read(part))
+    rest = HowToRead(("queueOffset",), on_corrupt=SKIP, **options).read(part)
+
+    assert [0, *range(2, 200)] == [row["queueOffset"] for batch in rest for row in batch.to_pylist()]
+
+
+def test_a_queue_is_read_apart_from_what_stands_between(broker):
+    for _ in range(40):
+        broker.set_topic("b", 1)
+        put(broker, "b", 0, 1)
+        put(broker, "a", 1, 3)
+    stretch = Stretch(broker.endpoints, 5, 35, "b", 0)
+
+    found = HowToRead(("topic", "queueOffset", "physicalOffset"), verify_crc=True).read(Part(stretch, EVERYTHING))
+
+    expected = [("b", each.queue_offset, each.physical_offset) for each in broker.messages("b")[0][5:35]]
+    assert expected == [tuple(row.values()) for batch in found for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(("topic", "begin", "end"), [("", 0, None), ("a", 0, 200)], ids=["log", "queue"])
+def test_what_was_deleted_meanwhile_is_an_error_or_left_out(broker, monkeypatch, topic, begin, end):
+    store = broker.replica.store
+    kept = broker.messages("a")[0][50:]
+    monkeypatch.setattr(type(store.log), "begin_offset", property(lambda _: kept[0].physical_offset))
+    monkeypatch.setattr(type(store), "min_offset", lambda *_: 50)
+    store.derived.queues.get(("a", 0)).min_offset = 50
+    part = Part(Stretch(broker.endpoints, begin, end or store.log.end_offset, topic, 0), EVERYTHING)
+
+    with pytest.raises(DataLost, match=r"lost (log|topic a, queue 0) \[0, "):
+        list(HowToRead(DEFAULT_NAMES).read(part))
+    found = HowToRead(("queueOffset",), fail_on_data_loss=False).read(part)
+
+    assert list(range(50, 200)) == [row["queueOffset"] for batch in found for row in batch.to_pylist()]

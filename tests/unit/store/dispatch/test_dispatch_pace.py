@@ -1,0 +1,267 @@
+"""Dispatch is paced: many puts share a turn, nobody who waits does so for the pace, and nothing is left behind."""
+
+import asyncio
+
+import pytest
+
+from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
+from commitlog.plain.store import PlainStoreConfig
+from dledger.v1.log_pb2 import ReadMode
+from store.errors import StoreStopped
+from store.fs.linux.files import OsFiles
+from store.maintenance import background as store_upkeep
+from store.maintenance.debouncer import PacedTurn
+from store.model.commit_log import Certainty
+from store.model.config import MessageStoreConfig
+from tests.support.message_stores import numbered
+from tests.support.waiting import PATIENCE_S, until
+
+NEVER_S = 3600.0
+# However slow the disk is, a put is not given up.
+PATIENT = MessageStoreConfig(sync_flush_timeout_ms=int(1000 * PATIENCE_S))
+
+
+def in_loop(story):
+    async def run():
+        async with asyncio.timeout(PATIENCE_S):
+            return await story()
+
+    return asyncio.run(run())
+
+
+async def loop_turns():
+    """Let the loop run what is due."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def test_all_who_ask_for_a_later_turn_share_it():
+    async def story():
+        turns = []
+        turn = PacedTurn(lambda: turns.append(1), 0.001)
+        for _ in range(100):
+            turn.later()
+        await until(lambda: turns)
+        assert turns == [1]
+        turn.later()
+        await until(lambda: len(turns) == 2)
+
+    in_loop(story)
+
+
+def test_who_asks_for_a_turn_at_once_takes_along_who_has_time():
+    async def story():
+        turns = []
+        turn = PacedTurn(lambda: turns.append(1), NEVER_S)
+        turn.later()
+        turn.at_once()
+        turn.at_once()
+        turn.later()
+        assert turns == []
+        await asyncio.sleep(0)
+        assert turns == [1]
+        await asyncio.sleep(0.005)
+        assert turns == [1]
+
+    in_loop(story)
+
+
+def test_who_asks_soon_has_a_turn_at_once_when_there_was_none_for_a_while():
+    async def story():
+        turns = []
+        turn = PacedTurn(lambda: turns.append(1), NEVER_S, gap_s=NEVER_S)
+        turn.later()
+        turn.soon()
+        turn.soon()
+        await asyncio.sleep(0)
+        assert turns == [1]
+
+    in_loop(story)
+
+
+def test_all_who_ask_soon_behind_a_turn_share_the_next_one_when_the_gap_is_over():
+    async def story():
+        loop, gap_s, turns = asyncio.get_running_loop(), 8.0, []
+        # The clock goes on only when the test says so: a gap may be over before anybody else asks, wherever it stalls.
+        now_s = float(int(loop.time()))
+        loop.time = lambda: now_s
+        turn = PacedTurn(lambda: turns.append(now_s), NEVER_S, gap_s)
+        turn.soon()
+        await loop_turns()
+        assert turns == [now_s]
+        for _ in range(100):
+            turn.soon()
+        now_s += gap_s - 0.5
+        await loop_turns()
+        assert len(turns) == 1
+        now_s += 0.5
+        await loop_turns()
+        assert turns == [now_s - gap_s, now_s]
+
+    in_loop(story)
+
+
+def test_who_asks_for_a_turn_at_once_does_not_wait_for_the_gap():
+    async def story():
+        turns = []
+        turn = PacedTurn(lambda: turns.append(1), NEVER_S, gap_s=NEVER_S)
+        turn.soon()
+        await until(lambda: turns)
+        turn.soon()
+        turn.at_once()
+        turn.soon()
+        await asyncio.sleep(0)
+        assert len(turns) == 2
+
+    in_loop(story)
+
+
+def test_work_may_ask_for_the_next_turn_and_one_that_is_called_off_never_comes():
+    async def story():
+        turns = []
+
+        def work():
+            turns.append(1)
+            if len(turns) < 5:
+                turn.at_once()
+
+        turn = PacedTurn(work, NEVER_S)
+        turn.at_once()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(turns) == 5
+        turn.at_once()
+        turn.cancel()
+        await asyncio.sleep(0)
+        assert len(turns) == 5
+
+    in_loop(story)
+
+
+@pytest.fixture
+def leisurely(monkeypatch):
+    """Let nothing be dispatched but for those who wait for it."""
+    monkeypatch.setattr(store_upkeep, "_DISPATCH_PACE_S", NEVER_S)
+
+
+def with_broker(tmp_path, story):
+    async def run():
+        config = StandaloneConfig(str(tmp_path / "store"), "broker-a", "127.0.0.1:1", PlainStoreConfig(store=PATIENT))
+        broker = StandaloneReplica.open(OsFiles(), config)
+        try:
+            # The turn of the start has nothing to do, and would take along what is put now.
+            await asyncio.sleep(0)
+            await story(broker)
+        finally:
+            if not broker.failure.done():
+                await broker.stop()
+
+    in_loop(run)
+
+
+async def put(broker, *numbers):
+    outcome = await broker.begin_put([numbered(number) for number in numbers])
+    assert outcome.certainty is Certainty.APPENDED
+    return outcome.places[-1]
+
+
+def found_at(broker, place, number):
+    message = numbered(number)
+    return broker.store.max_offset(message.topic, message.queue_id) > place.queue_offset
+
+
+def test_a_lone_put_is_dispatched_within_the_pace_although_nobody_waits(tmp_path):
+    async def story(broker):
+        place = await put(broker, 1)
+        await until(lambda: found_at(broker, place, 1))
+
+    with_broker(tmp_path, story)
+
+
+@pytest.mark.usefixtures("leisurely")
+def test_much_of_the_log_is_not_left_to_gather(tmp_path):
+    async def story(broker):
+        message = numbered(1)._replace(body=bytes(store_upkeep._DISPATCH_GATHER_SIZE_BYTES))
+        outcome = await broker.begin_put([message])
+        await until(lambda: found_at(broker, outcome.places[-1], 1))
+
+    with_broker(tmp_path, story)
+
+
+@pytest.mark.usefixtures("leisurely")
+def test_a_confirmed_read_sees_what_was_acknowledged_before(tmp_path):
+    async def story(broker):
+        for number in range(20):
+            place = await put(broker, number)
+            assert not found_at(broker, place, number)
+            await broker.confirm(ReadMode.READ_MODE_LOCAL)
+            assert not found_at(broker, place, number)
+            await broker.confirm(ReadMode.READ_MODE_LEASE if number % 2 else ReadMode.READ_MODE_LINEARIZABLE)
+            assert found_at(broker, place, number)
+
+    with_broker(tmp_path, story)
+
+
+@pytest.mark.usefixtures("leisurely")
+def test_nothing_is_left_of_reads_that_gave_up_before_what_they_must_see_was_dispatched(tmp_path):
+    async def story(broker):
+        upkeep = broker.service
+        confirming = [asyncio.create_task(upkeep.dispatched_to(1 << 40)) for _ in range(5)]
+        await until(lambda: len(upkeep._awaited) == 5)
+        for each in confirming[1:]:
+            each.cancel()
+        await asyncio.wait(confirming[1:])
+        assert len(upkeep._awaited) == 1
+        upkeep.fail(StoreStopped("the disk is gone"))
+        with pytest.raises(StoreStopped):
+            await confirming[0]
+        assert not upkeep._awaited
+
+    with_broker(tmp_path, story)
+
+
+@pytest.mark.usefixtures("leisurely")
+def test_a_reader_that_waits_is_told_at_once_whether_it_came_before_the_put_or_after(tmp_path):
+    async def story(broker):
+        message = numbered(1)
+        early = asyncio.create_task(broker.wait(message.topic, message.queue_id, 0, PATIENCE_S, "*"))
+        await until(lambda: broker.store.waiters_count)
+        await put(broker, 1)
+        assert await early
+        await put(broker, 1)
+        assert await broker.wait(message.topic, message.queue_id, 1, PATIENCE_S, "*")
+        await put(broker, 1)
+        told = asyncio.Event()
+        broker.store.wait(message.topic, message.queue_id, 2, told.set)
+        await told.wait()
+
+    with_broker(tmp_path, story)
+
+
+@pytest.mark.usefixtures("leisurely")
+def test_what_was_not_dispatched_at_the_end_is_there_after_a_restart(tmp_path):
+    async def fill(broker):
+        await put(broker, 0, 1, 2, 3, 4)
+        assert broker.store.derived.dispatcher.behind_bytes
+
+    async def look(broker):
+        assert not broker.store.derived.dispatcher.behind_bytes
+        assert broker.store.derived.queues.max_physical_offset == broker.store.log.end_offset
+
+    with_broker(tmp_path, fill)
+    with_broker(tmp_path, look)
+
+
+@pytest.mark.usefixtures("leisurely")
+def test_who_waits_for_dispatch_hears_that_the_store_has_stopped(tmp_path):
+    async def story(broker):
+        await put(broker, 1)
+        waiting = asyncio.create_task(broker.confirm(ReadMode.READ_MODE_LINEARIZABLE))
+        await asyncio.sleep(0)
+        broker.service.fail(StoreStopped("the disk is gone"))
+        with pytest.raises(StoreStopped, match="the disk is gone"):
+            await waiting
+        with pytest.raises(StoreStopped, match="the disk is gone"):
+            await broker.confirm(ReadMode.READ_MODE_LINEARIZABLE)
+
+    with_broker(tmp_path, story)

@@ -1,0 +1,33 @@
+"""Disk work in a thread of its own: all of it has ended when the thread is stopped, whatever its owner makes of it."""
+
+import asyncio
+
+from store.fs.storage_thread import StorageThread
+from tests.support.waiting import PATIENCE_S
+
+
+def test_stop_ends_also_when_the_owner_fails_at_what_he_hears():
+    async def story():
+        failures = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+        thread = StorageThread("test")
+
+        def finished(error):
+            raise ValueError(f"cannot go on from {error}")
+
+        thread.run(lambda: None, finished)
+        await asyncio.wait_for(thread.stop(), PATIENCE_S)
+        assert [str(failure) for failure in failures] == ["cannot go on from None"]
+
+    asyncio.run(story())
+
+
+def test_stop_waits_for_work_that_other_work_has_asked_for():
+    async def story():
+        done = []
+        thread = StorageThread("test")
+        thread.run(lambda: done.append(1), lambda _: thread.run(lambda: done.append(2), lambda _: done.append(3)))
+        await asyncio.wait_for(thread.stop(), PATIENCE_S)
+        assert done == [1, 2, 3]
+
+    asyncio.run(story())

@@ -1,0 +1,143 @@
+"""One process at a time has a store open, be it Java's; and the next one learns whether it was closed in order."""
+
+import os
+import subprocess
+import sys
+from random import Random
+
+import pytest
+
+from dledger.testing.disk.disk import SimDisk
+from dledger.testing.faults import FaultCounts
+from store.errors import DirectoryLocked
+from store.fs.linux.files import OsFiles
+from store.maintenance.lock import lock_store, lock_store_for_reading, mark_closed, mark_open, was_closed_in_order
+from tests.crashpoints.images import crash_images
+from tests.crashpoints.workload import files_on
+from tests.support.waiting import PATIENCE_S
+
+# Java's FileLock is a POSIX record lock, which `lockf` takes, too.
+JAVA = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+    except OSError:
+        sys.exit(3)
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def root(tmp_path):
+    return str(tmp_path)
+
+
+def start_java(root):
+    arguments = [sys.executable, "-c", JAVA, f"{root}/lock"]
+    return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def end(process):
+    process.communicate(timeout=PATIENCE_S)
+    return process.returncode
+
+
+def test_lock_file_holds_what_java_writes(root, tmp_path):
+    lock_store(OsFiles(), root).release()
+
+    assert (tmp_path / "lock").read_bytes() == b"lock"
+
+
+def test_java_is_kept_out_while_the_store_is_open_and_let_in_behind(root):
+    lock = lock_store(OsFiles(), root)
+    assert end(start_java(root)) == 3
+
+    lock.release()
+
+    assert end(start_java(root)) == 0
+
+
+def test_store_that_java_has_open_is_refused_with_javas_process_id(root, tmp_path):
+    (tmp_path / "lock").write_bytes(b"lock")
+    java = start_java(root)
+    assert java.stdout.readline() == b"locked\n"
+    (tmp_path / "abort").write_text("4711")
+
+    with pytest.raises(DirectoryLocked, match=r"lock: locked by process 4711"):
+        lock_store(OsFiles(), root)
+    with pytest.raises(DirectoryLocked):
+        lock_store_for_reading(OsFiles(), root)
+
+    assert end(java) == 0
+    lock_store(OsFiles(), root).release()
+
+
+def test_second_store_of_this_process_is_refused(root):
+    lock = lock_store(OsFiles(), root)
+
+    with pytest.raises(DirectoryLocked):
+        lock_store(OsFiles(), root)
+    lock.release()
+    lock_store(OsFiles(), root).release()
+
+
+def test_closing_another_descriptor_of_the_file_does_not_give_the_lock_up(root):
+    lock = lock_store(OsFiles(), root)
+    os.close(os.open(f"{root}/lock", os.O_RDWR))
+
+    assert end(start_java(root)) == 3
+    lock.release()
+
+
+def test_many_may_read_and_nobody_writes_meanwhile(root):
+    files = OsFiles()
+    assert lock_store_for_reading(files, root) is None
+    lock_store(files, root).release()
+
+    readers = [lock_store_for_reading(files, root), lock_store_for_reading(files, root)]
+    with pytest.raises(DirectoryLocked):
+        lock_store(files, root)
+    for reader in readers:
+        reader.release()
+
+    lock_store(files, root).release()
+
+
+def test_closed_store_is_told_from_one_that_was_not(root, tmp_path):
+    files = OsFiles()
+    assert was_closed_in_order(files, root)
+    mark_open(files, root, 42)
+    assert (tmp_path / "abort").read_text() == "42"
+    assert not was_closed_in_order(files, root)
+
+    mark_closed(files, root)
+    mark_closed(files, root)
+
+    assert was_closed_in_order(files, root)
+
+
+def test_store_that_is_open_never_looks_closed_whenever_the_power_fails():
+    disk = SimDisk(Random(1), FaultCounts())
+    is_open = False
+    seen = []
+
+    def look(_):
+        for image in crash_images(disk):
+            if is_open:
+                assert not was_closed_in_order(files_on(image.disk), "/store"), image.label
+                seen.append(image.label)
+
+    files = files_on(disk, look)
+    files.make_directory("/store")
+    mark_open(files, "/store", 1)
+    is_open = True
+    mark_open(files, "/store", 2)
+    mark_open(files, "/store", 3)
+    look(0)
+    is_open = False
+    mark_closed(files, "/store")
+
+    assert seen
+    assert was_closed_in_order(files, "/store")

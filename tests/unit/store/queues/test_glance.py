@@ -1,0 +1,151 @@
+"""A look at the files of many queues says the same as opening each of them, and what is not ordinary is opened."""
+
+import random
+
+import pytest
+
+import store.fs.linux.glances
+import store.queues.loading
+from store.errors import StoreError
+from store.fs.linux.files import OsFiles
+from store.fs.linux.glances import glances
+from store.model.message import QueueKey
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.unit import BLANK, UNIT, UNIT_SIZE
+from tests.support.dispatch_batches import batch_of
+
+FILE_SIZE = 300 * UNIT_SIZE
+SIZE = 100
+
+
+def fill(root, begin, count):
+    """Write a queue as it is closed in order."""
+    key = QueueKey("orders", 0)
+    queues = ConsumeQueues(OsFiles(), str(root), FILE_SIZE)
+    queues.load()
+    for first in range(begin, begin + count, 100):
+        last = min(first + 100, begin + count)
+        queues.append(batch_of([(*key, at, at * SIZE, SIZE, at) for at in range(first, last)]))
+    queues.flush()
+    queues.close()
+
+
+def put_at(path, position, content):
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(content)
+
+
+def first_file(root):
+    return min((root / "consumequeue/orders/0").iterdir())
+
+
+def last_file(root):
+    return max((root / "consumequeue/orders/0").iterdir())
+
+
+STATES = {
+    "a page of units": lambda root: fill(root, 0, 204),
+    "more than a page": lambda root: fill(root, 0, 290),
+    "two files": lambda root: fill(root, 0, 350),
+    "three full files": lambda root: fill(root, 0, 900),
+    "begins later": lambda root: fill(root, 600, 50),
+    "begins with blanks": lambda root: fill(root, 650, 50),
+}
+
+DAMAGE = {
+    "none": lambda _: None,
+    "a torn unit at the end": lambda root: put_at(last_file(root), 40 * UNIT_SIZE, b"\0\0\0\0\0\0\0\1"),
+    "units behind zeros": lambda root: put_at(last_file(root), 295 * UNIT_SIZE, UNIT.pack(5, SIZE, 0)),
+    "last file zeroed": lambda root: put_at(last_file(root), 0, bytes(FILE_SIZE)),
+    "first file zeroed": lambda root: put_at(first_file(root), 0, bytes(FILE_SIZE)),
+    "first unit zeroed": lambda root: put_at(first_file(root), 0, bytes(UNIT_SIZE)),
+    "end of the first file zeroed": lambda root: put_at(first_file(root), FILE_SIZE - UNIT_SIZE, bytes(UNIT_SIZE)),
+    "a size below zero": lambda root: put_at(last_file(root), 8, b"\xff\xff\xff\xff"),
+    "a blank at the end": lambda root: put_at(last_file(root), 3 * UNIT_SIZE, BLANK),
+    "cut short": lambda root: last_file(root).open("r+b").truncate(100),
+    "emptied": lambda root: last_file(root).open("r+b").truncate(0),
+    "too long": lambda root: last_file(root).open("ab").write(b"x"),
+    "a hole": lambda root: last_file(root).unlink() or fill_hole(root),
+    "first file removed": lambda root: first_file(root).unlink(),
+    "another name": lambda root: first_file(root).rename(first_file(root).with_name("000")),
+    "another file": lambda root: (root / "consumequeue/orders/0/notes.txt").write_text("x"),
+    "a directory": lambda root: (root / f"consumequeue/orders/0/{FILE_SIZE * 9:020d}").mkdir(),
+}
+
+
+def fill_hole(root):
+    """Let the last file begin with a hole and have units after it."""
+    with (root / f"consumequeue/orders/0/{0:020d}").open("wb") as file:
+        file.truncate(FILE_SIZE)
+        file.seek(290 * UNIT_SIZE)
+        file.write(UNIT.pack(5, SIZE, 0))
+
+
+def result(root, cut, *, is_truncated_next):
+    """Return what loading, and perhaps cutting, makes of a directory: numbers, notes or the error, and all bytes."""
+    queues = ConsumeQueues(OsFiles(), str(root), FILE_SIZE)
+    lost = []
+    try:
+        notes = queues.load(lost.append, is_truncated_next=is_truncated_next)
+        if cut is not None:
+            queues.truncate(cut, lambda _key, queue_offset, place, _size: place == queue_offset * SIZE)
+            queues.remove_unused()
+        queue = queues.get(QueueKey("orders", 0))
+        numbers = [(each.begin_offset, each.min_offset, each.max_offset, each.max_physical_offset) for each in [queue]]
+        queues.expire(2000)
+        found = numbers, queue.min_offset, queue.unit_tuples(queue.min_offset, 1000), queues.digest(), notes, lost
+    except StoreError as error:
+        found = str(error)
+    finally:
+        queues.close()
+    files = sorted((root / "consumequeue").rglob("*"))
+    return found, {path.relative_to(root): path.is_file() and path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("cut", [None, 1500])
+def test_look_at_files_says_what_opening_them_says(tmp_path, monkeypatch, state, damage, cut):
+    for name in ("one", "other"):  # no copies: where a file has holes is a part of what is looked at
+        STATES[state](tmp_path / name)
+        DAMAGE[damage](tmp_path / name)
+
+    found = result(tmp_path / "one", cut, is_truncated_next=cut is not None)
+
+    monkeypatch.setattr(store.queues.loading, "seen_queue", lambda *_: None)
+    expected = result(tmp_path / "other", cut, is_truncated_next=cut is not None)
+    assert str(found).replace(str(tmp_path / "one"), "") == str(expected).replace(str(tmp_path / "other"), "")
+
+
+def test_ordinary_queues_are_neither_opened_nor_mapped(tmp_path, monkeypatch):
+    fill(tmp_path, 0, 150)
+    queues = ConsumeQueues(OsFiles(), str(tmp_path), FILE_SIZE)
+    monkeypatch.setattr(OsFiles, "open", lambda _, path: pytest.fail(f"{path} is opened"))
+
+    queues.load(is_truncated_next=True)
+    queues.truncate(1 << 40, lambda *_: True)
+    queues.expire(0)
+
+    assert queues.get(QueueKey("orders", 0)).max_offset == 150
+    queues.close()
+
+
+def test_many_directories_are_looked_at_in_their_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(store.fs.linux.glances, "_AT_A_TIME", 20)
+    monkeypatch.setattr(store.fs.linux.glances, "_PART", 3)
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    contents = [draw.randbytes(draw.choice([0, 10, 5000])) for _ in range(100)]
+    for number, content in enumerate(contents):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "file").write_bytes(content)
+    directories = [str(tmp_path / str(number)) for number in range(101)]
+
+    found = list(glances(directories, is_cache_trusted=False))
+
+    assert found.pop() == []
+    assert [file.size for (file,) in found] == [len(content) for content in contents]
+    assert [file.head for (file,) in found] == [content[:4096] for content in contents]
+    assert [file.tail for (file,) in found] == [content[-4096:] for content in contents]

@@ -1,0 +1,101 @@
+"""Opening a store with many queues: what was not synced becomes durable, and what need not be done at once is not."""
+
+import random
+import shutil
+
+import pytest
+
+import store.dispatch.derived_data
+from dledger.testing.disk.disk import SimDisk, Survival
+from dledger.testing.disk.files import SimFiles
+from dledger.testing.faults import FaultCounts
+from store.dispatch.checkpoint import read_checkpoint
+from store.fs.linux.files import OsFiles
+from store.fs.linux.tree_sync import sync_one_by_one, sync_tree
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.unit import UNIT_SIZE
+from tests.support.dispatch_batches import batch_of
+from tests.support.message_stores import Clock, numbered, open_small, queued
+from tests.support.store_damage import be_killed
+
+FILE_SIZE = 50 * UNIT_SIZE
+
+
+def test_zeros_of_a_killed_process_are_durable_whatever_files_the_pool_holds(monkeypatch):
+    """The next process finds nothing to cut, and counts on it; a power cut must not bring the units back."""
+    disk = SimDisk(random.Random(1), FaultCounts())
+    SimFiles(disk, random.Random(1), FaultCounts()).make_directory("/store")
+    queues = ConsumeQueues(SimFiles(disk, random.Random(1), FaultCounts()), "/store", FILE_SIZE)
+    queues.append(batch_of([("orders", number, 0, number * 100, 100) for number in range(5)]))
+    queues.append(batch_of([("orders", number, 1, 500 + number * 100, 100) for number in range(5)]))
+    queues.flush()
+    for number in range(5):
+        path = f"/store/consumequeue/orders/{number}/{0:020d}"
+        SimFiles(disk, random.Random(1), FaultCounts()).open(path).write(bytes(UNIT_SIZE), UNIT_SIZE)
+
+    queues = ConsumeQueues(SimFiles(disk, random.Random(1), FaultCounts()), "/store", FILE_SIZE, open_files_max=1)
+    queues.load(is_truncated_next=True)
+    queues.truncate(500)
+
+    monkeypatch.setattr(SimDisk, "_draw_survival", lambda _: Survival.NOTHING)
+    disk.cut_power()
+    again = ConsumeQueues(SimFiles(disk, random.Random(1), FaultCounts()), "/store", FILE_SIZE)
+    again.load()
+    assert {again.get(key).max_offset for key in again} == {1}
+
+
+@pytest.fixture
+def killed(tmp_path, monkeypatch):
+    """A store that was killed, whose checkpoint knows of the first half of its messages only."""
+    monkeypatch.setattr(store.dispatch.derived_data, "_FLUSHED_AT_ONCE_MAX", 3)
+    clock = Clock()
+    opened = open_small(tmp_path / "store", clock=clock)
+    for number in range(100):
+        clock.pass_s(1)
+        opened.messages.put(numbered(number, queues=10))
+        if number == 50:
+            opened.flush()
+    opened.keeper.flush_log()
+    opened.keeper.abandon()
+    return tmp_path / "store", clock
+
+
+def test_units_of_many_queues_are_written_after_the_opening_and_until_then_nothing_is_promised_of_them(killed):
+    root, clock = killed
+    before = read_checkpoint(OsFiles(), str(root)).logics_msg_timestamp
+
+    for _ in range(3):
+        opened = open_small(root, clock=clock)
+
+        assert opened.messages.derived.queues.pending_count == 10
+        assert read_checkpoint(OsFiles(), str(root)).logics_msg_timestamp == before
+        assert sum(len(rows) for rows in queued(opened).values()) == 100
+        opened.keeper.abandon()
+
+    opened = open_small(root, clock=clock)
+    opened.flush()
+    assert read_checkpoint(OsFiles(), str(root)).logics_msg_timestamp > before
+    opened.close()
+    shutil.rmtree(root / "index")
+    be_killed(root)
+    opened = open_small(root, clock=clock)
+    assert sum(len(rows) for rows in queued(opened).values()) == 100
+    opened.close()
+
+
+def test_queues_that_lost_what_was_promised_are_written_before_anything_is_promised_again(killed):
+    root, clock = killed
+    shutil.rmtree(root / "consumequeue")
+
+    opened = open_small(root, clock=clock)
+
+    assert opened.messages.derived.queues.pending_count == 0
+    assert read_checkpoint(OsFiles(), str(root)).logics_msg_timestamp > 0
+    opened.close()
+
+
+@pytest.mark.parametrize("sync", [sync_tree, sync_one_by_one])
+def test_tree_is_synced_with_all_that_is_in_it(tmp_path, sync):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/file").write_bytes(b"x")
+    sync(str(tmp_path))

@@ -1,0 +1,193 @@
+"""Units that no file holds yet: read like others, written by a ticket, kept when the disk is full or a queue is cut."""
+
+import threading
+
+import pytest
+
+from store.errors import DiskFull
+from store.fs.linux.files import OsFiles
+from store.model.message import QueueKey
+from store.queues.consume_queues import ConsumeQueues
+from store.queues.pending_units import PENDING_BYTES_MAX
+from tests.support.dispatch_batches import batch_of
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.waiting import PATIENCE_S
+
+KEY = QueueKey("orders", 0)
+FILE_SIZE = 1040  # 52 units
+
+
+@pytest.fixture
+def disk():
+    return FaultyDisk()
+
+
+@pytest.fixture
+def queues(tmp_path, disk):
+    opened = ConsumeQueues(disk, str(tmp_path), FILE_SIZE)
+    assert opened.load() == []
+    yield opened
+    opened.close()
+
+
+def messages(begin, end, *, key=KEY, base=0):
+    return [(*key, offset, base + offset * 100, 100, offset) for offset in range(begin, end)]
+
+
+def units(begin, end):
+    return [(offset * 100, 100, offset) for offset in range(begin, end)]
+
+
+def files_of(root):
+    """Return all files below a directory, and what they hold."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def built(root, batches):
+    """Return the files of queues that are built from nothing."""
+    other = ConsumeQueues(OsFiles(), str(root), FILE_SIZE)
+    for batch in batches:
+        other.append(batch_of(batch))
+    other.flush()
+    other.close()
+    return files_of(root)
+
+
+def test_dispatch_touches_no_disk_and_the_ticket_makes_names_files_and_bytes(tmp_path, queues, disk):
+    queues.append(batch_of([*messages(0, 60), *messages(60, 70, key=QueueKey("bills", 3))]))
+    assert files_of(tmp_path) == {}
+
+    ticket = queues.begin_flush()
+    assert files_of(tmp_path) == {}
+    assert queues.begin_flush() is None
+    ticket.sync()
+    queues.end_flush(ticket)
+
+    assert queues.flushed.offset == 7000
+    assert disk.counts["create"] == 3
+    assert files_of(tmp_path) == built(
+        tmp_path / "again", [[*messages(0, 60), *messages(60, 70, key=QueueKey("bills", 3))]]
+    )
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_units_are_read_over_files_and_tails(tmp_path, queues, is_written):
+    queues.append(batch_of(messages(0, 60)))
+    queues.flush()
+    queues.append(batch_of(messages(60, 110)))
+    ticket = queues.begin_flush()
+    queues.append(batch_of(messages(110, 130)))
+    if is_written:
+        ticket.sync()
+        queues.end_flush(ticket)
+    queue = queues.get(KEY)
+
+    for begin, count in [(0, 130), (0, 200), (50, 12), (58, 60), (60, 50), (59, 1), (105, 10), (129, 5), (130, 1)]:
+        expected = units(begin, min(begin + count, 130))
+        assert queue.unit_tuples(begin, count) == expected
+        assert queue.units(begin, count).physical_offsets.tolist() == [unit[0] for unit in expected]
+        assert len(queue.unit_bytes(begin, count)) == 20 * len(expected)
+    assert queue.first_offset_from(11_950) == 120
+    if not is_written:
+        ticket.sync()
+        queues.end_flush(ticket)
+
+
+def test_queue_that_is_cut_while_its_units_are_written_is_what_the_log_says(tmp_path, queues):
+    queues.append(batch_of(messages(0, 20)))
+    ticket = queues.begin_flush()
+    queues.append(batch_of(messages(20, 25)))
+    later = [(*KEY, 10, 5000, 100, 7)]  # offset 10 was given out again
+
+    assert len(queues.append(batch_of(later))) == 1
+    ticket.sync()
+    queues.end_flush(ticket)
+
+    assert queues.flushed.offset == 0  # what was cut is not synced yet
+    queues.flush()
+    assert queues.flushed.offset == 5100
+    assert queues.get(KEY).unit_tuples(0, 50) == [*units(0, 10), (5000, 100, 7)]
+    assert files_of(tmp_path) == built(tmp_path / "again", [messages(0, 25), later])
+
+
+def test_full_disk_loses_nothing_and_the_next_flush_goes_on(tmp_path, queues, disk):
+    queues.append(batch_of(messages(0, 60)))
+    disk.files_left = 1
+    ticket = queues.begin_flush()
+    ticket.sync()
+    queues.append(batch_of(messages(60, 65)))
+
+    with pytest.raises(DiskFull):
+        queues.end_flush(ticket)
+
+    assert queues.flushed.offset == 0
+    assert queues.get(KEY).unit_tuples(0, 100) == units(0, 65)
+    with pytest.raises(DiskFull):
+        queues.flush()
+    disk.is_full = False
+    queues.flush()
+    assert queues.flushed.offset == 6500
+    assert queues.get(KEY).unit_tuples(0, 100) == units(0, 65)
+    assert files_of(tmp_path) == built(tmp_path / "again", [messages(0, 65)])
+
+
+def test_after_a_full_disk_units_are_added_to_those_that_found_no_room(tmp_path, queues, disk):
+    """The error keeps what met the full disk, and with it a look at the units, for as long as somebody keeps it."""
+    queues.append(batch_of(messages(0, 20)))
+    disk.is_full = True
+    ticket = queues.begin_flush()
+    ticket.sync()
+    with pytest.raises(DiskFull) as kept:
+        queues.end_flush(ticket)
+
+    queues.append(batch_of(messages(20, 25)))
+
+    assert (queues.pending_bytes, queues.get(KEY).unit_tuples(0, 100)) == (500, units(0, 25))
+    disk.is_full = False
+    queues.flush()
+    assert files_of(tmp_path) == built(tmp_path / "again", [messages(0, 25)])
+    assert kept.value is ticket.no_room
+
+
+def test_queues_are_full_when_more_waits_than_memory_is_meant_for(queues, monkeypatch):
+    assert PENDING_BYTES_MAX >= 1 << 20
+    monkeypatch.setattr("store.queues.consume_queues.PENDING_BYTES_MAX", 1000)
+    queues.append(batch_of(messages(0, 49)))
+    assert (queues.is_full, queues.pending_bytes) == (False, 980)
+    queues.append(batch_of(messages(49, 50)))
+    assert queues.is_full
+
+    queues.append(batch_of(messages(50, 51)))  # who flushes nothing has it done here
+
+    assert (queues.is_full, queues.pending_bytes, queues.flushed.offset) == (False, 20, 5000)
+
+
+def test_queues_are_read_appended_to_and_cut_while_another_thread_writes(tmp_path, queues, disk):
+    keys = [QueueKey(f"t{number % 5}", number) for number in range(200)]
+    log, end = [], 0
+    for turn in range(6):
+        batch = []
+        for key in keys:
+            batch.append((*key, turn, end, 100, 0))
+            end += 100
+        log.append(batch)
+        queues.append(batch_of(batch))
+        if turn != 3:  # a cut syncs
+            disk.is_going.clear()
+        ticket = queues.begin_flush()
+        writing = threading.Thread(target=ticket.sync)
+        writing.start()
+        if turn == 3:
+            again = [(*key, 3, end + number * 100, 100, 1) for number, key in enumerate(keys[::7])]
+            end += 100 * len(again)
+            log.append(again)
+            assert len(queues.append(batch_of(again))) == len(again)
+        for key in keys:
+            assert len(queues.get(key).unit_tuples(0, 100)) == turn + 1
+        disk.is_going.set()
+        writing.join(PATIENCE_S)
+        queues.end_flush(ticket)
+    queues.flush()
+
+    assert queues.flushed.offset == end
+    assert files_of(tmp_path) == built(tmp_path / "again", log)

@@ -1,0 +1,139 @@
+"""The judgement of histories can fail: each promise that is broken on purpose is found, by its name."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.message_history import Broken, Fate, History, Place, Seen, Sent, everything_is_delivered, judge
+from tests.support.stored_files import Stored, StoredFiles
+
+RECORD_SIZE = 100
+
+
+class Story:
+    """Six messages in two queues, three replicas, and a history that fits them; tests spoil one thing."""
+
+    def __init__(self):
+        keys = ("a", "b", "c", "d", "e", "f")
+        self.log = [
+            Stored(
+                "T", at % 2, at // 2, at * RECORD_SIZE, RECORD_SIZE, 1_000 + at, key, f"ID{at}", f"{key}: body".encode()
+            )
+            for at, key in enumerate(keys)
+        ]
+        self.replicas = [StoredFiles(None, list(self.log), {}, []) for _ in range(3)]
+        for number, replica in enumerate(self.replicas):
+            replica.root = type("Root", (), {"name": f"n{number}"})
+        self.history = History(orderly={"w"})
+        for at in range(4):
+            self.history.sent.append(Sent("w", "T", (keys[at],), Fate.APPENDED, (self.place(at),)))
+        self.history.sent.append(Sent("w", "T", ("e", "x"), Fate.UNKNOWN))
+        self.history.sent.append(Sent("w", "T", ("f",), Fate.UNKNOWN))
+        self.history.sent.append(Sent("w", "T", ("y",), Fate.NOT_APPENDED))
+        self.history.read += [self.seen("r", at) for at in (0, 2, 4, 1)]
+        self.history.delivered += [self.seen("c", at) for at in (0, 1, 2, 2, 3, 4, 5)]
+        self.history.retried.append(((self.place(0),), (self.place(0),)))
+
+    def place(self, at):
+        return Place(*self.log[at].place)
+
+    def seen(self, reader, at):
+        message = self.log[at]
+        return Seen(reader, "T", message.queue_id, message.queue_offset, message.unique_key)
+
+    def change(self, at, *replicas, **fields):
+        """Change a message on some replicas; on all without names."""
+        for number in replicas or range(3):
+            self.replicas[number].messages[at] = self.log[at]._replace(**fields)
+
+    def everywhere(self, change):
+        for replica in self.replicas:
+            change(replica.messages)
+
+    def judge(self):
+        judge(self.history, self.replicas)
+        everything_is_delivered(self.history, self.replicas[0], {"T"})
+
+
+def sent(story, at, **fields):
+    story.history.sent[at] = replace(story.history.sent[at], **fields)
+
+
+def body_of_another(story):
+    story.change(5, body=b"e: body")
+
+
+def batch_torn_apart(story):
+    sent(story, 0, keys=("a", "b"), places=(story.place(0), story.place(1)))
+    del story.history.sent[1]
+
+
+def order_turned_round(story):
+    story.history.sent[0], story.history.sent[1] = story.history.sent[1], story.history.sent[0]
+
+
+SPOILED = {
+    "replicas are equal": [
+        lambda story: story.change(3, 1, body=b"d: other"),
+        lambda story: story.replicas[2].messages.pop(),
+    ],
+    "queue offsets have no gap and are given once": [
+        lambda story: story.everywhere(lambda messages: messages.pop(2)),
+        lambda story: story.change(4, queue_offset=1),
+        lambda story: story.change(4, queue_offset=3),
+    ],
+    "times ascend": [lambda story: story.change(3, store_timestamp=999)],
+    "no message stands twice": [lambda story: story.change(5, unique_key="e", body=b"e: body")],
+    "nothing is there that nobody sent": [lambda story: story.history.sent.pop(5)],
+    "a message is what was sent": [body_of_another],
+    "acknowledged messages stand where they were said to": [
+        lambda story: story.everywhere(lambda messages: messages.__delitem__(slice(3, 6))),
+        lambda story: sent(story, 1, places=(Place(1, 0, 101, "ID1"),)),
+        lambda story: sent(story, 1, places=(Place(1, 1, 100, "ID1"),)),
+        lambda story: sent(story, 1, places=(Place(0, 0, 100, "ID1"),)),
+        lambda story: sent(story, 1, places=(Place(1, 0, 100, "ID2"),)),
+        lambda story: sent(story, 1, topic="U"),
+    ],
+    "refused messages are nowhere": [lambda story: sent(story, 5, fate=Fate.NOT_APPENDED)],
+    "a batch has no holes": [lambda story: sent(story, 4, keys=("x", "e"))],
+    "batches stand together": [batch_torn_apart],
+    "a sender's order stays": [order_turned_round],
+    "retries get the first answer": [
+        lambda story: story.history.retried.append(((story.place(0),), (story.place(2),)))
+    ],
+    "what was read stands there": [
+        lambda story: story.history.read.append(Seen("r", "T", 1, 1, "b")),
+        lambda story: story.history.delivered.append(Seen("c", "T", 0, 3, "g")),
+    ],
+    "readers skip nothing": [
+        lambda story: story.history.read.append(story.seen("r", 5)),
+        lambda story: story.history.read.append(story.seen("r", 0)),
+    ],
+    "acknowledged messages are found by reads": [lambda story: story.history.missing.append(("a", "nothing"))],
+    "every message is delivered": [lambda story: story.history.delivered.pop()],
+}
+
+
+def test_history_that_holds_is_not_complained_of():
+    Story().judge()
+
+
+@pytest.mark.parametrize(
+    ("promise", "spoil"), [(promise, spoil) for promise, spoils in SPOILED.items() for spoil in spoils]
+)
+def test_broken_promise_is_found(promise, spoil):
+    story = Story()
+    spoil(story)
+
+    with pytest.raises(Broken) as broken:
+        story.judge()
+
+    assert broken.value.promise == promise
+
+
+def test_every_promise_is_broken_here_once():
+    text = (Path(__file__).parents[2] / "support" / "message_history.py").read_text("utf-8")
+    promises = {part.split('"')[1] for part in text.split("raise Broken(")[1:] if part.startswith('"')}
+
+    assert promises == set(SPOILED)
