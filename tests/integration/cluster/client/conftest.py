@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cluster.client.scripted_broker import ScriptedBroker, Stored
+from tests.integration.cluster.client.scripted_broker import ScriptedBroker
 from tests.integration.cluster.client.scripted_name_server import ScriptedNameServer
+from tests.integration.cluster.client.stored_messages import Stored
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from cluster.protocol.errors import Reason
 from commitlog.record.compression import uncompressed_body
 from store.model.commit_log import Certainty
 from tests.integration.cluster.client.helpers import bodies_of, kinds
-from tests.integration.cluster.client.scripted_broker import EARLIER_HOST
+from tests.integration.cluster.client.stored_messages import EARLIER_HOST
 from tests.support.growing_deadlines import growing_deadlines
 from tests.support.waiting import PATIENCE_S, STORY_S, run
 
