@@ -90,15 +90,17 @@ class LogChecks:
                 "commit index", f"{node_id} went back from {self._commit_index[node_id]} to {raft.commit_index}"
             )
 
-    def died_in_step(self, node_id: str, raft: Raft, store: EntryStore) -> None:
+    def died_in_step(self, node_id: str, raft: Raft) -> None:
         """Judge what the core of a node took for committed in a step that the node did not survive.
 
         The file of memberships may name it already, and the next life of the node believes the file. The step may have
         ended before the entries were written that it took for committed: then this node has promised nothing new.
         """
         index = raft.commit_index
-        is_news = self._commit_index[node_id] < index <= store.last_index
-        if is_news and store.term_at(index) == raft.state.log.term_at(index):
+        # The store is not asked: it may have died in a truncation.
+        record = self._views[node_id].get(index)
+        is_news = index > self._commit_index[node_id]
+        if is_news and record is not None and record.term == raft.state.log.term_at(index):
             self.commit(node_id, raft, index, index)
 
     def written(self, node_id: str, index: int) -> Record | None:

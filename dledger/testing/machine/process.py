@@ -283,12 +283,12 @@ class SimProcess:
         try:
             work()
         except SimulatedCrash:
-            self._world.checks.log.died_in_step(self.node_id, self.raft, self.store)
+            self._world.checks.log.died_in_step(self.node_id, self.raft)
             self._machine.died()
         except Violation:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, a node stops; the machine says whether it may
-            self._world.checks.log.died_in_step(self.node_id, self.raft, self.store)
+            self._world.checks.log.died_in_step(self.node_id, self.raft)
             self._fail(error)
         else:
             check_turn(self._world, self.node_id, self.raft, self.store, self.memberships)
