@@ -180,12 +180,14 @@ class Aside:
         self._names = self._files.list_directory(self._data_path)
 
     def settle(self) -> None:
-        """Make durable the rename of a `take` that a crash of the process may have interrupted before its syncs.
+        """Make durable the renames of a `prepare` or a `take` that a kill may have interrupted before their syncs.
+
+        Each start does this: what it has read must not be gone after a power cut later.
 
         Raises:
             store.errors.StorageFailed: the node must not start.
         """
-        if self._names:
+        if self._names or self._has_record:
             self._files.sync_directory(self._path)
             self._files.sync_directory(self._directory)
 

@@ -212,12 +212,12 @@ def complete(
         store.errors.StorageFailed: a file cannot be removed, written or synced.
     """
     head = head_file.load()
+    aside.settle()
     if head is None or not head.is_reset:
         aside.remove_remnant()
     if head is None:
         return None
     if head.is_reset:
-        aside.settle()
         begin_anew(head_file, data, index, head, aside)
         notes.append(f"{data.directory}: a crash interrupted a reset; the log now begins at entry {head.begin_index}")
         return replace(head, is_reset=False)

@@ -50,7 +50,6 @@ class StoreRestore:
         self._size = mapped_file_size
         if self._files.is_directory(root) and self._files.list_directory(root):
             raise BadOption("path", "a new directory", f"{root}, which holds something", "Name another directory")
-        self._files.make_directory(self._folder)
         self._end = 0
         self._file: File | None = None
         # What is not in the file yet, and where it goes.
@@ -78,7 +77,8 @@ class StoreRestore:
         self.rows += len(records)
 
     def finish(self) -> None:
-        """Write what is left, durably."""
+        """Write what is left, durably; without any row the store is an empty one."""
+        self._files.make_directory(self._folder)
         self._flush()
         self._close()
 
@@ -95,6 +95,8 @@ class StoreRestore:
             self._end += left - HEAD.size
             self._waiting_begin = self._end
         if self._file is None:
+            # Not earlier: rows that cannot be restored leave no directory.
+            self._files.make_directory(self._folder)
             self._file = self._files.create(f"{self._folder}/{self._end:020d}", self._size)
         _place(record, self._end)
         self._append(record)

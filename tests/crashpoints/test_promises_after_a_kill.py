@@ -43,8 +43,7 @@ class Life:
         store = self.store
         entries = [(store.term_at(at), store.get(at).body) for at in range(store.begin_index, store.last_index + 1)]
         aside = store.aside
-        # When that log may go is no promise: a reset that never began may have said it anew.
-        kept = (aside.record.begin_index, aside.record.last_index, aside.files_count) if aside.is_kept else None
+        kept = (aside.record, aside.files_count) if aside.is_kept else None
         return store.begin_index, store.begin_prev_term, entries, self.hard_state, self.memberships, kept
 
     def vote(self):

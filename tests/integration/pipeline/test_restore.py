@@ -223,9 +223,15 @@ def test_what_cannot_be_restored_is_told(archive, tmp_path, broker):
         list(lake_rows(archive, log="new"))
     with pytest.raises(NotLossless, match="propertiesRaw"):
         restore([batch.drop_columns(["propertiesRaw"])], target_of(broker), RestorePlan())
+    with pytest.raises(NotLossless, match="propertiesRaw"):
+        restore_store([batch.drop_columns(["propertiesRaw"])], str(tmp_path / "none"))
+    assert not (tmp_path / "none").exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
     with pytest.raises(BadOption, match="full"):
         restore_store([], str(tmp_path / "full"))
     with pytest.raises(BadOption, match="mappedFileSize"):
         restore_store(lake_rows(archive), str(tmp_path / "small"), mapped_file_size=100)
+    assert not (tmp_path / "small").exists()
+    restore_store([], str(tmp_path / "empty"))
+    assert not list((tmp_path / "empty/commitlog").iterdir())
