@@ -81,6 +81,12 @@ class StorageFailed(StoreError):
         self.reason = reason
 
 
+def how_to_cut(path: str, expected_bytes: int) -> str:
+    """Say what to do with a file that is longer than `expected_bytes`; no program of ours removes bytes unasked."""
+    cut = f"truncate -s {expected_bytes} {path}"
+    return f"keep a copy of the file, then cut it with `{cut}` (--skip-damaged leaves it as it is)"
+
+
 class WrongFileSize(StoreError):
     """A file of a queue does not have the configured size."""
 
@@ -88,7 +94,7 @@ class WrongFileSize(StoreError):
         is_longer = found_bytes > expected_bytes
         longer = (
             f". If the files beside it have {expected_bytes} bytes, nothing that belongs to the store is beyond them: "
-            f"keep a copy of the file, then cut it with `truncate -s {expected_bytes} {path}`"
+            f"{how_to_cut(path, expected_bytes)}"
         )
         super().__init__(
             f"{path}: expected a size of {expected_bytes} bytes, found {found_bytes}. Start with the file size that "

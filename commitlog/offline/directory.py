@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import itertools
 import posixpath
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from commitlog.record.record import MAGICS
 from dledger.entries.format.entry import BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_NORMAL, HEADER, HEADER_SIZE
-from store.errors import StoreError
+from store.errors import StoreError, WrongFileSize, how_to_cut
 from store.fs.read_only_files import ReadOnlyFiles
 from store.model.finding import Area, Finding
 
@@ -227,15 +228,33 @@ def _log_files(files: ReadOnlyFiles, directory: str, header_size: int, findings:
     return found
 
 
-def _file_size_of(found: list[LogFile]) -> int:
+def _file_size_of(found: Sequence[LogFile]) -> int:
     """Return the size that the files were made with: the distance of two names, else the commonest."""
     sizes = [file.size for file in found]
     sizes += [behind.begin_offset - file.begin_offset for file, behind in itertools.pairwise(found)]
     return max(sorted(set(sizes), reverse=True), key=sizes.count, default=0)
 
 
+def refuse_too_long(log_files: Sequence[LogFile]) -> None:
+    """Check that no file of a log is longer than its files are: no program of ours, and none of Java's, opens it.
+
+    Raises:
+        store.errors.WrongFileSize: one is; the message says how it is cut.
+    """
+    # A mixed store has files of one size, too.
+    size = _file_size_of(log_files)
+    for file in log_files:
+        if file.size > size:
+            raise WrongFileSize(file.path, size, file.size)
+
+
 def _wrong_size(file: LogFile, expected: int, *, is_last: bool) -> Finding:
     is_created = is_last and not file.size
+    remedy = (
+        "The next start of the store removes it" if is_created else "Restore it from a backup or from another replica"
+    )
+    if file.size > expected:
+        remedy = f"{remedy}. Or {how_to_cut(file.path, expected)}"
     return Finding(
         Area.FILES,
         file.path,
@@ -243,7 +262,7 @@ def _wrong_size(file: LogFile, expected: int, *, is_last: bool) -> Finding:
         f"{expected} bytes",
         f"{file.size}",
         "a crash cut its creation short" if is_created else "RocketMQ does not load a store with such a file",
-        "The next start of the store removes it" if is_created else "Restore it from a backup or from another replica",
+        remedy,
         is_created,
     )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from commitlog.offline.checkpoint_check import SIZE as CHECKPOINT_SIZE
 from commitlog.offline.checkpoint_check import lost_end
-from commitlog.offline.directory import INDEX_NAME, QUEUES_NAME
+from commitlog.offline.directory import INDEX_NAME, QUEUES_NAME, refuse_too_long
 from commitlog.offline.log_walk import LogWalk
 from commitlog.offline.verify import StoreParts, corrupt_place, torn_tail
 from commitlog.plain.accepted_damage import AcceptedPlace, accept, accept_more
@@ -155,8 +155,9 @@ class Rebuild:
 
         Raises:
             LogDamaged: nothing was changed.
-            store.errors.DiskFull: nothing was changed.
+            store.errors.DiskFull, WrongFileSize: nothing was changed.
         """
+        refuse_too_long(self._parts.directory.log_files)
         _remove_tree(self._new)
         self._files.make_directory(self._new)
         try:

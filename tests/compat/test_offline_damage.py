@@ -357,6 +357,24 @@ def test_rebuild_refuses_a_damaged_log_and_leaves_everything_as_it_is(store, man
     assert [finding.area for finding in left] == [Area.LOG], left
 
 
+@pytest.mark.parametrize("options", [[], ["--skip-damaged"]])
+def test_rebuild_refuses_a_log_file_that_is_too_long_and_verify_says_how_to_cut_it(store, options):
+    path = store / "commitlog" / f"{0:020d}"
+    content = path.read_bytes()
+    path.write_bytes(content + b"junk" * 25)
+    queue_file(store).write_bytes(bytes(1000))
+
+    refused = dledger("rebuild", store, *options)
+
+    command = f"truncate -s {len(content)} {path}"
+    assert (refused.exit_code, command in refused.stderr) == (1, True), refused.stderr
+    assert "--skip-damaged leaves it as it is" in refused.stderr
+    assert queue_file(store).read_bytes() == bytes(1000)
+    assert command in dledger("verify", store).stderr
+    path.write_bytes(content)
+    assert dledger("rebuild", store, *options).exit_code == 0
+
+
 def test_rebuild_refuses_a_damaged_end_of_a_log_that_was_closed_in_order_and_takes_a_torn_one(store, manifest):
     last = manifest("plain-clean")[-1]
     change(store / "commitlog" / f"{65536:020d}", last["physicalOffset"] - 65536 + 4, b"junk")
