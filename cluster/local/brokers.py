@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cluster.local.cluster import LocalCluster
 from cluster.local.folder import RunsWhileOpen, StateFile, process_of
 from cluster.local.node import Setting, choose_ports
-from cluster.local.process import LocalProcess
+from cluster.local.process import START_LIMIT_S, LocalProcess
 from cluster.process.procfs import ProcessRef
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class LocalBrokers(RunsWhileOpen):
 
     # --------------------------------------------------------------------------------------- starting and ending
 
-    def start(self, timeout_s: float = 30.0) -> None:
+    def start(self, timeout_s: float = START_LIMIT_S) -> None:
         """Start everything that does not run; return when all nodes serve clients.
 
         Raises:
@@ -155,7 +155,7 @@ class LocalBrokers(RunsWhileOpen):
         for address in self._servers:
             self.stop_name_server(address)
 
-    def start_name_server(self, address: str, timeout_s: float = 30.0) -> None:
+    def start_name_server(self, address: str, timeout_s: float = START_LIMIT_S) -> None:
         """Start one name server and wait until it serves; nothing is done when it runs."""
         process = self._servers[address]
         if not process.is_running:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from cluster.local.folder import RunsWhileOpen, StateFile, process_of
 from cluster.local.node import ClusterError, LocalNode, Setting, choose_ports, write_node
-from cluster.local.process import LocalProcess
+from cluster.local.process import START_LIMIT_S, LocalProcess
 from dledger.client import AdminClient, LogClient, ReadFailed
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class LocalCluster(RunsWhileOpen):
 
     # --------------------------------------------------------------------------------------- starting and ending
 
-    def start(self, timeout_s: float = 30.0) -> None:
+    def start(self, timeout_s: float = START_LIMIT_S) -> None:
         """Start every node that does not run; return when all of them serve clients.
 
         Raises:
@@ -179,7 +179,7 @@ class LocalCluster(RunsWhileOpen):
         for node_id in started:
             self._process_of(node_id).wait_ready(deadline)
 
-    def start_node(self, node_id: str, timeout_s: float = 30.0) -> None:
+    def start_node(self, node_id: str, timeout_s: float = START_LIMIT_S) -> None:
         """Start one node and wait until it serves clients; nothing is done when it runs."""
         if not self.is_running(node_id):
             self._launch(node_id)
@@ -202,7 +202,7 @@ class LocalCluster(RunsWhileOpen):
         self._process_of(node_id).kill()
         self._forget(node_id)
 
-    def restart(self, node_id: str, timeout_s: float = 30.0) -> None:
+    def restart(self, node_id: str, timeout_s: float = START_LIMIT_S) -> None:
         """Stop one node if it runs, and start it again on the same files."""
         self.stop_node(node_id)
         self.start_node(node_id, timeout_s)
@@ -217,7 +217,7 @@ class LocalCluster(RunsWhileOpen):
 
     # ------------------------------------------------------------------------------------- nodes that come and go
 
-    def add_node(self, timeout_s: float = 30.0) -> str:
+    def add_node(self, timeout_s: float = START_LIMIT_S) -> str:
         """Have another node join the group, on free ports, and wait until it votes; return its id.
 
         Raises:

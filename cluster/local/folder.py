@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from cluster.local.node import ClusterError
+from cluster.local.process import START_LIMIT_S
 from cluster.process.procfs import ProcessRef
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class RunsWhileOpen(ABC):
     """Starts processes when its context is entered, and ends them when it is left."""
 
     @abstractmethod
-    def start(self, timeout_s: float = 30.0) -> None:
+    def start(self, timeout_s: float = START_LIMIT_S) -> None:
         """Start everything that does not run."""
 
     @abstractmethod

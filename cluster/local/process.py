@@ -6,6 +6,7 @@ a later program take it over by its `ProcessRef`. Used by whatever runs nodes, b
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+logger = logging.getLogger(__name__)
+
+# Three nodes serve after 2 s on a quiet machine of two cores, and after a minute on one with twenty busy processes. A
+# process that ends is noticed at once, so only one that hangs costs all of it.
+START_LIMIT_S: Final = 180.0
+# A start that takes longer says so, and again after each further interval.
+_PATIENCE_S: Final = 10.0
 _POLL_S: Final = 0.01
 _STOP_GRACE_S: Final = 10.0
 _LOG_TAIL_LINES: Final = 15
@@ -77,11 +85,13 @@ class LocalProcess:
         self.ref = ProcessRef(child.pid, identity_of(child.pid) or "")
 
     def wait_ready(self, deadline: float) -> None:
-        """Wait until it serves, at most until `deadline` of the monotonic clock.
+        """Wait until it serves, at most until `deadline` of the monotonic clock; log when that takes long.
 
         Raises:
             ClusterError: it ended, or was not ready in time; the message shows the end of its output.
         """
+        begin = time.monotonic()
+        told = begin
         while True:
             is_running = self.is_running
             with self._log.open("rb") as output:
@@ -93,6 +103,15 @@ class LocalProcess:
                 state = "is not ready in time" if is_running else "ended while starting"
                 tail = b"\n".join(lines[-_LOG_TAIL_LINES:]).decode(errors="replace")
                 raise ClusterError(f"{self._name} {state}; the end of {self._log}:\n{tail}")
+            if (now := time.monotonic()) - told >= _PATIENCE_S:
+                told = now
+                logger.warning(
+                    "%s does not serve yet: waited %.0f s of at most %.0f s; its output is in %s",
+                    self._name,
+                    now - begin,
+                    deadline - begin,
+                    self._log,
+                )
             time.sleep(_POLL_S)
 
     def signal(self, number: signal.Signals) -> None:
