@@ -10,12 +10,14 @@ from dledger.peer.link import PeerLink
 from dledger.peer.strangers import LargeFrames, Strangers
 from dledger.pending.appends import PendingAppends
 from dledger.pending.reads import PendingReads
+from dledger.service.unread_calls import UnreadCalls
 from dledger.storage.acquaintances import Acquaintances
 from dledger.storage.identity import IdentityFile
 from dledger.testing.shell.options import ShellTrouble
 from tests.mutants.bugs.shell import FAILED, LOST, READ, STUCK, with_elections, with_troubles
 from tests.mutants.mutant import Mutant, ShellSeeds, Tests
 
+UNREAD = "tests/unit/dledger/service/test_unread_calls.py"
 STRANGER = ("Violation: whose directory it is", "Violation: a foreign directory is not obeyed")
 
 with_pauses = with_troubles(ShellTrouble.PAUSE, ShellTrouble.ISOLATE)
@@ -105,7 +107,65 @@ def refused_read_is_answered_with_the_first_index(patch):
     patch.setattr(PendingReads, "refused", refused)
 
 
+def calls_without_a_request_are_not_counted(patch):
+    original = UnreadCalls._look_at
+
+    def look_at(self, time_s):
+        if time_s:
+            original(self, time_s)
+
+    patch.setattr(UnreadCalls, "_look_at", look_at)
+
+
+def call_without_a_request_waits_for_ever(patch):
+    original = UnreadCalls._look_at
+
+    def look_at(self, time_s):
+        if not time_s:
+            original(self, time_s)
+
+    patch.setattr(UnreadCalls, "_look_at", look_at)
+
+
+def streams_without_a_request_count_as_calls(patch):
+    """A client that opens its stream before it has something to send loses it after ten seconds."""
+    original = UnreadCalls._read
+    patch.setattr(UnreadCalls, "_read", lambda self, context, _: original(self, context, self._calls))
+
+
+def all_calls_without_a_request_end_in_one_turn(patch):
+    original = UnreadCalls._end_due
+
+    def end_due(self):
+        original(self)
+        while self._timer is not None and not self._timer.when():
+            self._timer.cancel()
+            original(self)
+
+    patch.setattr(UnreadCalls, "_end_due", end_due)
+
+
 MUTANTS = (
+    Mutant(
+        calls_without_a_request_are_not_counted,
+        "clients cannot lock others out",
+        Tests(f"{UNREAD}::test_oldest_calls_end_when_too_many_wait"),
+    ),
+    Mutant(
+        streams_without_a_request_count_as_calls,
+        "clients may open streams early",
+        Tests(f"{UNREAD}::test_call_that_sends_nothing_ends_after_its_limit_and_a_stream_waits"),
+    ),
+    Mutant(
+        all_calls_without_a_request_end_in_one_turn,
+        "turns of the loop are short",
+        Tests(f"{UNREAD}::test_few_calls_end_in_one_turn_of_the_loop"),
+    ),
+    Mutant(
+        call_without_a_request_waits_for_ever,
+        "clients cannot lock others out",
+        Tests(f"{UNREAD}::test_call_that_sends_nothing_ends_after_its_limit_and_a_stream_waits"),
+    ),
     Mutant(
         large_frames_of_guests_share_no_bound,
         "memory of strangers is bounded",
