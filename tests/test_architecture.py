@@ -25,6 +25,7 @@ from cluster.config.broker_options import ServerOptions
 from cluster.protocol.errors import CAUSES
 from dledger import metrics
 from dledger.errors import ResponseCode
+from tests.support import plain_english
 
 ROOT = Path(__file__).resolve().parent.parent
 DISTRIBUTION = "dledger-py"
@@ -253,3 +254,41 @@ def test_documents_name_only_make_targets_that_exist() -> None:
 
 def _make_targets() -> dict[str, str]:
     return dict(_TARGET.findall((ROOT / "Makefile").read_text(encoding="utf-8")))
+
+
+# ------------------------------------------------------------------------------------------------------- prose
+
+
+def test_no_folder_gains_words_of_the_private_dialect() -> None:
+    found, allowed = plain_english.findings(), plain_english.unclean()
+    more = {folder for folder, number in plain_english.by_folder(found).items() if number > allowed.get(folder, 0)}
+
+    listed = "\n".join(str(finding) for finding in found if str(Path(finding.file).parent) in more)
+    assert not more, f"say it in plain English (of each folder all findings are listed):\n{listed}"
+
+
+def test_the_numbers_of_unclean_folders_are_lowered_as_soon_as_they_can_be() -> None:
+    today = plain_english.by_folder(plain_english.findings())
+    lower = {folder: today[folder] for folder, number in plain_english.unclean().items() if today[folder] < number}
+
+    assert lower == {}, "run `python -m tests.support.plain_english --lower` and commit what it changes"
+
+
+def test_the_word_list_reads_prose_and_leaves_names_alone() -> None:
+    source = (
+        '"""Who leads\ntells `who` all."""\nbehind = f"{behind}"  # anew\ndef test_it_goes_on(): x = {"behind": 1}\n'
+    )
+
+    found = [(finding.line, finding.phrase) for finding in plain_english.findings_of("some.py", source)]
+
+    assert found == [(1, "Who"), (2, "tells"), (3, "anew"), (4, "goes on")]
+
+
+def test_every_legitimate_use_of_the_word_list_is_used() -> None:
+    unused = [
+        f"{use.file}: {use.phrase!r}"
+        for use in plain_english.LEGITIMATE
+        if not (ROOT / use.file).exists() or use.phrase not in (ROOT / use.file).read_text("utf-8")
+    ]
+
+    assert unused == []
