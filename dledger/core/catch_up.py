@@ -82,12 +82,19 @@ def prev_term_of(state: State) -> int:
 
 
 def on_snapshot_progress(state: State, progress: Progress, sender: str, response: SnapshotProgress) -> None:
-    """Send what follows on what the follower has."""
+    """Send the chunk that follows what the follower has.
+
+    An answer that brings nothing new starts no chunk: it is a duplicate, or the follower has no room. Answered at once,
+    the first would double the chunks under way each time, and the second would come back as fast as messages travel.
+    The chunk that is under way, or its timeout, continues the installation.
+    """
     installation = progress.installation
     if installation is None or installation.snapshot is None or installation.snapshot.index != response.index:
         return
+    if response.received_bytes == installation.sent_bytes:
+        return
     if response.received_bytes < installation.sent_bytes:
-        # It was restarted, has no room or found damage; asking again at once would only spin.
+        # The follower was restarted or found damage. Sent again at once, the chunks could fail as fast as they travel.
         progress.paused_until_ms = state.now_ms + state.config.heart_beat_time_interval_ms
     installation.sent_bytes = min(response.received_bytes, installation.snapshot.size_bytes)
     progress.is_waiting = False

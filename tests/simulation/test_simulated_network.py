@@ -5,7 +5,8 @@ from random import Random
 import pytest
 
 from dledger.core.messages import Heartbeat
-from dledger.testing.faults import Fault, FaultCounts
+from dledger.testing.faults import Fault, FaultCounts, Violation
+from dledger.testing.network import network as simulated
 from dledger.testing.network.network import NetworkOptions, SimNetwork
 from dledger.testing.scheduler import Scheduler
 
@@ -125,3 +126,18 @@ def test_messages_of_an_earlier_life_are_replayed():
     wire.send_many()
 
     assert 0 < wire.counts[Fault.REPLAYED_AFTER_RESTART] < wire.counts[Fault.REPLAYED]
+
+
+def test_nodes_that_answer_one_another_without_end_are_a_violation(monkeypatch):
+    monkeypatch.setattr(simulated, "STORM_MESSAGES", 1_000)
+    scheduler = Scheduler()
+
+    def answer(source, target, message):
+        network.send(target, source, message)
+
+    calm = NetworkOptions(min_latency_us=10, max_latency_us=10, is_ordered=True, duplicate_rate=0.5)
+    network = SimNetwork(scheduler, Random(1), FaultCounts(), calm, answer)
+    network.send("a", "b", Heartbeat(1, 1, 1))
+
+    with pytest.raises(Violation, match=r"1000 messages in 50000 us, now a Heartbeat"):
+        scheduler.run_until(1_000_000)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dledger.testing.faults import Fault
+from dledger.testing.faults import Fault, Violation
 from dledger.testing.network.frame_damage import damage_on_the_way
 
 if TYPE_CHECKING:
@@ -27,6 +27,10 @@ OLD_MESSAGES_MAX = 256
 # A replayed message is put down for so long that elections and truncations can happen meanwhile; the nodes' timings are
 # some ten times faster than in production, so that this is a minute of theirs.
 REPLAY_DELAY_MAX_US = 5_000_000
+# No run needs more messages in 50 ms, whatever its network does; some thousand are usual, and 30,000 the most where
+# pushes overtake one another.
+STORM_WINDOW_US = 50_000
+STORM_MESSAGES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +86,17 @@ class SimNetwork:
         # (source, target, message, how often the two had started by then)
         self._old: list[tuple[str, str, Message, int]] = []
         self._starts: dict[str, int] = {}
+        self._window_ends_us = 0
+        self._sent_in_window = 0
 
     def send(self, source: str, target: str, message: Message) -> None:
-        """Take a message of `source` for `target`; whether and when it arrives is the seed's business."""
+        """Take a message of `source` for `target`; the seed decides whether and when it arrives.
+
+        Raises:
+            Violation: the nodes send messages without end, because each answer brings forth the next question.
+        """
         options, random = self.options, self._random
+        self._count(source, target, message)
         if options.replay_rate:
             self._remember(source, target, message)
         if self._blocks.get((source, target)):
@@ -99,6 +110,18 @@ class SimNetwork:
             if options.duplicate_rate and random.random() < options.duplicate_rate:
                 self._counts.add(Fault.DUPLICATED)
                 self._carry(source, target, message)
+
+    def _count(self, source: str, target: str, message: Message) -> None:
+        now_us = self._scheduler.now_us
+        if now_us >= self._window_ends_us:
+            self._window_ends_us, self._sent_in_window = now_us + STORM_WINDOW_US, 0
+        self._sent_in_window += 1
+        if self._sent_in_window > STORM_MESSAGES:
+            kind = type(message).__name__
+            raise Violation(
+                "storm",
+                f"{STORM_MESSAGES} messages in {STORM_WINDOW_US} us, now a {kind} to {target}, sent by {source}",
+            )
 
     def block(self, source: str, target: str) -> None:
         """Cut one direction; a link is open again when every `block` was undone by `unblock`."""

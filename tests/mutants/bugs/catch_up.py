@@ -39,6 +39,17 @@ def reset_of_an_old_term_is_obeyed(patch):
     patch.setattr(Raft, "_answer_old_term", answer_old_term)
 
 
+def duplicate_answers_double_the_chunks(patch):
+    def on_snapshot_progress(state, progress, sender, response):
+        installation = progress.installation
+        if installation is not None and installation.snapshot is not None:
+            installation.sent_bytes = min(response.received_bytes, installation.snapshot.size_bytes)
+            progress.is_waiting = False
+            dledger.core.catch_up.go_on(state, sender, progress)
+
+    patch.setattr(dledger.core.catch_up, "on_snapshot_progress", on_snapshot_progress)
+
+
 def snapshot_that_came_in_is_not_sent_on(patch):
     original = dledger.core.catch_up.on_reset
 
@@ -237,5 +248,10 @@ MUTANTS = (
         bytes_in_flight_are_not_bounded,
         "bounded memory",
         Tests(CATCH_UP + "test_bytes_under_way_to_one_peer_and_to_all_are_bounded"),
+    ),
+    Mutant(
+        duplicate_answers_double_the_chunks,
+        "one chunk of a snapshot is under way to a follower",
+        Tests(CATCH_UP + "test_duplicates_of_an_answer_start_no_further_chunks"),
     ),
 )

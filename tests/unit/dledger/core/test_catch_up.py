@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dledger.core.events import Propose, Received, ResetStore, SnapshotSaved, Tick, WriteSnapshotChunk
+from dledger.core.events import Propose, Received, ResetStore, Send, SnapshotSaved, Tick, WriteSnapshotChunk
 from dledger.core.messages import Push, ResetLog, SnapshotChunk, SnapshotProgress
 from dledger.types import SnapshotInfo
 
@@ -64,6 +64,24 @@ def test_it_gets_the_snapshot_first_in_chunks_and_goes_on_where_it_stopped(group
     assert offsets == [0, 1_000, 0, 1_000, 2_000]
     assert [(reset.begin_index, reset.snapshot_index) for reset in cluster["c"].seen(ResetStore)] == [(15, 17)]
     assert cluster["c"].raft.commit_index == 20
+
+
+def test_duplicates_of_an_answer_start_no_further_chunks(group):
+    """Found by simulation (seed 48580): each duplicate doubled the chunks under way, 20 million in five seconds."""
+    snapshot = SnapshotInfo(index=17, term=1, size_bytes=2_500, checksum=7)
+    config = replace(group(THREE).config, snapshot_chunk_size_bytes=1_000)
+    cluster, leader = lagging(group, config=config, snapshot=snapshot)
+    cluster.heal()
+    for _ in range(60):
+        cluster.now_ms += 10
+        for node in cluster.nodes.values():
+            node.step(Tick(cluster.now_ms))
+        cluster.deliver(only=lambda _sender, _peer, message: not isinstance(message, SnapshotProgress))
+
+    answer = Received("c", SnapshotProgress(leader.raft.term, 17, 1_000))
+    sent = [effect.message for _ in range(3) for effect in leader.step(answer) if isinstance(effect, Send)]
+
+    assert [(type(message), message.offset) for message in sent] == [(SnapshotChunk, 1_000)]
 
 
 def test_who_began_from_a_snapshot_has_it_for_others(group):
