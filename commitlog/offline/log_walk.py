@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from commitlog.offline.directory import LogFile
+from commitlog.plain.tail import is_one_bit_off
 from commitlog.record.record import HEAD
 from commitlog.record.resync import resync
 from commitlog.record.scan import Stop, blank_size, scan
@@ -47,10 +48,20 @@ class LogWalk:
     Attributes:
         end_offset: where the log ends, as far as was walked.
         tail: what stands there besides zeros, once the end was reached.
+        is_tail_damaged: it is no torn write: one changed bit explains it, and a start of the store refuses it.
         leftovers: what is wrong with the fillers at the ends of files, by offset; no message is lost by it.
     """
 
-    __slots__ = ("_is_checked", "_log_files", "_open_files", "_size_bytes_max", "end_offset", "leftovers", "tail")
+    __slots__ = (
+        "_is_checked",
+        "_log_files",
+        "_open_files",
+        "_size_bytes_max",
+        "end_offset",
+        "is_tail_damaged",
+        "leftovers",
+        "tail",
+    )
 
     def __init__(
         self,
@@ -66,6 +77,7 @@ class LogWalk:
         self._size_bytes_max = size_bytes_max
         self.end_offset = log_files[0].begin_offset if log_files else 0
         self.tail: Skipped | None = None
+        self.is_tail_damaged = False
         self.leftovers: dict[int, Skipped] = {}
 
     def batches(self, begin: int = 0, position: int = 0) -> Iterator[WalkedBatch]:
@@ -100,7 +112,9 @@ class LogWalk:
                 batch = self._with_hole(batch, view, number, position)
                 position = batch.next_offset - file.begin_offset
             if batch.skipped and position == len(view) and not self._holds_records(number + 1):
-                self.tail = batch.skipped[-1]
+                self.tail = tail = batch.skipped[-1]
+                # Entries have rules of their own (`dledger.entries.tail`).
+                self.is_tail_damaged = not file.header_size and is_one_bit_off(view, tail.position, tail.offset)
                 batch = replace(batch, skipped=batch.skipped[:-1])
             yield WalkedBatch(file, batch)
 

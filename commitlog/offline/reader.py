@@ -15,7 +15,7 @@ import numpy as np
 from commitlog.offline.directory import LogFile
 from commitlog.offline.log_walk import LogWalk
 from commitlog.offline.message_filter import MessageFilter
-from commitlog.offline.verify import StoreParts, corrupt_place, torn_tail
+from commitlog.offline.verify import StoreParts, corrupt_place, tail_finding
 from commitlog.record.columns import columns
 from commitlog.record.record import BadRecord, Record, decode
 from store.check.index_view import IndexView
@@ -83,7 +83,7 @@ class StoreReader:
             if len(walked.batch) and self._wanted.ends_before(int(walked.batch.store_timestamps[0])):
                 return
         if walk.tail is not None:
-            yield torn_tail(walk.tail, is_unfinished=self._parts.is_unfinished)
+            yield tail_finding(walk, walk.tail, is_unfinished=self._parts.is_unfinished)
 
     def _read_batch(self, file: LogFile, batch: DispatchBatch) -> Iterator[ReadMessage]:
         chosen = self._wanted.rows(batch)

@@ -21,7 +21,7 @@ from commitlog.offline.checkpoint_check import SIZE as CHECKPOINT_SIZE
 from commitlog.offline.checkpoint_check import lost_end
 from commitlog.offline.directory import INDEX_NAME, QUEUES_NAME, refuse_too_long
 from commitlog.offline.log_walk import LogWalk
-from commitlog.offline.verify import StoreParts, corrupt_place, torn_tail
+from commitlog.offline.verify import StoreParts, corrupt_place, tail_finding
 from commitlog.plain.accepted_damage import AcceptedPlace, accept, accept_more
 from store.check.queue_view import QueueView
 from store.dispatch.checkpoint import CheckpointFile, StoreCheckpoint, read_checkpoint
@@ -238,7 +238,7 @@ class Rebuild:
             if self._on_progress is not None:
                 self._on_progress(batch.next_offset - batch.begin_offset)
         if walk.tail is not None:
-            finding = torn_tail(walk.tail, is_unfinished=self._parts.is_unfinished)
+            finding = tail_finding(walk, walk.tail, is_unfinished=self._parts.is_unfinished)
             if finding.is_unfinished:
                 self._rebuilt.notes.append(str(finding))
             else:

@@ -270,7 +270,7 @@ class Verification:
                 "Nothing needs to be done, but a disk that changes bytes should be replaced",
             )
         if walk.tail is not None:
-            yield torn_tail(walk.tail, is_unfinished=is_unfinished)
+            yield tail_finding(walk, walk.tail, is_unfinished=is_unfinished)
 
 
 def corrupt_place(skipped: Skipped, accepted: AcceptedPlace | None) -> Finding:
@@ -298,9 +298,12 @@ def corrupt_place(skipped: Skipped, accepted: AcceptedPlace | None) -> Finding:
     )
 
 
-def torn_tail(skipped: Skipped, *, is_unfinished: bool) -> Finding:
-    """Return what to tell of bytes at the log's end that are no records."""
-    if is_unfinished:
+def tail_finding(walk: LogWalk, skipped: Skipped, *, is_unfinished: bool) -> Finding:
+    """Return the finding for the end of the log that `walk` read: `skipped`, its tail, holds no records."""
+    if walk.is_tail_damaged:
+        is_unfinished = False
+        meaning, remedy = "one changed bit in the last record: it was whole on the disk", RESTORE
+    elif is_unfinished:
         meaning, remedy = "a torn tail: a crash cut the last write short", "The next start of the store cuts it off"
     else:
         meaning, remedy = "no record follows, though the store was closed in order: the log's end is damaged", RESTORE

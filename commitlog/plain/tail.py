@@ -17,12 +17,16 @@ The facts of the place:
   still holds the zeros that stood behind the log's end. Damage looks different: wrong bytes, or zeros that end inside
   a sector.
 
+* `is_one_bit_off`: everything of the bad record is there, and one changed bit explains its wrong body checksum. No
+  lost write looks like that (CRC-32 is linear: see `dledger.entries.one_bit`), so all of the record reached the disk.
+
 "Good" is not fooled by what Java leaves behind when it cuts a log (it does not overwrite it), nor by a body that holds
 the image of a record: a record counts only if it stands where it says, its checksum is right, and it is not older than
 the last good one before the place.
 
-What cannot be told: a changed bit in the very last record, since the last checkpoint, looks like a torn write and is
-cut; so does one whose record holds a whole sector of zeros.
+Not distinguishable: other damage of the very last record since the last checkpoint (of more than one bit, or in its
+head, topic or properties, which no body checksum covers) looks like a torn write and is cut; so does one whose record
+holds a whole sector of zeros.
 
 Source: RocketMQ `CommitLog.recoverAbnormally`, which cuts at the first bad record whatever it is.
 """
@@ -42,10 +46,12 @@ from commitlog.record.record import (
     BadRecord,
     Fault,
     Record,
+    checksum,
     decode,
     find_fault,
 )
 from commitlog.record.resync import resync
+from dledger.entries.one_bit import CRC_32, is_one_bit
 from store.fs.mapped_file import MappedFile
 
 SECTOR_SIZE_BYTES: Final = 512
@@ -74,6 +80,7 @@ class PlaceFacts(NamedTuple):
     was_synced: bool
     has_good_behind: bool
     is_lost_write: bool
+    is_one_bit_off: bool
 
 
 class Case(NamedTuple):
@@ -84,22 +91,24 @@ class Case(NamedTuple):
     was_synced: bool | None
     has_good_behind: bool | None
     is_lost_write: bool | None
+    is_one_bit_off: bool | None
     verdict: Verdict
 
     def fits(self, facts: PlaceFacts) -> bool:
         """Return whether the facts are those of this row."""
-        return all(asked in (None, found) for asked, found in zip(self[:5], facts, strict=True))
+        return all(asked in (None, found) for asked, found in zip(self[:6], facts, strict=True))
 
 
 # Exactly one row fits any facts.
 CASES: Final = (
-    #    data   foreign synced good   lost
-    Case(False, None, None, None, None, Verdict.END),
-    Case(True, True, None, None, None, Verdict.CORRUPTION),
-    Case(True, False, True, None, None, Verdict.CORRUPTION),
-    Case(True, False, False, False, None, Verdict.TORN_TAIL),
-    Case(True, False, False, True, True, Verdict.TORN_TAIL),
-    Case(True, False, False, True, False, Verdict.CORRUPTION),
+    #    data   foreign synced good   lost   one bit
+    Case(False, None, None, None, None, None, Verdict.END),
+    Case(True, True, None, None, None, None, Verdict.CORRUPTION),
+    Case(True, False, True, None, None, None, Verdict.CORRUPTION),
+    Case(True, False, False, None, None, True, Verdict.CORRUPTION),
+    Case(True, False, False, False, None, False, Verdict.TORN_TAIL),
+    Case(True, False, False, True, True, False, Verdict.TORN_TAIL),
+    Case(True, False, False, True, False, False, Verdict.CORRUPTION),
 )
 
 
@@ -157,18 +166,21 @@ def find_facts(place: BadPlace, synced_timestamp: int) -> tuple[PlaceFacts, Good
         synced_timestamp: every older record was synced; 0: nothing is known.
     """
     if not _holds_data(place):
-        return PlaceFacts(False, False, False, False, False), None
+        return PlaceFacts(False, False, False, False, False, False), None
     good = find_good_behind(place)
     timestamps = [] if good is None else [good.store_timestamp]
     own_timestamp = _timestamp_of_damaged(place)
     if own_timestamp is not None and own_timestamp >= place.last_store_timestamp:
         timestamps.append(own_timestamp)
+    was_synced = any(timestamp < synced_timestamp for timestamp in timestamps)
     facts = PlaceFacts(
         holds_data=True,
         is_foreign=place.last_store_timestamp < 0 and good is None and not _begins_like_a_record(place),
-        was_synced=any(timestamp < synced_timestamp for timestamp in timestamps),
+        was_synced=was_synced,
         has_good_behind=good is not None,
         is_lost_write=good is not None and (_is_torn_blank(place, good) or _has_zero_sector(place, good)),
+        is_one_bit_off=not was_synced
+        and is_one_bit_off(place.file.view(), place.position, place.offset, place.last_store_timestamp),
     )
     return facts, good
 
@@ -206,6 +218,30 @@ def find_lost_end(record: Record) -> Fault | None:
         if b"\0" in text and (text.endswith(b"\0") or _has_zero_piece(text, begin)):
             return Fault(begin, f"{name} of {len(text)} bytes", "zeros in the place of some, which were not written")
     return None
+
+
+def is_one_bit_off(view: memoryview, position: int, offset: int, last_store_timestamp: int = -1) -> bool:
+    """Return whether one changed bit, of the body or of its checksum, explains all that is wrong with a record.
+
+    Args:
+        view: of its file.
+        position: in the file.
+        offset: where it is in the log.
+        last_store_timestamp: of the record before; an older one is left from what was cut.
+    """
+    try:
+        record = decode(view, position)
+    except BadRecord:
+        return False
+    if record.physical_offset != offset or record.store_timestamp < last_store_timestamp:
+        return False
+    if not record.body_size or find_lost_end(record) is not None:
+        return False
+    difference = checksum(record.body_view) ^ record.body_crc
+    if difference.bit_count() <= 1:
+        return bool(difference)
+    # The record does not have the checksum's highest bit.
+    return any(is_one_bit(difference | highest, record.body_size, CRC_32) for highest in (0, 1 << 31))
 
 
 def _has_zero_piece(text: bytes, begin: int) -> bool:

@@ -357,6 +357,21 @@ def test_rebuild_refuses_a_damaged_log_and_leaves_everything_as_it_is(store, man
     assert [finding.area for finding in left] == [Area.LOG], left
 
 
+def test_one_changed_bit_of_the_last_record_is_no_torn_write(store, manifest):
+    """A start of the store refuses it, so verify must not say that the start cuts it."""
+    last = manifest("plain-clean")[-1]
+    path, position = store / "commitlog" / f"{65536:020d}", last["physicalOffset"] - 65536 + 92
+    change(path, position, bytes([path.read_bytes()[position] ^ 4]))
+    (store / "abort").touch()
+
+    result = dledger("verify", store)
+
+    assert "one changed bit in the last record" in result.stderr
+    assert "--skip-damaged" in result.stderr
+    assert dledger("rebuild", store).exit_code == 1
+    assert "149 messages" in dledger("rebuild", store, "--skip-damaged").stdout
+
+
 @pytest.mark.parametrize("options", [[], ["--skip-damaged"]])
 def test_rebuild_refuses_a_log_file_that_is_too_long_and_verify_says_how_to_cut_it(store, options):
     path = store / "commitlog" / f"{0:020d}"

@@ -6,6 +6,7 @@ import commitlog.plain.accepted_damage
 import commitlog.plain.commit_log
 import commitlog.plain.recovery
 import commitlog.plain.store
+import commitlog.plain.tail
 import store.check.index_against_log
 import store.dispatch.checkpoint
 import store.maintenance.background
@@ -20,6 +21,10 @@ from tests.mutants.mutant import Mutant, Tests
 SERVICE = "tests/unit/store/maintenance/test_service.py::"
 ACCEPTED = "tests/unit/store/maintenance/test_accepted_damage.py::"
 LOST = "tests/unit/store/maintenance/test_lost_files.py::"
+
+
+def one_bit_of_the_last_record_is_a_torn_write(patch):
+    patch.setattr(commitlog.plain.tail, "is_one_bit_off", lambda *_: False)
 
 
 def seal_is_not_compared_with_the_numbers(patch):
@@ -116,6 +121,11 @@ def queues_stop_to_follow_the_log_after_one_turn(patch):
 
 
 MUTANTS = (
+    Mutant(
+        one_bit_of_the_last_record_is_a_torn_write,
+        "no durable record is cut",
+        Tests("tests/unit/commitlog/plain/test_recovery.py::test_one_changed_bit_of_a_record_is_no_torn_write"),
+    ),
     Mutant(
         all_queues_follow_the_log_in_one_turn,
         "the loop is not held up",

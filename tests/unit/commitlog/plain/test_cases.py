@@ -8,7 +8,7 @@ from commitlog.plain.recovery import START_CASES, LastExit, StartRule
 from commitlog.plain.tail import CASES, PlaceFacts, Verdict, judge
 
 
-@pytest.mark.parametrize("facts", [PlaceFacts(*bits) for bits in product((False, True), repeat=5)])
+@pytest.mark.parametrize("facts", [PlaceFacts(*bits) for bits in product((False, True), repeat=6)])
 def test_exactly_one_row_fits_what_stands_at_the_end_of_a_scan(facts):
     rows = [case for case in CASES if case.fits(facts)]
 
@@ -22,7 +22,7 @@ def test_exactly_one_row_fits_how_the_process_before_ended(last_exit):
 
 
 def test_every_row_and_every_rule_is_used():
-    bits = [PlaceFacts(*bits) for bits in product((False, True), repeat=5)]
+    bits = [PlaceFacts(*bits) for bits in product((False, True), repeat=6)]
 
     assert [case for case in CASES if not any(case.fits(facts) for facts in bits)] == []
     assert {case.verdict for case in CASES} == set(Verdict)
@@ -30,6 +30,6 @@ def test_every_row_and_every_rule_is_used():
 
 
 def test_what_was_synced_is_never_cut():
-    facts = [PlaceFacts(*bits) for bits in product((False, True), repeat=5)]
+    facts = [PlaceFacts(*bits) for bits in product((False, True), repeat=6)]
 
     assert {judge(each) for each in facts if each.holds_data and each.was_synced} == {Verdict.CORRUPTION}

@@ -176,6 +176,56 @@ def test_last_record_that_was_synced_and_has_only_a_wrong_checksum_is_corruption
     assert log.end_offset == records[1][0]
 
 
+BODY_AT, CRC_AT = 88, 8
+ZEROS = b"a" * 300 + bytes(1_100) + b"b" * 100
+
+
+def changed(machine, at, *masks):
+    """Change bits of bytes from `at` on."""
+    content = machine.inode(at - at % FILE_SIZE).cache
+    machine.patch(at, bytes(content[at % FILE_SIZE + place] ^ mask for place, mask in enumerate(masks)))
+
+
+@pytest.mark.parametrize("place", [0, 299, 700, 1_499, CRC_AT - BODY_AT + 3])
+@pytest.mark.parametrize("bit", [0, 3, 6])
+@pytest.mark.parametrize("body", [None, ZEROS], ids=["any body", "body with sectors of zeros"])
+@pytest.mark.parametrize("has_next", [False, True])
+def test_one_changed_bit_of_a_record_is_no_torn_write(machine, place, bit, body, has_next):
+    log = machine.open(is_flush_sync=False)
+    for each in [message(40), message(1_500, body=body), *([message(50)] if has_next else [])]:
+        log.append([each], [0])
+    flush(log)
+    records, _ = sizes_of(log)
+    log.close()
+    changed(machine, records[1][0] + BODY_AT + place, 1 << bit)
+
+    error = refused(machine)
+
+    assert "CRC-32" in error.expected
+    assert "--skip-damaged" in str(error)
+    log = machine.open(is_flush_sync=False, is_corruption_skipped=True)
+    assert sizes_of(log, is_body_checked=True)[0] == [records[0], *records[2:]]
+
+
+def test_two_changed_bits_of_the_last_record_are_still_taken_for_a_torn_write(machine):
+    """The limit: the checksum alone does not distinguish them from a write that did not reach the disk."""
+    records = write(machine, 40, 600)
+    changed(machine, records[1][0] + BODY_AT + 100, 1, 1)
+
+    assert machine.open(is_flush_sync=False).end_offset == records[1][0]
+
+
+def test_lost_sectors_are_torn_writes_and_no_changed_bits(machine):
+    records = write(machine, 40, 2_500)
+    begin, size = records[1]
+    whole = bytes(machine.inode().cache)
+    for sector in range(begin // 512 + 1, (begin + size) // 512):
+        machine.patch(0, whole[: sector * 512] + bytes(512) + whole[(sector + 1) * 512 :])
+        log = machine.open(is_flush_sync=False)
+        assert log.end_offset == begin, sector
+        log.close()
+
+
 def test_lost_sector_of_what_was_synced_is_corruption(machine):
     write(machine, 100, 900, 900, 100)
     machine.patch(512, bytes(512))
