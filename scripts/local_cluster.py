@@ -3,6 +3,7 @@
     python scripts/local_cluster.py start      three nodes on free ports, in ./run
     python scripts/local_cluster.py start --brokers 2      two brokers of three nodes each, and a name server
     python scripts/local_cluster.py status
+    python scripts/local_cluster.py environment        lines of `export` for a shell: where clients find the nodes
     python scripts/local_cluster.py add        another node joins
     python scripts/local_cluster.py remove n0  one leaves, and its files go
     python scripts/local_cluster.py wipe n1    one loses its files, as by a new disk, and is filled again
@@ -51,6 +52,7 @@ def _parse() -> argparse.Namespace:
         ("stop", _stop, "stop all nodes; data and logs stay"),
         ("status", _status, "show all nodes"),
         ("endpoints", _endpoints, "print the addresses that a client needs"),
+        ("environment", _environment, "print what a shell must export for the commands; eval it"),
         ("add", _add, "have another node join the group, and wait until it votes"),
         ("remove", _remove, "remove a node from the group, end it, and delete its files"),
         ("wipe", _wipe, "end a node, delete its files, start it again, and wait until it counts again"),
@@ -93,10 +95,11 @@ def _start_brokers(options: argparse.Namespace) -> None:
     for cluster in brokers.clusters.values():
         cluster.wait_for_leader()
     _show_brokers(brokers)
-    print(
-        f"For the commands of messages:\n"
-        f"export DLEDGER_NAME_SERVERS={brokers.name_servers}\nexport DLEDGER_BROKER={brokers.endpoints}"
-    )
+    print(f"For the commands of messages:\n{_exports(brokers)}")
+
+
+def _exports(brokers: LocalBrokers) -> str:
+    return f"export DLEDGER_NAME_SERVERS={brokers.name_servers}\nexport DLEDGER_BROKER={brokers.endpoints}"
 
 
 def _stop(options: argparse.Namespace) -> None:
@@ -124,6 +127,13 @@ def _endpoints(options: argparse.Namespace) -> None:
         print(LocalBrokers.attach(options.folder).endpoints)
     else:
         print(LocalCluster.attach(options.folder).endpoints)
+
+
+def _environment(options: argparse.Namespace) -> None:
+    if (options.folder / BROKERS_FILE).exists():
+        print(_exports(LocalBrokers.attach(options.folder)))
+    else:
+        print(f"export DLEDGER_ENDPOINTS={LocalCluster.attach(options.folder).endpoints}")
 
 
 def _add(options: argparse.Namespace) -> None:

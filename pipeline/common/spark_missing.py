@@ -18,7 +18,7 @@ class MissingLibrary(PipelineError):
     """
 
     def __init__(self, library: str) -> None:
-        remedy = 'Install the extra: pip install "dledger-py[spark]" (in a checkout: pip install -e ".[spark]")'
+        remedy = 'Install the extra: in a checkout of dledger, pip install ".[spark]"'
         super().__init__("dledger spark", f"the library {library}", "it is not installed", remedy)
         self.library = library
 

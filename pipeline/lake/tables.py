@@ -148,5 +148,5 @@ def _package(name: str, extra: str) -> ModuleType:
     try:
         return import_module(name)
     except ImportError as error:
-        remedy = f"Install it on the driver: pip install 'dledger-py[{extra}]'"
+        remedy = f"Install it on the driver: in a checkout, pip install '.[{extra}]'"
         raise MissingPackage(f"kind {extra!r}", f"the package of {name}", str(error), remedy) from None

@@ -39,7 +39,7 @@ def stream_task() -> StreamTask:
     if not query or not batch:
         expected = f"the local properties {_QUERY} and {_BATCH}"
         raise PipelineError(
-            "task", expected, f"{query!r} and {batch!r}", "Use one of the versions of PySpark in README"
+            "task", expected, f"{query!r} and {batch!r}", "Use one of the versions of PySpark in docs/pipeline.md"
         )
     return StreamTask(query, int(batch), context.partitionId())
 

@@ -15,7 +15,10 @@ import typer.main
 from cluster.cli.app import app
 
 ROOT = Path(__file__).parents[4]
-PAGES = ["README.md", *sorted(f"docs/{each.name}" for each in (ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *sorted(each.name for each in ROOT.glob("*.md") if each.name != "CHANGELOG.md"),
+    *sorted(str(each.relative_to(ROOT)) for each in (ROOT / "docs").rglob("*.md")),
+]
 
 # The first page says so, with a link.
 CONTINUED = {"docs/lakes.md": "docs/pipeline.md"}
@@ -78,6 +81,30 @@ def test_only_the_last_command_of_a_block_runs_until_it_is_stopped(page: str) ->
     ]
 
     assert [] == waiting
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_the_local_cluster_exist(page: str) -> None:
+    known = set(re.findall(r'^        \("([a-z]+)", _', (ROOT / "scripts/local_cluster.py").read_text(), re.MULTILINE))
+    named = re.findall(r"scripts/local_cluster\.py ([a-z-]+)", "".join(blocks_of(page, "sh")))
+
+    assert {"start", "environment"} < known
+    assert set() == set(named) - known
+
+
+def test_no_text_asks_for_a_package_that_is_not_published() -> None:
+    """`pip install dledger-py` would install nothing of ours, or a stranger's package of that name."""
+    folders = [ROOT / name for name in ("store", "dledger", "commitlog", "cluster", "pipeline", "scripts")]
+    files = [ROOT / page for page in PAGES] + [file for folder in folders for file in folder.rglob("*.py")]
+    request = re.compile(r"(?:pip|pipx|uv tool|uv pip) install [^`\n]*?(?<![-\w./])dledger(?:-py)?(?:\[|['\"]|\s|$)")
+    found = [
+        f"{file.relative_to(ROOT)}: {line.strip()}"
+        for file in files
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if request.search(line) and "installs nothing of ours" not in line and "checkout of dledger" not in line
+    ]
+
+    assert [] == found
 
 
 def names_set_by(tree: ast.Module) -> set[str]:

@@ -11,7 +11,7 @@ from cluster.cli.messages.brokers import _DEFAULT as NAME_SERVER
 from cluster.config.options import NodeOptions
 
 ROOT = Path(__file__).parents[4]
-DOCUMENTS = ["README.md", *sorted(f"docs/{each.name}" for each in (ROOT / "docs").glob("*.md"))]
+DOCUMENTS = ["README.md", *sorted(str(each.relative_to(ROOT)) for each in (ROOT / "docs").rglob("*.md"))]
 # net.ipv4.ip_local_port_range of an ordinary Linux: a dialling process may hold any of these when a node starts.
 EPHEMERAL = range(32_768, 61_000)
 
