@@ -1,7 +1,8 @@
-"""The gRPC service `cluster.v1.BrokerService` in front of one replica: hands each call to whoever does it.
+"""The gRPC service `cluster.v1.BrokerService` in front of one replica: passes each call to its handler.
 
-A refusal is an ordinary response with an `Answer`; a gRPC error only ever comes from gRPC itself. What bad input gets
-stands in `put_calls`, `read_calls` and `api.shared`; code and certainty of each cause in `cluster.protocol.errors`.
+A refusal is an ordinary response with an `Answer`; a gRPC error only ever comes from gRPC itself. The answer to bad
+input is described in `put_calls`,`read_calls` and `api.shared`; code and certainty of each cause in
+`cluster.protocol.errors`.
 """
 
 # ruff: noqa: ARG002, N802  (gRPC prescribes names and arguments of the methods)
@@ -120,11 +121,11 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
             yield response
 
     async def CommitOffset(self, request: pb.CommitOffsetRequest, context: Context) -> pb.CommitOffsetResponse:
-        """Keep how far a group has consumed."""
+        """Commit the consumed offsets of a group."""
         return await self._core.answered(pb.CommitOffsetResponse, self.groups.commit(request))
 
     async def FetchOffset(self, request: pb.FetchOffsetRequest, context: Context) -> pb.FetchOffsetResponse:
-        """Say how far a group has consumed."""
+        """Return the consumed offsets of a group."""
         return await self._core.answered(pb.FetchOffsetResponse, self.groups.fetch(request), is_read=True)
 
     async def ResetOffset(self, request: pb.ResetOffsetRequest, context: Context) -> pb.ChangeResponse:

@@ -1,4 +1,4 @@
-"""How far groups have consumed, who is in them, and which queues their consumers hold for themselves."""
+"""The consumed offsets of groups, their members, and the queue locks of their consumers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from store.queues.merge_by_offset import Steps
 NO_OFFSET: Final = -1
 # Offsets of one command, which is checked, written and applied in one turn of the loop: 10 microseconds each.
 _OFFSETS_PER_TURN: Final = 1_024
-# How long the consumers of a group have to find a new leader, before it says who is in the group and gives out locks.
+# How long the consumers of a group have to find a new leader, before it sends the members and grants locks.
 GATHER_MS: Final = 3_000
 _MS_PER_S: Final = 1000
 
@@ -47,7 +47,7 @@ class GroupCalls:
         core.replica.when_standing_changes(self._standing_changed)
 
     def _standing_changed(self) -> None:
-        """Give up what another leader has to say now: who is in which group, and who holds which queues."""
+        """Drop the state that a new leader rebuilds: the members of groups, and the locks on queues."""
         standing = self._core.replica.standing()
         if self._reign.is_of(standing):
             return
@@ -69,7 +69,7 @@ class GroupCalls:
     # ---------------------------------------------------------------------------------------------------- offsets
 
     async def commit(self, request: pb.CommitOffsetRequest) -> pb.CommitOffsetResponse:
-        """Keep how far a group has consumed.
+        """Commit the consumed offsets of a group.
 
         Raises:
             StoreError, DLedgerError: nothing was kept, unless the error leaves that open.
@@ -148,13 +148,13 @@ class GroupCalls:
         return dict(zip(queue_ids, applied.outcomes, strict=True))
 
     async def fetch(self, request: pb.FetchOffsetRequest) -> pb.FetchOffsetResponse:
-        """Return how far a group has consumed.
+        """Return the consumed offsets of a group.
 
         Raises:
             RequestFailed: this node does not lead, or there is no such topic.
         """
         self._core.check_leading()
-        # A new leader may have to learn yet what was committed at the one before.
+        # A new leader may not have applied yet what was committed at the previous one.
         await self._core.confirm()
         found = await in_turns(self._kept(request))
         return pb.FetchOffsetResponse(
@@ -235,10 +235,10 @@ class GroupCalls:
     # ---------------------------------------------------------------------------------------------------- members
 
     async def join(self, requests: AsyncIterator[pb.JoinGroupRequest]) -> AsyncIterator[pb.JoinGroupResponse]:
-        """Keep a consumer in its group as long as it sends; say who is in it at each change.
+        """Keep a consumer in its group as long as it sends; send the members at each change.
 
         When the stream ends, so do the consumer's locks: a consumer whose stream was lost hands nothing out before it
-        has its locks anew.
+        has its locks again.
         """
         stay = _Stay(self._core, self.members, self.gathering_ms, self._check_bounds)
         self._stays.add(stay)
@@ -280,7 +280,7 @@ class _Reign:
         self.began_ms = monotonic_ms()
 
     def is_of(self, standing: Standing) -> bool:
-        """Return whether it goes on."""
+        """Return whether it continues."""
         return (self._term, self._is_leading) == (standing.term, standing.is_leading)
 
 
@@ -289,7 +289,7 @@ class _Stay:
 
     Attributes:
         group: which one; empty before the consumer has said it.
-        news: set when there is something to tell, or to look at.
+        news: set when there is a change to send or to check.
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class _Stay:
         except (StoreError, DLedgerError) as error:
             self._error = error
         except TimeoutError:
-            silence = f"nothing was heard for {SILENCE_MS_MAX // _MS_PER_S} s; join again"
+            silence = f"nothing was received for {SILENCE_MS_MAX // _MS_PER_S} s; join again"
             self._error = RequestFailed(Reason.TOO_MANY_WAITERS, silence)
         except StopAsyncIteration:
             pass
@@ -345,11 +345,11 @@ class _Stay:
 
     @property
     def client_id(self) -> str:
-        """Who stays; empty before the consumer has said it."""
+        """The client id of the member; empty before the consumer has sent it."""
         return "" if self._member is None else self._member.client_id
 
     async def tell(self) -> AsyncIterator[pb.JoinGroupResponse]:
-        """Yield who is in the group, at each change; the last one says why the stay ends, if it has to."""
+        """Yield the members of the group at each change; the last response says why the membership was ended, if so."""
         while True:
             await self.news.wait()
             self.news.clear()

@@ -13,7 +13,8 @@ What bad input gets (`cluster.protocol.errors` has the code of each; a read chan
 | too many streams                                     | TOO_MANY_WAITERS                              |
 
 A stream holds one chunk at a time, and other calls get their turn between two chunks. What looks at many queues gives
-way every few milliseconds, so that a node that leads goes on to lead; what retention deletes meanwhile ends it.
+way every few milliseconds, so that a leader can send its heartbeats; a file that retention deletes in between ends the
+stream.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class LogCalls:
         )
 
     async def plan(self, request: pb.PlanLogRequest) -> pb.PlanLogResponse:
-        """Return what is taken next, and where it stands.
+        """Return what is read next, and where it is stored.
 
         Raises:
             StoreError, DLedgerError: see the module's table.
@@ -105,7 +106,7 @@ class LogCalls:
         )
 
     def _readable(self) -> Steps[list[str]]:
-        """Return the topics that may be read, in order; those that come meanwhile may be missing."""
+        """Return the topics that may be read, in order; those that are created in between may be missing."""
         topics, found = self._core.replica.state.topics, []
         for name in list(topics):
             yield
@@ -115,7 +116,7 @@ class LogCalls:
         return sorted(found)
 
     def _queues_of(self, name: str) -> Iterator[QueueKey]:
-        """Yield the queues of a topic; none when it was deleted meanwhile."""
+        """Yield the queues of a topic; none when it was deleted in between."""
         topic = self._core.replica.state.topics.get(name)
         for number in range(0 if topic is None else max(topic.read_queues, topic.write_queues)):
             yield QueueKey(name, number)

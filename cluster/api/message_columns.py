@@ -1,6 +1,6 @@
 """Messages as `cluster.v1` carries them, in columns, and as the store takes and gives them.
 
-A list in a request may be empty, which stands for zeros or empty bytes; some may hold one value that goes for all.
+A list in a request may be empty, which stands for zeros or empty bytes; some may hold one value that is used for all.
 Answers leave out lists that would hold nothing else. Nothing is done for each message that one call can do for all.
 """
 
@@ -90,7 +90,7 @@ def check_lengths(what: str, *lists: Sequence[object]) -> None:
 
 
 def records_of(messages: Sequence[StoredMessage]) -> bytes:
-    """Return whole records, back to back, as they stand in the log."""
+    """Return whole records, back to back, as they are stored in the log."""
     records = cast("Sequence[Record]", messages)
     return b"".join([each.view[each.position : each.position + each.size] for each in records])
 

@@ -1,9 +1,9 @@
 """The gRPC service `cluster.v1.NameServer`: brokers register, clients look routes up. All of it is in memory.
 
-A name server that was started anew knows nothing; every broker's next heartbeat, 30 s later at most, is answered with
-"register again". Clients keep the routes that they have meanwhile, and are told that others may be missing.
+A restarted name server knows nothing; every broker's next heartbeat, 30 s later at most, is answered with
+"register again". Until then clients keep the routes that they have, and answers say that others may be missing.
 
-Not here: what is kept (`cluster.nameserver.registered_brokers`), who sends registrations
+Not here: what is kept (`cluster.nameserver.registered_brokers`), the sender of registrations
 (`cluster.nameserver.registration`).
 """
 
@@ -49,7 +49,7 @@ from store.queues.merge_by_offset import Steps
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-# Within it every broker has registered with a name server that was started anew: a heartbeat, and one more try.
+# Within it every broker has registered with a restarted name server: a heartbeat, and one more try.
 YOUNG_MS = int(HEARTBEAT_INTERVAL_S * 1000) + 5_000
 _CALLS_MAX = 1_024
 # Of one answer of ListTopics: at most 2.5 MiB.
@@ -141,7 +141,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
     async def Heartbeat(
         self, request: nameserver_pb2.HeartbeatRequest, context: Context
     ) -> nameserver_pb2.HeartbeatResponse:
-        """Take note that a leader lives."""
+        """Record the heartbeat of a leader."""
         response = nameserver_pb2.HeartbeatResponse()
         with _answered(response):
             now_ms = self._clock_ms()
@@ -191,12 +191,12 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         return nameserver_pb2.ListRegisteredTopicsResponse(topics=names[:TOPICS_PER_PAGE], has_more=has_more)
 
     def _page(self, after: str) -> Steps[list[str]]:
-        """Return the names behind `after` in order: those of one page, and one more."""
+        """Return the names after `after` in order: those of one page, and one more."""
         page: list[str] = []
         names = (name for name in self._table.topics() if name > after)
         while chunk := set(islice(names, _NAMES_PER_STEP)):
             yield
-            # Equal to all names in order, cut off behind the page, without ever having all of them in order.
+            # Equal to all names in order, cut off after the page, without ever having all of them in order.
             page = sorted(chunk.union(page))[: TOPICS_PER_PAGE + 1]
         return page
 
@@ -238,7 +238,7 @@ def _answered(response: _Response) -> Iterator[None]:
 
 
 def run_name_server(address: Address) -> int:
-    """Run a name server until it is told to stop; return the exit code of the process."""
+    """Run a name server until it receives a signal to stop; return the exit code of the process."""
     return run_process("nameserver", partial(_serve, address))
 
 

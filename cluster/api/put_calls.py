@@ -1,4 +1,4 @@
-"""Put and PutStream: from a client's columns to the store, and back to where the messages stand.
+"""Put and PutStream: from a client's columns to the store, and back to the places of the messages.
 
 What bad input gets (`cluster.protocol.errors` has code and certainty of each):
 
@@ -117,14 +117,14 @@ class PutCalls:
         return ended
 
     async def _create_and_put(self, topic: TopicConfig, born_host: Host, request: pb.PutRequest) -> _Put:
-        """Create the topic, once for all who wait for it, and put then."""
+        """Create the topic, once for all callers that wait for it, then put."""
         name = topic.name
         try:
             if name not in self._creating:
                 self._creating[name] = asyncio.create_task(self._core.create_topic(topic))
                 self._creating[name].add_done_callback(lambda _: self._creating.pop(name))
             await asyncio.shield(self._creating[name])
-            # Deleted again meanwhile: the next try creates it anew.
+            # Deleted again in between: the next try creates it again.
             self._core.known_topic(name)
         except (StoreError, DLedgerError) as error:
             failure = failure_of(error)

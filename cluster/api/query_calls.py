@@ -25,7 +25,7 @@ KEY_COUNT_MAX: Final = 64
 TIME_COUNT_MAX: Final = 1_000
 _COUNT_DEFAULT: Final = 32
 _SIZE_BYTES_MAX: Final = 4 << 20
-# Queue and offset at which a query by time goes on.
+# Queue and offset at which a query by time continues.
 _CURSOR: Final = struct.Struct(">iq")
 # Reads of one query by time that find nothing, before it answers with what it has.
 _READS_MAX: Final = 64
@@ -77,7 +77,7 @@ class QueryCalls:
                 raise CorruptData(first.path, first.position, first.expected, first.found)
         else:
             found = self._store.message_by_id(request.message_id)
-            # Records of the broker's own are nobody else's business.
+            # The broker's internal records are not served to clients.
             messages = (found,) if found is not None and not is_system_topic(found.topic) else ()
             what = f"message {request.message_id} is not here: deleted by age, or of another broker"
         if not messages:

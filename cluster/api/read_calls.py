@@ -16,10 +16,10 @@ What bad input gets (`cluster.protocol.errors` has the code of each; a read chan
 | Subscribe, not LOCAL, at a node that follows         | NOT_LEADER                                    |
 
 Nothing is ever read at another offset than the one asked for: the status says where messages are, the reader decides.
-What is passed over on the way, because it is damaged or gone, is told in the same answer (`skipped`), and at once.
+Messages that are passed over, because they are damaged or deleted, are reported in the same answer (`skipped`).
 
 A stream holds one response at a time. It is made when the one before has gone into the connection's buffers; so a
-reader that does not read costs a few hundred kilobytes, and nobody waits for it.
+reader that does not read costs a few hundred kilobytes, and delays no other call.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _STATUS_TO_WIRE: Final = {status: pb.GetStatus.Value(f"GET_STATUS_{status.name}"
 _MAY_COME: Final = frozenset(
     {GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE}
 )
-# Nothing was found, but reading goes on behind.
+# Nothing was found, but reading continues after it.
 _GOES_ON: Final = frozenset({GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING})
 
 
 class _Want(NamedTuple):
-    """What one reader wants of a queue each time."""
+    """What one reader requests of a queue each time."""
 
     topic: str
     tags: str
@@ -142,7 +142,7 @@ class ReadCalls:
         return result
 
     def _skipped(self, topic: str, queue_id: int, result: GetResult) -> Iterable[pb.SkippedMessages]:
-        """Return what the reader must hear that it does not get."""
+        """Return the messages that are reported to the reader as skipped."""
         return self._core.told_skipped(topic, queue_id, result.skipped) if result.skipped else ()
 
     def _fill(self, response: pb.GetResponse | pb.SubscribeResponse, result: GetResult, form: int) -> None:
@@ -181,9 +181,9 @@ class ReadCalls:
         await self._core.confirm(request.mode)
         self._check_serving(request.mode)
         want, offsets = self._wanted(request)
-        # An answer all the same: the reader learns that the subscription was accepted.
+        # An answer all the same: it confirms to the reader that the subscription was accepted.
         yield pb.SubscribeResponse(queue_id=request.queue_ids[0], next_offset=request.offsets[0])
-        # Queues of which messages were passed over since the reader heard of them last.
+        # Queues of which messages were skipped since the last response about them.
         silent: dict[int, GetResult] = {}
         watch = QueueWatch(self._core.replica.store, want.topic, want.tags, offsets)
         pace = Pace()
@@ -223,12 +223,12 @@ class ReadCalls:
             watch.end()
 
     def _check_serving(self, mode: int) -> None:
-        """Raise NOT_LEADER on a node that follows: it may be late, and who reads without end would never know."""
+        """Raise NOT_LEADER on a node that follows: it may lag, and a reader that never ends would not notice."""
         if mode != ReadMode.READ_MODE_LOCAL:
             self._core.check_leading()
 
     def _wanted(self, request: pb.SubscribeRequest) -> tuple[_Want, dict[int, int]]:
-        """Check a subscription; return what it wants, and from which offset on in each queue.
+        """Check a subscription; return what it requests, and the first offset in each queue.
 
         Raises:
             IllegalRequest, RequestFailed: see the module's table.
@@ -267,7 +267,7 @@ class ReadCalls:
 
 
 def _bounded(name: str, value: int, default: int, maximum: int) -> int:
-    """Return a number of a request; 0 stands for the default, more than the most for that.
+    """Return a number of a request; 0 means the default, and more than the maximum means the maximum.
 
     Raises:
         IllegalRequest: it is negative.

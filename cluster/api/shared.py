@@ -95,12 +95,12 @@ class BrokerCore:
         return answer_of(error, self.leader_hint(), is_read=is_read)
 
     def leader_hint(self) -> LeaderHint:
-        """Return whom to ask instead of this node."""
+        """Return the node to ask instead of this one."""
         standing = self.replica.standing()
         return LeaderHint(id=standing.leader_id, address=standing.leader_address)
 
     def told_skipped(self, topic: str, queue_id: int, skips: Sequence[Skip]) -> list[pb.SkippedMessages]:
-        """Return what a reader is told of messages of a queue that it does not get; count them, log what is damaged."""
+        """Return the report of messages of a queue that a reader does not get; count them, log what is damaged."""
         for each in skips:
             self.metrics.count_skipped(each.cause, each.end - each.begin)
             if each.record is not None:
@@ -108,7 +108,7 @@ class BrokerCore:
         return list(skipped_to_wire(queue_id, skips))
 
     def told_damaged(self, topic: str, records: Sequence[Skipped]) -> list[pb.SkippedMessages]:
-        """Return what is told of damaged records that may be what was looked for; count and log them."""
+        """Return the report of damaged records that may be what was looked for; count and log them."""
         for each in records:
             self.metrics.count_skipped(SkipCause.DAMAGED, 1)
             _log_damaged(topic, -1, each)
@@ -124,7 +124,7 @@ class BrokerCore:
         """
         standing = self.replica.standing()
         if not standing.is_leading:
-            who = f"{standing.leader_id} does" if standing.leader_id else "nobody is known to"
+            who = f"{standing.leader_id} leads" if standing.leader_id else "no leader is known"
             raise RequestFailed(Reason.NOT_LEADER, f"node {self.options.self_id} does not lead; {who}")
 
     async def check_current(self) -> None:
@@ -205,7 +205,7 @@ class BrokerCore:
         try:
             await self.change(SetTopic(topic, is_new=True))
         except RequestFailed as failure:
-            # Somebody else was quicker.
+            # Another caller was faster.
             if failure.reason is not Reason.TOPIC_EXISTS:
                 raise
 

@@ -108,7 +108,7 @@ class TopicCalls:
         return pb.ChangeResponse(answer=DONE, is_changed=True)
 
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
-        """Return groups, in order of their names. The leader answers: it alone knows who is in them.
+        """Return groups, in order of their names. The leader answers: it alone knows their members.
 
         Raises:
             RequestFailed: NOT_LEADER, UNKNOWN_GROUP.
@@ -123,7 +123,7 @@ class TopicCalls:
         return pb.ListGroupsResponse(groups=await in_turns(self._group_states(names)))
 
     def _group_states(self, names: Sequence[str]) -> Steps[list[pb.GroupState]]:
-        """Return these groups, but those that are deleted meanwhile."""
+        """Return these groups, except those that were deleted in between."""
         state, found = self._core.replica.state, []
         for name in names:
             topics = set()
@@ -160,12 +160,12 @@ class TopicCalls:
             yield [TopicQueues(AUTO_CREATE_TOPIC, count, count, permission)]
         names = iter(list(state.topics))
         while some := list(islice(names, TOPICS_PER_REGISTRATION_MAX)):
-            # Of those that are deleted or changed meanwhile the next difference tells.
+            # Those that are deleted or changed in between are in the next difference.
             topics = filter(None, map(state.topics.get, some))
             yield [topic_queues(each) for each in topics if not is_system_topic(each.name)]
 
     def registration(self, topics: tuple[TopicQueues, ...] = ()) -> Registration:
-        """Return what a name server is told of this broker by its leader, with these topics."""
+        """Return the registration of this broker for name servers, with these topics."""
         options, standing = self._core.options, self._core.replica.standing()
         return Registration(
             broker=options.broker,
@@ -226,7 +226,7 @@ class TopicCalls:
 
 
 def topic_config(topic: pb.Topic) -> TopicConfig:
-    """Return the topic that a request speaks of; not checked yet."""
+    """Return the topic of a request; not checked yet."""
     return TopicConfig(
         topic.name,
         topic.read_queues,
@@ -257,7 +257,7 @@ def topic_queues(topic: TopicConfig) -> TopicQueues:
 
 
 def group_config(group: pb.Group) -> GroupConfig:
-    """Return the group that a request speaks of; not checked yet."""
+    """Return the group of a request; not checked yet."""
     return GroupConfig(
         group.name,
         is_consume_enabled=group.is_consume_enabled,

@@ -58,7 +58,7 @@ class BrokerBench:
 
     Attributes:
         folder: data of the nodes goes into a folder of its own in here, removed afterwards: choose the disk by it.
-        seconds: of one run, behind its warm-up.
+        seconds: of one run, after its warm-up.
         body_size_bytes: of every message.
         flush: "sync" or "async".
         size_bytes: of bodies in the log, before a consumer catches up or the leader is killed.
@@ -126,7 +126,7 @@ class BrokerBench:
         return [OutgoingMessage(TOPIC, bytes(self.body_size_bytes))] * count
 
     async def _send(self, endpoints: str, callers: int, batch: int) -> float:
-        """Return acknowledged messages a second; a single caller sends each message by itself."""
+        """Return acknowledged messages a second; a single caller sends each message alone."""
         messages = self._messages(batch)
         batch_max = 1 if callers == batch == 1 else ProducerOptions().batch_messages_max
         async with Producer(endpoints, compression=None, batch_messages_max=batch_max) as producer:
@@ -193,7 +193,7 @@ class BrokerBench:
 
 
 async def _calls_until(end: float, callers: int, call: Callable[[], Awaitable[None]]) -> int:
-    """Call from so many callers, each one call after another, until `end`; return the number of calls."""
+    """Call from this many callers, each one call after another, until `end`; return the number of calls."""
 
     async def one() -> int:
         count = 0

@@ -127,7 +127,7 @@ class Bench:
 
     Attributes:
         folder: data of the nodes goes into a folder of its own in here, removed afterwards: choose the disk by it.
-        seconds: of one run, behind its warm-up.
+        seconds: of one run, after its warm-up.
         body_size_bytes: of every entry.
         flush: "sync" or "async", of our own nodes.
         endpoints: measure these nodes; "" starts three of our own.

@@ -20,9 +20,9 @@ from dledger.event_loop import new_event_loop
 
 FEW_QUEUES = 8
 PUTS_A_SECOND = 500
-# Nodes write the units of all queues so often, three times as often as they do unless told otherwise,
+# Nodes write the units of all queues this often, three times as often as by default,
 WRITE_INTERVAL_MS = 20_000
-# and puts are measured for at least so long: each measurement has such a write in it.
+# and puts are measured for at least this long: each measurement has such a write in it.
 MEASURED_S_MIN = WRITE_INTERVAL_MS / 1_000
 _QUEUES_A_TOPIC = 1_000
 _DEADLINE_S = 60.0
@@ -45,14 +45,14 @@ def _place(number: int, queues: int) -> tuple[str, int]:
 
 
 def p99_ratio(cluster: LocalCluster, queues: int, body_size: int, seconds: float, tell: Callable[[str], None]) -> float:
-    """Return the 99th percentile of puts to so many queues as a multiple of that of puts to 8 queues.
+    """Return the 99th percentile of puts to this many queues as a multiple of that of puts to 8 queues.
 
     Args:
         cluster: a broker that writes units of queues every `WRITE_INTERVAL_MS`.
         queues: many.
         body_size: bytes of each body.
         seconds: that puts are measured for, twice; more where that is less than `MEASURED_S_MIN`.
-        tell: is told the times behind the ratio.
+        tell: called with the times that the ratio is made of.
 
     Raises:
         RequestFailed: a topic was refused.
@@ -69,7 +69,7 @@ def p99_ratio(cluster: LocalCluster, queues: int, body_size: int, seconds: float
 
 
 def _set_topics(cluster: LocalCluster, queues: int) -> None:
-    """Have a broker know the topics of so many queues."""
+    """Create the topics of this many queues on a broker."""
     with BrokerCalls(cluster.endpoint_of(cluster.wait_for_leader()), _DEADLINE_S) as calls:
         for first in range(0, queues, _QUEUES_A_TOPIC):
             count = min(_QUEUES_A_TOPIC, queues - first)
@@ -80,7 +80,7 @@ def _set_topics(cluster: LocalCluster, queues: int) -> None:
 
 
 async def _put_times(endpoints: str, queues: int, body_size: int, seconds: float) -> _PutTimes:
-    """Put a message into each queue, wait until their files are made, then measure puts for so long."""
+    """Put a message into each queue, wait until their files are made, then measure puts for this long."""
     body = bytes(body_size)
     async with Producer(endpoints, compression=None, deadline_s=_DEADLINE_S) as producer:
         for first in range(0, queues, _FIRST_PUTS):
@@ -93,7 +93,7 @@ async def _put_times(endpoints: str, queues: int, body_size: int, seconds: float
 
 
 async def _puts(producer: AsyncProducer, queues: int, body: bytes, seconds: float) -> list[float]:
-    """Put for so long; return how many seconds each put took."""
+    """Put for this long; return how many seconds each put took."""
     due = time.perf_counter()
     puts: list[asyncio.Task[float]] = []
     async with asyncio.TaskGroup() as group:

@@ -56,7 +56,7 @@ def _open(folder: Path, clocks: Callable[[], ClockReading]) -> PlainStore:
 
 
 def opening_s(folder: Path, queues: int, *, is_killed: bool) -> float:
-    """Return the seconds that opening a store with so many queues takes.
+    """Return the seconds that opening a store with this many queues takes.
 
     Args:
         folder: for the store.
@@ -125,7 +125,7 @@ def _run(work: Callable[[], Awaitable[float]]) -> float:
 
 
 def longest_turn_ms(folder: Path, queues: int) -> float:
-    """Return the longest turn of the event loop while each of so many queues gets its first message, and is written."""
+    """Return the longest turn of the event loop while each of this many queues gets a message and is written."""
 
     async def work() -> float:
         with _service(folder, is_flush_sync=False) as service:
@@ -144,7 +144,7 @@ def longest_turn_ms(folder: Path, queues: int) -> float:
 
 
 def put_p99_ms(folder: Path, queues: int, seconds: float) -> float:
-    """Return the time below which 99 % of durable puts end: 500 a second, each to the next of so many queues."""
+    """Return the time below which 99 % of durable puts end: 500 a second, each to the next of this many queues."""
 
     async def work() -> float:
         waits: list[float] = []

@@ -149,7 +149,7 @@ class StoreBench:
         return f"{self.work.messages:,} messages ({sizes}), one process, async flush"
 
     def measure(self, parts: Sequence[str], runs: int, tell: Callable[[str], None]) -> list[Figure]:
-        """Measure the parts, named as in `TARGETS`, so often; `tell` hears what is done.
+        """Measure the parts, named as in `TARGETS`, this often; `tell` is called with each step.
 
         Raises:
             store.errors.StoreError: a store failed; usually the disk is full.
@@ -207,7 +207,7 @@ class StoreBench:
         work = self.work
         if "memory" in parts:
             tell("memory")
-            # Begun anew, not forked: it must not have what this process holds.
+            # Spawned, not forked: it must not share the memory of this process.
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
                 yield "memory", pool.submit(memory_of_reading_mib, folder).result()
         if "verify" in parts:

@@ -103,7 +103,7 @@ def timed(action: Callable[[], object]) -> float:
 
 
 class _BackgroundFlush:
-    """Flushes the log in a thread while puts go on, as the service of a store does."""
+    """Flushes the log in a thread while puts continue, as the service of a store does."""
 
     def __init__(self, store: PlainStore, pool: ThreadPoolExecutor) -> None:
         self._log = store.log
@@ -177,7 +177,7 @@ def _calls(store: PlainStore) -> Iterator[Sequence[StoredMessage]]:
 
 
 def memory_of_reading_mib(folder: Path) -> float:
-    """Read the store in `folder` from end to end; return the most anonymous memory of this process meanwhile, in MiB.
+    """Read the store in `folder` from end to end; return the most anonymous memory of this process during that, in MiB.
 
     For a process of its own, which has done nothing else.
     """
@@ -207,7 +207,7 @@ def verify_s(folder: Path, work: Work) -> float:
 
 
 def rebuild_s(folder: Path, work: Work) -> float:
-    """Make queues and index of the store in `folder` anew as `dledger rebuild` does; return the seconds."""
+    """Rebuild queues and index of the store in `folder` as `dledger rebuild` does; return the seconds."""
     files = ReadOnlyFiles()
 
     def rebuild() -> None:
@@ -218,7 +218,7 @@ def rebuild_s(folder: Path, work: Work) -> float:
 
 
 def query_p99_ms(folder: Path, items: int) -> float:
-    """Fill an index file with so many items, and ask for keys in it; return the time below which 99 % were found."""
+    """Fill an index file with this many items, and ask for keys in it; return the time below which 99 % were found."""
     # One item of a file is never used.
     index = KeyIndex(OsFiles(), str(folder), IndexLayout(max(items // _INDEX_SLOTS_PART, 1), items + 1))
     index.load()

@@ -50,8 +50,8 @@ class Load:
 
     Attributes:
         duration_s: how long it was measured.
-        entries: acknowledged meanwhile.
-        latencies_s: of each append call acknowledged meanwhile.
+        entries: acknowledged in that time.
+        latencies_s: of each append call acknowledged in that time.
     """
 
     duration_s: float

@@ -34,10 +34,10 @@ def check_delivery(properties: Sequence[bytes], sys_flags: Sequence[int]) -> Non
         RequestFailed: UNSUPPORTED: a message asks for something else.
     """
     for number, sys_flag in enumerate(sys_flags):
-        # Also a rolled back one: neither stands in a queue, so nobody would ever get it.
+        # Also a rolled back one: neither is in a queue, so no consumer would ever get it.
         if sys_flag & TRANSACTION_PREPARED_TYPE:
             raise _unsupported(number, "sys_flag", f"{sys_flag:#x}")
-    # One look at all of them: hardly any message has such a property.
+    # One check of all of them: hardly any message has such a property.
     joined = b"\x02".join(properties)
     if not any(mark in joined for mark in _MARKS):
         return

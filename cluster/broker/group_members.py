@@ -1,7 +1,7 @@
 """Which consumers are in which group now. Pure.
 
-A consumer is in as long as its stream lasts; each change has the members told. The list is in order, so that all of
-them share out queues alike.
+A consumer is a member while its stream is open; each change is sent to the members. The list is ordered, so that all of
+them compute the same assignment.
 
 Times are milliseconds of a monotonic clock. Source: RocketMQ `ConsumerManager`, `ConsumerGroupInfo`.
 """
@@ -26,11 +26,11 @@ class Member:
     """One consumer in a group.
 
     Attributes:
-        client_id: tells it from others in the group.
-        instance: tells this life of it from another.
+        client_id: identifies it in the group.
+        instance: identifies this process of it among earlier ones.
         subscriptions: tags expressions by topic.
-        heard_ms: when it last said something.
-        tell: is called when the group has changed.
+        heard_ms: when its last request was received.
+        tell: called when the group has changed.
     """
 
     client_id: str
@@ -46,7 +46,7 @@ class GroupMembers:
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, Member]] = {}
         # Of the groups that have members. One counter numbers the changes of all groups, so that a group that was empty
-        # meanwhile has a version which none of its members saw before.
+        # in between has a version which none of its members saw before.
         self._versions: dict[str, int] = {}
         self._changes = 0
         self._count = 0
@@ -86,7 +86,7 @@ class GroupMembers:
             if silent_ms < SILENCE_MS_MAX:
                 raise RequestFailed(
                     Reason.CLIENT_ID_IN_USE,
-                    f"another consumer of group {group!r} has the id {client_id!r}, and was heard {silent_ms} ms ago; "
+                    f"another consumer of group {group!r} has the id {client_id!r}, last seen {silent_ms} ms ago; "
                     "give each consumer an id of its own",
                 )
         self._groups[group] = members
@@ -95,7 +95,7 @@ class GroupMembers:
         self._changed(group)
 
     def leave(self, group: str, member: Member) -> bool:
-        """Let a member go, unless another life of it has come since; return whether it went."""
+        """Remove a member, unless a newer process of it has joined since; return whether it was removed."""
         members = self._groups.get(group, {})
         if members.get(member.client_id) is not member:
             return False

@@ -26,7 +26,7 @@ TABLE: Final = (
     Row(
         "dledger_broker_skipped_messages",
         Kind.COUNTER,
-        "Messages that readers were told of instead of getting them, by cause: once for each reading.",
+        "Messages that were reported to readers as skipped instead of delivered, by cause: once for each reading.",
         "cause",
     ),
     Row("dledger_broker_refusals", Kind.COUNTER, "Requests refused, by reason.", "reason"),
@@ -154,7 +154,7 @@ class BrokerMetrics:
         make = CounterMetricFamily if row.kind is Kind.COUNTER else GaugeMetricFamily
         family = make(row.name, row.help, labels=labels)
         own = list(self._labels.values())
-        # A copy: the loop goes on adding while the scraping thread reads.
+        # A copy: the loop adds items while the scraping thread reads.
         series = dict(value) if isinstance(value, dict) else {"": value}
         for label_value, number in series.items():
             family.add_metric([*own, label_value] if row.label else own, number)

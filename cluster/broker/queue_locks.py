@@ -1,10 +1,11 @@
 """Locks on queues, for consumers that need each queue for themselves: held by the leader, for a limited time. Pure.
 
-A lock holds for 60 s and is taken again every 20 s; who takes it again before it ends keeps it. It ends with its
-consumer's stay in the group, too. Locks live in memory: a new leader has none. It gives out none in its first seconds,
-in which the group's consumers come to it; what they hold of the leader before they keep, and hand nothing out of it
-while they are on their way. Only who is cut off from the new leader and not from the old one may believe longer in a
-queue that another consumer has, for 60 s at most. What both commit is still taken only forwards.
+A lock is valid for 60 s and renewed every 20 s; a consumer that renews it in time keeps it. It ends with its
+consumer's membership in the group, too.Locks live in memory: a new leader has none. It gives out none in its first
+seconds, in which the group's consumers join it; locks of the previous leader stay theirs, but they hand out no message
+of those queues until they have joined. Only a consumer that is cut off from the new leader and not from the old one may
+believe that it holds a queue that another consumer has, for 60 s at most. Commits of both still move offsets only
+forwards.
 
 Times are milliseconds of a monotonic clock. Source: RocketMQ `RebalanceLockManager`.
 """
@@ -60,7 +61,7 @@ class QueueLocks:
         self.unlock(group, client_id, self._held.get((group, client_id), ()))
 
     def clear(self) -> None:
-        """Forget all: another node leads now, or this one leads anew."""
+        """Forget all: another node leads now, or this one leads in a new term."""
         self._locks.clear()
         self._held.clear()
 

@@ -1,7 +1,7 @@
-"""Which queues of a stream may have a message for it: at first all, then those that dispatch tells of.
+"""Which queues of a stream may have a message for it: at first all, then those that dispatch reports.
 
-A queue is either ready, and then it is worth reading, or awaited, and then nothing is done for it until it is told of.
-So what a stream costs grows with the messages that come, not with the queues that it waits for.
+A queue is either ready, and then it is worth reading, or awaited, and then nothing is done for it until dispatch
+reports it. So the cost of a stream grows with the messages that arrive, not with the queues that it waits for.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class QueueWatch:
         self._ready[queue_id] = None
 
     def wait_for(self, queue_id: int, offset: int) -> None:
-        """Leave a queue alone until there may be a message at this offset or behind it: none, if there is one now.
+        """Leave a queue alone until there may be a message at this offset or after it: none, if there is one now.
 
         Raises:
             store.errors.TooManyWaiters, StoreStopped: see `MessageStore.wait`.

@@ -1,4 +1,4 @@
-"""What the commands share: options of every client command, the way errors are told, and the consoles."""
+"""What the commands share: options of every client command, how errors are printed, and the consoles."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def print_starting(what: str) -> None:
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
-    """Tell what went wrong on standard error, and end the command."""
+    """Print an error on standard error, and end the command."""
     line = printable(f"dledger: {message}", kept="\n")
     sys.stderr.write(f"{line}\n")
     raise typer.Exit(code)

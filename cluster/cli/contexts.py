@@ -72,7 +72,7 @@ class Contexts:
 
     Attributes:
         path: of the file, which need not exist.
-        current: name of the context that commands use unless told otherwise; empty: none.
+        current: name of the context that commands use by default; empty: none.
         by_name: all contexts, in the order of the file.
     """
 
@@ -162,7 +162,7 @@ def changed_contexts() -> Iterator[Changes]:
     Raises:
         ContextError: the file cannot be read, trusted or written, or another command changes it.
     """
-    # A link, as people who keep such files elsewhere have it, stays a link.
+    # A symbolic link stays a link: users may keep such files elsewhere.
     path = Path(os.path.realpath(contexts_path()))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -227,7 +227,7 @@ def _parse(path: Path, text: str) -> Contexts:
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits
-        raise ContextError(f"{path}: expected TOML, found: {error}. Mend that line, or move the file away") from error
+        raise ContextError(f"{path}: expected TOML, found: {error}. Edit that line, or move the file away") from error
     if unknown := sorted(set(document) - {"current", "contexts"}):
         raise _fault(path, text, "", unknown[0], f"expected `current` and [contexts.NAME], found {unknown[0]!r}")
     current, tables = document.get("current", ""), document.get("contexts", {})
@@ -269,7 +269,7 @@ def _check_settings(context: Context, place_of: Callable[[str], str]) -> None:
 
 
 def _fault(path: Path, text: str, context: str, key: str, what: str) -> ContextError:
-    return ContextError(f"{path}, line {_line_of(text, context, key)}: {what}. Mend that line, or move the file away")
+    return ContextError(f"{path}, line {_line_of(text, context, key)}: {what}. Edit that line, or move the file away")
 
 
 def _line_of(text: str, context: str, key: str) -> int:

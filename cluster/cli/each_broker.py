@@ -1,4 +1,4 @@
-"""What `dledger topic` and `dledger group` share: which brokers they speak to, and what each of them answers.
+"""What `dledger topic` and `dledger group` share: which brokers they call, and what each of them answers.
 
 With name servers a change goes to all brokers of a cluster, or to those that are named, one after the other: RocketMQ's
 `updateTopic -c CLUSTER` and `-b BROKER`. One that fails hinders no other; the same command again does the rest, for no
@@ -62,13 +62,13 @@ def change_each(
     silent: Sequence[str] = (),
     remedy: str = "give the same command again",
 ) -> None:
-    """Change something at each broker, and tell what came of it; end with 1 if one has not done it.
+    """Apply a change at each broker, and print the results; exit with 1 if one failed.
 
     A broker that does not have the topic or the group counts only when no other has it.
 
     Args:
         targets: the brokers.
-        change: does it, and returns what to tell.
+        change: makes it, and returns what to print.
         silent: names of those among them that did not answer before, which are not asked again.
         remedy: what to do when some brokers have not done it.
 
@@ -103,7 +103,7 @@ def change_each(
 def read_each(
     targets: Sequence[Target], read: Callable[[BrokerCalls], Answer]
 ) -> tuple[list[tuple[Target, Answer]], list[str]]:
-    """Return what each broker answers, and the names of those that do not, of which the reason is told.
+    """Return what each broker answers, and the names of those that do not, whose failure is printed.
 
     Raises:
         RequestFailed: the only broker does not.

@@ -46,7 +46,7 @@ _PLACES: Final = {
 
 
 class Commands(Mapping[str, Any]):
-    """The commands by name, as typer makes them of what stands in their modules."""
+    """The commands by name, as typer makes them from their modules."""
 
     def __getitem__(self, name: str) -> Any:
         found = resolve_name(_PLACES.get(name) or self._places_above[name])
@@ -66,7 +66,7 @@ class Commands(Mapping[str, Any]):
 
     @cached_property
     def _places_above(self) -> dict[str, str]:
-        """Groups of commands of packages that stand above this one; who they are is not known here."""
+        """Groups of commands of packages above this one, found by entry points: this package does not know them."""
         return {entry.name: entry.value for entry in entry_points(group="dledger.commands")}
 
 
@@ -75,7 +75,7 @@ class LoadingGroup(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = Commands()  # type: ignore[assignment]  # nobody adds to it
+        self.commands = Commands()  # type: ignore[assignment]  # never written to
 
     def list_commands(self, _ctx: Any) -> list[str]:
         """Return the names of all commands."""

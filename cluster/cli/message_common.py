@@ -1,4 +1,4 @@
-"""What the commands for messages share: where the broker is, how errors are told, how messages are printed."""
+"""What the commands for messages share: where the broker is, how errors and messages are printed."""
 
 from __future__ import annotations
 
@@ -104,15 +104,15 @@ def _told_failures() -> Iterator[None]:
 
 
 def tell_skipped(skipped: SkippedMessages) -> None:
-    """Tell, on standard error, of messages that are not to be had."""
+    """Print, on standard error, which messages cannot be read."""
     sys.stderr.write(f"dledger: {skipped}\n")
 
 
 def fail_if_skipped(count: int) -> None:
-    """End the command with 1 when messages were not to be had; they were told one by one."""
+    """Exit with 1 when messages could not be read; each was printed before."""
     if count:
         what = "1 message is" if count == 1 else f"{count} messages are"
-        fail(f"{what} not to be had here, see above; `dledger verify` shows what is damaged, another node may have it")
+        fail(f"{what} unreadable here, see above; `dledger verify` shows the damage, another node may have a good copy")
 
 
 def print_message(record: Record, style: Format) -> None:

@@ -16,7 +16,7 @@ def row_of(record: Record, *, tags_code: int | None, is_indexed: bool) -> dict[s
 
     Args:
         record: the message.
-        tags_code: what its unit holds; None: it stands in no queue.
+        tags_code: what its unit holds; None: it is in no queue.
         is_indexed: whether all of its keys are found in the index.
     """
     properties = record.properties

@@ -1,7 +1,7 @@
-"""Whom a command for messages asks: one broker that is named, or the brokers that name servers know.
+"""The brokers that a command for messages asks: one that is named, or those that name servers know.
 
-Each broker is asked by itself (`cluster.client.broker_calls`); what is theirs together, such as the messages of a key,
-is put together by the command.
+Each broker is asked separately (`cluster.client.broker_calls`); combined results, such as the messages of a key,
+are merged by the command.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Targets:
         Args:
             names: of brokers; empty: all of them.
             cluster: only brokers of it; empty: of all.
-            is_change: all brokers together must belong to one cluster, for nobody else's are to be changed unasked.
+            is_change: all brokers must belong to one cluster, so that no other cluster's are changed by accident.
 
         Raises:
             ValueError: brokers of several clusters are known, or there are no names to choose by.
@@ -127,10 +127,10 @@ class Targets:
         return registered_brokers(self._name_servers)
 
     def queues(self, topic: str, *, is_write: bool) -> list[tuple[Target, int]]:
-        """Return the queues of a topic that may be written, or read: those of one broker behind those of another.
+        """Return the queues of a topic that may be written, or read: those of one broker after those of another.
 
         Raises:
-            RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_WRITABLE, TOPIC_NOT_READABLE; or nobody answers.
+            RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_WRITABLE, TOPIC_NOT_READABLE; or no node answers.
         """
         if not self._name_servers:
             (target,) = self._targets.values()
@@ -152,7 +152,7 @@ class Targets:
         """Return the brokers that have a topic.
 
         Raises:
-            RequestFailed: UNKNOWN_TOPIC, or nobody answers.
+            RequestFailed: UNKNOWN_TOPIC, or no node answers.
         """
         if not self._name_servers:
             return list(self._targets.values())
@@ -160,10 +160,10 @@ class Targets:
         return [self._target(each.broker, each.nodes) for each in registrations]
 
     def routes(self, topic: str) -> Routes:
-        """Return which brokers have a topic, and who leads them, as clients are told.
+        """Return which brokers have a topic, and their leaders, as clients receive them.
 
         Raises:
-            RequestFailed: UNKNOWN_TOPIC, or nobody answers.
+            RequestFailed: UNKNOWN_TOPIC, or no node answers.
         """
         if self._name_servers:
             return asyncio.run(self._routes(topic))

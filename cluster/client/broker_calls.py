@@ -83,10 +83,10 @@ class BrokerCalls:
         return response
 
     def subscribe(self, request: pb.SubscribeRequest) -> Iterator[pb.SubscribeResponse]:
-        """Yield what a subscription brings, for ever: from the leader, whoever that becomes, and each message once.
+        """Yield the responses of a subscription without end: from the current leader, and each message once.
 
         Raises:
-            RequestFailed: it ended, and nobody has gone on with it in time; see its message.
+            RequestFailed: it ended, and no node continued it in time; see its message.
         """
         wanted = pb.SubscribeRequest()
         wanted.CopyFrom(request)
@@ -144,7 +144,7 @@ class BrokerCalls:
                 if failure.leader and failure.leader not in tried:
                     waiting.insert(0, failure.leader)
                 continue
-            # Who has answered is asked first from now on.
+            # A node that has answered is tried first from now on.
             self._answered.add(address)
             with suppress(ValueError):
                 self._addresses.remove(address)
@@ -154,7 +154,7 @@ class BrokerCalls:
         raise next((each for each in failures if each.reason is not Reason.NOT_REACHED), failures[-1])
 
     def _next(self, waiting: Sequence[str], *, has_answer: bool) -> str | None:
-        """Return whom to ask; None: another node has answered, will soon know its leader, and these are silent."""
+        """Return the node to ask; None: another node answered and will soon know its leader; these are silent."""
         if waiting[0] in self._answered:
             return waiting[0]
         channels = {self._channel(address): address for address in waiting}

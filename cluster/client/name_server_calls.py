@@ -27,7 +27,7 @@ def ask_each(
     Args:
         addresses: of all of them.
         ask: asks one; may raise `RequestFailed`, and has a time limit of its own.
-        patience_s: when one has answered, the others are waited for so long; None: until they end.
+        patience_s: how long to wait for the others once one has answered; None: until they end.
     """
     with ExitStack() as stack:
         channels = [stack.enter_context(grpc.insecure_channel(each, options=CHANNEL_OPTIONS)) for each in addresses]
@@ -41,7 +41,7 @@ def ask_each(
                 break
             if not all(isinstance(each.result(), str) for each in done):
                 timeout_s = patience_s
-        # Who is asked still ends with its channel.
+        # A call that is still open ends with its channel.
         return {
             address: each.result() if each.done() else f"{address} did not answer in time"
             for address, each in zip(addresses, asked, strict=True)

@@ -21,12 +21,12 @@ from store.model.message_id import encode_message_id
 
 
 class Appended(NamedTuple):
-    """The message is committed, and stands at this place for ever.
+    """The message is committed; its place never changes.
 
     Attributes:
         topic: its topic.
         broker: which broker (Raft group) holds it.
-        queue_id: its queue there; of a message that was recognised as sent before, the one that it stands in.
+        queue_id: its queue there; of a message that was recognised as sent before, the one that holds it.
         queue_offset: its place in that queue.
         physical_offset: where its record begins in the broker's log.
         store_timestamp: when it was stored, by the broker's clock: milliseconds since 1970.

@@ -32,8 +32,8 @@ class ServerOptions(NodeOptions):
         default="",
         description="Name of the broker that the group is: its log holds messages, in topics and queues, which clients "
         "reach through BrokerService. Equal on all nodes; group takes it over if it is not set. Empty: a log of raw "
-        "entries. A store of RocketMQ, or of `dledger broker --standalone`, in store_base_dir is gone on from. Not set "
-        "by the environment, where DLEDGER_BROKER is for clients.",
+        "entries. A store of RocketMQ, or of `dledger broker --standalone`, in store_base_dir is converted in place. Not "
+        "set by the environment, where DLEDGER_BROKER is for clients.",
     )
     cluster: Annotated[str, BeforeValidator(parse_group)] = Field(
         default="DefaultCluster", description="Name that the brokers of one installation share."
@@ -58,7 +58,7 @@ class ServerOptions(NodeOptions):
     )
     has_property_crc: bool = Field(
         default=False,
-        description="true: the plain log that the group goes on from was written with property CRCs (RocketMQ "
+        description="true: the plain log that the group continues from was written with property CRCs (RocketMQ "
         "enabledAppendPropCRC, 5.2 and newer): they are checked when its records are. What is appended has none, as in "
         "RocketMQ's DLedger.",
     )
@@ -66,7 +66,7 @@ class ServerOptions(NodeOptions):
         default=DEDUPE_COUNT,
         ge=0,
         le=100_000_000,
-        description="A put with a UNIQ_KEY that is among so many last messages of the log is answered with the first "
+        description="A put with a UNIQ_KEY that is among this many last messages of the log is answered with the first "
         "result; about 100 bytes of memory each. 0: never.",
     )
     dedupe_window_ms: int = Field(
@@ -116,7 +116,7 @@ class ServerOptions(NodeOptions):
         default=_STORE.access_message_in_memory_max_bytes,
         ge=0,
         le=1024 * _GIB,
-        description="So many bytes of the log's end count as being in memory; 0: 40 % of the machine's.",
+        description="This many bytes at the end of the log count as being in memory; 0: 40 % of the machine's.",
     )
     max_filter_message_size: int = Field(
         default=_STORE.max_filter_message_size,
@@ -152,13 +152,13 @@ class ServerOptions(NodeOptions):
         default=_STORE.flush_consume_queue_thorough_interval_ms,
         ge=10,
         le=24 * _HOUR_MS,
-        description="... and after so many milliseconds all of it goes, the key index, too ...",
+        description="... and after this many milliseconds all of it is written, with the key index ...",
     )
     redispatch_max_bytes: int = Field(
         default=_STORE.redispatch_max_bytes,
         ge=4096,
         le=1024 * _GIB,
-        description="... or as soon as so many bytes of the log would have to be dispatched again after a crash.",
+        description="... or as soon as this many bytes of the log would have to be dispatched again after a crash.",
     )
     archive_mark: str = Field(
         default="",

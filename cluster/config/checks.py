@@ -1,4 +1,4 @@
-"""Faults between options: each of them is fine by itself, together they are not.
+"""Faults between options: each is valid alone, together they are not.
 
 A check runs when all options that it compares are good by themselves, so that one fault is reported once.
 """
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from cluster.config.options import NodeOptions
     from dledger.config import Address
 
-    # Yields (option to mend, what is wrong).
+    # Yields (option to correct, what is wrong).
     Check = Callable[[NodeOptions], Iterator[tuple[str, str]]]
 
 
 def relation_faults(options: NodeOptions, good: AbstractSet[str]) -> Iterator[tuple[str, str]]:
-    """Yield every fault between options: the option to mend, and what is wrong.
+    """Yield every fault between options: the option to correct, and what is wrong.
 
     Args:
         options: filled; those not in `good` must not be looked at.
@@ -52,10 +52,10 @@ def _peers_are_few(options: NodeOptions) -> Iterator[tuple[str, str]]:
 def _peers_differ(options: NodeOptions) -> Iterator[tuple[str, str]]:
     for peer_id, count in Counter(peer.id for peer in options.peers).items():
         if count > 1:
-            yield "peers", f"the id {peer_id!r} stands there {count} times: give every node its own"
+            yield "peers", f"the id {peer_id!r} is listed {count} times: give every node its own"
     for place, count in Counter(_place(peer.address) for peer in options.peers).items():
         if count > 1:
-            yield "peers", f"the address {place} stands there {count} times: give every node its own"
+            yield "peers", f"the address {place} is listed {count} times: give every node its own"
 
 
 def _ports_differ(options: NodeOptions) -> Iterator[tuple[str, str]]:
@@ -83,7 +83,7 @@ def _heartbeats_fit(options: NodeOptions) -> Iterator[tuple[str, str]]:
 def _timeouts_spread(options: NodeOptions) -> Iterator[tuple[str, str]]:
     if options.min_election_timeout_ms >= options.max_election_timeout_ms:
         expected = f"expected more than min_election_timeout_ms ({options.min_election_timeout_ms}), best twice that"
-        found = f"found {options.max_election_timeout_ms}: nodes would stand for election at the same time for ever"
+        found = f"found {options.max_election_timeout_ms}: nodes would start elections at the same time again and again"
         yield "max_election_timeout_ms", f"{expected}, {found}"
 
 

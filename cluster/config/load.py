@@ -184,7 +184,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[Any, st
 
 
 def _parse(name: str, text: str) -> float | str:
-    """Return the number or truth that `text` stands for where the option wants one; the text itself otherwise."""
+    """Return the number or boolean that `text` means where the option expects one; the text itself otherwise."""
     field = ServerOptions.model_fields.get(name)
     wanted = field.annotation if field is not None else str
     if wanted is bool:

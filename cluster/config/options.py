@@ -44,8 +44,8 @@ class NodeOptions(BaseModel):
     is_joining: bool = Field(
         default=_NODE.is_joining,
         description="true: this node joins a group that exists: peers names some of its members and this node, which "
-        "takes part once `dledger members add` has made it known. Without effect once the log has said who the "
-        "members are.",
+        "takes part once `dledger members add` has added it. Without effect once the log contains the "
+        "membership.",
     )
     is_adopting: bool = Field(
         default=_NODE.is_adopting,
@@ -116,7 +116,7 @@ class NodeOptions(BaseModel):
         default=_NODE.max_wait_ack_time_ms,
         ge=10,
         le=_HOUR_MS,
-        description="An append that is not committed after so many milliseconds is answered with 502: its outcome is "
+        description="An append that is not committed after this many milliseconds is answered with 502: its outcome is "
         "unknown.",
     )
     checkpoint_interval_ms: int = Field(
@@ -135,13 +135,13 @@ class NodeOptions(BaseModel):
         default=_RAFT.min_election_timeout_ms,
         ge=2,
         le=_HOUR_MS,
-        description="A follower that hears nothing of its leader stands for election after a random time from here ...",
+        description="A follower without messages of its leader starts an election after a random time from here ...",
     )
     max_election_timeout_ms: int = Field(
         default=_RAFT.max_election_timeout_ms,
         ge=3,
         le=_HOUR_MS,
-        description="... up to here, in milliseconds. Also the time after which a leader that hears no majority "
+        description="... up to here, in milliseconds. Also the time after which a leader that no majority answers "
         "steps down.",
     )
     max_push_size_bytes: int = Field(
@@ -160,7 +160,7 @@ class NodeOptions(BaseModel):
         default=_RAFT.max_push_time_out_ms,
         ge=10,
         le=_HOUR_MS,
-        description="A message with entries that is not answered after so many milliseconds is sent again.",
+        description="A message with entries that is not answered after this many milliseconds is sent again.",
     )
     max_in_flight_size_bytes: int = Field(
         default=_RAFT.max_in_flight_size_bytes,
@@ -178,7 +178,7 @@ class NodeOptions(BaseModel):
         default=_RAFT.peer_push_quota,
         ge=64 << 10,
         le=64 * _GIB,
-        description="Bytes a second to a follower that is far behind: its catching up leaves room for the others.",
+        description="Bytes a second to a follower that lags far behind: its catch-up leaves bandwidth for the others.",
     )
     snapshot_chunk_size_bytes: int = Field(
         default=_RAFT.snapshot_chunk_size_bytes,
@@ -207,7 +207,7 @@ class NodeOptions(BaseModel):
         default=_RAFT.max_leadership_transfer_wait_index,
         ge=1,
         le=1 << 40,
-        description="Leadership is handed only to a follower that lacks at most so many entries.",
+        description="Leadership is transferred only to a follower that lacks at most this many entries.",
     )
     max_clock_drift_ppm: int = Field(
         default=_RAFT.max_clock_drift_ppm,

@@ -114,7 +114,7 @@ def parse_ids(value: object) -> tuple[str, ...]:
     """Return the ids that `n0;n1` names; none for an empty text.
 
     Raises:
-        ValueError: one of them is no id, or stands there twice.
+        ValueError: one of them is not a valid id, or is listed twice.
     """
     ids = tuple(parse_id(part.strip()) for part in _text(value, "id;id;...").split(";") if part.strip())
     if len(set(ids)) < len(ids):

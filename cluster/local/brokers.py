@@ -127,7 +127,7 @@ class LocalBrokers(RunsWhileOpen):
 
     @property
     def running_count(self) -> int:
-        """Processes that live: nodes and name servers."""
+        """Running processes: nodes and name servers."""
         servers = sum(process.is_running for process in self._servers.values())
         return servers + sum(len(cluster.running_ids) for cluster in self.clusters.values())
 

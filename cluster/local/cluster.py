@@ -156,12 +156,12 @@ class LocalCluster(RunsWhileOpen):
         return self._process_of(node_id).pid
 
     def is_running(self, node_id: str) -> bool:
-        """Return whether the node's process lives."""
+        """Return whether the node's process is running."""
         return self.pid_of(node_id) is not None
 
     @property
     def running_ids(self) -> tuple[str, ...]:
-        """Ids of the nodes whose process lives."""
+        """Ids of the nodes whose process is running."""
         return tuple(node_id for node_id in self._nodes if self.is_running(node_id))
 
     # --------------------------------------------------------------------------------------- starting and ending
@@ -212,7 +212,7 @@ class LocalCluster(RunsWhileOpen):
         self._process_of(node_id).signal(signal.SIGSTOP)
 
     def resume(self, node_id: str) -> None:
-        """Let a paused node go on."""
+        """Resume a paused node."""
         self._process_of(node_id).signal(signal.SIGCONT)
 
     # ------------------------------------------------------------------------------------- nodes that come and go
@@ -241,7 +241,7 @@ class LocalCluster(RunsWhileOpen):
         """Remove a node from the group, end it, and delete its files.
 
         Raises:
-            dledger.client.AdminFailed: no node leads, or too few would live.
+            dledger.client.AdminFailed: no node leads, or too few would be running.
         """
         with AdminClient(self.endpoints, group=self._group, deadline_s=timeout_s) as admin:
             admin.remove(node_id)
@@ -273,7 +273,7 @@ class LocalCluster(RunsWhileOpen):
         with LogClient(self.endpoints, group=self._group) as client:
             while time.monotonic() < deadline:
                 own = client.statuses().get(self.endpoint_of(node_id))
-                # Somebody else may be about to be elected.
+                # Another node may be about to be elected.
                 with suppress(ReadFailed):
                     if own is not None and not isinstance(own, str) and _is_counted(own, client.status()):
                         return

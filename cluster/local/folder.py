@@ -22,9 +22,9 @@ class StateFile:
     """A JSON file by which a later program takes over what an earlier one made.
 
     Args:
-        folder: where it lies.
+        folder: its directory.
         name: of the file.
-        what: it tells of: `a cluster`.
+        what: what it describes: `a cluster`.
     """
 
     def __init__(self, folder: Path, name: str, what: str) -> None:
@@ -59,7 +59,7 @@ class StateFile:
         return state
 
     def save(self, collect: Callable[[], dict[str, Any]]) -> None:
-        """Replace what the file says by what `collect` returns; nobody ever sees half of it."""
+        """Replace the content of the file by what `collect` returns, atomically."""
         with self._lock:
             # Another program may have attached to the same folder.
             spare = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")

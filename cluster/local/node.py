@@ -1,4 +1,4 @@
-"""One node of a cluster on this machine: where everything of it lies, and its configuration file.
+"""One node of a cluster on this machine: its directories and its configuration file.
 
 Not here: processes and the cluster as a whole (`cluster.local.cluster`).
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PORTS = range(15_000, 32_000)
 _PORT_TRIES_MAX = 1_000
 # Between the choice of a port and the node that listens on it lies a second, in which another process may choose. So
-# whoever chooses holds the datagram port of the same number, which nobody else needs, and asks for it first.
+# each chooser first binds the datagram port of the same number, which no one else needs.
 _HOLDS_MAX = 256
 _holds: deque[int] = deque()
 
@@ -50,7 +50,7 @@ class LocalNode:
 def write_node(
     folder: Path, node_id: str, peers: str, settings: Mapping[str, Setting], client_port: int, metrics_port: int
 ) -> LocalNode:
-    """Write one node's configuration file; all of it lies under `folder`."""
+    """Write one node's configuration file; all its files are under `folder`."""
     node = LocalNode(
         id=node_id,
         config=str(folder / f"{node_id}.toml"),
@@ -73,7 +73,7 @@ def write_node(
 
 
 def choose_ports(count: int, base_port: int | None) -> list[int]:
-    """Return `count` ports of loopback that nobody listens on now, and no other process of ours has just chosen.
+    """Return `count` ports of loopback that no process listens on, and that no other chooser has just taken.
 
     Args:
         count: how many.
@@ -93,7 +93,7 @@ def choose_ports(count: int, base_port: int | None) -> list[int]:
     chosen: set[int] = set()
     for _ in range(_PORT_TRIES_MAX):
         port = draw.choice(_PORTS)
-        # In this order: whoever held it before and has ended by now has a node that listens on it.
+        # In this order: a chooser that held it before and has ended by now has a node that listens on it.
         if port not in chosen and _hold(port) and _is_free(port):
             chosen.add(port)
         if len(chosen) == count:

@@ -1,7 +1,7 @@
 """One process of ours on this machine: a command of `dledger` in the background, with a file that takes its output.
 
-It is remembered by id and start time, so that nobody else's process is ever signalled; whoever starts it may end, and
-a later program take it over by its `ProcessRef`. Used by whatever runs nodes, brokers and name servers of its own.
+It is remembered by id and start time, so that no foreign process is ever signalled; the starter may end, and
+a later program take it over by its `ProcessRef`. Used by code that runs nodes, brokers and name servers.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class LocalProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it lives."""
+        """Whether it is running."""
         return self.pid is not None
 
     def launch(self) -> None:
-        """Start it; `wait_ready` tells when it serves."""
+        """Start it; `wait_ready` returns when it serves."""
         self._output_begin = self._log.stat().st_size if self._log.exists() else 0
         # Settings of the caller's own environment must not reach it.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DLEDGER_")}

@@ -1,12 +1,13 @@
-"""Which brokers there are, what topics they have, and who leads them: what a name server knows. Pure: no clock, no I/O.
+"""The brokers of a name server, their topics and leaders. Pure: no clock, no I/O.
 
 The leader of a broker registers it; registrations are ordered by (term, sequence), so that what a deposed leader sends
 late, or what was overtaken on the way, never replaces what is newer. A broker that is silent for `SILENCE_MS_MAX` is
-dropped; its term is remembered for as long again, so that a leader that was frozen meanwhile cannot come back with it.
+dropped; its term is remembered for as long again, so that a leader that was frozen during that time cannot return with
+it.
 
 A registration with many topics comes in pieces, and counts when the last one is there; a change of topics comes as a
-difference. Nothing here takes longer than what came in one request: a look at the topics of all brokers, of which
-there are up to `TOPICS_MAX`, is the caller's, step by step.
+difference. No call does more work than one request brings: iterating over the topics of all brokers, of which
+there are up to `TOPICS_MAX`, is done by the caller, step by step.
 
 Times are milliseconds of a monotonic clock. Source: RocketMQ `RouteInfoManager`.
 """
@@ -186,7 +187,7 @@ class RouteTable:
         return Taken.CHANGED
 
     def _check_room(self, count: int, new_count: int) -> None:
-        """Raise unless a broker may have so many topics, of which so many are new.
+        """Raise unless a broker may have this many topics, this many of them new.
 
         Raises:
             IllegalRegistration, TooManyTopics: see their messages.
@@ -219,7 +220,7 @@ class RouteTable:
         return None if is_same else known
 
     def heartbeat(self, broker: str, term: int, sequence: int, now_ms: int, life: bytes = b"") -> HeartbeatAnswer:
-        """Take note that a leader lives whose last registration was this one.
+        """Record a heartbeat of the leader whose last registration was this one.
 
         Raises:
             StaleRegistration: a later registration is known.
@@ -252,7 +253,7 @@ class RouteTable:
         self._drop(broker, now_ms)
 
     def scan(self, now_ms: int) -> list[str]:
-        """Drop who was silent for `SILENCE_MS_MAX`; return their names. Call it every `SCAN_INTERVAL_MS`."""
+        """Drop brokers that were silent for `SILENCE_MS_MAX`; return their names. Call it every `SCAN_INTERVAL_MS`."""
         silent = [name for name, entry in self._brokers.items() if now_ms - entry.heard_ms >= SILENCE_MS_MAX]
         for name in silent:
             self._drop(name, now_ms)
@@ -263,7 +264,7 @@ class RouteTable:
         return silent
 
     def _drop(self, name: str, now_ms: int) -> None:
-        # Bounded: names come in only with a broker, of which there are BROKERS_MAX at a time.
+        # Bounded: names are added only with a broker, of which there are BROKERS_MAX at a time.
         if len(self._dropped) < BROKERS_MAX:
             self._dropped[name] = (self._brokers[name].registration, now_ms + SILENCE_MS_MAX)
         self._remove(name)
@@ -338,7 +339,7 @@ def _to_create(topic: str, pattern: BrokerRoute) -> BrokerRoute:
 
 
 def _check_newer(known: Registration, found: Registration) -> None:
-    # In one term there is one leader: another one is a fault of who sent it, and the first one counts.
+    # In one term there is one leader: a second one is a fault of its sender, and the first one counts.
     is_other_leader = found.term == known.term and found.leader_id != known.leader_id
     if _is_older(known, found) or is_other_leader:
         raise StaleRegistration(found.broker, found.version, known.version)

@@ -2,9 +2,9 @@
 
 One task for each name server, so that one that is down or slow holds up no other. What has not changed costs only a
 heartbeat, a changed topic one request with that topic. All topics are sent to a name server that knows none, piece by
-piece, so that a hundred thousand of them hold up nobody. A failure is logged once, until the name server answers again;
-meanwhile it is tried every few seconds. A connection that ends is a failure, too: a name server that was started anew
-need not wait for the next heartbeat.
+piece, so that a hundred thousand of them do not delay other work. A failure is logged once, until the name server
+answers again; meanwhile it is tried every few seconds. A connection that ends is a failure, too: a name server that was
+started anew does not wait for the next heartbeat.
 
 Only the leader registers: `say(None)` while this node does not lead. A leader that is deposed just falls silent; the
 next one's registration takes its place, because its term is higher.
@@ -52,7 +52,7 @@ class TopicChange(NamedTuple):
 
 
 class TopicSource(Protocol):
-    """The topics of a broker, of which there may be a hundred thousand: nobody asks for all of them at once."""
+    """The topics of a broker, of which there may be a hundred thousand: they are never all read at once."""
 
     def changed_since(self, sequence: int) -> TopicChange | None:
         """Return what has changed since a sequence; None: that is not known any more."""
@@ -108,7 +108,7 @@ class Registrar:
         return tuple(life_digest(reporter.life) for reporter in self._reporters)
 
     async def settled(self, time_limit_s: float) -> None:
-        """Return when every name server was told what was said last, or cannot be, or the time is over."""
+        """Return when every name server has the newest registration, or cannot be reached, or the time is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(time_limit_s):
                 await asyncio.gather(*(reporter.settled() for reporter in self._reporters))
@@ -180,7 +180,7 @@ class _Reporter:
         await self._settled.wait()
 
     async def _watch(self, channel: grpc.aio.Channel) -> None:
-        """Report anew whenever a connection has ended: who answers there next may know nothing."""
+        """Register again whenever a connection has ended: the process that answers there next may know nothing."""
         before = grpc.ChannelConnectivity.IDLE
         while True:
             state = channel.get_state()
@@ -209,7 +209,7 @@ class _Reporter:
     def _failed(self, failure: RequestFailed) -> bool:
         self._accepted = None
         if failure.reason is Reason.STALE_REGISTRATION:
-            # Another node leads in a higher term: this one is about to hear of it.
+            # Another node leads in a higher term: this one is about to learn of it.
             logger.info("registration_stale address=%s: %s", self._address, failure.message)
             return True
         if not self._is_failing:

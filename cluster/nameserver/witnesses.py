@@ -12,10 +12,10 @@ names:
 All known nodes are asked at once, and the first one that confirms decides; so a dead or frozen one delays nothing.
 Where none answers, the registration is refused until the known one expires: `cluster.nameserver.registered_brokers`.
 
-What a stranger can cause is bounded. Only addresses of a registration that was accepted are dialled, at most
-`NODES_ASKED_MAX` of a broker at a time, every `_PAUSE_S` at most; registrations that come meanwhile share the answers
-of the next questions. Nothing of an answer is passed on. Brokers whose nodes have answered before do not wait for
-others, which may be made up.
+The work that an unknown sender can cause is bounded. Only addresses of a registration that was accepted are dialled, at
+most `NODES_ASKED_MAX` of a broker at a time, every `_PAUSE_S` at most; registrations that arrive in between share the
+answers of the next questions. Nothing of an answer is passed on. Brokers whose nodes have answered before do not wait
+for others, which may be made up.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LEADING: Final = ("LEADER", "STANDALONE")
 
 
 def life_digest(life: bytes) -> bytes:
-    """Return what a node shows of a life: it proves that the node knows the secret, and does not tell it."""
+    """Return the digest that a node shows of its life: it proves knowledge of the secret, without revealing it."""
     return blake2b(life, digest_size=16).digest()
 
 
@@ -112,7 +112,7 @@ class Witnesses:
         raise UnconfirmedRegistration(claim.broker, why)
 
     async def _next_round(self, known: Registration, first: str) -> _Round:
-        """Return a round of questions that begins after this call; who calls meanwhile shares it."""
+        """Return a round of questions that begins after this call; concurrent callers share it."""
         waiting = self._rounds.get(known)
         if waiting is None:
             waiting = asyncio.get_running_loop().create_task(self._begin_round(known, first))
@@ -143,7 +143,7 @@ class Witnesses:
 
 
 async def _ask(broker: str, node: BrokerNode) -> _Answer | None:
-    """Return what a node says of itself; None when it does not answer, or is a node of another broker."""
+    """Return the status that a node reports; None when it does not answer, or is a node of another broker."""
     with suppress(TimeoutError, grpc.aio.AioRpcError):
         # The scheme is named: an address must not be taken for the name of another one.
         async with (

@@ -1,4 +1,4 @@
-"""Long work of a node's loop in turns of a few milliseconds: a node that leads must go on to lead meanwhile."""
+"""Cooperative steps: long work in a node's event loop, a few milliseconds at a time, so that a leader stays leader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from store.queues.merge_by_offset import Steps
 
-# After so long others get their turn.
+# After this long other tasks of the loop may run.
 TURN_S: Final = 0.005
 
 Result = TypeVar("Result")

@@ -1,6 +1,6 @@
-"""What the operating system says of a process: who it is, what memory and processor time it took.
+"""What the operating system reports of a process: its identity, memory and processor time.
 
-Used by whatever starts node processes of its own. A process id alone names nobody for long (ids are used again), so a
+Used by code that starts node processes. A process id alone is not an identity (ids are reused), so a
 process is remembered by id *and* identity, and only ended when both still agree.
 """
 
@@ -56,7 +56,7 @@ class ProcessRef:
     def end(self, grace_s: float) -> None:
         """Ask the process to end (SIGTERM); after `grace_s` end it by force (SIGKILL)."""
         self.signal(signal.SIGTERM)
-        # A stopped process takes no SIGTERM before it goes on.
+        # A stopped process handles no SIGTERM before it continues.
         self.signal(signal.SIGCONT)
         if not self.wait_end(grace_s):
             self.signal(signal.SIGKILL)
@@ -64,11 +64,11 @@ class ProcessRef:
 
 
 def identity_of(pid: int) -> str | None:
-    """Return what tells process `pid` from an earlier or later one of that id; None when it does not run."""
+    """Return what distinguishes process `pid` from an earlier or later one of that id; None when it does not run."""
     if not _PROC.exists():
         return _identity_by_ps(pid)
     fields = _stat_fields(pid)
-    # Fields behind the name: 0 is the state, 19 the start time in clock ticks since boot (proc(5): 3 and 22).
+    # Fields after the name: 0 is the state, 19 the start time in clock ticks since boot (proc(5): 3 and 22).
     return None if fields is None or fields[0] in "ZX" else fields[19]
 
 
@@ -85,12 +85,12 @@ def _stat_fields(pid: int) -> list[str] | None:
         text = (_PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name stands in parentheses and may hold blanks and parentheses itself.
+    # The name is in parentheses and may itself contain blanks and parentheses.
     return text.rpartition(")")[2].split()
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """Return user and system time that process `pid` has used, in seconds; 0 where the system does not tell."""
+    """Return user and system time that process `pid` has used, in seconds; 0 where the system does not report it."""
     fields = _stat_fields(pid)
     if fields is None:
         return 0.0
@@ -98,7 +98,7 @@ def cpu_seconds_of(pid: int) -> float:
 
 
 def anonymous_memory_bytes_of(pid: int) -> int:
-    """Return the resident memory of process `pid` beside mapped files (`RssAnon`); 0 where the system does not tell."""
+    """Return the resident memory of process `pid` beside mapped files (`RssAnon`); 0 where it is not reported."""
     try:
         lines = (_PROC / str(pid) / "status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 EXIT_STOPPED: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_REFUSED: Final = 2
-# For calls that are being answered when the process is told to stop.
+# For calls that are being answered when the process is asked to stop.
 GRACE_S: Final = 0.5
 
 logger = logging.getLogger(__name__)
 
 
 def run_process(command: str, serve: Serve) -> int:
-    """Serve until the process is told to stop, or must; return its exit code.
+    """Serve until the process is asked to stop, or fails; return its exit code.
 
     Args:
         command: of the command line, for people.
@@ -67,7 +67,7 @@ def run_process(command: str, serve: Serve) -> int:
 
 
 class LineFormatter(logging.Formatter):
-    """Words each record as one line: whatever of a request or of a peer stands in it cannot make another line.
+    """Formats each record as one line: text of a request or of a peer in it cannot start another line.
 
     Characters that end a line or steer a terminal are written as escapes; a traceback keeps its lines.
     """
@@ -112,7 +112,7 @@ def _on_signals() -> asyncio.Future[signal.Signals]:
 
 
 async def wait_end(stopped: asyncio.Future[signal.Signals], *failures: asyncio.Future[Exception]) -> None:
-    """Return when the process is told to stop.
+    """Return when the process is asked to stop.
 
     Raises:
         Exception: the first of `failures` that ends.
@@ -126,7 +126,7 @@ async def wait_end(stopped: asyncio.Future[signal.Signals], *failures: asyncio.F
 
 
 def say_ready(**places: object) -> None:
-    """Tell whoever started the process that clients are served, and where. What was made until now stays for good."""
+    """Report to the starter of the process that clients are served, and where. Objects made until now stay for good."""
     calm_garbage_collector()
     sys.stdout.write(" ".join(["ready", *(f"{name}={value}" for name, value in places.items())]) + "\n")
     sys.stdout.flush()

@@ -3,9 +3,9 @@
 A server raises whatever it meets; `answer_of` words it as an `Answer`. A client turns an answer, or a failed call, into
 `RequestFailed`. Both go by the same `Reason`, so a cause keeps its name from one end to the other.
 
-*Certainty* speaks of what a request wanted to change. A read changes nothing: for it every failure is harmless. A cause
-that *passes* may be gone a moment later, or at another node: a client tries again by itself, but only where nothing was
-done.
+*Certainty* is about the change that a request asked for. A read changes nothing: for it every failure is harmless. A
+cause that *passes* may be gone a moment later, or at another node: a client retries automatically, but only where
+nothing was done.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Reason(StrEnum):
     LEADER_NOT_READY = "LEADER_NOT_READY"
     LEADER_TRANSFERRING = "LEADER_TRANSFERRING"
     TERM_CHANGED = "TERM_CHANGED"
-    # Who knows the topics was asked too early.
+    # A node that knows the topics was asked too early.
     ROUTES_INCOMPLETE = "ROUTES_INCOMPLETE"
     REGISTRATION_UNCONFIRMED = "REGISTRATION_UNCONFIRMED"
     # Something is full, or the node ends.
@@ -98,7 +98,7 @@ class Reason(StrEnum):
     DISK_FULL = "DISK_FULL"
     STORE_STOPPED = "STORE_STOPPED"
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
-    # Nobody was reached, or nothing was sent.
+    # No node was reached, or nothing was sent.
     NOT_REACHED = "NOT_REACHED"
     CLIENT_QUEUE_FULL = "CLIENT_QUEUE_FULL"
     CLIENT_CLOSED = "CLIENT_CLOSED"
@@ -139,7 +139,7 @@ CAUSES: Final[dict[Reason, Cause]] = {
     Reason.LEADER_NOT_READY: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.LEADER_TRANSFERRING: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.TERM_CHANGED: Cause(_Code.ABORTED, _NOT_DONE, is_passing=True),
-    # Who knows the topics was asked too early.
+    # A node that knows the topics was asked too early.
     Reason.ROUTES_INCOMPLETE: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.REGISTRATION_UNCONFIRMED: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
     # Something is full, or the node ends.
@@ -150,7 +150,7 @@ CAUSES: Final[dict[Reason, Cause]] = {
     Reason.DISK_FULL: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE),
     Reason.STORE_STOPPED: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.SERVICE_NOT_AVAILABLE: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    # Nobody was reached, or nothing was sent.
+    # No node was reached, or nothing was sent.
     Reason.NOT_REACHED: Cause(_Code.UNAVAILABLE, _NOT_DONE, is_passing=True),
     Reason.CLIENT_QUEUE_FULL: Cause(_Code.RESOURCE_EXHAUSTED, _NOT_DONE),
     Reason.CLIENT_CLOSED: Cause(_Code.FAILED_PRECONDITION, _NOT_DONE),
@@ -167,7 +167,7 @@ CAUSES: Final[dict[Reason, Cause]] = {
 
 
 class RequestFailed(DLedgerError):
-    """A request for messages came to nothing, or nobody knows whether it did.
+    """A request for messages failed, or its outcome is unknown.
 
     Attributes:
         reason: the cause; None for one that this client does not know, of a newer server.
@@ -175,7 +175,7 @@ class RequestFailed(DLedgerError):
         name: of the cause, as the server gave it.
         message: the cause, for people.
         certainty: whether what was asked for happened.
-        leader: `host:port` of whom to ask instead; empty when nobody is known.
+        leader: `host:port` of the node to ask instead; empty when none is known.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ _LOG_OUTCOMES: Final = {
 
 
 def reason_of_code(code: int) -> Reason:
-    """Return the cause that a code of the Raft log stands for."""
+    """Return the cause for a code of the Raft log."""
     if code in _OF_LOG_CODE:
         return _OF_LOG_CODE[code]
     name = ResponseCode(code).name if code in ResponseCode._value2member_map_ else ""
@@ -277,7 +277,7 @@ def reason_of_code(code: int) -> Reason:
 
 
 def reason_of_put(status: PutStatus) -> Reason:
-    """Return the cause that the status of a failed put stands for."""
+    """Return the cause for the status of a failed put."""
     return _OF_PUT_STATUS[status]
 
 
@@ -287,7 +287,7 @@ def failure_of_code(code: int, message: str) -> RequestFailed:
 
 
 def failure_of(error: DLedgerError | StoreError) -> RequestFailed:
-    """Return what an exception that a server met means for who asked."""
+    """Return what an exception in a server means for the caller."""
     if isinstance(error, RequestFailed):
         return error
     if isinstance(error, RequestRefused):
@@ -305,8 +305,8 @@ def answer_of(
     """Return the answer to a request that failed.
 
     Args:
-        error: what the server met.
-        leader: whom to ask instead; only told where that may help.
+        error: the exception in the server.
+        leader: the node to ask instead; only reported where that may help.
         is_read: the request changes nothing.
     """
     failure = failure_of(error)
@@ -322,7 +322,7 @@ def check_answer(answer: answer_pb2.Answer, address: str = "") -> None:
 
     Args:
         answer: of a response.
-        address: who answered; for the message.
+        address: the node that answered; for the message.
 
     Raises:
         RequestFailed: what it says.
@@ -341,7 +341,7 @@ def check_answer(answer: answer_pb2.Answer, address: str = "") -> None:
 
 
 def failure_of_call(address: str, code: grpc.StatusCode, details: str, service: str) -> RequestFailed:
-    """Return what a call means that ended with an error of gRPC: nobody was reached, or the answer was lost."""
+    """Return what a call means that ended with an error of gRPC: no node was reached, or the answer was lost."""
     message = describe(address, code, details, service)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return RequestFailed(Reason.UNSUPPORTED, message)

@@ -1,4 +1,4 @@
-"""The bounds of all fields that requests of BrokerService and NameServer have; the reasons stand beside the numbers.
+"""The bounds of all fields that requests of BrokerService and NameServer have; with the reasons beside the numbers.
 
 A request that keeps to them costs the event loop less than 50 ms in one piece, whatever it holds
 (`tests/integration/cluster/api/test_hostile_requests.py`).
@@ -32,7 +32,7 @@ ROUTE_TOPICS_MAX: Final = 1_000
 LOCK_QUEUES_MAX: Final = 4_096
 # A pipeline may name every topic of a broker that it reads.
 DESCRIBE_TOPICS_MAX: Final = 10_000
-# Queues of one request that speaks of many topics.
+# Queues of one request about many topics.
 SPANS_MAX: Final = 4_096
 
 _TAGS: Final = Text(TAGS_LENGTH_MAX)

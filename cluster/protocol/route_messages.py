@@ -69,7 +69,7 @@ def registration_of(request: pb.RegisterRequest) -> Registration:
 
 
 def route_response(routes: Mapping[str, Sequence[BrokerRoute]]) -> pb.RouteResponse:
-    """Return the answer to a question for routes; topics that nobody has are left out."""
+    """Return the answer to a question for routes; topics that no broker has are left out."""
     return pb.RouteResponse(
         routes=[
             pb.TopicRoute(topic=topic, brokers=[_broker_route(each) for each in brokers])
@@ -82,8 +82,8 @@ def route_response(routes: Mapping[str, Sequence[BrokerRoute]]) -> pb.RouteRespo
 def routes_of(response: pb.RouteResponse) -> dict[str, tuple[BrokerRoute, ...]]:
     """Return the routes of an answer by topic; their registrations hold that one topic.
 
-    Whoever answers may be wrong, or mean harm: a route that cannot be is left out, and logged, and so is what goes
-    beyond `QUEUES_PER_ROUTE_MAX` queues of one topic, for a client makes something of each queue.
+    The answer may be wrong or malicious: an impossible route is left out and logged, and so is what goes
+    beyond `QUEUES_PER_ROUTE_MAX` queues of one topic, for a client allocates memory for each queue.
     """
     return {each.topic: tuple(_possible(each)) for each in response.routes}
 

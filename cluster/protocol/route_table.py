@@ -1,4 +1,4 @@
-"""What brokers register and clients are told: nodes, topics and queues, who leads; and what is wrong with it. Pure.
+"""What brokers register and clients receive: nodes, topics, queues and leaders; and the checks of it. Pure.
 
 A *broker* is one Raft group. Not here: the table of all registrations (`cluster.nameserver.registered_brokers`).
 """
@@ -122,10 +122,10 @@ class Registration:
 
 
 class IllegalRegistration(DLedgerError):
-    """A registration says what cannot be. Nothing was changed; mend the broker that sent it."""
+    """A registration is invalid. Nothing was changed; correct the broker that sent it."""
 
     def __init__(self, field: str, expected: str, found: str) -> None:
-        super().__init__(f"{field}: expected {expected}, found {found}. Nothing was registered; mend the broker")
+        super().__init__(f"{field}: expected {expected}, found {found}. Nothing was registered; correct the broker")
         self.field = field
 
 
@@ -201,7 +201,7 @@ ALL: Final = Extent()
 
 @dataclass(frozen=True, slots=True)
 class BrokerRoute:
-    """A topic on one broker: who leads it, and its queues; without permission to write while that is taken away."""
+    """A topic on one broker: the leader and the queues; without permission to write while that is revoked."""
 
     registration: Registration
     queues: TopicQueues
@@ -213,8 +213,8 @@ class KnownBroker:
 
     Attributes:
         registration: its latest, without topics.
-        silent_ms: since it was heard.
-        is_writable: False while clients shall put no messages there.
+        silent_ms: since its last request.
+        is_writable: False while clients must not put messages there.
         topics_count: how many topics clients may use.
     """
 

@@ -26,16 +26,16 @@ class SkippedMessages(NamedTuple):
 
     Attributes:
         topic: its topic.
-        broker: which broker told it: its name, or where it is; empty where only one is asked.
+        broker: which broker reported it: its name, or address; empty where only one is asked.
         queue_id: the queue; -1: of an answer that follows no queue.
         begin: the first queue offset; -1: not known.
-        end: behind the last one; -1: not known.
+        end: after the last one; -1: not known.
         cause: DAMAGED, ABSENT or REMOVED.
         physical_offset: of damaged ones, where the first record begins in the broker's log.
-        file: where it stands there.
+        file: the file that holds it there.
         position: in the file, where the fault is.
-        expected: what should stand there.
-        found: what stands there.
+        expected: what the format requires there.
+        found: what was found there.
     """
 
     topic: str

@@ -87,7 +87,7 @@ class GroupConfig:
         name: letters, digits and % | _ -; at most 120.
         is_consume_enabled: its consumers may read.
         is_broadcast_enabled: they may read all of them everything.
-        is_from_min_enabled: without an offset they begin with the first message, not behind the last.
+        is_from_min_enabled: without an offset they begin with the first message, not after the last.
         is_orderly: they consume one message of a queue after the other.
         retry_queues: of its retry topic.
         retry_max_times: tries before a message becomes a dead letter.

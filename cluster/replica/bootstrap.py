@@ -6,7 +6,7 @@
    of the old store, if it has none (`commitlog.conversion.old_config`).
 4. The manifest is saved as settled; then entries are begun at its divide.
 
-Each step can be done again when a crash came in between. Nothing of Raft is said before it is over.
+Each step can be repeated after a crash. No Raft message is sent before it has ended.
 
 Not here: what is settled once it is (`commitlog.conversion.origin.load_origin`).
 """
@@ -65,7 +65,7 @@ from store.maintenance.lock import lock_store, was_closed_in_order
 logger = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 0.5
-# After a full disk, which somebody must make room on.
+# After a full disk, on which an operator must free space.
 _LONG_PAUSE_S: Final = 5.0
 _PROGRESS_INTERVAL_S: Final = 10.0
 _MIB: Final = 1 << 20
@@ -73,7 +73,7 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class SettledOldFiles:
-    """What a node goes on from.
+    """The base log that a node continues from.
 
     Attributes:
         divided: what opening will find.
@@ -87,7 +87,7 @@ class SettledOldFiles:
 
 
 class OldFilesMetrics:
-    """How far a node is that fetches old files."""
+    """The progress of a node that fetches old files."""
 
     def __init__(self, config: NodeConfig, registry: CollectorRegistry) -> None:
         def gauge(name: str, text: str) -> Gauge:
@@ -114,10 +114,10 @@ async def settle_old_files(
     *,
     has_property_crc: bool = False,
 ) -> SettledOldFiles:
-    """Settle with the group what the log goes on from, and have it; may take as long as the others are away.
+    """Agree with the group on the base log and fetch it; may take as long as other nodes are down.
 
-    The root is locked meanwhile, and the peer address listened on. Cancelling it leaves everything in order: the next
-    start goes on.
+    Until it returns the root is locked and the peer address is listened on. Cancelling it is safe: the next
+    start continues.
 
     Raises:
         OldFilesDiffer: nodes hold different old files; it names the first difference.
@@ -182,7 +182,7 @@ class _Start:
         self._is_ending = True
 
     def look(self) -> bool:
-        """See what is there; return whether nobody needs to be asked."""
+        """Read what is in the directory; return whether no other node needs to be asked."""
         files, places, root = self._files, self._places, self._config.store_base_dir
         saved = load_manifest(files, places.node_directory)
         if saved is not None and saved.is_settled:
@@ -209,7 +209,7 @@ class _Start:
         return False
 
     def settle(self, manifest: Manifest) -> None:
-        """Note, durably, what the group goes on from."""
+        """Record durably which base log the group continues from."""
         save_manifest(self._files, self._places.node_directory, manifest, is_settled=True)
         self._manifest = manifest
 
@@ -223,7 +223,7 @@ class _Start:
         return SettledOldFiles(replace(divided, notes=(*self._notes, *divided.notes)), manifest, self._fetched_bytes)
 
     def _check_present(self, manifest: Manifest) -> None:
-        """Refuse files that turned up later: the group has been told that they are not there."""
+        """Refuse files that appeared later: this node has told the group that it does not have them."""
         directory, known = self._places.old_directory, {file.name for file in manifest.files}
         names = self._files.list_directory(directory) if self._files.is_directory(directory) else []
         unknown = next((name for name in names if name not in known), None)
@@ -247,7 +247,7 @@ class _Start:
             nonlocal size
             size += file.size
             if self._is_ending:
-                raise StoreStopped("the node was told to stop while it read its old files")
+                raise StoreStopped("the node was stopped while it read its old files")
             if self._is_time_to_show():
                 logger.info("old_files_summed directory=%r bytes=%d file=%s", directory, size, file.name)
 
@@ -264,13 +264,13 @@ class _Start:
         if self._others:
             await server.start()
         try:
-            while not await self._ask_all(server.handshake):  # noqa: ASYNC110  (nothing here tells when others change)
+            while not await self._ask_all(server.handshake):  # noqa: ASYNC110  (no event tells of other nodes)
                 await asyncio.sleep(_PAUSE_S)
         finally:
             await server.stop()
 
     def _hear(self, peer_id: str, statement: Statement) -> None:
-        """Hear what a node says that asks this one: only a difference counts; what it has is asked for."""
+        """Handle the statement of a node that asks this one: only a difference counts; its files are asked for."""
         if peer_id not in self._others or self._difference is not None:
             return
         try:

@@ -1,6 +1,6 @@
 """Asks other nodes over the peer port about old files, and fetches them.
 
-Not here: whom to ask and what follows from it (`cluster.replica.bootstrap`).
+Not here: which nodes to ask and what follows from their answers (`cluster.replica.bootstrap`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def in_thread(work: Callable[[], Result], on_cancelled: Callable[[], None]
 
 
 async def state_of(handshake: Handshake, peer_id: str, address: Address, own: Statement) -> Statement:
-    """Tell a node what this one has, and return what that one has.
+    """Send a node this one's statement, and return that node's.
 
     Raises:
         OSError, DLedgerError, ValueError: it cannot be asked, or what it says cannot be understood.
@@ -73,11 +73,11 @@ async def fetch_from(
 
     Args:
         handshake: of this node.
-        peer_id: whom to ask.
+        peer_id: the node to ask.
         address: where it listens.
         fetch: takes it.
-        bytes_per_s: no faster, so that a node that leads has room for its work.
-        on_taken: hears of bytes that were taken.
+        bytes_per_s: the rate limit, so that the leader has bandwidth for its work.
+        on_taken: called with the number of bytes that were fetched.
 
     Raises:
         OSError, DLedgerError, ValueError: that node did not give it; what was taken stays.
@@ -126,7 +126,7 @@ async def fetch_config(handshake: Handshake, peer_id: str, address: Address) -> 
             ]
             contents[file.name] = b"".join(parts)
             if not file.is_content(contents[file.name]):
-                raise FetchFailed(f"what {peer_id} gave of config/{file.name} is damaged, or was changed meanwhile")
+                raise FetchFailed(f"config/{file.name} from {peer_id} is damaged, or was changed during the transfer")
         return contents
     finally:
         inquiry.close()

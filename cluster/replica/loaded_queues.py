@@ -37,7 +37,7 @@ class LoadedQueues:
         self._is_restoring = False
 
     def turn(self, end_s: float) -> bool:
-        """Work until a time of the monotonic clock, one step at least; return whether dispatch may go on.
+        """Work until a time of the monotonic clock, one step at least; return whether dispatch may continue.
 
         It returns False also where units must be flushed first (`ConsumeQueues.is_full`).
 

@@ -2,7 +2,7 @@
 
 A plain log holds messages and nothing else: other programs read it, and it loses its oldest files, so that commands in
 it would have to be written again and again. The state is small, and whole snapshots are the simplest form that loses
-nothing: one file replaces another, with a checksum. While one is saved, what comes meanwhile joins the next one.
+nothing: one file replaces another, with a checksum. Changes that arrive while one is saved are in the next one.
 
 A change can be seen a moment before it is durable.
 """
@@ -79,8 +79,8 @@ class LocalState:
 
         Raises:
             cluster.state.rocketmq_config.UnreadableConfig: RocketMQ's configuration cannot be taken over.
-            dledger.storage.snapshot_store.SnapshotDamaged: the newest one is damaged: restore it, or remove it to go on
-                with the one before.
+            dledger.storage.snapshot_store.SnapshotDamaged: the newest one is damaged: restore it, or remove it to
+                continue with the one before.
             cluster.state.compact_bytes.Unreadable: it is of a newer version.
             store.errors.StorageFailed: it cannot be read.
         """
@@ -124,7 +124,7 @@ class LocalState:
             try:
                 await saved
             except DiskFull as error:
-                text = f"{error}: it is as you want it now, but not durable, and is lost when the broker crashes before"
+                text = f"{error}: it has taken effect, but is not durable: a crash of the broker loses it"
                 raise RequestFailed(Reason.DISK_FULL, text, certainty=Certainty.UNKNOWN) from error
         return applied
 

@@ -23,15 +23,15 @@ NO_DIVIDE = -1
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a replica stands.
+    """The status of a replica.
 
     Attributes:
         role: LEADER, FOLLOWER, CANDIDATE; STANDALONE without a group.
         term: of the group; 0 without one.
         leader_id: empty while none is known.
         leader_address: of its gRPC services; empty while it is not known.
-        is_serving_puts: it leads, and everything in the log is dispatched.
-        reason: why puts are not served, for people; empty when they are, and when nobody asked.
+        is_serving_puts: it is the leader, and everything in the log is dispatched.
+        reason: why puts are not served, for people; empty when they are, and when it was not requested.
         behind_bytes: of the log that must be dispatched before puts are served, on a leader.
     """
 
@@ -64,12 +64,12 @@ class Replica(Protocol):
 
     @property
     def store_host(self) -> Host:
-        """What stands in the records that this node appends."""
+        """The store host in the records that this node appends."""
         ...
 
     @property
     def divided_offset(self) -> int:
-        """Below lie the files of before the group; `NO_DIVIDE` without such."""
+        """The end of the files from before the group; `NO_DIVIDE` without such files."""
         ...
 
     @property
@@ -82,7 +82,7 @@ class Replica(Protocol):
         ...
 
     def standing(self) -> Standing:
-        """Return how the replica stands now."""
+        """Return the current status of the replica."""
         ...
 
     def nodes(self) -> tuple[BrokerNode, ...]:
@@ -98,7 +98,7 @@ class Replica(Protocol):
         ...
 
     def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
-        """Put messages, in this very turn of the loop; the future tells what became of them.
+        """Put messages, in the same iteration of the event loop; the future returns their outcome.
 
         Raises:
             store.errors.IllegalMessage: nothing was put.
@@ -129,9 +129,9 @@ class Replica(Protocol):
         ...
 
     def when_flushed(self, listener: Callable[[float], None]) -> None:
-        """Have `listener` hear how long each sync of a plain log took, in seconds; in any thread."""
+        """Call `listener` with the duration of each sync of a plain log, in seconds; from any thread."""
         ...
 
     def when_standing_changes(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called whenever the standing has changed."""
+        """Call `listener` whenever the status has changed."""
         ...

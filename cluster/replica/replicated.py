@@ -6,8 +6,8 @@
 | log           | says what of them are records (`commitlog.replicated.commit_log`)                             |
 | message store | queues and index of what is committed; gives out queue offsets (`store.access.message_store`) |
 | broker state  | topics, groups, consumed offsets: the node's state machine (`cluster.state.broker_state`)     |
-| leadership    | says from when on puts are taken (`commitlog.replicated.leadership`)                          |
-| upkeep        | dispatches behind commits, flushes, expires (`cluster.replica.replicated_background`)         |
+| leadership    | decides from when on puts are accepted (`commitlog.replicated.leadership`)                          |
+| upkeep        | dispatches after commits, flushes, expires (`cluster.replica.replicated_background`)          |
 
 `open` brings the store into order (`cluster.replica.replicated_parts`), `start` joins the group. All belongs to the
 loop.
@@ -48,7 +48,7 @@ from store.model.message import Host, Message
 __all__ = ["ReplicatedConfig", "ReplicatedReplica"]
 
 _CHANGING: Final = "what was put just now is decided first, which takes a moment"
-_IMPORTING: Final = "the leader takes over the topics and groups of the store that the group goes on from"
+_IMPORTING: Final = "the leader imports the topics and groups of the store that the group continues from"
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class ReplicatedReplica:
             metrics: where the node counts.
             trace: see `dledger.node.node.Node`.
             clocks: the machine's, unless a test brings others; the wall clock stamps records.
-            on_progress: hears how much of what must be dispatched is.
+            on_progress: called with the progress of dispatch.
 
         Raises:
             store.errors.StoreError, dledger.errors.DLedgerError: it cannot be opened; see the message.
@@ -146,7 +146,7 @@ class ReplicatedReplica:
         await self._upkeep.end()
         try:
             if self.node.is_running and not self.parts.messages.stop_reason:
-                # The log is read for that. What is committed behind it is dispatched by the next process.
+                # This reads the log. What is committed after it is dispatched by the next process.
                 self._upkeep.prepare_to_end()
                 keeper.flush()
                 is_in_order = True
@@ -187,7 +187,7 @@ class ReplicatedReplica:
 
     @property
     def store_host(self) -> Host:
-        """What stands in the records that this node appends."""
+        """The store host in the records that this node appends."""
         return self._config.log.store_host
 
     @property
@@ -205,14 +205,14 @@ class ReplicatedReplica:
         """See `Replica.disk_used_ratio`."""
         return self._files.disk_used_ratio(self._config.path)
 
-    # -------------------------------------------------------------------------------------------------- how it stands
+    # -------------------------------------------------------------------------------------------------- status
 
     def readiness(self) -> Readiness:
-        """Return how far this node is on its way to take puts; any thread may call it."""
+        """Return how close this node is to accepting puts; any thread may call it."""
         return self._upkeep.readiness
 
     def standing(self) -> Standing:
-        """Return how the replica stands now."""
+        """Return the current status of the replica."""
         node = self.node
         if not self._is_started:
             return Standing(Role.FOLLOWER.value, max(node.term, 0), "", "", is_serving_puts=False)
@@ -245,7 +245,7 @@ class ReplicatedReplica:
         """There is no plain log; how long syncs take is among the node's metrics."""
 
     def _looked(self) -> None:
-        """Say so when the standing has changed; readers look again whether they are still served."""
+        """Notify listeners when the status has changed; readers then check whether they are still served."""
         if self._leadership.is_ready and not self._is_stopping:
             self._import.begin()
         standing = self.standing()
@@ -314,7 +314,7 @@ class ReplicatedReplica:
         """See `Replica.confirm`: whatever was acknowledged before is applied and dispatched here when it returns.
 
         Raises:
-            dledger.pending.reads.RequestRefused: nobody is known to lead, or this node has stopped.
+            dledger.pending.reads.RequestRefused: no leader is known, or this node has stopped.
             store.errors.StoreStopped: this node has stopped.
         """
         if mode == ReadMode.READ_MODE_LOCAL:
@@ -355,7 +355,8 @@ class ReplicatedReplica:
             raise failure_of_code(result.code, result.message)
         applied = result.results[0] if result.results else None
         if not isinstance(applied, Applied):
-            # Another leader has it in the log, or a snapshot brought it: it is done, and its outcome was told nobody.
-            message = "the change was taken, but another node leads now; look whether it is as you want it"
+            # Another leader has it in the log, or a snapshot brought it: it is done, and its outcome was never
+            # reported.
+            message = "the change was accepted, but another node leads now; check whether it has taken effect"
             raise RequestFailed(Reason.ANSWER_LOST, message)
         return applied

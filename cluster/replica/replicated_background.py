@@ -1,8 +1,8 @@
-"""Runs what follows a replicated log: dispatch behind each commit, readers that wait for it, when puts may be taken.
+"""Runs what follows a replicated log: dispatch after commits, readers that wait for it, when puts may be accepted.
 
-The node runs the log itself: its syncs, its files, who leads. It says that there is news; all else is done in turns of
-the loop of their own: at once when roles change or a read must see it, else for some commits at a time. What the node's
-retention has deleted is gone from queues and index a moment later, some queues a turn.
+The node runs the log itself: its syncs, its files, its role. It signals changes; everything else is done in cooperative
+steps of the event loop: at oncewhen roles change or a read must see it, else for some commits at a time. What the
+node's retention has deleted is gone from queues and index a moment later, some queues a turn.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from store.model.config import MessageStoreConfig
 
 
 class ReplicatedUpkeep(StoreUpkeep):
-    """Runs the store of one node. Construct it inside the running loop, then `start` it behind the node.
+    """Runs the store of one node. Construct it inside the running loop, then `start` it after the node.
 
     Args:
         store: open.
         log: its log.
         node: whose log it is.
         leadership: of the node.
-        machine: may hold what a snapshot says of queues.
+        machine: may hold the queue ends of a snapshot.
         keeper: of the store.
         config: of the store.
-        on_look: hears how the leadership stands, whenever it may have changed.
+        on_look: called with the readiness of the leader, whenever it may have changed.
 
     Attributes:
-        readiness: how the leadership stood at the last look; any thread may read it.
+        readiness: the readiness at the last check; any thread may read it.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class ReplicatedUpkeep(StoreUpkeep):
             self._bring_snapshot_forward()
 
     def _bring_snapshot_forward(self) -> None:
-        """Have a snapshot saved if it is for want of one that files are kept: by itself it may come late, or never."""
+        """Request a snapshot if a missing one is the only reason to keep files: else it may come late, or never."""
         retention, derived = self._keeper.retention, self.store.derived
         if retention.is_held_back or self._node.is_retention_held_back:
             kept = self._machine.retention_offset(self._node.snapshot)
             if kept < retention.archive.lowered(derived.durable_offset, self._log.begin_offset):
-                # Also of the same entries: queues may have been behind them, and the last but one is kept, too.
+                # Also of the same entries: queues may not have reached them then, and the last but one is kept, too.
                 self._node.ask_snapshot(anew=True)
 
     def prepare(self) -> bool:
-        """See `StoreUpkeep.prepare`: follow a log that was begun anew."""
+        """Follow a log that was restarted from a snapshot, in short steps; return whether dispatch may continue."""
         return self._loaded_queues.turn(monotonic() + TURN_S)
 
     def prepare_to_end(self) -> None:
@@ -88,7 +88,7 @@ class ReplicatedUpkeep(StoreUpkeep):
         self._loaded_queues.drop_surpassed()
 
     def _dispatched(self) -> bool:
-        # Before this node may lead: it would give out offsets anew of which the log says nothing any more.
+        # Before this node may lead: it would assign offsets again that the log no longer contains.
         if not self._loaded_queues.turn(monotonic() + TURN_S):
             return False
         self.readiness = self._leadership.look()
@@ -96,12 +96,12 @@ class ReplicatedUpkeep(StoreUpkeep):
         return True
 
     def _is_dispatch_urgent(self) -> bool:
-        """Return whether somebody waits: also who is to know that this node leads now, or that another one does."""
+        """Return whether a caller waits, also for news that this node leads now, or that another one does."""
         node, seen = self._node, self.readiness
         has_changed = (node.is_leader, node.term) != (seen.is_leader, seen.term)
         is_due = node.is_leader and not self._leadership.is_ready
         return has_changed or is_due or super()._is_dispatch_urgent()
 
     def _failed(self, error: Exception) -> None:
-        """End the node: it must not go on to acknowledge what nobody here can read, on a disk that fails."""
+        """End the node: it must not acknowledge messages that cannot be read here, on a disk that fails."""
         self._node.fail(error)

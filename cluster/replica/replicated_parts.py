@@ -1,6 +1,6 @@
 """Opens the store of one node of a broker: settings, parts, and the order in which they come.
 
-Each step can be done again when a crash came in between:
+Each step can be repeated after a crash:
 
 1. the root is locked, and noted as open;
 2. queues and index of a Java node are distrusted, durably;
@@ -160,7 +160,7 @@ def open_parts(
 
 
 def _in_turns() -> None:
-    """Do nothing: queues follow the log in turns of their own (`replicated_background`), whoever deleted files."""
+    """Do nothing: queues follow the log in steps of their own (`replicated_background`) when files are deleted."""
 
 
 def _open_old(files: Files, places: LogPlaces, divide: int) -> OldLog | None:

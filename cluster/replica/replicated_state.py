@@ -1,8 +1,8 @@
-"""The state machine of a node of a broker: broker state, and in its snapshots how far each queue had come.
+"""The state machine of a node of a broker: broker state, and in its snapshots the end of each queue.
 
-A node that begins its log anew, or lost its queues, finds in the log no more how far queues had come whose messages
-are all expired: should it lead, it would give their offsets out again. So a snapshot also says for every queue which
-offset comes next, as of a place in the log; and entries behind that place are kept as long as the snapshot may be
+A node that starts a new log, or lost its queues, no longer finds in the log the ends of queues whose messages
+have expired: as a leader it would assign their offsets again. So a snapshot also records for every queue which
+offset comes next, as of a place in the log; and entries after that place are kept as long as the snapshot may be
 needed (`retention_offset`).
 
 | what | form (`cluster.state.compact_bytes`) |
@@ -37,7 +37,7 @@ class ReplicatedState:
 
     Args:
         state: of the broker.
-        queue_ends: returns how far queues have come now; called in the thread that saves a snapshot.
+        queue_ends: returns the current ends of queues; called in the thread that saves a snapshot.
         applied_index: returns up to which entry the state goes; likewise.
 
     Attributes:
@@ -59,7 +59,7 @@ class ReplicatedState:
     def trusted_offset(self, dispatched_offset: int) -> int:
         """Return up to which place in the log queues say which offset comes next.
 
-        As long as `loaded` waits, that is not so behind the place of which it tells, however far they are dispatched.
+        While `loaded` waits, that does not hold after the place that it names, however far they are dispatched.
         """
         loaded = self.loaded
         return dispatched_offset if loaded is None else min(dispatched_offset, loaded.offset)
@@ -70,7 +70,7 @@ class ReplicatedState:
 
     def snapshot_save(self) -> Iterator[bytes]:
         """Return state and queues, in chunks."""
-        # In this order: what is restored meanwhile is among the queues' own ends then.
+        # In this order: ends that are restored in between are then among the queues' own ends.
         loaded, queues = self.loaded, self._queue_ends()
         if loaded is not None:
             queues = queues.joined(loaded)
@@ -98,7 +98,7 @@ class ReplicatedState:
             snapshot: it; another object for each that was saved, also of the same entries, also with the same bytes.
         """
         if snapshot is None or snapshot is self._noted:
-            # One of the same entries may be about to be saved anew: that one counts when it is there.
+            # One of the same entries may be about to be saved again: it counts once it is saved.
             return
         self._noted = snapshot
         # Copied at once: another thread may be about to save a snapshot.
@@ -111,7 +111,7 @@ class ReplicatedState:
                 del self._tried[index]
 
     def retention_offset(self, snapshot: SnapshotInfo | None) -> int:
-        """Return the place in the log behind which everything must be kept, for the sake of snapshots.
+        """Return the place in the log after which everything must be kept, for the sake of snapshots.
 
         It is that of the last but one: a follower may be getting that one just now.
 

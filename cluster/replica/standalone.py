@@ -28,7 +28,7 @@ ROLE = "STANDALONE"
 
 @dataclass(frozen=True, slots=True)
 class StandaloneConfig:
-    """Settings of the store behind a broker.
+    """Settings of the store of a broker.
 
     Attributes:
         path: directory of the store.
@@ -116,7 +116,7 @@ class StandaloneReplica:
 
     @property
     def store_host(self) -> Host:
-        """What stands in its records."""
+        """The store host in its records."""
         return self._config.plain.log.store_host
 
     @property
@@ -134,7 +134,7 @@ class StandaloneReplica:
         return self._files.disk_used_ratio(self._config.path)
 
     def standing(self) -> Standing:
-        """Return how the replica stands now."""
+        """Return the current status of the replica."""
         is_serving = not self._plain.messages.stop_reason
         return Standing(ROLE, 0, self._config.broker, self._config.address, is_serving)
 
@@ -143,7 +143,7 @@ class StandaloneReplica:
         return (BrokerNode(self._config.broker, self._config.address),)
 
     def check_serving_puts(self) -> None:
-        """Nobody else leads: what is known of topics is the newest, and a store that stopped says so itself."""
+        """There is no other leader: the known topics are the newest, and a stopped store refuses by itself."""
 
     def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[Outcome]:
         """See `Replica.begin_put`."""
@@ -158,7 +158,7 @@ class StandaloneReplica:
         return await self._local.change(command)
 
     async def confirm(self, mode: int) -> None:
-        """See `Replica.confirm`: nobody else leads, so what is durable here was acknowledged; it is dispatched, too.
+        """Dispatch what is durable here: there is no other leader, so all of it was acknowledged.
 
         Raises:
             store.errors.StoreStopped: the store has stopped.

@@ -1,10 +1,10 @@
 """Takes over, once for a group, what a store knew of topics and groups before it was a group's: through the log.
 
 Such a store was RocketMQ's (`config/*.json`) or that of a broker without a group (`cluster.replica.local_state`); the
-latter has taken over the former. The first leader that has something of it does it, before it serves anybody: commands
-that change nothing that the group has decided meanwhile, and last one that says that it is done. If it falls in
+latter has taken over the former. The first leader that has such files imports them, before it serves requests: commands
+that change nothing that the group has decided since, and last one that marks the import as done. If it fails in
 between, the next one that has something begins again. A node that has nothing of it leaves it to others: the offsets
-that a group's consumers commit meanwhile stay.
+that a group's consumers have committed since stay.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 # Commands that are under way together.
 _BATCH_MAX: Final = 500
-# Behind an import that was interrupted.
+# After an import that was interrupted.
 _PAUSE_S: Final = 0.5
 # What was there before stays as it is.
 _HONEST: Final = frozenset({Verdict.TOPIC_EXISTS, Verdict.GROUP_EXISTS})
@@ -51,8 +51,8 @@ class OldState:
 
     Attributes:
         commands: what brings a new group there.
-        notes: what a person should know of it, one sentence each.
-        error: why it cannot be read; only told who would have to take it over.
+        notes: notes for the operator, one sentence each.
+        error: why it cannot be read; reported only by the node that would have to import it.
     """
 
     commands: tuple[Command, ...] = ()
@@ -121,7 +121,7 @@ class StateImport:
 
     @property
     def is_due(self) -> bool:
-        """Whether this node has something to take over that nobody has: until then, it must not serve."""
+        """Whether this node has state to import that no node has imported: until then it must not serve."""
         return not self._state.is_imported and bool(self._old.commands or self._old.error)
 
     def begin(self) -> None:
@@ -145,7 +145,7 @@ class StateImport:
                 logger.warning("imported %s", note)
             settings = [command for command in self._old.commands if isinstance(command, SetTopic | SetGroup)]
             await self._take_over(settings)
-            # Answered behind all that the log held before: now the state is what the group has decided meanwhile.
+            # Answered after all earlier entries: now the state contains what the group has decided since.
             offsets = (command for command in self._old.commands if not isinstance(command, SetTopic | SetGroup))
             await self._take_over([left for command in offsets if (left := self._undecided(command)) is not None])
             await self._change(FinishImport())
@@ -168,7 +168,7 @@ class StateImport:
         return replace(command, offsets=left) if left else None
 
     async def _take_over(self, commands: Sequence[Command]) -> None:
-        """Propose commands, some at a time; they stand in the log in their order."""
+        """Propose commands, some at a time; the log keeps their order."""
         for begin in range(0, len(commands), self._batch_max):
             await self._propose(commands[begin : begin + self._batch_max])
 

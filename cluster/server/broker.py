@@ -3,7 +3,7 @@
 | mode | messages and state | parts |
 | --- | --- | --- |
 | standalone | this machine alone | `cluster.replica.standalone`: plain log, message store, snapshots of the state |
-| replicated | a Raft group | the node's replica behind the same port, `cluster.replica.port` |
+| replicated | a Raft group | the node's replica with the same port, `cluster.replica.port` |
 
 Everything above the port is the same in both. Order of a start: directory locked and recovered, name servers, services,
 then the line `ready`; of an end: services, name servers, then everything made durable and closed. A write or a sync
@@ -36,9 +36,9 @@ from dledger.config import Address
 from dledger.service.grpc_server import Served, start_grpc_server
 from store.fs.linux.files import OsFiles
 
-# How soon name servers hear of a change of nodes; of standing and topics, at once.
+# How soon a change of nodes is registered; a change of role or topics is registered at once.
 _REGISTRATION_INTERVAL_S: Final = 0.5
-# So long whoever changed a topic waits for name servers.
+# How long a caller that changed a topic waits for name servers.
 _ANNOUNCE_LIMIT_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Broker:
         await self._stack.aclose()
 
     async def _register(self, registrar: Registrar) -> None:
-        """Tell name servers what they should know, and each change of it."""
+        """Register this broker with name servers, and each change of it."""
         self._replica.when_standing_changes(self._changed.set)
         while True:
             self._changed.clear()
@@ -120,7 +120,7 @@ class Broker:
         return self._service.topics.registration() if self._replica.standing().is_serving_puts else None
 
     def gauges(self) -> BrokerGauges:
-        """Return how the broker stands; any thread may call it."""
+        """Return the gauges of the broker; any thread may call it."""
         store, state = self._replica.store, self._replica.state
         dispatcher, standing = store.derived.dispatcher, self._replica.standing()
         return BrokerGauges(

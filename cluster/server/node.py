@@ -1,4 +1,4 @@
-"""The process of a node: builds everything bottom-up, serves until it is told to stop or must, takes it down again.
+"""The process of a node: builds everything bottom-up, serves, and stops everything in reverse order.
 
 | the settings | the log holds | served beside health, reflection and AdminService |
 | ------------ | ------------- | ------------------------------------------------- |
@@ -90,7 +90,7 @@ async def _serve_entries(
 
 
 async def _settle(config: ServerConfig, registry: CollectorRegistry, stopped: asyncio.Future[signal.Signals]) -> bool:
-    """Make sure that the node has the old files of its group; return False when the process is told to stop first."""
+    """Make sure that the node has the old files of its group; return False when the process is stopped first."""
     # Only here: a log of raw entries needs none of it.
     from cluster.replica.bootstrap import settle_old_files  # noqa: PLC0415
     from commitlog.record.system_records import MessageEntryCodec  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""What a broker knows beside its messages: topics, groups of consumers, how far they have consumed, delay progress.
+"""The state of a broker beside its messages: topics, consumer groups, their consumed offsets, delay progress.
 
 Changed by committed commands and by nothing else, so it is the same on every replica after the same entry. A command
-that cannot be done is refused alike everywhere; the result of `apply` says so to whoever proposed it.
+that cannot be done is refused on every replica; the result of `apply` reports it to the proposer.
 
 | command | done when | otherwise |
 | --- | --- | --- |
@@ -12,8 +12,8 @@ that cannot be done is refused alike everywhere; the result of `apply` says so t
 | reset offsets | the group exists | UNKNOWN_GROUP |
 | … each offset | not reset since | WAS_RESET |
 
-So an offset goes back only when somebody resets it, a late commit of a consumer that lost its queue changes nothing,
-and every command may come twice. A command that says what cannot be is refused with ILLEGAL_REQUEST.
+So an offset decreases only by a reset, a late commit of a consumer that lost its queue changes nothing,
+and every command may be applied twice. An invalid command is refused with ILLEGAL_REQUEST.
 
 Not here: whether an offset is beyond the end of its queue (the service knows the queues), bytes (`state.commands`).
 """
@@ -49,12 +49,12 @@ from dledger.entries.format.entry import Entry
 from store.errors import IllegalMessage
 
 TOPICS_MAX: Final = 100_000
-# Of so many changes of topics it is known which topic they were of, for name servers that know an older version.
+# The topics of this many last changes are kept, for name servers that know an older version.
 CHANGED_TOPICS_MAX: Final = 1_000
 GROUPS_MAX: Final = 100_000
 OFFSETS_MAX: Final = 2_000_000
-# So many removed offsets are freed with each command, and one more for each offset that the command brings: removed
-# ones are freed faster than new ones can come.
+# This many removed offsets are freed with each command, and one more for each offset that the command brings: removed
+# ones are freed faster than new ones can be added.
 SWEPT_PER_COMMAND: Final = 100
 
 
@@ -95,7 +95,7 @@ class Applied:
 
     @property
     def is_done(self) -> bool:
-        """Whether the state is now as the command wants it (but for single offsets)."""
+        """Whether the state is now as the command demands (except single offsets)."""
         return self.verdict in (Verdict.CHANGED, Verdict.UNCHANGED)
 
 
@@ -146,14 +146,14 @@ class BrokerState:
         return self._content.topics_version
 
     def topics_changed_since(self, version: int) -> set[str] | None:
-        """Return the names of topics that were changed or deleted since a version; None: nobody remembers."""
+        """Return the names of topics that were changed or deleted since a version; None: not known any more."""
         count = self.topics_version - version
         if not 0 <= count <= len(self._changed_topics):
             return None
         return set(islice(reversed(self._changed_topics), count))
 
     def offset(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
-        """Return how far a group has consumed a queue; None when nothing is kept."""
+        """Return the consumed offset of a group in a queue; None when there is none."""
         return self._offsets.get(group, topic, queue_id)
 
     def offsets(self, group: str) -> Iterator[QueueOffset]:
@@ -252,7 +252,7 @@ class BrokerState:
         return self._put_offsets(group, offsets, is_reset=False)
 
     def _reset(self, group: str, offsets: Sequence[QueueOffset]) -> Applied:
-        # Topics need not exist: offsets of a Java broker may speak of some that were never configured.
+        # Topics need not exist: offsets of a Java broker may name some that were never configured.
         if group not in self._content.groups:
             return _unknown_group(group)
         return self._put_offsets(group, offsets, is_reset=True)
@@ -286,7 +286,7 @@ class BrokerState:
     def snapshot_save(self) -> Iterator[bytes]:
         """Return the whole state as it is now, in chunks; equal states give equal bytes.
 
-        The chunks are made when they are asked for, in any thread, whatever becomes of the state meanwhile.
+        The chunks are made when they are asked for, in any thread, and do not change when the state does.
         """
         return encode_snapshot(self._content.copy(), self._offsets.frozen())
 

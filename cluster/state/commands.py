@@ -29,7 +29,7 @@ _HEAD_SIZE: Final = 2
 
 
 class QueueOffset(NamedTuple):
-    """How far a group has consumed a queue.
+    """The consumed offset of a group in a queue.
 
     Attributes:
         topic: of the queue.

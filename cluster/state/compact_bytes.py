@@ -80,7 +80,7 @@ class Reader:
         """Read a number.
 
         Raises:
-            Unreadable: none stands there, or one with bytes too many.
+            Unreadable: there is none, or one with too many bytes.
         """
         begin, value, shift = self.position, 0, 0
         for byte in self._data[begin : begin + _NUMBER_BYTES_MAX]:
@@ -97,7 +97,7 @@ class Reader:
         """Read how many things follow, each of which takes a byte at least.
 
         Raises:
-            Unreadable: no number stands there, or one that cannot be.
+            Unreadable: there is no number, or an impossible one.
         """
         begin, value = self.position, self.number()
         left = len(self._data) - self.position
@@ -109,7 +109,7 @@ class Reader:
         """Read a text.
 
         Raises:
-            Unreadable: none stands there.
+            Unreadable: there is none.
         """
         length = self.count()
         begin = self.position
@@ -123,7 +123,7 @@ class Reader:
         """Read pairs of texts.
 
         Raises:
-            Unreadable: none stand there.
+            Unreadable: there are none.
         """
         return tuple((self.text(), self.text()) for _ in range(self.count()))
 

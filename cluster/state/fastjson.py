@@ -1,6 +1,6 @@
-"""Reads JSON as RocketMQ's serializer (fastjson) writes it: whole numbers as names of members stand without quotes.
+"""Reads JSON as RocketMQ's serializer (fastjson) writes it: whole numbers as names of members have no quotes.
 
-Strict otherwise: no name twice in one object, no NaN, nothing behind the end.
+Strict otherwise: no name twice in one object, no NaN, nothing after the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DIGITS_MAX = 100
 
 
 class JsonFault(NamedTuple):
-    """Where a text is no JSON: line and column from 1, what was expected, what stands there."""
+    """Where a text is no JSON: line and column from 1, what was expected, what was found."""
 
     line: int
     column: int

@@ -1,4 +1,4 @@
-"""How far groups of consumers have consumed: offsets by group, topic and queue; removing many of them costs little.
+"""The consumed offsets of consumer groups, by group, topic and queue; removing many of them is cheap.
 
 The offsets of one group in one topic are a part. A part belongs to a record of its topic; when a topic is deleted, its
 record leaves the map of topics, and all parts of it are void at once, however many groups have them. Deleting a group
@@ -176,7 +176,7 @@ class KeptOffsets:
         kept = self._groups.get(group)
         part = None if kept is None else kept.parts.get(name)
         if kept is None or part is None or part.topic is not topic:
-            # The group was removed meanwhile, or has a part of the topic that was made again.
+            # The group was removed in between, or has a part of the topic that was made again.
             return 0
         cost = len(part.rows) + (len(kept.parts) if kept.epoch != self._epoch else 0)
         parts = self._own_group(group).parts

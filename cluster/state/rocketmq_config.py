@@ -4,12 +4,12 @@
 | --- | --- |
 | topics.json | topics: queues, permission, order, attributes |
 | subscriptionGroup.json | groups of consumers |
-| consumerOffset.json | how far groups have consumed |
-| delayOffset.json | how far the queues of delay levels were delivered |
+| consumerOffset.json | consumed offsets of groups |
+| delayOffset.json | delivered offsets of the queues of delay levels |
 
 A file that is missing, empty or torn is read from its `.bak`, as the Java program does it, with a note; if neither can
-be read nothing is taken at all. What is well-formed and cannot be is an error: an older copy would not be better.
-Members that are not known are passed over, for every version of RocketMQ writes others.
+be read nothing is imported. Well-formed but impossible content is an error:an older copy would not be better.
+Unknown members are ignored: every version of RocketMQ writes others.
 
 Source: RocketMQ `ConfigManager`, `TopicConfigManager`, `SubscriptionGroupManager`, `ConsumerOffsetManager`,
 `ScheduleMessageService`.
@@ -53,8 +53,8 @@ class UnreadableConfig(StoreError):
 
     def __init__(self, path: Path | str, position: str, expected: str, found: str) -> None:
         super().__init__(
-            f"{path}: {position}: expected {expected}, found {found}. Nothing was taken over; mend the file, restore "
-            "it from a backup, or move it away to begin without what it says"
+            f"{path}: {position}: expected {expected}, found {found}. Nothing was imported; correct the file, restore "
+            "it from a backup, or move it away to start without its content"
         )
         self.path = str(path)
         self.position = position
@@ -66,7 +66,7 @@ class ImportedConfig:
 
     Attributes:
         topics: in order of the file.
-        groups: those of the file, then those that only offsets speak of, with default settings.
+        groups: those of the file, then those that only offsets name, with default settings.
         offsets: by group.
         delay_offsets: pairs of level and offset.
         notes: what a person should know: files read from their `.bak`, values that were left out.
@@ -164,7 +164,7 @@ def _parse(path: Path) -> Object | None:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A value of a file, and where it stands."""
+    """A value of a file, and its position."""
 
     path: Path
     position: str

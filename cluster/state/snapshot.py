@@ -11,7 +11,7 @@
 | offsets of delay levels | as in a command |
 | whether old state was taken over | a number: 1 if so; from version 2 on |
 
-Whoever keeps a snapshot checks that its bytes are unchanged (`dledger.storage.snapshot_file`).
+The storage of a snapshot checks that its bytes are unchanged (`dledger.storage.snapshot_file`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def encode_snapshot(content: Content, offsets: FrozenOffsets) -> Iterator[bytes]
 
 
 def _write(writer: Writer, content: Content, offsets: FrozenOffsets) -> Iterator[None]:
-    """Write piece after piece; stop behind each."""
+    """Write piece after piece; stop after each."""
     writer.number(_VERSION)
     writer.number(content.topics_version)
     writer.number(len(content.topics))

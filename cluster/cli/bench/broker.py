@@ -35,7 +35,7 @@ def bench_broker(
     ] = 1024,
     flush: Flush = "sync",
     folder: Annotated[
-        Path, typer.Option("--folder", metavar="DIR", help="Where results, and the nodes' data meanwhile, go.")
+        Path, typer.Option("--folder", metavar="DIR", help="Where results, and the nodes' data during the run, go.")
     ] = DEFAULT_FOLDER,
     json_file: JsonFile = None,
     *,
@@ -70,6 +70,6 @@ def bench_broker(
         with notes.status("") as line:
             figures = plan.measure(chosen, runs, line.update)
     except (ClusterError, DLedgerError) as error:
-        fail(f"the bench was given up: {error}")
+        fail(f"the benchmark failed: {error}")
     objects = [figure.as_object() for figure in figures]
     show_figures(table_of_targets(figures, plan.title), objects, folder, json_file, "broker-")

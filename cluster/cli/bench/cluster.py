@@ -35,7 +35,7 @@ def bench(
     body_size: Annotated[int, typer.Option("--body-size", min=0, metavar="BYTES", help="Size of an entry.")] = 1024,
     flush: Flush = "sync",
     folder: Annotated[
-        Path, typer.Option("--folder", metavar="DIR", help="Where results, and the nodes' data meanwhile, go.")
+        Path, typer.Option("--folder", metavar="DIR", help="Where results, and the nodes' data during the run, go.")
     ] = DEFAULT_FOLDER,
     json_file: JsonFile = None,
     *,
@@ -86,7 +86,7 @@ def _measure(plan: Bench, chosen: list[str], runs: int) -> list[Summary]:
                 figures.close()
                 summaries.append(summary)
     except (DLedgerError, ClusterError, ValueError) as error:
-        fail(f"the bench was given up: {error}")
+        fail(f"the benchmark failed: {error}")
     return summaries
 
 

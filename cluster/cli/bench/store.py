@@ -29,7 +29,7 @@ def bench_store(
         int, typer.Option("--queues", min=8, metavar="N", help="Queues of open, open-killed, turn and put-many.")
     ] = 16_000,
     folder: Annotated[
-        Path, typer.Option("--folder", metavar="DIR", help="Where results, and the stores meanwhile, go.")
+        Path, typer.Option("--folder", metavar="DIR", help="Where results, and the stores during the run, go.")
     ] = DEFAULT_FOLDER,
     json_file: JsonFile = None,
 ) -> None:
@@ -61,6 +61,6 @@ def bench_store(
         with notes.status("") as line:
             figures = plan.measure(chosen, runs, line.update)
     except StoreError as error:
-        fail(f"the bench was given up: {error}")
+        fail(f"the benchmark failed: {error}")
     objects = [figure.as_object() for figure in figures]
     show_figures(table_of_targets(figures, plan.title), objects, folder, json_file, "store-")

@@ -41,7 +41,7 @@ brokers_app = typer.Typer(
     rich_markup_mode=None,
     help="Show the brokers that name servers know; drain one.",
     epilog="\b\nService a broker:\n"
-    "    dledger brokers drain b0        clients put no more messages there, and go on reading\n"
+    "    dledger brokers drain b0        clients put no more messages there, but still read\n"
     "    dledger brokers restore b0      as before",
 )
 

@@ -121,7 +121,7 @@ def _consumptions(
     Args:
         targets: the brokers.
         topic: what is read.
-        group: whose offsets count; empty: nobody's.
+        group: whose offsets are used; empty: none.
         tag: expression that filters.
         begin: `begin`, `end` or a time.
         only_queue: the only queue to read; -1: all.
@@ -158,7 +158,7 @@ def _consumptions(
 def _print_messages(
     consumptions: list[Consumption], limit: int, show: Callable[[Record], None], *, is_following: bool
 ) -> int:
-    """Print what comes, and keep how far that is; return how many messages are not to be had."""
+    """Print messages, and record the offsets; return how many messages cannot be read."""
     from cluster.cli.messages.merged_iterators import merged  # noqa: PLC0415
 
     # `timeout` and service managers end a program so: offsets are committed then, too.

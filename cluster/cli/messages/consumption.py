@@ -24,9 +24,9 @@ class Step(NamedTuple):
     Attributes:
         consumption: that made it.
         queue_id: the queue.
-        next_offset: behind what was read.
-        record: the message; None when there was only something to tell.
-        skipped: what is not to be had on the way there.
+        next_offset: after what was read.
+        record: the message; None when only skipped messages are reported.
+        skipped: messages before it that cannot be read.
     """
 
     consumption: Consumption
@@ -45,7 +45,7 @@ class Consumption:
         calls: to the broker.
         broker: its name, for people; may be empty.
         topic: it.
-        group: whose offsets are gone by and kept; empty: nobody's.
+        group: whose offsets are used and committed; empty: none.
         tags: which messages.
     """
 
@@ -127,7 +127,7 @@ class Consumption:
             if response.status not in _GOES_ON:
                 raise ValueError(
                     f"queue {queue}: nothing is at offset {offsets[queue]}; it holds {response.min_offset} to "
-                    f"{response.max_offset}. `dledger group reset` sets where a group goes on"
+                    f"{response.max_offset}. `dledger group reset` sets where a group continues"
                 )
             end = response.next_offset if is_following else min(response.next_offset, self._ends[queue])
             skipped = [each for each in skipped_of(response.skipped, self._topic, self._broker) if each.begin < end]
@@ -149,7 +149,7 @@ class Consumption:
         self._offsets[step.queue_id] = max(self._offsets[step.queue_id], step.next_offset)
 
     def commit(self) -> None:
-        """Keep how far the group has come, if there is one.
+        """Commit the group's offsets, if there is a group.
 
         Raises:
             RequestFailed: the broker refuses.

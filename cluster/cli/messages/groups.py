@@ -1,4 +1,4 @@
-"""`dledger group`: the groups of consumers of brokers, and how far they are."""
+"""`dledger group`: the consumer groups of brokers, and their offsets."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def disable_group(
 
     Examples:
         dledger group disable billing
-        dledger offsets orders --group billing        how far it is
+        dledger offsets orders --group billing        its offsets and lag
         dledger group enable billing
     """
     _enable(context, group, Choice(broker, name_servers, broker_names, cluster), is_enabled=False)
@@ -231,7 +231,7 @@ def reset_group(
         offsets = {"begin": found.min_offsets, "end": found.max_offsets}.get(where, found.offsets_by_time)
         reset = pb.ResetOffsetRequest(group=group, topic=topic, queue_ids=found.queue_ids, offsets=offsets)
         calls.ask(lambda stub: stub.ResetOffset, reset)
-        return f"group {group} goes on in {len(offsets)} queues of {topic}"
+        return f"group {group} continues in {len(offsets)} queues of {topic}"
 
     with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=True) as targets:
         if where not in ("begin", "end"):

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 Item = TypeVar("Item")
 
-# Each source is read ahead by so many items, all together, and one more each.
+# Sources are read ahead by this many items, all together, and one more each.
 _AHEAD_MAX: Final = 256
 _LOOK_S: Final = 0.5
 
@@ -22,7 +22,7 @@ class _End:
 def merged(sources: Sequence[Iterator[Item]]) -> Iterator[Item]:
     """Yield what the sources yield; each is read in a thread of its own, one alone in the caller's.
 
-    Threads end when their source does, or within half a second of the next item behind the end of this iterator.
+    Threads end when their source does, or within half a second of the next item after the end of this iterator.
 
     Raises:
         Exception: what a source raises; the others are read no further.
@@ -60,7 +60,7 @@ def _read(source: Iterator[Item], items: queue.Queue[Item | _End], is_over: thre
 
 
 def _put(items: queue.Queue[Item | _End], item: Item | _End, is_over: threading.Event) -> bool:
-    """Put an item when there is room; return False when nobody wants it any more."""
+    """Put an item when there is room; return False when the iterator was closed."""
     while not is_over.is_set():
         try:
             items.put(item, timeout=_LOOK_S)

@@ -2,7 +2,7 @@
 
 | input | a message |
 | --- | --- |
-| `lines` | a line without its end; with a separator its keys stand before the first one: `o-17:order 17` |
+| `lines` | a line without its end; with a separator its keys precede the first one: `o-17:order 17` |
 | `jsonl` | a line with a JSON object: `body` (text) or `bodyBase64`, and, all optional, `tag`, `keys` (a list, |
 | | or text with blanks between keys), `properties`, `queueKey`, `queueId`; what `consume --format jsonl` prints fits |
 | `file` | a whole file |
@@ -71,7 +71,7 @@ class Defaults:
     Attributes:
         tag, keys, headers: TAGS, KEYS and other properties.
         queue_key: see `Outgoing`.
-        key_separator: of `lines`: what stands before it are the message's keys; empty: nothing does.
+        key_separator: of `lines`: the text before it is the message's keys; empty: no keys.
         is_by_key: the keys of a message are its queue key, too.
     """
 

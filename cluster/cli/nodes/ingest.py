@@ -76,7 +76,7 @@ class Ingest:
         self.faults: list[str] = []
 
     def append(self, batch: Batch) -> bool:
-        """Append one batch; return whether it makes sense to go on with the next.
+        """Append one batch; return whether to continue with the next.
 
         It does not when nothing can be appended now: the client has tried until its deadline already.
         """
@@ -125,7 +125,7 @@ def batches(source: Source, block_size_bytes: int) -> Iterator[Batch]:
     """Cut a source into batches, and close it at its end.
 
     Args:
-        source: read from where it stands.
+        source: read from its current position.
         block_size_bytes: size of an entry, the last one may be shorter; 0: an entry is a line, without its newline.
 
     Raises:

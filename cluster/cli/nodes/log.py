@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from dledger.client import LogClient
     from dledger.entries.format.entry import Entry
 
-# No-ops of leaders stand between the entries that a reader sees; so many more are looked at for the last n.
+# No-ops of leaders lie between the entries that a reader sees; this many more are read for the last n.
 _TAIL_SLACK = 64
 
 
@@ -138,7 +138,7 @@ def get(
     with told_errors(endpoints), _client(endpoints, group, deadline) as client:
         entries = list(client.read(index, max_entries=1, include_internal=True))
         if not entries:
-            fail(f"there is no entry {index} yet: `dledger status` shows how far the log goes")
+            fail(f"there is no entry {index} yet: `dledger status` shows the end of the log")
         if style is Format.TEXT:
             entry = entries[0]
             sys.stdout.buffer.write(entry.body + (b"\n" if sys.stdout.isatty() else b""))

@@ -1,4 +1,4 @@
-"""`dledger members` and `dledger transfer`: who belongs to the group, and who leads it."""
+"""`dledger members` and `dledger transfer`: the members of the group, and its leader."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ MemberId = Annotated[str, typer.Argument(metavar="ID", help="The node's self_id.
 # What to do next, by the code of the refusal.
 _ADVICE = {
     ResponseCode.NETWORK_ERROR: "Is the node started, and does `dledger status` show it?",
-    ResponseCode.UNKNOWN_MEMBER: "`dledger members list` shows who is there.",
+    ResponseCode.UNKNOWN_MEMBER: "`dledger members list` shows the members.",
     ResponseCode.UNEXPECTED_MEMBER: "A node that moved is removed first, and added again at its new address.",
-    ResponseCode.INCONSISTENT_STATE: "Start the nodes that do not answer, or add others first: a majority must live.",
+    ResponseCode.INCONSISTENT_STATE: "Start the nodes that do not answer, or add others first: a majority must run.",
     ResponseCode.REPEATED_REQUEST: "`dledger members list` shows when the change under way is done.",
-    ResponseCode.FALL_BEHIND_TOO_MUCH: "Give it more time with --deadline; `dledger members list` shows how far it is.",
-    ResponseCode.TAKE_LEADERSHIP_FAILED: "The leader has not changed. `dledger status` shows the node; mend it, "
+    ResponseCode.FALL_BEHIND_TOO_MUCH: "Give it more time with --deadline; `dledger members list` shows its progress.",
+    ResponseCode.TAKE_LEADERSHIP_FAILED: "The leader has not changed. `dledger status` shows the node; repair it, "
     "then try again.",
     ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: "It may still happen: `dledger members list` shows it.",
 }
@@ -151,7 +151,7 @@ def remove(
 
     A leader that is removed transfers its leadership first.
 
-    It is refused when too few of those that remain would live.
+    It is refused when too few of the remaining nodes are running.
 
     Examples:
         dledger members remove n2

@@ -1,4 +1,4 @@
-"""`dledger status`: what every node says of itself, as a table or as JSON."""
+"""`dledger status`: the status that every node reports, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _row(
 
 
 def _row_of_peer(peer: PeerStatus) -> tuple[str, ...]:
-    """Return what the leader says of a node whose client address nobody knows: it was not asked."""
+    """Return what the leader reports of a node whose client address is unknown: it was not asked."""
     log = "-" if peer.match_index < 0 else f"..{peer.match_index}"
     role = "-" if peer.is_voter else "learner"
     return (
@@ -211,7 +211,7 @@ def _role_of(answer: StatusResponse) -> str:
 
 
 def _state_of(answer: StatusResponse, peer: PeerStatus | None) -> str:
-    """Return what is amiss with a node, the worst first: what it says of itself, then what the leader says."""
+    """Return what is wrong with a node, the worst first: what it reports of itself, then what the leader reports."""
     is_member = any(member.id == answer.self_id for member in answer.members)
     own = {
         "disk full": answer.is_disk_full,

@@ -109,7 +109,7 @@ def _print_once(sampler: Sampler, interval_s: float) -> None:
 
 
 class _Screen:
-    """The live view. Samples are taken by a thread, so that keys are answered while a node is waited for."""
+    """The live view. Samples are taken by a thread, so that the view reacts to keys while a node is slow to answer."""
 
     def __init__(self, sampler: Sampler, interval_s: float) -> None:
         self._sampler = sampler

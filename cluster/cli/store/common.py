@@ -1,4 +1,4 @@
-"""What the commands on stored files share: finding the store, its lock, options, and how findings are told."""
+"""What the commands on stored files share: finding the store, its lock, options, and how findings are printed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def open_parts(directory: Path, *, is_forced: bool, needs_messages: bool = True)
         refuse_raw(found)
     holder = find_holder(found.lock_paths)
     if holder == UNKNOWN_HOLDER:
-        # RocketMQ and our stores note there who has them open.
+        # RocketMQ and our stores record there which process has them open.
         noted = (ReadOnlyFiles().read_bytes(found.abort_path) or b"").decode("ascii", "replace").strip()
         holder = f"process {noted}" if noted.isdigit() else holder
     if holder is not None and not is_forced:
@@ -139,7 +139,7 @@ def tell_mode(found: StoreDirectory) -> None:
     """Say on standard error what is not to be known of a replicated log offline."""
     if found.mode in (StoreMode.DLEDGER, StoreMode.MIXED):
         notes.print(
-            "dledger: a replicated log: how far it is committed is not known offline; all of it is shown",
+            "dledger: a replicated log: its commit index is not known offline; all of it is shown",
             style="dim",
             highlight=False,
             soft_wrap=True,

@@ -16,8 +16,8 @@ from store.fs.read_only_files import ReadOnlyFiles
 from store.model.finding import Area, Finding
 
 _NODE_REMEDY = "Another node of the group has the entry: see `a lost disk` in docs/operations.md, or restore a backup"
-_NO_INDEX = "the node makes its index again, or does not start"
-_INDEX_REMEDY = "Delete the node's index/ while it is stopped: it is made anew from the data"
+_NO_INDEX = "the node rebuilds its index, or does not start"
+_INDEX_REMEDY = "Delete the node's index/ while it is stopped: it is rebuilt from the data"
 
 
 class EntryCheck:

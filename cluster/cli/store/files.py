@@ -1,4 +1,4 @@
-"""`dledger inspect queue`, `index` (the key index) and `checkpoint`: what is made from the log, as it stands."""
+"""`dledger inspect queue`, `index` (the key index) and `checkpoint`: the files made from the log, as stored."""
 
 from __future__ import annotations
 

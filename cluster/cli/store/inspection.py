@@ -1,10 +1,10 @@
 """Walks over the files of a node without changing them or asking the node: entries, index units, term and vote.
 
-The node may run meanwhile: nothing is locked, and an entry that is being written is looked at again before it is
-called bad. Works on directories of the Java program as well.
+The node may be running: nothing is locked, and an entry that is being written is looked at again before it is
+reported bad. Workson directories of the Java program as well.
 
-Every entry is checked as recovery does (`dledger.entries.recovery`), but a fault does not end the walk: it goes on with
-the next good entry.
+Every entry is checked as recovery does (`dledger.entries.recovery`), but a fault does not end the walk: it continues
+with the next good entry.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NAME_DIGITS = 20
 # An entry that is being written is whole a moment later.
 _LOOKS_MAX = 4
 _LOOK_PAUSE_S = 0.02
-# After so many units in a row that cannot be right, the rest of the file is not looked at: it is no index.
+# After this many impossible units in a row the rest of the file is not read: it is not an index.
 _FAULTS_MAX = 1000
 
 
@@ -76,7 +76,7 @@ class NotAStore(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Bytes that are not what must stand there.
+    """Bytes that are not what the format requires there.
 
     Attributes:
         path: the file.
@@ -94,7 +94,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One index unit as it stands in its file.
+    """One index unit as stored in its file.
 
     Attributes:
         slot: the entry that its place is for.
@@ -279,7 +279,7 @@ class _ClippedFile(ReadOnlyFile):
 def _queue(directory: Path) -> list[MappedFile]:
     """Open the files of a queue in order, for looking only; foreign names and empty files are left out.
 
-    Bytes after a file's size would be read as those of the next file, too; `file_faults` tells of them.
+    Bytes after a file's size would be read as those of the next file, too; `file_faults` reports them.
 
     Raises:
         store.errors.StorageFailed: a file cannot be read.

@@ -1,4 +1,4 @@
-"""`dledger inspect messages` and `dledger export`: the messages of a store that nobody has to open."""
+"""`dledger inspect messages` and `dledger export`: the messages of a store, read without opening it."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _print(reader: StoreReader, limit: int, write: Callable[[ReadMessage], objec
     faults = count = 0
     for item in reader.read():
         if isinstance(item, Finding):
-            # A torn tail was never acknowledged: it is told, and is no fault of what was read.
+            # A torn tail was never acknowledged: it is reported, and is no fault of what was read.
             faults += not item.is_unfinished
             typer.echo(f"dledger: {item}", err=True)
             continue

@@ -1,6 +1,6 @@
 """Checks the small files of a node: identity, peers, term, vote, checkpoint, memberships, log head, snapshots.
 
-What no entry can tell is read as the node would read it at its start, and compared with the entries.
+State that entries do not contain is read as the node would read it at its start, and compared with the entries.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class NodeFilesCheck:
     def _check_checkpoint(self, last_index: int) -> Iterator[Finding]:
         path = self._path(CHECKPOINT_NAME)
         expected = "lines committedIndex=... and endIndex=..., with a checksum that fits"
-        meaning = "nothing tells up to where entries were durable"
+        meaning = "the end of the durable entries is unknown"
         content = None
         try:
             content = self._files.read_bytes(path)
@@ -153,14 +153,14 @@ class NodeFilesCheck:
 
     def _check_memberships(self) -> Iterator[Finding]:
         path = self._path(MEMBERSHIP_NAME)
-        meaning = "the node does not know who belongs to its group, and does not start"
+        meaning = "the node does not know the members of its group, and does not start"
         fault = self._fault(MembershipFile(self._files, path).load)
         if fault is not None:
             yield _damage(path, "memberships, with a checksum that fits", fault, meaning, _LOST_DISK)
         elif self._is_ours and self._files.size_of(path) != MEMBERSHIP_SIZE:
             found = f"{self._files.size_of(path)} bytes"
             padding = "only its padding is concerned; a full disk could keep it from being saved"
-            yield _damage(path, f"{MEMBERSHIP_SIZE} bytes", found, padding, "The next change of members mends it")
+            yield _damage(path, f"{MEMBERSHIP_SIZE} bytes", found, padding, "The next membership change rewrites it")
         elif not self._is_ours and self._is_sealed_term():
             yield _damage(path, "this file, for a node of this program has run here", "none", meaning, _LOST_DISK)
 
@@ -183,7 +183,7 @@ class NodeFilesCheck:
 
     def _check_aside(self) -> Iterator[Finding]:
         path = self._path(f"{ASIDE_NAME}/{RECORD_NAME}")
-        meaning = "the old log in this folder is not deleted by itself when the new one has caught up"
+        meaning = "the old log in this folder is not deleted automatically when the new one has caught up"
         expected = "which log was set aside, with a checksum that fits"
         try:
             content = self._files.read_bytes(path)

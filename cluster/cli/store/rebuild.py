@@ -1,4 +1,4 @@
-"""`dledger rebuild`: consume queues and index of a store, made anew from its log."""
+"""`dledger rebuild`: consume queues and index of a store, rebuilt from its log."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def verify(
         dledger verify /data/store --limit 0 2> findings.txt
         dledger verify /data/store --force-read-only     while a broker has it open
     """
-    # Opening looks into every queue: that is a part of the work, and of the time that is told.
+    # Opening looks into every queue: that is a part of the work, and of the time that is printed.
     started = time.monotonic()
     with told_store_errors():
         parts = open_parts(directory, is_forced=force_read_only, needs_messages=False)

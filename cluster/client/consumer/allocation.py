@@ -7,8 +7,8 @@ For queues q0 … q6 and members a, b, c:
 | average | q0 q1 q2 | q3 q4 | q5 q6 |
 | circle | q0 q3 q6 | q1 q4 | q2 q5 |
 
-Each queue goes to one member; with more members than queues the last ones get none. While members do not agree yet on
-who they are, two may hold one queue for a moment: offsets and queue locks are there for that.
+Each queue goes to one member; with more members than queues the last ones get none. While members do not yet agree on
+the members of the group, two may hold one queue for a moment: offsets and queue locks allow for that.
 
 Source: RocketMQ `AllocateMessageQueueAveragely`, `AllocateMessageQueueAveragelyByCircle`.
 """

@@ -1,7 +1,7 @@
 """The asyncio face of the consumer.
 
-The way of a message: a Subscribe stream → `QueueReader` (bounded buffer of one queue) → `poll` or `async for`. Which
-queues are read is `rebalance`'s business; how far they were consumed, `progress`'s.
+The path of a message: a Subscribe stream → `QueueReader` (bounded buffer of one queue) → `poll` or `async for`. Which
+queues are read is decided in `rebalance`; their consumed offsets are kept in `progress`.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ class AsyncConsumer:
 
         Raises:
             RequestFailed: CLIENT_ID_IN_USE and the like: this consumer cannot be in the group; OFFSET_BEYOND_END: one
-                queue cannot be read on, told once every 20 s; the other queues go on; UNKNOWN_TOPIC, NOT_REACHED or
-                another: nothing of a topic could be read for `no_route_limit_s`; it is tried on.
+                queue cannot be read further, raised once every 20 s; the other queues are still read; UNKNOWN_TOPIC,
+                NOT_REACHED or
+                another: nothing of a topic could be read for `no_route_limit_s`; reading is still retried.
         """
         self._finish()
         deadline = time.monotonic() + timeout_s
@@ -150,9 +151,9 @@ class AsyncConsumer:
                 await self._is_ready.wait()
 
     async def may_be_handed_out(self, message: ReceivedMessage) -> bool:
-        """Wait until the lock of a message's queue holds; return False when the queue was given up instead.
+        """Wait until the lock of a message's queue holds; return False when the queue was revoked instead.
 
-        For who has taken messages from `poll` and hands them on one by one.
+        For callers that take messages from `poll` and pass them on one by one.
         """
         reader = message.reader
         while reader.is_active and not reader.is_held:
@@ -162,7 +163,7 @@ class AsyncConsumer:
         return reader.is_active
 
     async def give_back(self, message: ReceivedMessage) -> None:
-        """Say that a message, and those after it in its queue, are not handed out: the queue was given up.
+        """Record that a message, and those after it in its queue, are not handed out: the queue was revoked.
 
         For callers that take messages from `poll` and hand them on one by one.
         """
@@ -237,7 +238,7 @@ class AsyncConsumer:
         self._is_ready.set()
 
     def _give_back(self, first: ReceivedMessage) -> None:
-        """Give back the first message that was not handed out before its queue was given up, and the rest."""
+        """Return the first message that was not handed out before its queue was revoked, and the rest."""
         first.reader.progress.returned(first.queue_offset)
         kept = [message for message in self._chunk if message.reader is not first.reader]
         self._chunk.clear()
@@ -265,7 +266,7 @@ class AsyncConsumer:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             logger.error("consumer_failed client_id=%s", self.client_id, exc_info=error)
-            self._on_refused(RequestFailed(Reason.INTERNAL_ERROR, f"the consumer cannot go on: {error!r}"))
+            self._on_refused(RequestFailed(Reason.INTERNAL_ERROR, f"the consumer cannot continue: {error!r}"))
 
     async def _keep_balanced(self) -> None:
         wanted = self._rebalancer.wanted
@@ -303,7 +304,7 @@ def subscriptions_of(topics: Topics) -> dict[str, str]:
     """Return tags by topic; all tags where none are named.
 
     Raises:
-        ValueError: no topic at all.
+        ValueError: no topic is given.
     """
     if isinstance(topics, str):
         names: Mapping[str, str] = dict.fromkeys((each.strip() for each in topics.split(",") if each.strip()), "*")

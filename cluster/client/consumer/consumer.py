@@ -13,7 +13,7 @@ from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.client.routing.queue_choice import BrokerQueue
 from cluster.process.loop_thread import LoopThread
 
-# The blocking face fetches so many at once, and tells at least so often which of them are done with.
+# The blocking consumer fetches this many at once, and reports the processed ones at least that often.
 _CHUNK = 256
 _TELL_S = 1.0
 
@@ -36,7 +36,7 @@ class Consumer:
 
     Args:
         endpoints: `host:port` of nodes of all brokers to be used, comma separated or as an iterable; of each broker one
-            that lives is enough.
+            that is running is enough.
         name_servers: `host:port` of all name servers, instead of `endpoints`.
         group: the group.
         topics: names, or for each the tags wanted: `*`, or `A || B`.
@@ -180,7 +180,7 @@ class BlockingConsumer:
             self._thread.close()
 
     def _return_rest(self, first: ReceivedMessage) -> None:
-        """Give back the rest of a queue that was given up; what was handed out before is done with."""
+        """Return the rest of a revoked queue; what was handed out before is processed."""
         self._tell()
         self._thread.run(self._consumer.give_back(first))
         while self._taken < len(self._chunk) and self._chunk[self._taken].reader is first.reader:

@@ -28,14 +28,14 @@ class GroupMember:
         broker: its name.
         nodes: the connections.
         request: what is sent at once and every 30 s.
-        on_members: hears of the group's members, in order, at once and at each change.
-        on_left: hears that the stream has ended, and with it the consumer's locks at that broker.
-        on_refused: hears that the consumer cannot be in the group; nothing is tried again then.
+        on_members: called with the group's members, in order, at once and at each change.
+        on_left: called when the stream has ended, and with it the consumer's locks at that broker.
+        on_refused: called when the consumer cannot be in the group; nothing is retried then.
 
     Attributes:
         broker: its name.
-        address: whom the stream is open to; empty without one.
-        client_ids: the members when last heard; empty at first. Kept while the broker cannot be reached.
+        address: of the node that the stream is open to; empty without one.
+        client_ids: the members as last received; empty at first. Kept while the broker cannot be reached.
         failure: why the stream ended last; None before that.
     """
 
@@ -61,7 +61,7 @@ class GroupMember:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def reopen(self) -> None:
-        """Join anew where the leader is now: the stream may be dead without a word."""
+        """Join again at the current leader: the stream may be dead without a notice."""
         if self._call is not None:
             self._call.cancel()
 
@@ -121,7 +121,7 @@ class GroupMember:
             self._on_left(self.broker)
 
     async def _beat(self, call: grpc.aio.StreamStreamCall[JoinGroupRequest, JoinGroupResponse]) -> None:
-        # A call that has ended is heard of by its reader.
+        # The end of a call is handled by its reader.
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while True:
                 await call.write(self._request)

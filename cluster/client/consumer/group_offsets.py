@@ -141,7 +141,7 @@ class GroupOffsets:
         return await _ask(self._nodes, broker, lambda stub: stub.Offsets, request)
 
     async def commit(self, readers: Iterable[QueueReader]) -> list[QueueReader]:
-        """Commit what was done with since the last time; return the readers whose offset was reset meanwhile.
+        """Commit what was processed since the last commit; return the readers whose offset was reset since.
 
         What cannot be committed now is committed the next time.
         """
@@ -243,7 +243,7 @@ async def _send_known(rows: Sequence[_Row], send: Callable[[Sequence[_Row]], Awa
     Raises:
         RequestFailed: one request failed for another reason; the ones before it did not.
     """
-    # The first queue that the topic lacks is among so many rows.
+    # The first queue that the topic lacks is among these rows.
     among_count = len(rows)
     while among_count > 1:
         count = among_count // 2

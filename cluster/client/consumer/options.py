@@ -37,26 +37,26 @@ class ConsumerOptions:
     Attributes:
         mode: `cluster`: the consumers of a group share the queues, and the group's offsets are kept by the brokers;
             `broadcast`: each reads all queues, from `start` on, and nothing is kept.
-        start: where to begin in a queue of which the group has no offset: with the `first` message that is kept, behind
+        start: where to begin in a queue of which the group has no offset: with the `first` message that is kept, after
             the `last`, or with the first one stored at that time (milliseconds since 1970) or later.
-        allocation: who gets which queues: neighbours (`average`), or in turn (`circle`).
+        allocation: which member gets which queues: contiguous runs (`average`), or round-robin (`circle`).
         is_orderly: a queue is read only under the broker's lock, so that no two consumers ever work on it at once.
         is_auto_acknowledged: asking for more messages says that those before are done with; else only `acknowledge`
             does.
-        prefetch_messages: no more is asked for while so many of one queue wait in the client.
+        prefetch_messages: no more is requested while this many of one queue wait in the client.
         prefetch_size_bytes: bytes of one queue that may wait in the client.
         commit_interval_s: how often offsets are committed: of a consumer that dies, what it was done with since then
             comes again.
         handover_limit_s: how long a queue that goes to another consumer of the group waits until the messages that were
             handed out are done with, so that they are committed and not repeated.
-        rebalance_interval_s: how often queues are shared out anew, if nothing calls for it before.
-        no_route_limit_s: when nothing of a topic can be read for so long, because nobody has it, no broker answers, or
+        rebalance_interval_s: how often queues are reassigned, if nothing requires it earlier.
+        no_route_limit_s: when nothing of a topic can be read for this long, because no broker has it, none answers, or
             none lets the consumer into its group, `poll` raises why, and again each time it has been so for as long; it
             is tried on all the same.
-        on_skipped: hears of messages that this consumer does not get: damaged ones, and those that were deleted by age
-            before it read them. Called in the consumer's event loop (the blocking face has one of its own), ahead of
-            the messages behind them, and again when they are read again. What it raises ends the reading of that queue,
-            and comes out of `poll`. Without it they are logged.
+        on_skipped: called for messages that this consumer does not get: damaged ones, and those that were deleted by
+            age before it read them. Called in the consumer's event loop (the blocking face has one of its own), ahead
+            of the messages after them, and again when they are read again. What it raises ends the reading of that
+            queue, and comes out of `poll`. Without it they are logged.
     """
 
     mode: Mode = "cluster"

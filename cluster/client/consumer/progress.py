@@ -1,4 +1,4 @@
-"""How far one queue has been consumed: up to the first message that was delivered and is not done with. Pure.
+"""The consumed offset of one queue: up to the first delivered message that is not processed yet. Pure.
 
 Messages may be done with in any order; what is committed is contiguous. So a consumer that fails gets again what it had
 not done, and perhaps some that it had: at least once. Source: RocketMQ `ProcessQueue`.
@@ -43,8 +43,8 @@ class QueueProgress:
         """Take note of messages that were handed out.
 
         Args:
-            offsets: of each, ascending, behind all that were handed out before.
-            end: where the next one may begin; what lies between was not wanted.
+            offsets: of each, ascending, after all that were handed out before.
+            end: where the next one may begin; messages between were filtered out.
         """
         for offset in offsets:
             assert not self._delivered or offset > self._delivered[-1], (offset, self._delivered[-1])

@@ -1,8 +1,8 @@
-"""Reads one queue ahead of who consumes it: one Subscribe stream to the leader of its broker, and a bounded buffer.
+"""Prefetches one queue for its consumer: one Subscribe stream to the leader of its broker, and a bounded buffer.
 
-The stream is opened again wherever the leader is, behind the last message that came: so nothing is lost and nothing
-comes twice, however often it breaks. While the buffer is full the stream is not read, and the broker sends no more
-than the connection holds.
+The stream is reopened at the current leader, after the last received message: so nothing is lost and nothing
+is received twice, however often it breaks. While the buffer is full the stream is not read, and the broker sends no
+more than the connection holds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _GOES_ON = frozenset(
 _RESPONSE_SIZE_BYTES_MAX = 1 << 20
 # A place that cannot be read just now (no such queue yet, or a file that is being removed) is tried again so late.
 _PAUSE_S = 1.0
-# A stream that has been open for so long is served, although it may have nothing to bring.
+# A stream that has been open for this long is served, although there may be nothing to deliver.
 _OPEN_S = 1.0
 
 
@@ -56,11 +56,11 @@ class ReaderRules(NamedTuple):
 
     Attributes:
         group: for the broker's statistics.
-        prefetch_messages: no more is asked for while so many wait in the buffer.
+        prefetch_messages: no more is requested while this many wait in the buffer.
         prefetch_size_bytes: bytes that may wait in the buffer.
         is_locked: messages are handed out only while the broker's lock of the queue holds.
         is_member: the consumer was let into its group; one that is disabled since then is waited for.
-        on_skipped: hears of messages that the consumer does not get.
+        on_skipped: called for messages that the consumer does not get.
     """
 
     group: str
@@ -87,14 +87,14 @@ class QueueReader:
         reset_count: how often the group's offset was reset when it was fetched.
         nodes: the connections.
         rules: bounds.
-        on_ready: called when there is something to take, or a failure to tell.
+        on_ready: called when there is something to take, or a failure to report.
 
     Attributes:
-        next_offset: behind all that came.
-        failure: why reading has ended; None while it goes on.
+        next_offset: the offset after the last received message.
+        failure: why reading has ended; None while it continues.
         locked_until: on the monotonic clock.
-        address: whom the stream is open to; empty without one.
-        is_active: False once the queue was given up: what was taken of it is not handed out any more.
+        address: of the node that the stream is open to; empty without one.
+        is_active: False once the queue was revoked: its buffered messages are not handed out any more.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class QueueReader:
 
     def _judge(self, failure: RequestFailed) -> None:
         if failure.reason is Reason.GROUP_NOT_ENABLED and self._was_served:
-            # Somebody holds the group up, and will let it go on.
+            # An operator has disabled the group, and will enable it again.
             if not self._is_held_up:
                 logger.warning("reading_held_up queue=%s: %s", self._name(), failure.message)
             self._is_held_up = True
@@ -261,7 +261,7 @@ class QueueReader:
             call.cancel()
 
     async def _take_in(self, response: SubscribeResponse, address: str) -> bool:
-        """Keep what came; return whether the stream goes on with this queue."""
+        """Buffer a response; return whether the stream continues with this queue."""
         status = response.status
         messages = self._messages_of(response.records, address) if response.records else []
         others = OtherNodes(self, self._nodes, address)
@@ -300,7 +300,7 @@ class QueueReader:
         return messages
 
     def _keep(self, messages: list[ReceivedMessage], next_offset: int) -> None:
-        """Buffer messages; `next_offset` is behind all that was looked at."""
+        """Buffer messages; `next_offset` is after all that was looked at."""
         if not messages:
             self._skip_to(next_offset)
             return
@@ -312,7 +312,7 @@ class QueueReader:
         self._on_ready(self)
 
     async def _pass_by(self, skipped: SkippedMessages, others: OtherNodes) -> None:
-        """Get what one node has damaged from another one; tell of what no node has."""
+        """Read damaged messages of one node from another one; report those that no node has."""
         offset = lost = skipped.begin
         tag_filter = TagFilter.parse(self.tags)
         while skipped.cause is SkipCause.DAMAGED and others.are_there and offset < skipped.end:
@@ -332,7 +332,7 @@ class QueueReader:
             self._skip_to(end)
 
     def _skip_to(self, offset: int) -> None:
-        """Go on behind messages that did not match or are gone; with nothing in the buffer that is progress, too."""
+        """Continue after messages that did not match or were deleted; with an empty buffer that is progress, too."""
         if offset <= self.next_offset:
             return
         self.next_offset = offset

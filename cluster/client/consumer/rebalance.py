@@ -1,7 +1,7 @@
-"""Shares the queues of a group's topics out among its consumers, and takes over and gives up queues as that changes.
+"""Assigns the queues of a group's topics to its consumers, and acquires and revokes queues as that changes.
 
 Each consumer computes for itself what all would compute: the queues in order, the members in order as the first broker
-of the topic tells them. A queue changes hands by its lock at the broker: the consumer that gives it up stops reading,
+of the topic reports them. A queue moves by its lock at the broker: the consumer that loses it stops reading,
 lets the program finish the messages that were handed out, commits, and unlocks; the one that takes it over waits for
 the lock. So a change of members repeats no message. With `is_orderly` nothing is handed out without the lock; otherwise
 the lock is waited for up to `handover_limit_s`, and reading continues while a new leader does not know the lock yet.
@@ -35,14 +35,14 @@ logger = logging.getLogger(__name__)
 # At a new leader all consumers lock their queues again at the same time; a consumer that takes a queue over leaves the
 # one that still reads it this much time to lock it first.
 _HANDOVER_S = 0.3
-# A consumer that waits for a queue which another one gives up asks for its lock again after half of the time for which
+# A consumer that waits for a queue which another one releases asks for its lock again after half of the time for which
 # it has waited, within these bounds.
 _LOCK_RETRY_S = (0.1, 1.0)
 # The consumer that takes a queue over waits this much longer than the one that gives it up.
 _HANDOVER_MARGIN_S = 1.0
 # A lock that another consumer holds still, or a topic that is not known yet, is asked for again so soon.
 _RETRY_S = 1.0
-# A stream that was silent for so long although its queue has more is opened anew.
+# A stream that was silent for this long although its queue has more is reopened.
 SILENCE_S = 15.0
 
 
@@ -63,12 +63,12 @@ class Rebalancer:
         options: of the consumer.
         connection: routes and nodes.
         on_ready: see `QueueReader`.
-        on_refused: hears that the consumer cannot be in the group.
-        on_failure: hears why nothing of a topic is read, once in each `options.no_route_limit_s` in which it stays so.
+        on_refused: called when the consumer cannot be in the group.
+        on_failure: called with the reason why nothing of a topic is read, once per `options.no_route_limit_s`.
 
     Attributes:
         readers: by queue.
-        wanted: set when queues should be shared out anew.
+        wanted: set when queues should be reassigned.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Rebalancer:
         self._awaited: dict[BrokerQueue, float] = {}
         # Locks that were asked for and not given back, whether or not they were got.
         self._asked_locks: set[BrokerQueue] = set()
-        # How often a stay in a group ended: locks that were given meanwhile may have ended with it.
+        # How many memberships ended: locks that were granted during one may have ended with it.
         self._lefts = 0
         self._rules = ReaderRules(
             group,
@@ -124,7 +124,7 @@ class Rebalancer:
     # ------------------------------------------------------------------------------------------------------- sharing
 
     async def balance(self) -> None:
-        """Share queues out anew: give up what is another's now, take over what is ours."""
+        """Reassign queues: revoke those that are another member's now, acquire those that are ours."""
         mine: dict[BrokerQueue, str] = {}
         for topic, tags in self._subscriptions.items():
             for queue in await self._queues_of(topic):
@@ -142,7 +142,7 @@ class Rebalancer:
         self._tell_lost()
 
     def _tell_lost(self) -> None:
-        """Say of which topics nothing has been read for too long: who waits for messages must hear of it."""
+        """Report the topics of which nothing has been read for too long to the caller that waits for messages."""
         refused: dict[str, _Lost | None] = {}
         for queue, reader in self.readers.items():
             if reader.refused is None or refused.get(queue.topic, reader) is None:
@@ -161,7 +161,7 @@ class Rebalancer:
                 self._on_failure(RequestFailed(lost.failure.reason or lost.failure.name, why))
 
     def _left(self, broker: str) -> None:
-        """Hand out nothing of a broker's queues before their locks are held anew: they ended with the stay there."""
+        """Hand out nothing of a broker's queues before their locks are held again: they ended with the membership."""
         self._lefts += 1
         for reader in self.readers.values():
             if reader.queue.broker == broker:
@@ -182,7 +182,7 @@ class Rebalancer:
             routes = await self._connection.find(topic)
         except RequestFailed as failure:
             if not held:
-                # Look again soon where that may change by itself, else in turn.
+                # Retry soon where that may change without an operator, else at the usual interval.
                 if failure.is_worth_trying:
                     self._want_soon()
                 self._say_lost(topic, failure)
@@ -301,11 +301,11 @@ class Rebalancer:
             reader.locked_until = time.monotonic() + self._options.handover_limit_s
         await reader.stop()
         self._leaving.append(reader)
-        # Who waits until messages of it may be handed out again waits in vain.
+        # Wake callers that wait until its messages may be handed out again: they never may.
         self._on_ready(reader)
 
     async def end_leaving(self) -> None:
-        """Commit what was done with of queues that were given up; give locks back once nothing of them is at work."""
+        """Commit what was processed of revoked queues; release their locks once none of their messages is in work."""
         leaving, self._leaving = self._leaving, []
         if not leaving:
             return
@@ -322,7 +322,7 @@ class Rebalancer:
     # ------------------------------------------------------------------------------------------------------- upkeep
 
     async def commit(self) -> None:
-        """Commit what was done with; a queue whose offset was reset meanwhile is read anew from there."""
+        """Commit what was processed; a queue whose offset was reset since is read again from there."""
         await self.end_leaving()
         for reader in await self.offsets.commit(list(self.readers.values())):
             if self.readers.get(reader.queue) is reader:
@@ -336,7 +336,7 @@ class Rebalancer:
         return bool(self._leaving)
 
     async def renew_locks(self) -> None:
-        """Ask for the locks again; with `is_orderly`, queues whose lock went to another consumer are given up."""
+        """Ask for the locks again; with `is_orderly`, queues whose lock went to another consumer are revoked."""
         locked_until = await self._lock([*self.readers, *(reader.queue for reader in self._leaving)])
         for queue, reader in list(self.readers.items()):
             if locked_until.get(queue):
@@ -350,7 +350,7 @@ class Rebalancer:
                 self._want_soon()
 
     def follow_leaders(self) -> None:
-        """Open streams anew that are open to a node which leads no longer, as another call has learned."""
+        """Reopen streams to a node that is no longer the leader, as another call has found out."""
         leader = self._connection.nodes.leader
         for reader in self.readers.values():
             if reader.address not in ("", leader(reader.queue.broker)):
@@ -360,7 +360,7 @@ class Rebalancer:
                 member.reopen()
 
     async def wake_silent(self) -> None:
-        """Open streams anew that were silent although their queue has more: their connection is dead."""
+        """Reopen streams that were silent although their queue has more: their connection is dead."""
         silent: dict[tuple[str, str], list[QueueReader]] = defaultdict(list)
         for reader in self.readers.values():
             if reader.silent_s >= SILENCE_S:
@@ -390,6 +390,6 @@ class Rebalancer:
 
 
 def _log_skipped(skipped: SkippedMessages) -> None:
-    """Have it heard by somebody where the program does not ask for it."""
+    """Log skipped messages where the program has no callback for them."""
     level = logging.ERROR if skipped.cause is SkipCause.DAMAGED else logging.WARNING
     logger.log(level, "messages_skipped %s", skipped)

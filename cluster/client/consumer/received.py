@@ -109,7 +109,7 @@ def messages_of(records: bytes, reader: QueueReader, source: str) -> list[Receiv
     Args:
         records: whole records, back to back.
         reader: of the queue.
-        source: who sent them, for errors.
+        source: the node that sent them, for errors.
 
     Raises:
         CorruptData: what came is not what was stored.

@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 
 _COUNT_MAX: Final = 1_000
 _SIZE_BYTES_MAX: Final = 1 << 20
-# For nodes that cannot be asked now: an election is over by then; longer, and all messages behind would wait too long.
+# For nodes that cannot be asked now: an election is over by then; with a longer wait all later messages would wait too
+# long.
 _PATIENCE_S: Final = 10.0
 
 
@@ -34,7 +35,7 @@ class OtherNodes:
     Args:
         reader: of the queue.
         nodes: the connections.
-        damaged_at: who cannot give the messages out.
+        damaged_at: the nodes that cannot return the messages.
     """
 
     def __init__(self, reader: QueueReader, nodes: BrokerNodes, damaged_at: str) -> None:

@@ -102,7 +102,7 @@ class AsyncProducer:
         queue_id: int | None = None,
         deadline_s: float | None = None,
     ) -> list[Appended]:
-        """Send messages of one topic to one queue, one behind the other, all or none; see `send`.
+        """Send messages of one topic to consecutive offsets of one queue, all or none; see `send`.
 
         Args:
             messages: 1 to 4,096, together at most 8 MiB.
@@ -116,7 +116,7 @@ class AsyncProducer:
         """Return the queues that messages of a topic may be put to, in an order that all clients share.
 
         Raises:
-            RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_WRITABLE, or nobody answered in time who knows routes.
+            RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_WRITABLE, or no node that knows routes answered in time.
         """
         deadline, backoff = time.monotonic() + self._options.deadline_s, Backoff()
         while True:
@@ -131,7 +131,7 @@ class AsyncProducer:
     async def send_encoded(
         self, queue: BrokerQueue, messages: Sequence[Encoded], unique_keys: Sequence[str], deadline_s: float
     ) -> list[Appended]:
-        """Send messages as they shall be stored, to one queue of one broker, one behind the other, all or none.
+        """Send messages as they are to be stored, to consecutive offsets of one queue of one broker, all or none.
 
         Args:
             queue: one of `queues`.
@@ -160,7 +160,7 @@ class AsyncProducer:
     ) -> asyncio.Future[list[Appended]]:
         """Send one message without waiting; return the future of its place, a list of one.
 
-        Failures of submitted messages are also told by the next `flush`, so that the futures may be dropped.
+        Failures of submitted messages are also reported by the next `flush`, so that the futures may be dropped.
 
         Raises:
             NotAppended: CLIENT_QUEUE_FULL: as much waits in this client as may; or the message is not allowed.
@@ -180,7 +180,7 @@ class AsyncProducer:
         return item.future
 
     async def flush(self) -> None:
-        """Return when all that was sent or submitted before has its outcome; no batch lingers meanwhile.
+        """Return when all that was sent or submitted before has its outcome; until then no batch lingers.
 
         Raises:
             SendsFailed: messages that were submitted since the last flush were not stored, or perhaps not.
@@ -305,7 +305,7 @@ class AsyncProducer:
         if known is not None and known[0] is routes:
             return known[1]
         if not routes:
-            raise RequestFailed(Reason.UNKNOWN_TOPIC, f"no broker has topic {topic!r}: create it, or mend its name")
+            raise RequestFailed(Reason.UNKNOWN_TOPIC, f"no broker has topic {topic!r}: create it, or correct its name")
         self._connection.nodes.learn(routes)
         queues = writable_queues(routes)
         if not queues:
@@ -330,7 +330,7 @@ class AsyncProducer:
             pump.hasten(self._flushes > 0)
         pump.put(item)
 
-    # ------------------------------------------------------------------------------------------ what pumps tell of
+    # ------------------------------------------------------------------------------------------ callbacks of senders
 
     def _moved(self, item: SendItem, broker: str) -> bool:
         try:

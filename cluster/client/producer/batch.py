@@ -43,8 +43,8 @@ class SendItem:
         future: takes the places, or an outcome as exception.
         sequence: grows with each item of a client; items of a queue keep this order.
         is_movable: another queue would do as well.
-        is_open: an attempt may have stored it: it stays at its broker, where it is recognised.
-        is_alone: a batch with it was refused for a fault of some message: it travels by itself now.
+        is_open: an attempt may have stored it: it is retried only at its broker, which recognises it.
+        is_alone: a batch with it was refused for a fault of some message: it is now sent alone.
     """
 
     __slots__ = (

@@ -27,7 +27,7 @@ _BROKERS_MAX: Final = 1_000
 
 
 def avoidance_ms(latency_ms: float) -> int:
-    """Return for how long a broker is passed by that took so long to answer."""
+    """Return for how long a broker with this latency is avoided."""
     return max((avoided for limit, avoided in AVOIDANCE if latency_ms >= limit), default=0)
 
 

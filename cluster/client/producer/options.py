@@ -39,7 +39,7 @@ class ProducerOptions:
             again.
         queue_messages_max: messages that may wait in the client, under way included.
         queue_size_bytes_max: their bytes.
-        compression: how bodies above `compress_above_bytes` are compressed; None: not at all.
+        compression: how bodies above `compress_above_bytes` are compressed; None: they are not.
         compress_above_bytes: smaller bodies stay as they are.
         is_unknown_retried: a message whose outcome is unknown is sent again with the same UNIQ_KEY until its deadline.
             Safe only where brokers recognise messages that were put before (`dedupe_window_count`), and for longer

@@ -18,7 +18,7 @@ from store.model.topics import check_topic
 
 BODY_SIZE_MAX: Final = 4 << 20
 _TOPICS_KEPT: Final = 10_000
-# A message that nobody gave a property has this one, encoded here: the general way takes five times as long.
+# A message without properties of its caller has only this one, encoded here: the general way takes five times as long.
 _NEW_KEY_NAME: Final = f"{UNIQUE_KEY}{NAME_VALUE_SEPARATOR}"
 
 

@@ -25,7 +25,7 @@ class Producer:
 
     Args:
         endpoints: `host:port` of nodes of all brokers to be used, comma separated or as an iterable; of each broker one
-            that lives is enough.
+            that is running is enough.
         name_servers: `host:port` of all name servers, instead of `endpoints`.
         options: see `ProducerOptions`; its fields may also be given one by one.
 

@@ -6,7 +6,7 @@ long for company; without, a lone message leaves at once.
 
 Every item ends in exactly one way: places, `NotAppended`, or `AppendUnknown`. An item that provably was not stored is
 tried again, here or at another broker. One whose outcome is open is tried again only when that was allowed, here, with
-the same UNIQ_KEY; if nobody ever says what became of it, its outcome stays open.
+the same UNIQ_KEY; if no broker ever reports what became of it, its outcome stays open.
 
 After a refusal nothing new leaves before all that is under way is answered, and what comes back goes to its old place.
 So with one batch under way at a time, messages of one queue are stored in the order in which they were sent; with
@@ -42,12 +42,12 @@ _FAULT_OF_BROKER = frozenset({Reason.DISK_FULL, Reason.UNKNOWN_QUEUE, Reason.UNK
 
 
 class PumpHooks(NamedTuple):
-    """What a pump tells its producer.
+    """The callbacks of a sender to its producer.
 
     Attributes:
         moved: takes over an item that was refused; returns whether it found another broker for it.
-        observed: hears how long a request took in ms; None: it failed.
-        ended: hears of every item that has its outcome.
+        observed: called with the duration of each request in ms; None: it failed.
+        ended: called for every item that has its outcome.
     """
 
     moved: Callable[[SendItem, str], bool]
@@ -63,7 +63,7 @@ class SendRules(NamedTuple):
         batch_messages_max: messages in one batch.
         batch_size_bytes_max: of bodies and properties; what one caller sends together may be larger.
         batches_under_way_max: twice as many while they are full; 1 is 1.
-        answer_timeout_s: a stream whose oldest batch is without an answer for so long is given up.
+        answer_timeout_s: a stream whose oldest batch has no answer for this long is cancelled.
         is_unknown_retried: an open outcome is tried again, for the broker recognises the UNIQ_KEY.
     """
 
@@ -179,7 +179,7 @@ class SendPump:
         """Send one batch to the leader, if the queue still holds anything when the stream is open.
 
         Raises:
-            RequestFailed: nobody was reached, or what was sent before was refused; wait before trying again.
+            RequestFailed: no node was reached, or what was sent before was refused; wait before trying again.
         """
         if self._refusal is not None:
             refusal, self._refusal = self._refusal, None
@@ -214,7 +214,7 @@ class SendPump:
         self._take_out(lambda item: item.is_movable and self._hooks.moved(item, self._broker))
 
     def _take_out(self, is_taken: Callable[[SendItem], bool]) -> None:
-        """Ask of every item that is queued whether somebody takes it, and keep the others in their order."""
+        """Remove the queued items that a function takes, and keep the others in their order."""
         self._earliest = math.inf
         for topic, queue in list(self._queues.items()):
             staying = deque[SendItem]()
@@ -260,7 +260,7 @@ class SendPump:
             del self._queues[topic]
         return items
 
-    # ------------------------------------------------------------------------------------------------------- hearing
+    # ------------------------------------------------------------------------------------------------------- receiving
 
     def _on_answer(self, stream: PutStream, batch: PutBatch, response: PutResponse) -> None:
         self._batches -= 1
@@ -299,7 +299,7 @@ class SendPump:
         if failure.is_worth_trying or failure.certainty is Certainty.UNKNOWN:
             self._hooks.observed(self._broker, None)
             self._hops += 1
-            # Who was named is asked at once, but not for ever: nodes that do not agree send a client in circles.
+            # A named leader is tried at once, but not without limit: nodes that disagree send a client in circles.
             if not is_named or self._hops > HOPS_MAX:
                 self._refusal = failure
         for item in batch.items:
@@ -347,7 +347,7 @@ class SendPump:
             self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def _sweep_queues(self, now: float) -> None:
-        """End what is late, wherever it stands: each caller says how long its messages may take."""
+        """End late items wherever they are: each caller sets how long its messages may take."""
 
         def is_late(item: SendItem) -> bool:
             if item.deadline > now:

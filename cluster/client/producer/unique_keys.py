@@ -84,7 +84,7 @@ class UniqueKeys:
         return self.take(1)[0]
 
     def take(self, count: int) -> list[str]:
-        """Return so many keys, none of which was returned before."""
+        """Return this many keys, none of which was returned before."""
         with self._lock:
             pid = self._pid_of()
             if pid != self._pid:

@@ -1,7 +1,7 @@
-"""The nodes of the brokers that a client talks to: one connection each, and whom it takes for the leader.
+"""The nodes of the brokers that a client talks to: one connection each, and the node that is thought to lead.
 
-Who is thought to lead is a guess that costs at most a round trip: a node that does not lead says so, and names who
-does; one that cannot be reached is followed by the next one of its broker.
+The known leader is a guess that costs at most a round trip: a follower refuses and names the node that
+leads; onethat cannot be reached is followed by the next one of its broker.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class BrokerNodes:
     """Connections to the nodes of all brokers, opened when first used. For use by one event loop.
 
     Args:
-        on_lost: hears of a broker of which no known node has taken a request, each time all were tried.
+        on_lost: called with a broker of which no known node has taken a request, each time all were tried.
     """
 
     def __init__(self, on_lost: Callable[[str], None] = lambda _: None) -> None:
@@ -85,7 +85,7 @@ class BrokerNodes:
                 broker.leader = registration.leader_address or broker.addresses[0]
 
     def leader(self, name: str) -> str:
-        """Return the address of whom to ask: who is thought to lead a broker.
+        """Return the address of the node to ask: the one that is thought to lead a broker.
 
         Raises:
             RequestFailed: UNKNOWN_BROKER.
@@ -101,7 +101,7 @@ class BrokerNodes:
         return () if broker is None else broker.addresses
 
     def judge(self, name: str, address: str, failure: RequestFailed) -> bool:
-        """Learn from a failure; return whether somebody else should be asked at once, because he was named."""
+        """Record a failure; return whether another node should be asked at once, because it was named as the leader."""
         broker = self._brokers.get(name)
         if broker is None or failure.reason not in _LEADS_NO_LONGER:
             return False

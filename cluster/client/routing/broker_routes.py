@@ -33,7 +33,7 @@ class BrokerRouteFinder(RouteFinder):
             text = "; ".join(failure.message for failure in failures)
             raise RequestFailed(Reason.NOT_REACHED, f"no broker answers: {text}")
         believed = _believed(answers)
-        # What the leader of a broker does not know, its broker has not; any other node may have it still to learn.
+        # A topic that the leader of a broker does not know does not exist there; another node may not know it yet.
         hearsay = frozenset(broker for broker, answer in believed.items() if answer.may_lack_topics)
         found: dict[str, dict[str, BrokerRoute]] = {topic: {} for topic in topics}
         for topic, by_broker in found.items():
@@ -51,7 +51,7 @@ class BrokerRouteFinder(RouteFinder):
     async def _ask_all(self, topics: Sequence[str]) -> tuple[list[RouteResponse], list[RequestFailed]]:
         """Ask all nodes; return what they answer, and why others do not.
 
-        A node that is silent is not waited for long when another node of its broker has spoken.
+        A node that is silent is not waited for long when another node of its broker has answered.
         """
         answers: list[RouteResponse] = []
         failures: list[RequestFailed] = []

@@ -1,18 +1,18 @@
-"""The routes that a client knows: which brokers have a topic, and who leads them. Pure: who asks name servers is below.
+"""The routes that a client knows: which brokers have a topic, and their leaders. Pure: `finder` asks name servers.
 
-Routes are kept for as long as no newer ones come: when all name servers are down a client goes on with the last ones.
+Routes are kept for as long as no newer ones come: when all name servers are down a client uses the last ones.
 Two things in a route are ordered, each for itself:
 
 - the leader, by its term, wherever the route came from: one that a broker itself has named is not forgotten because a
-  name server has not heard of it yet;
-- the queues, by (term, sequence) of the leader that gave them: a name server that has missed a change does not hide it
-  from a client that knew it.
+  name server does not know it yet;
+- the queues, by (term, sequence) of the leader that reported them: a name server that has missed a change does not hide
+  it from a client that knew it.
 
-Only a leader's word counts for queues, also when a name server passes it on. What a node says that does not lead is
-*hearsay*: it may be old. It is used while nothing else is known, and asked for again soon.
+Queues are believed only when a leader reported them, also through a name server. What another node reports is
+*unconfirmed*: it may be old. It is used while nothing else is known, and asked for again soon.
 
-A broker whose data were lost, and that begins anew, counts from 0 again: older queues are believed when nothing newer
-was heard for `OLD_QUEUES_MS`. No name server keeps what is old for as long as that without hearing of the broker.
+A broker that lost its data and starts empty counts from 0 again: older queues are believed when nothing newer
+was received for `OLD_QUEUES_MS`. No name server keeps old routes for that long without a registration of the broker.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RouteCache:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
     def get(self, topic: str) -> Routes | None:
-        """Return the routes of a topic; None: ask for them. An empty tuple: nobody had it when last asked."""
+        """Return the routes of a topic; None: ask for them. An empty tuple: no broker had it when last asked."""
         entry = self._entries.get(topic)
         if entry is None:
             return None
@@ -96,7 +96,7 @@ class RouteCache:
             found: what came; a topic that is missing has no broker. That is believed only of a topic that had none
                 before: a name server that was just started knows nothing yet.
             now_ms: when it came.
-            hearsay: the brokers of which no leader has spoken.
+            hearsay: the brokers of which no leader has reported.
         """
         changed = set()
         due_ms = now_ms + (HEARSAY_INTERVAL_MS if hearsay else REFRESH_INTERVAL_MS)

@@ -15,7 +15,7 @@ from cluster.protocol.errors import RequestFailed
 
 Endpoints = str | Iterable[str]
 
-# Topics that are asked for when a broker is lost: any of them tells where it is.
+# Topics that are asked for when a broker is lost: the route of any of them names its nodes.
 _LOOK_TOPICS_MAX = 500
 _LOOK_INTERVAL_S = 1.0
 
@@ -61,11 +61,11 @@ class BrokerConnection:
         """Return the routes of a topic; asks for them when none are known.
 
         Raises:
-            RequestFailed: UNKNOWN_TOPIC, or nobody answers who knows routes.
+            RequestFailed: UNKNOWN_TOPIC, or no node that knows routes answers.
         """
         routes = self.known(topic)
         if not routes:
-            # All who ask at once share one question.
+            # Concurrent callers share one request.
             question = self._questions.get(topic)
             if question is None:
                 question = self._questions[topic] = asyncio.ensure_future(self.finder.find(topic))
@@ -75,7 +75,7 @@ class BrokerConnection:
         return routes
 
     def _lost(self, broker: str) -> None:
-        """Ask for routes anew, at most once in a while: none of the nodes that are known leads the broker."""
+        """Ask for routes again, at most once in a while: none of the known nodes leads the broker."""
         if broker not in self._looking:
             task = self._looking[broker] = asyncio.ensure_future(self._look_for(broker))
             task.add_done_callback(lambda _: self._looking.pop(broker, None))

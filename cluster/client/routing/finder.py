@@ -36,12 +36,12 @@ logger = logging.getLogger(__name__)
 
 
 class LookedUp(NamedTuple):
-    """What those who were asked know.
+    """The combined answer of the nodes that were asked.
 
     Attributes:
-        routes: by topic; a topic that nobody has is left out.
+        routes: by topic; a topic that no broker has is left out.
         may_lack_topics: a topic that is left out may exist all the same.
-        hearsay: the brokers of which no leader has spoken.
+        hearsay: the brokers of which no leader has reported.
     """
 
     routes: Mapping[str, Routes]
@@ -86,7 +86,7 @@ class RouteFinder:
         """Return the routes of a topic: those that are known, or else what a name server says now.
 
         Raises:
-            RequestFailed: UNKNOWN_TOPIC: no broker has it; ROUTES_INCOMPLETE: nobody who answers can know; or no name
+            RequestFailed: UNKNOWN_TOPIC: no broker has it; ROUTES_INCOMPLETE: no node that answers can know; or no name
                 server answers.
         """
         routes = self.cache.get(topic)
@@ -98,9 +98,9 @@ class RouteFinder:
         if routes:
             return routes
         if looked.may_lack_topics:
-            text = f"nobody knows of topic {topic!r} yet, but all who answer have just started, or have no leader"
-            raise RequestFailed(Reason.ROUTES_INCOMPLETE, f"{text}; if it stays so: create it, or mend its name")
-        raise RequestFailed(Reason.UNKNOWN_TOPIC, f"no broker has topic {topic!r}: create it, or mend its name")
+            text = f"no node knows topic {topic!r} yet, but all that answer have just started, or have no leader"
+            raise RequestFailed(Reason.ROUTES_INCOMPLETE, f"{text}; if this persists: create it, or correct its name")
+        raise RequestFailed(Reason.UNKNOWN_TOPIC, f"no broker has topic {topic!r}: create it, or correct its name")
 
     async def refresh(self, topics: Sequence[str]) -> set[str]:
         """Ask for routes now; return the topics whose routes are others than before.
@@ -174,7 +174,7 @@ class RouteFinder:
                     await self.refresh(due[begin : begin + _TOPICS_PER_CALL])
             except RequestFailed as failure:
                 if not self._is_failing:
-                    logger.warning("name_servers_failed: %s; going on with the routes that are known", failure.message)
+                    logger.warning("name_servers_failed: %s; continuing with the known routes", failure.message)
                 self._is_failing = True
             else:
                 self._is_failing = self._is_failing and not due

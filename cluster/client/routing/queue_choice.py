@@ -1,7 +1,7 @@
 """Which queue the next message goes to: in turn, or by its key. Pure.
 
-In turn, brokers that are slow or have just failed are passed by while others are left; with nobody better left they are
-taken all the same. By key nothing is passed by: messages of one key stay in one queue, and in order, as long as the
+In turn, brokers that are slow or have just failed are avoided while others are left; with no better one they are
+taken all the same. By key nothing is avoided: messages of one key stay in one queue, and in order, as long as the
 number of queues stays.
 
 Source: RocketMQ `MQFaultStrategy.selectOneMessageQueue`, `TopicPublishInfo`, `SelectMessageQueueByHash`.
@@ -17,7 +17,7 @@ from cluster.protocol.route_table import BrokerRoute
 from cluster.protocol.topic_config import PERMISSION_READ, PERMISSION_WRITE
 from store.model.java_hash import java_hash, positive_hash
 
-# A queue as its user has it: messages of one key must find the same one, whoever sends them.
+# A queue as its user knows it: messages of one key must go to the same one from every producer.
 Queue = TypeVar("Queue")
 
 _TOPICS_MAX: Final = 10_000
@@ -97,6 +97,6 @@ class RoundRobin:
                 best, best_rank = at, rank
             if rank == 2 + 1:
                 break
-        # Behind the one that is taken: so those behind a bad broker's queues do not get its share.
+        # After the one that is taken: so the queues that follow a bad broker's do not get its share.
         self._next[topic] = best + 1
         return queues[best]

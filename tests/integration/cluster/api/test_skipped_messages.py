@@ -183,4 +183,4 @@ def test_commands_print_what_there_is_tell_the_rest_and_fail(broker, tmp_path, a
 
     assert (done.stdout, done.returncode) == (printed, 1)
     assert f"damaged record at {put.physical_offsets[2]}" in done.stderr
-    assert "1 message is not to be had here" in done.stderr
+    assert "1 message is unreadable here" in done.stderr

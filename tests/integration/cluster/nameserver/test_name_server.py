@@ -180,7 +180,7 @@ async def test_a_topic_is_unknown_only_when_a_name_server_says_so_that_brokers_h
         RouteFinder(f"{young},{other}") as finder,
         Registrar(young) as broker,
     ):
-        with pytest.raises(RequestFailed, match="nobody knows of topic 'nothing' yet") as caught:
+        with pytest.raises(RequestFailed, match="no node knows topic 'nothing' yet") as caught:
             await finder.find("nothing")
         assert (caught.value.reason, caught.value.is_worth_trying) == (Reason.ROUTES_INCOMPLETE, True)
         now[0] = YOUNG_MS
