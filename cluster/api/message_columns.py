@@ -1,6 +1,6 @@
 """Messages as `cluster.v1` carries them, in columns, and as the store takes and gives them.
 
-A list in a request may be empty, which stands for zeros or empty bytes; some may hold one value that is used for all.
+A list in a request may be empty, which means zeros or empty bytes; some may hold one value that is used for all.
 Answers leave out lists that would hold nothing else. Nothing is done for each message that one call can do for all.
 """
 

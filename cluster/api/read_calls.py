@@ -215,7 +215,7 @@ class ReadCalls:
                     await asyncio.sleep(0)
                 if offsets:
                     await watch.wait(_STREAM_WAIT_S)
-                # The topic may have been deleted: a reader must not wait for its messages for ever.
+                # The topic may have been deleted: a reader must not wait for its messages without end.
                 self._core.known_topic(request.topic)
                 self._core.check_consumer(request.group)
                 self._check_serving(request.mode)

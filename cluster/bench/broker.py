@@ -78,7 +78,7 @@ class BrokerBench:
         durable = "fsync" if self.flush == "sync" else "no fsync"
         return f"a broker of three nodes, {self.body_size_bytes}-byte messages, {durable} before acknowledgement"
 
-    def measure(self, parts: Sequence[str], runs: int, tell: Callable[[str], None]) -> list[Figure]:
+    def measure(self, parts: Sequence[str], runs: int, progress: Callable[[str], None]) -> list[Figure]:
         """Run each part `runs` times.
 
         Raises:
@@ -89,14 +89,14 @@ class BrokerBench:
         figures = [Figure(part, TARGETS[part], 0) for part in parts]
         for figure in figures:
             for number in range(1, runs + 1):
-                tell(f"{figure.name}: run {number} of {runs}")
-                figure.runs.append(self._run(figure.name, tell))
+                progress(f"{figure.name}: run {number} of {runs}")
+                figure.runs.append(self._run(figure.name, progress))
         return figures
 
-    def _run(self, part: str, tell: Callable[[str], None]) -> float:
+    def _run(self, part: str, progress: Callable[[str], None]) -> float:
         if part == "put-many":
             with self._own_broker(flush_consume_queue_thorough_interval_ms=WRITE_INTERVAL_MS) as cluster:
-                return p99_ratio(cluster, self.queues, self.body_size_bytes, self.seconds, tell)
+                return p99_ratio(cluster, self.queues, self.body_size_bytes, self.seconds, progress)
         with self._own_broker() as cluster, asyncio.Runner(loop_factory=new_event_loop) as runner:
             if part in _CALLERS:
                 return runner.run(self._send(cluster.endpoints, *_CALLERS[part]))

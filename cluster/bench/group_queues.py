@@ -44,7 +44,9 @@ def _place(number: int, queues: int) -> tuple[str, int]:
     return f"queues-{queues}-{topic}", queue_id
 
 
-def p99_ratio(cluster: LocalCluster, queues: int, body_size: int, seconds: float, tell: Callable[[str], None]) -> float:
+def p99_ratio(
+    cluster: LocalCluster, queues: int, body_size: int, seconds: float, progress: Callable[[str], None]
+) -> float:
     """Return the 99th percentile of puts to this many queues as a multiple of that of puts to 8 queues.
 
     Args:
@@ -52,7 +54,7 @@ def p99_ratio(cluster: LocalCluster, queues: int, body_size: int, seconds: float
         queues: many.
         body_size: bytes of each body.
         seconds: that puts are measured for, twice; more where that is less than `MEASURED_S_MIN`.
-        tell: called with the times that the ratio is made of.
+        progress: called with the times that the ratio is made of.
 
     Raises:
         RequestFailed: a topic was refused.
@@ -63,7 +65,7 @@ def p99_ratio(cluster: LocalCluster, queues: int, body_size: int, seconds: float
         _set_topics(cluster, count)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             times = runner.run(_put_times(cluster.endpoints, count, body_size, max(seconds, MEASURED_S_MIN)))
-        tell(f"{count} queues: p50 {times.p50_ms:.1f} ms, p99 {times.p99_ms:.1f} ms")
+        progress(f"{count} queues: p50 {times.p50_ms:.1f} ms, p99 {times.p99_ms:.1f} ms")
         p99s_ms.append(times.p99_ms)
     return p99s_ms[1] / p99s_ms[0]
 

@@ -109,14 +109,14 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class _Teller:
+class _PrefixedProgress:
     """Says what is done, and in which run."""
 
-    tell: Callable[[str], None]
+    progress: Callable[[str], None]
     prefix: str
 
     def __call__(self, what: str) -> None:
-        self.tell(f"{self.prefix}: {what}")
+        self.progress(f"{self.prefix}: {what}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +148,8 @@ class StoreBench:
         sizes = f"bodies of {self.body_size} bytes, {record_size(self.body_size)} in all"
         return f"{self.work.messages:,} messages ({sizes}), one process, async flush"
 
-    def measure(self, parts: Sequence[str], runs: int, tell: Callable[[str], None]) -> list[Figure]:
-        """Measure the parts, named as in `TARGETS`, this often; `tell` is called with each step.
+    def measure(self, parts: Sequence[str], runs: int, progress: Callable[[str], None]) -> list[Figure]:
+        """Measure the parts, named as in `TARGETS`, this often; `progress` is called with each step.
 
         Raises:
             store.errors.StoreError: a store failed; usually the disk is full.
@@ -159,35 +159,35 @@ class StoreBench:
         for number in range(1, runs + 1):
             folder = Path(tempfile.mkdtemp(prefix="store-", dir=self.folder))
             try:
-                for name, value in self._run(folder, parts, _Teller(tell, f"run {number} of {runs}")):
+                for name, value in self._run(folder, parts, _PrefixedProgress(progress, f"run {number} of {runs}")):
                     figures[name].runs.append(value)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
         return list(figures.values())
 
-    def _run(self, folder: Path, parts: Sequence[str], tell: Callable[[str], None]) -> Iterator[tuple[str, float]]:
+    def _run(self, folder: Path, parts: Sequence[str], progress: Callable[[str], None]) -> Iterator[tuple[str, float]]:
         """Measure the parts once, in a new store; parts that were not asked for are done only if others need them."""
         work = self.work
         for name in parts:
             if name in _ALONE:
-                tell(name)
+                progress(name)
                 yield name, self._alone(folder / name, name)
                 shutil.rmtree(folder / name)
         if not set(parts) - _ALONE:
             return
         with open_store(folder / "store") as store:
-            tell("put")
+            progress("put")
             seconds = put_all(store, work)
             if "put" in parts:
                 yield "put", work.messages / seconds
-            tell("dispatch")
+            progress("dispatch")
             seconds = timed(store.dispatch)
             if "dispatch" in parts:
                 yield "dispatch", work.messages / seconds
             if "get" in parts:
-                tell("get")
+                progress("get")
                 yield "get", work.messages / get_all(store, work)
-        yield from self._run_closed(folder / "store", parts, tell)
+        yield from self._run_closed(folder / "store", parts, progress)
 
     def _alone(self, folder: Path, name: str) -> float:
         """Measure a part that has a store of its own, in a new folder."""
@@ -201,20 +201,20 @@ class StoreBench:
         return opening_s(folder, self.queues, is_killed=name == "open-killed")
 
     def _run_closed(
-        self, folder: Path, parts: Sequence[str], tell: Callable[[str], None]
+        self, folder: Path, parts: Sequence[str], progress: Callable[[str], None]
     ) -> Iterator[tuple[str, float]]:
         """Measure what is done with a store that is not open."""
         work = self.work
         if "memory" in parts:
-            tell("memory")
+            progress("memory")
             # Spawned, not forked: it must not share the memory of this process.
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
                 yield "memory", pool.submit(memory_of_reading_mib, folder).result()
         if "verify" in parts:
-            tell("verify")
+            progress("verify")
             yield "verify", work.log_size / _MB / verify_s(folder, work)
         if "rebuild" in parts:
-            tell("rebuild")
+            progress("rebuild")
             yield "rebuild", rebuild_s(folder, work)
 
     def _target_of(self, name: str) -> Target:

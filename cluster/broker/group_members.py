@@ -30,14 +30,14 @@ class Member:
         instance: identifies this process of it among earlier ones.
         subscriptions: tags expressions by topic.
         heard_ms: when its last request was received.
-        tell: called when the group has changed.
+        on_change: called when the group has changed.
     """
 
     client_id: str
     instance: int
     subscriptions: Mapping[str, str]
     heard_ms: int
-    tell: Callable[[], None]
+    on_change: Callable[[], None]
 
 
 class GroupMembers:
@@ -110,4 +110,4 @@ class GroupMembers:
         self._changes += 1
         self._versions[group] = self._changes
         for member in list(self._groups[group].values()):
-            member.tell()
+            member.on_change()

@@ -123,7 +123,7 @@ class BrokerMetrics:
         gets[status] = gets.get(status, 0) + 1
 
     def count_skipped(self, cause: str, messages_count: int) -> None:
-        """Count messages that a reader was told of instead of getting them."""
+        """Count messages that were reported to a reader as skipped instead of delivered."""
         skipped = self.counts.skipped_messages
         skipped[cause] = skipped.get(cause, 0) + messages_count
 

@@ -1,7 +1,7 @@
 """Locks on queues, for consumers that need each queue for themselves: held by the leader, for a limited time. Pure.
 
 A lock is valid for 60 s and renewed every 20 s; a consumer that renews it in time keeps it. It ends with its
-consumer's membership in the group, too.Locks live in memory: a new leader has none. It gives out none in its first
+consumer's membership in the group, too. Locks live in memory: a new leader has none. It grants none in its first
 seconds, in which the group's consumers join it; locks of the previous leader stay theirs, but they hand out no message
 of those queues until they have joined. Only a consumer that is cut off from the new leader and not from the old one may
 believe that it holds a queue that another consumer has, for 60 s at most. Commits of both still move offsets only

@@ -32,8 +32,8 @@ class ServerOptions(NodeOptions):
         default="",
         description="Name of the broker that the group is: its log holds messages, in topics and queues, which clients "
         "reach through BrokerService. Equal on all nodes; group takes it over if it is not set. Empty: a log of raw "
-        "entries. A store of RocketMQ, or of `dledger broker --standalone`, in store_base_dir is converted in place. Not "
-        "set by the environment, where DLEDGER_BROKER is for clients.",
+        "entries. A store of RocketMQ, or of `dledger broker --standalone`, in store_base_dir is converted in place. "
+        "Not set by the environment, where DLEDGER_BROKER is for clients.",
     )
     cluster: Annotated[str, BeforeValidator(parse_group)] = Field(
         default="DefaultCluster", description="Name that the brokers of one installation share."

@@ -200,7 +200,7 @@ class RouteTable:
     def doubted(self, registration: Registration, now_ms: int) -> Registration | None:
         """Return the known registration whose nodes must confirm this one; None: it may be registered.
 
-        What the process says that registered last is believed. Another process has to be confirmed, or anybody could
+        The process that registered last is believed. Another process has to be confirmed, or any sender could
         take a broker's place with a high term, until the known registration expires.
 
         Raises:

@@ -3,8 +3,8 @@
 One task for each name server, so that one that is down or slow holds up no other. What has not changed costs only a
 heartbeat, a changed topic one request with that topic. All topics are sent to a name server that knows none, piece by
 piece, so that a hundred thousand of them do not delay other work. A failure is logged once, until the name server
-answers again; meanwhile it is tried every few seconds. A connection that ends is a failure, too: a name server that was
-started anew does not wait for the next heartbeat.
+answers again; until then it is retried every few seconds. A connection that ends is a failure, too: a restarted name
+server does not wait for the next heartbeat.
 
 Only the leader registers: `say(None)` while this node does not lead. A leader that is deposed just falls silent; the
 next one's registration takes its place, because its term is higher.

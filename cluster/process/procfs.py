@@ -21,7 +21,7 @@ _FORCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessRef:
-    """One process, told apart from a later one of the same id.
+    """One process, distinguished from a later one of the same id.
 
     Attributes:
         pid: process id.

@@ -137,7 +137,7 @@ async def settle_old_files(
 def settle_alone(
     files: Files, config: NodeConfig, codec: EntryCodec, *, has_property_crc: bool = False
 ) -> SettledOldFiles:
-    """Settle what is here without asking anybody: for a group of one, and where all nodes are known to be equal.
+    """Accept the files that are here without asking other nodes: for a group of one, or of nodes known to be equal.
 
     Raises:
         store.errors.StoreError: as `settle_old_files`; also files are being fetched.
@@ -223,7 +223,7 @@ class _Start:
         return SettledOldFiles(replace(divided, notes=(*self._notes, *divided.notes)), manifest, self._fetched_bytes)
 
     def _check_present(self, manifest: Manifest) -> None:
-        """Refuse files that appeared later: this node has told the group that it does not have them."""
+        """Refuse files that appeared later: this node has stated to the group that it lacks them."""
         directory, known = self._places.old_directory, {file.name for file in manifest.files}
         names = self._files.list_directory(directory) if self._files.is_directory(directory) else []
         unknown = next((name for name in names if name not in known), None)
@@ -264,7 +264,7 @@ class _Start:
         if self._others:
             await server.start()
         try:
-            while not await self._ask_all(server.handshake):  # noqa: ASYNC110  (no event tells of other nodes)
+            while not await self._ask_all(server.handshake):  # noqa: ASYNC110  (other nodes send no event)
                 await asyncio.sleep(_PAUSE_S)
         finally:
             await server.stop()

@@ -9,7 +9,7 @@ needed (`retention_offset`).
 | --- | --- |
 | magic | 4 bytes, `DLBQ` |
 | version | a number: 1 |
-| place in the log up to which queues are told | a number |
+| place in the log for which the queue ends hold | a number |
 | queues | how many; topic, number and next offset of each |
 | broker state | the rest (`cluster.state.snapshot`) |
 

@@ -48,7 +48,7 @@ class OtherNodes:
 
     @property
     def are_there(self) -> bool:
-        """Whether there is anybody to ask."""
+        """Whether there is another node to ask."""
         return bool(self._addresses)
 
     async def read(self, begin: int, end: int) -> list[ReceivedMessage]:

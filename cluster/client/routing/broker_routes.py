@@ -34,19 +34,19 @@ class BrokerRouteFinder(RouteFinder):
             raise RequestFailed(Reason.NOT_REACHED, f"no broker answers: {text}")
         believed = _believed(answers)
         # A topic that the leader of a broker does not know does not exist there; another node may not know it yet.
-        hearsay = frozenset(broker for broker, answer in believed.items() if answer.may_lack_topics)
+        unconfirmed = frozenset(broker for broker, answer in believed.items() if answer.may_lack_topics)
         found: dict[str, dict[str, BrokerRoute]] = {topic: {} for topic in topics}
         for topic, by_broker in found.items():
             for route in self.cache.get(topic) or ():
                 broker = route.registration.broker
                 # It still has its queues when none of its nodes answers, or none that must know them.
-                if broker in hearsay or (failures and broker not in believed):
+                if broker in unconfirmed or (failures and broker not in believed):
                     by_broker[broker] = route
         for answer in believed.values():
             for topic, routes in routes_of(answer).items():
                 found.setdefault(topic, {}).update((route.registration.broker, route) for route in routes)
         merged = {topic: tuple(by_broker[name] for name in sorted(by_broker)) for topic, by_broker in found.items()}
-        return LookedUp(merged, may_lack_topics=bool(hearsay), hearsay=hearsay)
+        return LookedUp(merged, may_lack_topics=bool(unconfirmed), unconfirmed=unconfirmed)
 
     async def _ask_all(self, topics: Sequence[str]) -> tuple[list[RouteResponse], list[RequestFailed]]:
         """Ask all nodes; return what they answer, and why others do not.

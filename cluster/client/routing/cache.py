@@ -25,14 +25,14 @@ from typing import Final
 from cluster.protocol.route_table import SILENCE_MS_MAX, BrokerRoute
 
 REFRESH_INTERVAL_MS: Final = 30_000
-HEARSAY_INTERVAL_MS: Final = 3_000
+UNCONFIRMED_INTERVAL_MS: Final = 3_000
 OLD_QUEUES_MS: Final = 2 * SILENCE_MS_MAX
 TOPICS_MAX: Final = 10_000
 
 Routes = tuple[BrokerRoute, ...]
 # By which the queues of one topic on one broker are ordered: the term and the sequence of the leader that gave them.
 _Version = tuple[int, int]
-_HEARSAY_TERM: Final = -1
+_UNCONFIRMED_TERM: Final = -1
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class RouteCache:
         asked: Sequence[str],
         found: Mapping[str, Sequence[BrokerRoute]],
         now_ms: int,
-        hearsay: Collection[str] = (),
+        unconfirmed: Collection[str] = (),
     ) -> set[str]:
         """Take the answer of a name server; return the topics whose routes are others now.
 
@@ -96,13 +96,13 @@ class RouteCache:
             found: what came; a topic that is missing has no broker. That is believed only of a topic that had none
                 before: a name server that was just started knows nothing yet.
             now_ms: when it came.
-            hearsay: the brokers of which no leader has reported.
+            unconfirmed: the brokers of which no leader has reported.
         """
         changed = set()
-        due_ms = now_ms + (HEARSAY_INTERVAL_MS if hearsay else REFRESH_INTERVAL_MS)
+        due_ms = now_ms + (UNCONFIRMED_INTERVAL_MS if unconfirmed else REFRESH_INTERVAL_MS)
         for topic in asked:
             known = self._entries.get(topic) or _Entry((), {}, now_ms, now_ms)
-            entry = _newest(known, found.get(topic, ()), hearsay, now_ms)
+            entry = _newest(known, found.get(topic, ()), unconfirmed, now_ms)
             entry.due_ms = due_ms
             if topic not in self._entries or known.routes != entry.routes:
                 changed.add(topic)
@@ -127,7 +127,7 @@ class RouteCache:
         self._entries.pop(topic, None)
 
 
-def _newest(known: _Entry, found: Sequence[BrokerRoute], hearsay: Collection[str], now_ms: int) -> _Entry:
+def _newest(known: _Entry, found: Sequence[BrokerRoute], unconfirmed: Collection[str], now_ms: int) -> _Entry:
     """Return what is newer, of what is known and what was found: leader and queues of each broker that was found."""
     if not found:
         return replace(known)
@@ -136,7 +136,7 @@ def _newest(known: _Entry, found: Sequence[BrokerRoute], hearsay: Collection[str
     routes, versions, newest_ms = [], {}, now_ms
     for route in found:
         broker, (term, sequence) = route.registration.broker, route.registration.version
-        old, version = by_broker.get(broker), (_HEARSAY_TERM if broker in hearsay else term, sequence)
+        old, version = by_broker.get(broker), (_UNCONFIRMED_TERM if broker in unconfirmed else term, sequence)
         if old is not None and version < known.versions[broker] and not is_forgotten:
             version, newest_ms = known.versions[broker], known.newest_ms
             route = _with_queues_of(route, old)  # noqa: PLW2901

@@ -41,12 +41,12 @@ class LookedUp(NamedTuple):
     Attributes:
         routes: by topic; a topic that no broker has is left out.
         may_lack_topics: a topic that is left out may exist all the same.
-        hearsay: the brokers of which no leader has reported.
+        unconfirmed: the brokers of which no leader has reported.
     """
 
     routes: Mapping[str, Routes]
     may_lack_topics: bool
-    hearsay: Collection[str] = ()
+    unconfirmed: Collection[str] = ()
 
 
 class RouteFinder:
@@ -93,7 +93,7 @@ class RouteFinder:
         if routes:
             return routes
         looked = await self._look_up([topic])
-        self.cache.update([topic], looked.routes, _now_ms(), looked.hearsay)
+        self.cache.update([topic], looked.routes, _now_ms(), looked.unconfirmed)
         routes = self.cache.get(topic)
         if routes:
             return routes
@@ -109,7 +109,7 @@ class RouteFinder:
             RequestFailed: no name server answers; what was known is still known.
         """
         looked = await self._look_up(topics)
-        return self.cache.update(topics, looked.routes, _now_ms(), looked.hearsay)
+        return self.cache.update(topics, looked.routes, _now_ms(), looked.unconfirmed)
 
     async def _look_up(self, topics: Sequence[str]) -> LookedUp:
         """Ask name servers, until one knows what is not known yet.

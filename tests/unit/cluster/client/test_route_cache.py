@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.client.routing.cache import HEARSAY_INTERVAL_MS, OLD_QUEUES_MS, REFRESH_INTERVAL_MS, RouteCache
+from cluster.client.routing.cache import OLD_QUEUES_MS, REFRESH_INTERVAL_MS, UNCONFIRMED_INTERVAL_MS, RouteCache
 from cluster.protocol.route_table import BrokerNode, BrokerRoute, Registration, TopicQueues
 
 NODES = (BrokerNode("n0", "127.0.0.1:1"), BrokerNode("n1", "127.0.0.1:2"))
@@ -74,9 +74,9 @@ def sized(queues: int, term: int = 1, sequence: int = 0, leader: str = "n0") -> 
     return BrokerRoute(Registration("b0", "c0", term, sequence, leader, NODES, (of_topic,)), of_topic)
 
 
-def told(cache: RouteCache, route: BrokerRoute, now_ms: int = 1, *, hearsay: bool = False) -> tuple[int, str]:
+def told(cache: RouteCache, route: BrokerRoute, now_ms: int = 1, *, unconfirmed: bool = False) -> tuple[int, str]:
     """Have the cache take an answer; return how many queues it knows, and who leads."""
-    cache.update(["orders"], {"orders": [route]}, now_ms, {"b0"} if hearsay else ())
+    cache.update(["orders"], {"orders": [route]}, now_ms, {"b0"} if unconfirmed else ())
     (known_route,) = cache.get("orders") or ()
     return known_route.queues.write_queues, known_route.registration.leader_id
 
@@ -100,16 +100,16 @@ def test_a_leader_that_a_broker_named_itself_makes_no_queues_look_newer_than_the
     assert told(cache, sized(8, sequence=5)) == (8, "n1")
 
 
-def test_hearsay_is_used_while_nothing_else_is_known_and_asked_for_again_soon() -> None:
+def test_an_unconfirmed_route_is_used_while_nothing_else_is_known_and_asked_for_again_soon() -> None:
     cache = RouteCache()
 
-    assert told(cache, sized(4, term=7, sequence=4), now_ms=0, hearsay=True) == (4, "n0")
-    assert cache.due(HEARSAY_INTERVAL_MS) == ["orders"]
-    # The leader's word counts, also where a candidate was in a higher term; then no hearsay hides it.
+    assert told(cache, sized(4, term=7, sequence=4), now_ms=0, unconfirmed=True) == (4, "n0")
+    assert cache.due(UNCONFIRMED_INTERVAL_MS) == ["orders"]
+    # The leader's word counts, also where a candidate was in a higher term; then no unconfirmed hides it.
     assert told(cache, sized(8, term=6, sequence=5), now_ms=10) == (8, "n0")
-    assert cache.due(HEARSAY_INTERVAL_MS + 10) == []
-    assert told(cache, sized(4, term=7, sequence=4, leader="n1"), now_ms=20, hearsay=True) == (8, "n1")
-    assert told(cache, sized(9, term=7, sequence=6, leader="n1"), now_ms=30, hearsay=True) == (8, "n1")
+    assert cache.due(UNCONFIRMED_INTERVAL_MS + 10) == []
+    assert told(cache, sized(4, term=7, sequence=4, leader="n1"), now_ms=20, unconfirmed=True) == (8, "n1")
+    assert told(cache, sized(9, term=7, sequence=6, leader="n1"), now_ms=30, unconfirmed=True) == (8, "n1")
 
 
 def test_a_broker_that_begins_anew_is_believed_when_nothing_newer_was_heard_for_long() -> None:
