@@ -1,6 +1,6 @@
 """Errors of the Raft log, and DLedger's response codes with what each says about the append.
 
-Three families (docs/style of the project): a *bug* is an `InvariantBroken` (the node stops), a *refusal* is a
+Three families: a *bug* is an `InvariantBroken` (the node stops), a *refusal* is a
 `ResponseCode` carried as data, and the *world* (files, peers) raises a typed exception with file, position,
 expected and found. File errors that any store can meet live in `store.errors`.
 """

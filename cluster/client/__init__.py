@@ -1,4 +1,5 @@
-"""What clients of messages are made of: routes, choice of queues, batches, compression, groups, offsets, ids.
+"""The clients of messages: `Producer` and `Consumer`, and the routes, calls and outcomes that both use.
 
-All of it is pure but `routing.finder`; none of it knows a broker's inside.
+`producer` sends, `consumer` reads and keeps the progress of its group, `routing` knows the brokers. It imports no
+server. The command line, the bench and the API of `cluster` import it.
 """

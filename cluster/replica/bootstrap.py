@@ -134,22 +134,6 @@ async def settle_old_files(
         return await in_thread(start.conclude)
 
 
-def settle_alone(
-    files: Files, config: NodeConfig, codec: EntryCodec, *, has_property_crc: bool = False
-) -> SettledOldFiles:
-    """Accept the files that are here without asking other nodes: for a group of one, or of nodes known to be equal.
-
-    Raises:
-        store.errors.StoreError: as `settle_old_files`; also files are being fetched.
-    """
-    start = _Start(files, config, codec, has_property_crc=has_property_crc)
-    with ExitStack() as stack:
-        stack.callback(start.lock().release)
-        if not start.look():
-            start.settle(start.own.manifest)
-        return start.conclude()
-
-
 class _Start:
     """One run of `settle_old_files`; what touches files runs in one thread at a time."""
 

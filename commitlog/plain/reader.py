@@ -88,10 +88,6 @@ class LogReader:
         """Return all files, oldest first, also those that hold nothing yet."""
         return [LogFile(file.path, file.begin_offset, file.end_offset) for file in self._queue.mapped_files]
 
-    def roll_next_file(self, offset: int) -> int:
-        """Return where the file behind that of `offset` begins. Source: RocketMQ `CommitLog.rollNextFile`."""
-        return offset - offset % self._queue.file_size + self._queue.file_size
-
     # ---------------------------------------------------------------------------------------------------- reading
 
     def read(self, physical_offset: int, size: int) -> Record | None:

@@ -242,17 +242,6 @@ class RecordEncoder:
         raise AssertionError(message)
 
 
-def encode_record(
-    message: Message, *, physical_offset: int, queue_offset: int, store_timestamp: int, store_host: Host
-) -> bytes:
-    """Return the record of one message.
-
-    Raises:
-        IllegalMessage: it cannot be stored.
-    """
-    return bytes(RecordEncoder(store_host).prepare([message]).encode(physical_offset, [queue_offset], store_timestamp))
-
-
 def _encode_host(host: Host, field: str) -> bytes:
     address, port = host
     if len(address) not in (4, 16):

@@ -135,11 +135,6 @@ class DLedgerCommitLog:
         """Of the last committed record that this node's own disk has; -1 when there is none."""
         return self._durable_timestamp.up_to(min(self.commit_index, self._entries.durable_index))
 
-    def roll_next_file(self, offset: int) -> int:
-        """Return where the file behind that of `offset` begins. Source: RocketMQ `CommitLog.rollNextFile`."""
-        size = self._entries.data_file_size
-        return offset - offset % size + size
-
     @property
     def has_old_files(self) -> bool:
         """Whether there are files below the divide."""

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from pipeline.common.errors import BadOption, PipelineError
 from pipeline.lake.columns import check_columns, type_of
-from pipeline.lake.files import STAGING, DataFile, FileWriter, read_rows
+from pipeline.lake.files import DataFile, FileWriter, read_rows
 from pipeline.lake.manifest import BatchId, DamagedLake, LogRange, Manifest, Manifests, create_once, read_sealed
 from store.errors import DirectoryLocked
 from store.fs.linux.files import OsFiles
@@ -373,11 +373,6 @@ class Lake:
     def writer(self, name: str, compression: str = "zstd") -> FileWriter:
         """Return what writes the rows of one task; `name` tells batch and partition."""
         return lake_writer(self.root, self.kind, name, compression)
-
-    @property
-    def staging(self) -> str:
-        """Where tasks write."""
-        return f"{self.root}/{STAGING}"
 
 
 def lake_writer(root: str, kind: str, name: str, compression: str) -> FileWriter:

@@ -53,7 +53,6 @@ _SEAL_MAGIC: Final = b"dlseal1\n"
 # A disk writes so many bytes whole or not at all; numbers and seal must not be parted by a power cut.
 _WRITTEN_SIZE: Final = 512
 # RocketMQ's allowance for times that were noted before what they stand for was durable.
-_ALLOWANCE_MS = 3000
 
 
 class StoreCheckpoint(NamedTuple):
@@ -68,11 +67,6 @@ class StoreCheckpoint(NamedTuple):
     queues_digest: int = NO_DIGEST
     index_digest: int = NO_DIGEST
     is_sealed: bool = False
-
-    @property
-    def min_timestamp(self) -> int:
-        """The store time up to which RocketMQ counts on log and queues (`getMinTimestamp`)."""
-        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _ALLOWANCE_MS)
 
 
 class SealState(Enum):

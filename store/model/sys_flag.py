@@ -56,8 +56,3 @@ def is_indexed(sys_flag: int) -> bool:
     Source: RocketMQ `IndexService.buildIndex`.
     """
     return sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK_TYPE
-
-
-def is_inner_batch(sys_flag: int) -> bool:
-    """Return whether the body holds several messages, which take as many places in a *batch* consume queue."""
-    return bool(sys_flag & INNER_BATCH)

@@ -119,11 +119,6 @@ class ConsumeQueues:
         """Behind the last message that has a unit in any queue; 0 when there is none."""
         return max((queue.max_physical_offset for queue in self._queues.values()), default=0)
 
-    @property
-    def open_files_count(self) -> int:
-        """Files that are open now."""
-        return self._pool.open_count
-
     def _add(self, key: QueueKey) -> ConsumeQueue:
         files = MappedFileQueue(self._pool, self.path(key), self._file_size, is_sparse=True)
         queue = self._queues[key] = ConsumeQueue(key, files, self._pending, self._files)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry
 
 from cluster.protocol.topic_config import TopicConfig
-from cluster.replica.bootstrap import settle_alone
 from cluster.replica.replicated import ReplicatedConfig
 from cluster.replica.replicated_parts import open_parts
 from cluster.state.commands import SetTopic, encode_command
@@ -18,6 +17,7 @@ from dledger.metrics import NodeMetrics
 from dledger.storage.properties import parse_checked
 from store.model.config import MessageStoreConfig
 from tests.crashpoints.workload import files_on
+from tests.support.brokers.old_files import settle_alone
 from tests.support.message_stores import numbered
 from tests.unit.commitlog.conftest import SimpleNode
 

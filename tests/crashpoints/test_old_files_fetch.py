@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from cluster.replica import bootstrap as old_files_start
 from cluster.replica import bootstrap_peers as old_files_peers
-from cluster.replica.bootstrap import places_of, settle_alone, settle_old_files
+from cluster.replica.bootstrap import places_of, settle_old_files
 from cluster.state.broker_state import BrokerState
 from commitlog.conversion import old_config, old_files
 from commitlog.conversion.origin import load_origin
@@ -28,6 +28,7 @@ from tests.crashpoints.crashes import IS_LONG, Crashes, nothing
 from tests.crashpoints.images import crash_images
 from tests.crashpoints.opening import NODE, ROOT, OpenedBroker, check_queues, contents, write_plain
 from tests.crashpoints.workload import files_on
+from tests.support.brokers.old_files import settle_alone
 from tests.support.message_stores import Clock
 
 STRIDE = 1 if IS_LONG else 5

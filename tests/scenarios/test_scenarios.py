@@ -14,6 +14,7 @@ from dledger.testing.script import script, verb_table
 from dledger.testing.script.story import ScriptError
 
 FOLDER = Path(__file__).resolve().parent
+DOCS = FOLDER.parent.parent / "docs"
 SCRIPTS = sorted(FOLDER.glob("*.txt"))
 
 
@@ -60,6 +61,20 @@ def test_folder_page_accounts_for_every_known_failure() -> None:
     named = [number for first, last in rows for number in range(int(first), int(last or first) + 1)]
 
     assert list(range(1, 31)) == named
+
+
+def test_sources_of_scripts_are_in_the_repository() -> None:
+    pages = {"README.md": FOLDER / "README.md", **{f"docs/{page.name}": page for page in DOCS.glob("*.md")}}
+    missing = list[str]()
+    for path in SCRIPTS:
+        source = path.read_text(encoding="utf-8").splitlines()[1]
+        cited = re.findall(r"[\w/-]+\.md", source)
+        missing += [f"{path.name}: {name}" for name in cited if name not in pages]
+        known = "".join(pages[name].read_text(encoding="utf-8") for name in ("README.md", "docs/divergence.md"))
+        rows = re.findall(r"\b[FLRW]\d+\b", source)
+        missing += [f"{path.name}: {row}" for row in rows if f"| {row} |" not in known]
+
+    assert [] == missing
 
 
 def test_every_script_that_the_folder_page_names_is_there() -> None:

@@ -112,16 +112,6 @@ class RouteCache:
             self._entries.popitem(last=False)
         return changed
 
-    def leader_is(self, broker: str, term: int, leader_id: str) -> None:
-        """Take note of what a node said of its broker's leader; an older term than the known one counts nothing."""
-        for entry in self._entries.values():
-            entry.routes = tuple(
-                replace(route, registration=replace(route.registration, term=term, leader_id=leader_id))
-                if route.registration.broker == broker and route.registration.term < term
-                else route
-                for route in entry.routes
-            )
-
     def forget(self, topic: str) -> None:
         """Forget a topic: a broker said that there is no such."""
         self._entries.pop(topic, None)

@@ -12,7 +12,7 @@ import pytest
 from pipeline.columns.record_builder import build_records
 from pipeline.common.errors import BadOption, NotWritable
 from pipeline.lake.columns import UnfitSchema
-from pipeline.lake.files import FileWriter, UnfitRows, checksum_of
+from pipeline.lake.files import STAGING, FileWriter, UnfitRows, checksum_of
 from pipeline.lake.lake import Lake
 from pipeline.lake.manifest import BatchId, DamagedLake, LogRange
 from store.fs.linux.files import OsFiles
@@ -173,7 +173,7 @@ def test_abort_keeps_what_is_committed_and_throws_away_the_rest(tmp_path):
         lake.abort(BATCH, files)
 
         assert bodies(lake) == (list(range(40)) if was_committed else []), changes
-        assert not any(lake_folder.iterdir() for lake_folder in Path(lake.staging).glob("*"))
+        assert not any(lake_folder.iterdir() for lake_folder in (Path(lake.root) / STAGING).glob("*"))
         changes += 1
 
 

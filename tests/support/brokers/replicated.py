@@ -8,7 +8,6 @@ from prometheus_client import CollectorRegistry
 
 from cluster.local.node import choose_ports
 from cluster.protocol.errors import RequestFailed, failure_of, reason_of_put
-from cluster.replica.bootstrap import settle_alone
 from cluster.replica.replicated import ReplicatedConfig, ReplicatedReplica
 from commitlog.record.system_records import MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
@@ -24,6 +23,7 @@ from store.fs.retention_rules import ClockReading
 from store.model.commit_log import Certainty
 from store.model.config import MessageStoreConfig
 from store.model.message import Message, QueueKey
+from tests.support.brokers.old_files import settle_alone
 from tests.support.waiting import PATIENCE_S, until
 
 FILE_SIZE = 1 << 16

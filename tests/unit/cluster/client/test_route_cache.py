@@ -29,13 +29,13 @@ def test_routes_are_kept_when_a_name_server_that_was_just_started_knows_none() -
 def test_a_route_of_an_older_term_does_not_replace_a_newer_leader() -> None:
     cache = RouteCache()
     cache.update(["orders"], {"orders": [route(term=3)]}, 0)
-    cache.leader_is("b0", 4, "n1")
+    assert cache.update(["orders"], {"orders": [route(term=4, leader="n1")]}, 0) == {"orders"}
     assert known(cache) == [("b0", "127.0.0.1:2")]
 
     assert cache.update(["orders"], {"orders": [route(term=3), route(broker="b1")]}, 1) == {"orders"}
     assert known(cache) == [("b0", "127.0.0.1:2"), ("b1", "127.0.0.1:1")]
 
-    cache.leader_is("b0", 2, "n0")
+    cache.update(["orders"], {"orders": [route(term=2), route(broker="b1")]}, 1)
     assert known(cache)[0] == ("b0", "127.0.0.1:2")
     cache.update(["orders"], {"orders": [route(term=5)]}, 2)
     assert known(cache) == [("b0", "127.0.0.1:1")]
@@ -90,14 +90,6 @@ def test_queues_that_a_name_server_has_missed_a_change_of_replace_no_newer_ones(
     # Of an older leader, though it had counted further; and of a newer one.
     assert told(cache, sized(2, term=0, sequence=9, leader="n1")) == (16, "n0")
     assert told(cache, sized(20, term=2, sequence=6, leader="n1")) == (20, "n1")
-
-
-def test_a_leader_that_a_broker_named_itself_makes_no_queues_look_newer_than_they_are() -> None:
-    cache = RouteCache()
-    told(cache, sized(4, sequence=4))
-    cache.leader_is("b0", 2, "n1")
-
-    assert told(cache, sized(8, sequence=5)) == (8, "n1")
 
 
 def test_an_unconfirmed_route_is_used_while_nothing_else_is_known_and_asked_for_again_soon() -> None:

@@ -131,15 +131,6 @@ def test_first_of_many_records_of_one_millisecond_is_found_over_a_file_border(ma
     assert log.offset_at_timestamp(machine.clock.now_ms) == begin
 
 
-def test_next_file_is_named_by_its_beginning(log):
-    assert [log.roll_next_file(offset) for offset in (0, 5, FILE_SIZE - 1, FILE_SIZE)] == [
-        FILE_SIZE,
-        FILE_SIZE,
-        FILE_SIZE,
-        2 * FILE_SIZE,
-    ]
-
-
 # ----------------------------------------------------------------------------------------------------------- cuts
 
 

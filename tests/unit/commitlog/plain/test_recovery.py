@@ -5,10 +5,10 @@ import struct
 import pytest
 
 from commitlog.plain.commit_log import CommitLogConfig, LastExit
-from commitlog.record.encoder import encode_record
 from dledger.testing.disk.disk import SimDisk
 from store.errors import CorruptData, ForeignFile, MissingFile, WrongFileSize
 from store.model.message import LOOPBACK
+from tests.support.records import encode_record
 from tests.unit.commitlog.plain.conftest import DIRECTORY, FILE_SIZE, RECORD_SIZE, flush, message, sizes_of
 
 

@@ -19,7 +19,7 @@ from commitlog.record.tags_code import tags_code
 from store.model.dispatch_batch import DispatchBatch
 from store.model.java_hash import key_hash
 from store.model.message import Host, Message, QueueKey
-from store.model.sys_flag import has_queue_offset, is_indexed, is_inner_batch
+from store.model.sys_flag import INNER_BATCH, has_queue_offset, is_indexed
 from store.model.topics import DELAY_LEVELS_MS
 
 BASE = 3 << 20
@@ -92,7 +92,7 @@ def assert_rows_are_the_records(batch, data, starts):
         assert batch.queue_offsets[row] == record.queue_offset
         assert batch.store_timestamps[row] == record.store_timestamp
         assert batch.queues[batch.queue_numbers[row]] == QueueKey(record.topic, record.queue_id)
-        assert batch.is_queued[row] == (has_queue_offset(record.sys_flag) and not is_inner_batch(record.sys_flag))
+        assert batch.is_queued[row] == (has_queue_offset(record.sys_flag) and not record.sys_flag & INNER_BATCH)
         assert batch.tags_codes[row] == tags_code(record.topic, record.properties, record.store_timestamp)
         assert batch.key_hashes[batch.key_rows == row].tolist() == keys_of(record)
         assert batch.next_offset >= BASE + start + record.size

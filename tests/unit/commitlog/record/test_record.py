@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.record.encoder import RecordEncoder, encode_record
+from commitlog.record.encoder import RecordEncoder
 from commitlog.record.properties import RawProperties, find_property_crc
 from commitlog.record.record import (
     BLANK_MAGIC,
@@ -21,6 +21,7 @@ from commitlog.record.record import (
 )
 from store.errors import CorruptData, IllegalMessage
 from store.model.message import Host, Message
+from tests.support.records import encode_record
 
 STORE_HOST = Host(b"\x7f\x00\x00\x01", 10911)
 GOLDEN = bytes.fromhex(

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from commitlog.record.encoder import encode_record
 from commitlog.replicated.put_outcomes import put_outcome
 from dledger.errors import Outcome, ResponseCode, outcome_of
 from store.errors import CorruptData, IllegalMessage
 from store.model.commit_log import Certainty, PutStatus
 from store.model.message import LOOPBACK
+from tests.support.records import encode_record
 from tests.unit.commitlog.conftest import FILE_SIZE, MEMBERS, message
 
 
@@ -276,12 +276,3 @@ def test_where_entries_begin_is_told_by_their_index_as_long_as_it_is_whole(led):
         assert led.log.begins_within(begin, end).tolist() == expected
     led.store._index.write(20, bytes(32))
     assert led.log.begins_within(begins[15], begins[25]) is None
-
-
-def test_next_file_begins_at_a_multiple_of_its_size(led):
-    assert [led.log.roll_next_file(offset) for offset in (0, 1, FILE_SIZE - 1, FILE_SIZE)] == [
-        FILE_SIZE,
-        FILE_SIZE,
-        FILE_SIZE,
-        2 * FILE_SIZE,
-    ]

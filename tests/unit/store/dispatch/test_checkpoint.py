@@ -57,12 +57,6 @@ def test_seal_that_does_not_fit_counts_for_nothing():
     assert seal_state(page) is SealState.FITS
 
 
-def test_least_of_the_two_times_less_three_seconds_is_what_java_counts_on():
-    assert FULL.min_timestamp == 0xAABB - 3000
-    assert FULL._replace(logics_msg_timestamp=0xAABB - 1).min_timestamp == 0xAABB - 3001
-    assert StoreCheckpoint(2000, 9000).min_timestamp == 0
-
-
 def test_missing_or_empty_checkpoint_promises_nothing(tmp_path):
     assert read_checkpoint(OsFiles(), str(tmp_path)) == StoreCheckpoint()
     (tmp_path / "checkpoint").touch()

@@ -104,7 +104,3 @@ def test_what_a_transaction_type_means(bits, has_queue_offset, is_indexed, other
     assert sys_flag.transaction_type(bits | others) == bits
     assert sys_flag.has_queue_offset(bits | others) == has_queue_offset
     assert sys_flag.is_indexed(bits | others) == is_indexed
-
-
-def test_an_inner_batch_has_its_bit():
-    assert [sys_flag.is_inner_batch(flags) for flags in (0x80, 0xC0, 0x40, 0)] == [True, True, False, False]
